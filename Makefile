@@ -1,0 +1,129 @@
+# `make help` lists the targets. Needs Python 3.11 or later, pip and make; the rest is fetched.
+# PYTHON=... chooses the interpreter, VENV=... the environment.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+# The first interpreter that is new enough and can make environments; a pyenv shim may exist
+# and still refuse to run, so each candidate is tried.
+PYTHON ?= $(shell for p in python3 python python3.13 python3.12 python3.11 python3.14; do \
+	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 \
+	&& echo $$p && break; done)
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+PYTEST ?= $(BIN)/python -m pytest
+DEMO_ARGS ?=
+TEST_ARGS ?=
+# A major version at or above 17, from JAVA_HOME or PATH.
+JAVA_FOUND := $(shell java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
+	major=$$("$$java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1); \
+	[ "$${major:-0}" -ge 17 ] && echo yes)
+EXTRAS := all$(if $(JAVA_FOUND),,$(comma)spark-java)
+comma := ,
+SOURCES := $(shell find aiowheel -name '*.py' -not -name '__init__.py' 2>/dev/null)
+
+.PHONY: help
+help:  ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | column -t -s "$$(printf '\t')"
+
+# --- environment: stamps make a second run start in seconds ---
+
+$(VENV)/.stamp-venv:
+	@[ -n "$(PYTHON)" ] || { echo "no Python 3.11 or later with venv found; name one: make PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet --upgrade 'pip>=25.1'
+	touch $@
+
+$(VENV)/.stamp-deps: $(VENV)/.stamp-venv pyproject.toml
+	$(PIP) install --quiet --group build --group test
+	AIOWHEEL_NO_EXTENSIONS=1 $(PIP) install --quiet --no-build-isolation --editable '.[$(EXTRAS)]'
+	touch $@
+
+# Compiling is a step of its own: seconds, without asking for the dependencies again.
+$(VENV)/.stamp-build: $(VENV)/.stamp-deps hatch_build.py $(SOURCES)
+	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m aiowheel._build
+	touch $@
+
+.PHONY: build
+build: $(VENV)/.stamp-build  ## make the environment, install everything, compile the hot modules
+
+# --- what people run ---
+
+.PHONY: demo
+demo: build  ## run the main job: `aiowheel demo`
+	$(BIN)/aiowheel demo $(DEMO_ARGS)
+
+.PHONY: test
+test: test-compiled test-pure  ## run the whole suite on the compiled and on the pure build
+
+.PHONY: test-compiled
+test-compiled: build  ## run the suite on the compiled build, where there is a C compiler
+	@if $(BIN)/python -m aiowheel._build --compiled; then \
+		AIOWHEEL_REQUIRE_EXTENSIONS=1 $(PYTEST) $(TEST_ARGS); \
+	else echo "skipped the compiled run: see the line above"; fi
+
+.PHONY: test-pure
+test-pure: build  ## run the suite on the pure build
+	AIOWHEEL_NO_EXTENSIONS=1 $(PYTEST) $(TEST_ARGS)
+
+PYTHONS := 3.11 3.12 3.13
+.PHONY: test-all-pythons
+test-all-pythons: $(PYTHONS:%=test-python-%)  ## run `make test` on Python 3.11, 3.12 and 3.13
+
+# pyenv's folders first: a shim on PATH may point at an interpreter that is not enabled.
+.PHONY: $(PYTHONS:%=test-python-%)
+$(PYTHONS:%=test-python-%): test-python-%:
+	@python=$$(for p in $$(ls -d "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$*.*/bin/python$* 2>/dev/null | sort -Vr) python$*; do \
+		"$$p" -c 'import sys, venv, ensurepip; sys.exit("%d.%d" % sys.version_info[:2] != "$*")' >/dev/null 2>&1 \
+		&& echo "$$p" && break; done || true); \
+	[ -n "$$python" ] || { echo "Python $* was not found, neither through pyenv nor on PATH" >&2; exit 1; }; \
+	echo "== Python $*: $$python"; \
+	$(MAKE) --no-print-directory test PYTHON="$$python" VENV=.venv-$*
+
+.PHONY: bench
+bench: build  ## measure: schedule and cancel, memory, wake-ups, against asyncio and uvloop
+	$(PIP) install --quiet --group bench
+	AIOWHEEL_REQUIRE_EXTENSIONS=1 $(BIN)/aiowheel bench
+
+# --- checks ---
+
+$(VENV)/.stamp-typing: $(VENV)/.stamp-build
+	$(PIP) install --quiet --group typing
+	touch $@
+
+CHECKED := $(wildcard aiowheel tests examples benchmarks hatch_build.py)
+.PHONY: lint
+lint: $(VENV)/.stamp-typing  ## ruff, mypy --strict, pyright strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(CHECKED)
+	$(BIN)/pyright --venvpath . --pythonpath $(BIN)/python
+
+.PHONY: format
+format: $(VENV)/.stamp-typing  ## let ruff mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+$(VENV)/.stamp-docs: $(VENV)/.stamp-build
+	$(PIP) install --quiet --group docs
+	touch $@
+
+.PHONY: docs
+docs: $(VENV)/.stamp-docs  ## build the documentation, warnings are errors
+	$(BIN)/mkdocs build --strict
+
+.PHONY: coverage
+coverage: build  ## branch coverage of the pure build
+	AIOWHEEL_NO_EXTENSIONS=1 $(BIN)/coverage run -m pytest $(TEST_ARGS)
+	$(BIN)/coverage report
+
+.PHONY: clean
+clean:  ## remove everything the other targets made
+	rm -rf .venv .venv-3.* build dist site .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find aiowheel \( -name '*.so' -o -name '_compiled.*.json' \) -delete
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
