@@ -19,16 +19,20 @@ PYTEST ?= $(BIN)/python -m pytest
 DEMO_ARGS ?=
 TEST_ARGS ?=
 # A major version at or above 17, from JAVA_HOME or PATH.
-JAVA_FOUND := $(shell java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
+JAVA_FOUND = $(shell java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
 	major=$$("$$java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1); \
 	[ "$${major:-0}" -ge 17 ] && echo yes)
-EXTRAS := all$(if $(JAVA_FOUND),,$(comma)spark-java)
 comma := ,
-SOURCES := $(shell find aiowheel -name '*.py' -not -name '__init__.py' 2>/dev/null)
+EXTRAS = all$(if $(JAVA_FOUND),,$(comma)spark-java)
+# What is compiled stands in pyproject.toml and nowhere else.
+HOT := $(wildcard $(shell sed -n '/^compile = \[/,/^\]/s/^ *"\(.*\)",.*/\1/p' pyproject.toml))
+# Prints which build runs; fails where it is not the compiled one.
+WHICH_BUILD = $(BIN)/python -c 'import sys; from aiowheel._build import build_info; i = build_info(); \
+	print("aiowheel runs", "compiled:" if i.accelerated else "pure:", i.reason); sys.exit(not i.accelerated)'
 
 .PHONY: help
 help:  ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | column -t -s "$$(printf '\t')"
+	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # --- environment: stamps make a second run start in seconds ---
 
@@ -44,9 +48,9 @@ $(VENV)/.stamp-deps: $(VENV)/.stamp-venv pyproject.toml
 	touch $@
 
 # Compiling is a step of its own: seconds, without asking for the dependencies again.
-$(VENV)/.stamp-build: $(VENV)/.stamp-deps hatch_build.py $(SOURCES)
+$(VENV)/.stamp-build: $(VENV)/.stamp-deps hatch_build.py $(HOT)
 	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
-	@$(BIN)/python -m aiowheel._build
+	@$(WHICH_BUILD) || true
 	touch $@
 
 .PHONY: build
@@ -63,7 +67,7 @@ test: test-compiled test-pure  ## run the whole suite on the compiled and on the
 
 .PHONY: test-compiled
 test-compiled: build  ## run the suite on the compiled build, where there is a C compiler
-	@if $(BIN)/python -m aiowheel._build --compiled; then \
+	@if $(WHICH_BUILD); then \
 		AIOWHEEL_REQUIRE_EXTENSIONS=1 $(PYTEST) $(TEST_ARGS); \
 	else echo "skipped the compiled run: see the line above"; fi
 

@@ -1,0 +1,19 @@
+"""`python -m aiowheel`, and the `aiowheel` console script. Rank 5."""
+
+import sys
+
+
+def main() -> int:
+    """Run the command line; without the `cli` extra, say how to get it."""
+    try:
+        from aiowheel.cli import run
+    except ModuleNotFoundError as exc:
+        if exc.name not in {"typer", "rich", "click"}:
+            raise
+        print("the command line needs: pip install 'aiowheel[cli]'", file=sys.stderr)
+        return 1
+    return run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

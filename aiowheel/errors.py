@@ -1,0 +1,25 @@
+"""Every error the package raises on purpose. Rank 0.
+
+One base class; a standard-library parent where one fits; the text carries the bad value and the
+legal range.
+"""
+
+
+class AiowheelError(Exception):
+    """Base of all errors of this package."""
+
+
+class BadInputError(AiowheelError, ValueError):
+    """An input file, column or option value cannot be used; the command line exits with 2."""
+
+
+class MissingExtraError(AiowheelError, ImportError):
+    """An optional dependency is not installed; the text is the command that installs it."""
+
+    def __init__(self, extra: str) -> None:
+        """Name the extra, as in `pip install 'aiowheel[extra]'`."""
+        super().__init__(extra)
+        self.extra = extra
+
+    def __str__(self) -> str:
+        return f"this needs: pip install 'aiowheel[{self.extra}]'"
