@@ -1,0 +1,30 @@
+"""What happened to every operation, as Parquet files. Rank 4; needs pyarrow.
+
+`TraceRecorder` writes a trace, `read_trace` and `read_trace_pandas` read it back,
+`TRACE_COLUMNS` says what each column means.
+"""
+
+from .reader import (
+    read_trace as read_trace,
+    read_trace_pandas as read_trace_pandas,
+    trace_files as trace_files,
+)
+from .recorder import RecorderStatistics as RecorderStatistics, TraceRecorder as TraceRecorder
+from .schema import (
+    SCHEMA_VERSION as SCHEMA_VERSION,
+    TRACE_COLUMNS as TRACE_COLUMNS,
+    TRACE_SCHEMA as TRACE_SCHEMA,
+    TraceColumn as TraceColumn,
+)
+
+__all__ = (
+    "SCHEMA_VERSION",
+    "TRACE_COLUMNS",
+    "TRACE_SCHEMA",
+    "RecorderStatistics",
+    "TraceColumn",
+    "TraceRecorder",
+    "read_trace",
+    "read_trace_pandas",
+    "trace_files",
+)

@@ -1,0 +1,77 @@
+"""One Parquet file of a trace, invisible until it is whole. Rank 4.
+
+Source: readers (Spark, pyarrow) skip names that begin with a dot; a rename within one folder is
+atomic. So a file is either absent or complete, also after a crash.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .schema import TRACE_SCHEMA
+
+# Times that grow row by row: their differences are a fifth of the bytes, and cheaper to write.
+_WHOLE_NUMBERS = [field.name for field in TRACE_SCHEMA if pa.types.is_integer(field.type)]
+_TEXTS = ["run_id", "purgatory", "kind", "keys.list.element", "outcome", "completed_by"]
+
+
+class TraceFile:
+    """A file being written, one row group per batch.
+
+    Attributes:
+        path: Where it appears once closed.
+        rows: Rows written so far.
+        opened: `time.monotonic()` at its birth.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows = 0
+        self.opened = time.monotonic()
+        self._hidden = path.with_name(f".{path.name}.tmp")
+        self._sink = self._hidden.open("wb")
+        self._writer = pq.ParquetWriter(
+            self._sink,
+            TRACE_SCHEMA,
+            compression="zstd",
+            use_dictionary=_TEXTS,
+            column_encoding=dict.fromkeys(_WHOLE_NUMBERS, "DELTA_BINARY_PACKED"),
+        )
+
+    @property
+    def bytes(self) -> int:
+        """Bytes on disk so far, row groups only."""
+        return self._sink.tell()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append *batch* as one row group."""
+        self._writer.write_batch(batch, row_group_size=max(1, batch.num_rows))
+        self.rows += batch.num_rows
+
+    def close(self) -> None:
+        """Write the footer, wait until the disk has it, and make the file visible."""
+        self._writer.close()
+        self._sink.flush()
+        os.fsync(self._sink.fileno())
+        self._sink.close()
+        self._hidden.rename(self.path)
+        _sync_folder(self.path.parent)
+
+    def abandon(self) -> None:
+        """Remove what has been written, after an error that made it worthless."""
+        self._sink.close()
+        self._hidden.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    # The new name is an entry of the folder, and reaches the disk only with it.
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,144 @@
+"""The thread that turns batches into files. Rank 4.
+
+Source: everything slow (texts, Arrow, compression, fsync) happens here, behind a bounded queue, so
+that neither the event loop nor memory pays for a slow disk.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from ._batch import Batch
+from ._file import TraceFile
+
+_logger = logging.getLogger("aiowheel.trace")
+
+
+@dataclass(frozen=True)
+class WriterLimits:
+    """When a file is closed and the next one begun.
+
+    Attributes:
+        queued_batches: Batches that may wait for the disk.
+        file_rows: Rows after which a file is closed.
+        file_bytes: Bytes after which a file is closed.
+        file_seconds: Age after which a file is closed.
+    """
+
+    queued_batches: int
+    file_rows: int
+    file_bytes: int
+    file_seconds: float
+
+
+class TraceWriter:
+    """Writes batches to rotating files, on a thread of its own.
+
+    Attributes:
+        written: Rows in closed files.
+        failed: Rows lost to errors of the disk.
+        files: Closed files, oldest first.
+    """
+
+    def __init__(
+        self, folder: Path, run_id: str, epoch_offset_ns: int, limits: WriterLimits
+    ) -> None:
+        self.written = 0
+        self.failed = 0
+        self.files: list[Path] = []
+        self._folder = folder
+        self._run_id = run_id
+        self._epoch_offset_ns = epoch_offset_ns
+        self._limits = limits
+        self._file: TraceFile | None = None
+        self._files_begun = 0
+        self._queue: queue.Queue[Batch | None] = queue.Queue(limits.queued_batches)  # None: stop
+        # A daemon, so that a recorder somebody forgot to close does not keep the process alive.
+        self._thread = threading.Thread(target=self._run, name="aiowheel-trace", daemon=True)
+        self._thread.start()
+
+    def offer(self, batch: Batch) -> bool:
+        """Queue *batch* unless the queue is full; never blocks."""
+        try:
+            self._queue.put_nowait(batch)
+        except queue.Full:
+            return False
+        return True
+
+    def stop(self, last: Batch | None = None) -> None:
+        """Write what is queued and *last*, close the file, end the thread. Blocks; idempotent."""
+        if not self._thread.is_alive():
+            return
+        if last is not None:
+            self._queue.put(last)
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                batch = self._queue.get(timeout=self._seconds_left())
+            except queue.Empty:
+                self._close_file()
+                continue
+            if batch is None:
+                self._close_file()
+                return
+            self._write(batch)
+            if self._is_full():
+                self._close_file()
+
+    def _seconds_left(self) -> float | None:
+        if self._file is None:
+            return None
+        age = time.monotonic() - self._file.opened
+        return max(0.0, self._limits.file_seconds - age)
+
+    def _is_full(self) -> bool:
+        file, limits = self._file, self._limits
+        return file is not None and (
+            file.rows >= limits.file_rows
+            or file.bytes >= limits.file_bytes
+            or self._seconds_left() == 0.0
+        )
+
+    def _write(self, batch: Batch) -> None:
+        try:
+            if self._file is None:
+                self._file = TraceFile(self._next_path())
+            self._file.write(batch.to_arrow(self._run_id, self._epoch_offset_ns))
+        except Exception as error:  # the keys are the user's, and so may be what fails here
+            self._give_up(len(batch), error)
+
+    def _next_path(self) -> Path:
+        self._files_begun += 1
+        return self._folder / f"trace-{self._run_id}-{self._files_begun:06d}.parquet"
+
+    def _close_file(self) -> None:
+        if self._file is None:
+            return
+        try:
+            self._file.close()
+        except (OSError, pa.ArrowException) as error:
+            self._give_up(0, error)
+            return
+        self.written += self._file.rows
+        self.files.append(self._file.path)
+        self._file = None
+
+    def _give_up(self, more_rows: int, error: Exception) -> None:
+        # The next batch starts a new file: a disk that was full for a while is used again.
+        rows = more_rows
+        if self._file is not None:
+            rows += self._file.rows
+            self._file.abandon()
+            self._file = None
+        self.failed += rows
+        _logger.error("trace of run %s: %d rows lost: %s", self._run_id, rows, error)

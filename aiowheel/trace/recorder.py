@@ -1,0 +1,217 @@
+"""The instrument that records every finished operation as Parquet. Rank 4.
+
+Source: the event loop only appends to lists; a full list goes to the writer's thread. Drop the
+newest and count it when the disk cannot keep up: a trace is never worth stalling what it observes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from ._batch import Batch
+from ._writer import TraceWriter, WriterLimits
+
+if TYPE_CHECKING:
+    from aiowheel.purgatory import DelayedOperation, Purgatory
+
+
+@dataclass(frozen=True)
+class RecorderStatistics:
+    """What became of the finished operations; all are counts.
+
+    Attributes:
+        recorded: Operations the recorder was told of.
+        written: Of these, rows in closed files.
+        dropped: Rows given up because the queue was full or the recorder closed.
+        failed: Rows lost to errors of the disk.
+        files: Closed files.
+    """
+
+    recorded: int
+    written: int
+    dropped: int
+    failed: int
+    files: int
+
+
+class TraceRecorder:
+    """Writes one row per finished operation; give it to a purgatory as an instrument.
+
+    ```python
+    async with TraceRecorder("trace") as recorder:
+        async with Purgatory("fetch", timer=timer, instruments=[recorder]) as purgatory:
+            ...
+    ```
+
+    Memory is bounded by `batch_rows * (queued_batches + 2)` rows. A crash loses at most the rows
+    of the file that is still open, `file_seconds` of them, and never a closed file.
+    One recorder serves one event loop; several loops or processes may share one folder, each with
+    a recorder of its own.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        run_id: str | None = None,
+        batch_rows: int = 32_768,
+        queued_batches: int = 8,
+        flush_seconds: float = 1.0,
+        file_rows: int = 1_000_000,
+        file_bytes: int = 64 * 2**20,
+        file_seconds: float = 60.0,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        """Make the folder and start the writer's thread.
+
+        Args:
+            folder: Where the files go; made when missing.
+            run_id: Names this recorder in the trace and in file names; made up when None.
+            batch_rows: Rows per row group, at least 1.
+            queued_batches: Batches that may wait for the disk, at least 1.
+            flush_seconds: A batch is handed over at this age although it is not full. Needs a
+                running event loop; without one, only `flush` and closing do.
+            file_rows: Rows after which a file is closed, at least 1.
+            file_bytes: Bytes after which a file is closed, at least 1.
+            file_seconds: Age after which a file is closed, more than 0.
+            clock: The clock the timer runs on, in seconds: `time.monotonic`, which is what an
+                event loop uses, or `ManualTimer.time`.
+            wall_clock: Unix time in nanoseconds. Read once, together with `clock`: a wall clock
+                that is set while recording moves no row.
+
+        Raises:
+            ValueError: A limit is below its minimum.
+            OSError: The folder cannot be made.
+        """
+        limits = WriterLimits(queued_batches, file_rows, file_bytes, file_seconds)
+        _refuse_below_minimum(
+            batch_rows=batch_rows,
+            queued_batches=queued_batches,
+            file_rows=file_rows,
+            file_bytes=file_bytes,
+        )
+        if not file_seconds > 0:
+            raise ValueError(f"file_seconds must be more than 0, got {file_seconds!r}")
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.run_id = run_id if run_id is not None else _new_run_id()
+        self._batch_rows = batch_rows
+        self._flush_seconds = flush_seconds
+        self._flush_handle: asyncio.TimerHandle | None = None
+        self._batch = Batch(first_id=0)
+        # 1 until the first row of a batch has armed the flush, then batch_rows: the hot path asks
+        # one question for both.
+        self._limit = 1
+        self._handed_over = 0
+        self._dropped = 0
+        self._closed = False
+        epoch_offset_ns = wall_clock() - round(clock() * 1e9)
+        self._writer = TraceWriter(self.folder, self.run_id, epoch_offset_ns, limits)
+        # Closes the open file of a recorder that is dropped, or alive at exit, without aclose.
+        self._finalizer = weakref.finalize(self, self._writer.stop)
+
+    def operation_finished(self, purgatory: Purgatory, operation: DelayedOperation[Any], /) -> None:
+        """Note one finished operation. Cost: some 300 ns on the event loop, no lock, no I/O."""
+        batch = self._batch
+        batch.purgatories.append(purgatory.name)
+        batch.kinds.append(type(operation))
+        batch.keys.append(operation.keys)
+        batch.created.append(operation.created)
+        batch.deadlines.append(operation.deadline)
+        batch.finished.append(operation.finished)
+        batch.outcomes.append(operation.outcome)
+        batch.completed_by.append(operation.completed_by)
+        batch.checks.append(operation.checks)
+        if len(batch.checks) >= self._limit:
+            self._reach_limit()
+
+    def flush(self) -> None:
+        """Hand the rows so far to the writer's thread; does not wait for the disk."""
+        batch = self._take_batch()
+        if len(batch) and (self._closed or not self._writer.offer(batch)):
+            self._dropped += len(batch)
+
+    def statistics(self) -> RecorderStatistics:
+        """Count what was recorded, written and lost so far."""
+        return RecorderStatistics(
+            recorded=self._handed_over + len(self._batch),
+            written=self._writer.written,
+            dropped=self._dropped,
+            failed=self._writer.failed,
+            files=len(self._writer.files),
+        )
+
+    def close(self) -> None:
+        """Write everything and close the file. Blocks until the disk has it; idempotent."""
+        self._closed = True
+        self._writer.stop(self._take_batch())
+
+    async def aclose(self) -> None:
+        """As `close`, without blocking the event loop."""
+        self._closed = True
+        last = self._take_batch()
+        await asyncio.to_thread(self._writer.stop, last)
+
+    def _reach_limit(self) -> None:
+        if self._closed or len(self._batch) >= self._batch_rows:
+            self.flush()
+            return
+        self._limit = self._batch_rows
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        self._flush_handle = loop.call_later(self._flush_seconds, self.flush)
+
+    def _take_batch(self) -> Batch:
+        if self._flush_handle is not None:
+            self._flush_handle.cancel()
+            self._flush_handle = None
+        batch = self._batch
+        self._handed_over += len(batch)
+        self._batch = Batch(first_id=self._handed_over)
+        self._limit = 1
+        return batch
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+
+def _refuse_below_minimum(**limits: int) -> None:
+    for name, value in limits.items():
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value!r}")
+
+
+def _new_run_id() -> str:
+    """Sorts by start, and differs between processes that start in the same second."""
+    return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) + "-" + secrets.token_hex(4)

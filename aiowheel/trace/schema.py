@@ -1,0 +1,92 @@
+"""The trace as a table: one row per finished delayed operation. Rank 4.
+
+Source: the recorder writes this schema, the reader and the report job read it. Times are whole
+nanoseconds since the Unix epoch, so that traces of several processes and machines can be laid side
+by side; a float of seconds could not hold them exactly.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pyarrow as pa
+
+SCHEMA_VERSION = 1
+
+
+class TraceColumn(NamedTuple):
+    """One column of the trace: its Arrow type and what a value means.
+
+    Attributes:
+        name: Column name, the same in Parquet, pandas and Spark.
+        type: Arrow type.
+        nullable: False when every row has a value.
+        unit: "ns", "ns since 1970-01-01 UTC", "count" or "" for texts.
+        description: What the value means, and when it is missing.
+    """
+
+    name: str
+    type: pa.DataType
+    nullable: bool
+    unit: str
+    description: str
+
+
+_EPOCH_NS = "ns since 1970-01-01 UTC"
+# Few distinct values, many rows: dictionary encoding keeps them at about one byte a row.
+_FEW_TEXTS = pa.dictionary(pa.int32(), pa.string())
+
+TRACE_COLUMNS: tuple[TraceColumn, ...] = (
+    TraceColumn("run_id", _FEW_TEXTS, False, "", "Names the recorder that wrote the row."),
+    TraceColumn("purgatory", _FEW_TEXTS, False, "", "Name of the purgatory."),
+    TraceColumn(
+        "operation_id",
+        pa.int64(),
+        False,
+        "count",
+        "Counts the finished operations of the run from 0; a gap means dropped rows.",
+    ),
+    TraceColumn("kind", _FEW_TEXTS, False, "", "Class name of the operation."),
+    TraceColumn(
+        "keys",
+        pa.list_(pa.field("element", pa.string(), nullable=False)),
+        False,
+        "",
+        "The watched keys: texts as they are, everything else as its repr.",
+    ),
+    TraceColumn("created", pa.int64(), False, _EPOCH_NS, "When the operation was watched."),
+    TraceColumn(
+        "deadline",
+        pa.int64(),
+        True,
+        _EPOCH_NS,
+        "When it was to expire; null for an operation that never expires.",
+    ),
+    TraceColumn("finished", pa.int64(), False, _EPOCH_NS, "When its outcome became final."),
+    TraceColumn("outcome", _FEW_TEXTS, False, "", "completed, expired, cancelled or failed."),
+    TraceColumn(
+        "completed_by", pa.string(), True, "", "The key whose check completed it, else null."
+    ),
+    TraceColumn(
+        "lateness",
+        pa.int64(),
+        True,
+        "ns",
+        "finished minus deadline of an operation its timeout ended; null for every other one, "
+        "also for one that closing the purgatory expired ahead of its deadline.",
+    ),
+    TraceColumn("checks", pa.int32(), False, "count", "How often try_complete was called."),
+)
+
+TRACE_SCHEMA: pa.Schema = pa.schema(
+    [
+        pa.field(
+            column.name,
+            column.type,
+            nullable=column.nullable,
+            metadata={"unit": column.unit, "description": column.description},
+        )
+        for column in TRACE_COLUMNS
+    ],
+    metadata={"aiowheel.trace.version": str(SCHEMA_VERSION)},
+)
