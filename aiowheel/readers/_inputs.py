@@ -1,0 +1,186 @@
+"""Files, folders, globs, gz and tar.gz as one run of open text streams. Rank 4."""
+
+import glob
+import gzip
+import io
+import os
+import tarfile
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, BinaryIO, TextIO, cast
+
+from aiowheel.errors import BadInputError
+from aiowheel.readers._formats import Format, format_of
+
+#: What reading a damaged or vanishing file raises.
+READ_ERRORS = (EOFError, OSError, zlib.error, tarfile.TarError)
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_TAR_SUFFIXES = (".tar.gz", ".tgz")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One table: a file, or a member of a tar.
+
+    Attributes:
+        name: The path; for a member ``archive.tar.gz:path/inside``.
+        format: How to split the text into fields.
+        text: The open stream, line ends untouched; bytes that are no UTF-8 are lone surrogates.
+    """
+
+    name: str
+    format: Format
+    text: TextIO
+
+
+class Inputs:
+    """The files behind a list of paths, each of which may be a file, a folder or a glob.
+
+    A folder stands for every file inside, at any depth, hidden ones (``.name``) left out. A file
+    reached twice is read once. Of a tar, the members whose suffix fits the format are taken.
+
+    Args:
+        patterns: Paths as the user wrote them, at least one.
+        form: The format of every file, or None to go by each file's suffix.
+
+    Raises:
+        BadInputError: A pattern matches nothing, or a folder or file cannot be read.
+    """
+
+    def __init__(self, patterns: Sequence[str], form: Format | None = None) -> None:
+        found = [path for pattern in patterns for path in _expand(pattern)]
+        self.paths: tuple[Path, ...] = tuple(dict.fromkeys(found))
+        self._format = form
+        self._finished_bytes = 0
+        self._open_file: io.BufferedReader | None = None
+        try:
+            self.total_bytes = sum(path.stat().st_size for path in self.paths)
+        except OSError as error:
+            raise BadInputError(f"{error.filename}: {error.strerror}") from error
+
+    @property
+    def bytes_read(self) -> int:
+        """How many of ``total_bytes`` have been taken from the disk so far."""
+        file = self._open_file
+        at = file.tell() if file is not None and file.seekable() else 0  # a pipe cannot tell
+        return self._finished_bytes + at
+
+    def sources(self) -> Iterator[Source]:
+        """Open one table after the other; each is closed when the next is asked for.
+
+        Raises:
+            BadInputError: A file cannot be opened, is damaged, or has no known format.
+        """
+        for path in self.paths:
+            with _opened(path) as raw:
+                self._open_file = raw
+                try:
+                    yield from self._sources_of(path, raw)
+                finally:
+                    self._finished_bytes = self.bytes_read
+                    self._open_file = None
+
+    def _sources_of(self, path: Path, raw: io.BufferedReader) -> Iterator[Source]:
+        name = str(path)
+        try:
+            magic = raw.peek(2)[:2]
+        except OSError as error:
+            raise BadInputError(f"{name}: {error.strerror}") from error
+        data = cast("BinaryIO", gzip.GzipFile(fileobj=raw)) if magic == _GZIP_MAGIC else raw
+        if name.endswith(_TAR_SUFFIXES):
+            yield from self._members(name, data)
+            return
+        form = self._format or format_of(name)
+        if form is None:
+            raise BadInputError(f"{name}: the name does not tell the format, give --format")
+        yield Source(name, form, _text(data))
+
+    def _members(self, name: str, data: BinaryIO) -> Iterator[Source]:
+        taken = 0
+        try:
+            # tarfile's own gzip reader takes a truncated stream for a short one; ours raises.
+            with tarfile.open(fileobj=data, mode="r|") as archive:
+                for member in archive:
+                    form = self._format_of_member(member.name)
+                    content = archive.extractfile(member) if member.isfile() else None
+                    if form is not None and content is not None:
+                        taken += 1
+                        text = _text(io.BufferedReader(_MemberBytes(content)))
+                        yield Source(f"{name}:{member.name}", form, text)
+            while data.read(1 << 20):  # to the end, where gzip checks length and sum
+                pass
+        except READ_ERRORS as error:
+            raise BadInputError(f"{name}: {read_failure(error)}") from error
+        if taken == 0:
+            wanted = self._format or "tsv, csv, ndjson or log"
+            raise BadInputError(f"{name}: no {wanted} file inside")
+
+    def _format_of_member(self, name: str) -> Format | None:
+        known = format_of(name)
+        if self._format is Format.CLF and known is None:
+            return Format.CLF  # servers name their logs as they like: access_log
+        return known if self._format in {None, known} else None
+
+
+class _MemberBytes(io.RawIOBase):
+    """A member of a streamed tar; tarfile's own object lacks `seekable` before Python 3.13."""
+
+    def __init__(self, member: IO[bytes]) -> None:
+        super().__init__()
+        self._member = member
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "memoryview") -> int:  # type: ignore[override]
+        chunk = self._member.read(len(buffer))
+        buffer[: len(chunk)] = chunk
+        return len(chunk)
+
+
+def read_failure(error: BaseException) -> str:
+    """Say in a few words why reading failed with one of ``READ_ERRORS``."""
+    if isinstance(error, EOFError):
+        return "the compressed data ends too early, the file is truncated"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return f"damaged compressed data ({error})"
+
+
+def _expand(pattern: str) -> list[Path]:
+    path = Path(pattern)
+    # What exists goes before the glob: a name may hold brackets.
+    matches = [path] if path.exists() else [Path(name) for name in glob.glob(pattern, recursive=True)]
+    if not matches:
+        raise BadInputError(f"{pattern}: no such file")
+    return [file for match in sorted(matches) for file in _files_at(match)]
+
+
+def _files_at(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+
+    def refuse(error: OSError) -> None:
+        raise BadInputError(f"{error.filename}: {error.strerror}") from error
+
+    found: list[Path] = []
+    for parent, folders, names in os.walk(path, onerror=refuse):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [Path(parent, name) for name in names if not name.startswith(".")]
+    if not found:
+        raise BadInputError(f"{path}: no file inside")
+    return sorted(found)
+
+
+def _opened(path: Path) -> io.BufferedReader:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise BadInputError(f"{path}: {error.strerror}") from error
+
+
+def _text(data: BinaryIO) -> TextIO:
+    return io.TextIOWrapper(data, encoding="utf-8-sig", errors="surrogateescape", newline="")

@@ -1,0 +1,126 @@
+"""Splitting one table into records: one function a layout. Rank 4.
+
+Blank lines are no records. A record never ends the run: what is wrong with it goes along as its
+flaw, and the table decides.
+"""
+
+import csv
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import TextIO, cast
+
+from aiowheel.errors import BadInputError
+from aiowheel.readers._formats import Format
+from aiowheel.readers._inputs import Source
+
+#: Line number (from 1), key, time as written, flaw ("" when there is none). A bare tuple, because
+#: there is one for every row of the input.
+Record = tuple[int, str, str, str]
+
+CLF_COLUMNS = (
+    "host", "logname", "user", "time", "request", "response", "bytes", "referer", "useragent",
+)  # fmt: skip
+
+_CLF_LINE = re.compile(
+    r"(?P<host>\S+) (?P<logname>\S+) (?P<user>.+?) \[(?P<time>[^\]]*)\] "
+    r'"(?P<request>(?:[^"\\]|\\.)*)" (?P<response>\S+) (?P<bytes>\S+)'
+    r'(?: "(?P<referer>(?:[^"\\]|\\.)*)" "(?P<useragent>(?:[^"\\]|\\.)*)".*)?'
+)
+
+
+def records(source: Source, key: str, time: str) -> Iterator[Record]:
+    """Yield the records of a table.
+
+    Args:
+        source: An open table.
+        key: Name of the key column.
+        time: Name of the time column.
+
+    Raises:
+        BadInputError: The table has no header, or not these columns.
+    """
+    split: dict[Format, Callable[[Source, str, str], Iterator[Record]]] = {
+        Format.CSV: _csv_records,
+        Format.TSV: _tsv_records,
+        Format.NDJSON: _ndjson_records,
+        Format.CLF: _clf_records,
+    }
+    return split[source.format](source, key, time)
+
+
+def _csv_records(source: Source, key: str, time: str) -> Iterator[Record]:
+    # RFC 4180: a field in double quotes may hold commas and line ends, "" is a quote.
+    yield from _delimited(source, csv.reader(source.text), key, time)
+
+
+def _tsv_records(source: Source, key: str, time: str) -> Iterator[Record]:
+    # Tab-separated values have no quoting: a quote is a character like any other.
+    reader = csv.reader(source.text, delimiter="\t", quoting=csv.QUOTE_NONE)
+    yield from _delimited(source, reader, key, time)
+
+
+def _delimited(source: Source, reader: "csv.Reader", key: str, time: str) -> Iterator[Record]:
+    header = next(reader, [])
+    key_at, time_at = _column(source, header, key), _column(source, header, time)
+    width, last = len(header), max(key_at, time_at)
+    while True:
+        first_line = reader.line_num + 1
+        try:
+            fields = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield first_line, "", "", str(error)
+            continue
+        if len(fields) == width:
+            yield first_line, fields[key_at], fields[time_at], ""
+        elif len(fields) > last:
+            flaw = f"{len(fields)} fields where the header has {width}"
+            yield first_line, fields[key_at], fields[time_at], flaw
+        elif fields:
+            yield first_line, "", "", f"{len(fields)} fields where the header has {width}"
+
+
+def _column(source: Source, header: list[str], name: str) -> int:
+    if name not in header:
+        columns = ", ".join(header) or "none: the file is empty"
+        raise BadInputError(f"{source.name}: line 1: no column {name!r} (columns: {columns[:200]})")
+    return header.index(name)
+
+
+def _ndjson_records(source: Source, key: str, time: str) -> Iterator[Record]:
+    for line, text in _lines(source.text):
+        try:
+            # Numbers stay as written: a float would round nanoseconds.
+            row: object = json.loads(text, parse_int=str, parse_float=str, parse_constant=str)
+        except (ValueError, RecursionError) as error:
+            yield line, "", "", f"no JSON: {error}"
+            continue
+        if not isinstance(row, dict):
+            yield line, "", "", "no JSON object"
+            continue
+        fields = cast("dict[str, object]", row)
+        key_value, time_value = fields.get(key), fields.get(time)
+        if isinstance(key_value, str) and isinstance(time_value, str):
+            yield line, key_value, time_value, ""
+        else:
+            name = time if isinstance(key_value, str) else key
+            yield line, "", "", f"field {name!r} is missing or neither text nor number"
+
+
+def _clf_records(source: Source, key: str, time: str) -> Iterator[Record]:
+    for name in (key, time):
+        _column(source, list(CLF_COLUMNS), name)
+    for line, text in _lines(source.text):
+        match = _CLF_LINE.fullmatch(text)
+        if match is None:
+            yield line, "", "", "not in Common or Combined Log Format"
+        else:
+            yield line, match[key] or "", match[time] or "", ""
+
+
+def _lines(text: TextIO) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(text, start=1):
+        if bare := line.strip("\r\n"):
+            yield number, bare

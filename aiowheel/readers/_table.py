@@ -1,0 +1,131 @@
+"""Many files as one table of (time, key) rows, the bad ones counted. Rank 4."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from aiowheel.errors import BadInputError
+from aiowheel.readers._inputs import READ_ERRORS, Inputs, Source, read_failure
+from aiowheel.readers._records import records
+from aiowheel.readers._times import TimeParser
+
+#: Times and deadlines stay at or below this, the range of the wheel (ns since 1970: year 2043).
+LATEST_TIME = 2**61 - 1
+
+_BATCH_ROWS = 16_384
+_REMARKS = 5
+
+
+class Batch(NamedTuple):
+    """Accepted rows in the order of the files: row i is ``times[i]``, ``keys[i]``."""
+
+    times: list[int]
+    keys: list[str]
+
+
+class TimedRows:
+    """The rows of all inputs, read once, with what was wrong with some of them.
+
+    A row is rejected when its key is empty or no UTF-8, or its time is not a whole number >= 0 of
+    the unit. A row with too many or too few fields whose key and time are readable is irregular:
+    it is kept, counted and named.
+
+    Args:
+        inputs: Where to read.
+        key: Name of the key column.
+        time: Name of the time column.
+        parse_time: Turns a written time into an integer, or raises ValueError with the reason.
+        latest: The greatest time to accept.
+        strict: End the run at the first rejected or irregular row.
+
+    Attributes:
+        files: Tables read so far, members of archives each on its own.
+        accepted: Rows handed out so far, irregular ones among them.
+        rejected: Rows left out so far.
+        irregular: Rows with a wrong number of fields that were kept so far.
+        rejects: The first few rejected rows: file, line, reason.
+        irregularities: The first few irregular rows, likewise.
+    """
+
+    def __init__(
+        self,
+        inputs: Inputs,
+        *,
+        key: str,
+        time: str,
+        parse_time: TimeParser,
+        latest: int = LATEST_TIME,
+        strict: bool = False,
+    ) -> None:
+        self._inputs = inputs
+        self._key = key
+        self._time = time
+        self._parse_time = parse_time
+        self._latest = latest
+        self._strict = strict
+        self.files = 0
+        self.accepted = 0
+        self.rejected = 0
+        self.irregular = 0
+        self.rejects: list[str] = []
+        self.irregularities: list[str] = []
+        self._last_reject = ""
+
+    def batches(self) -> Iterator[Batch]:
+        """Read everything, some thousand rows at a time; memory is that of one batch.
+
+        Raises:
+            BadInputError: A file is damaged, lacks a column, is empty or has no good row; or, when
+                strict, a row is bad.
+        """
+        for source in self._inputs.sources():
+            self.files += 1
+            accepted, rejected = self.accepted, self.rejected
+            yield from self._batches_of(source)
+            if self.accepted == accepted:
+                bad = self.rejected - rejected
+                why = f", the last: {self._last_reject}" if bad else ""
+                raise BadInputError(f"{source.name}: no good row ({bad:,} rejected{why})")
+
+    def _batches_of(self, source: Source) -> Iterator[Batch]:
+        times: list[int] = []
+        keys: list[str] = []
+        line = 0
+        try:
+            for line, key, written, flaw in records(source, self._key, self._time):
+                try:
+                    moment = self._checked_time(key, written)
+                except ValueError as error:
+                    self.rejected += 1
+                    self._last_reject = f"line {line}: {flaw or error}"
+                    self._remark(self.rejects, f"{source.name}: {self._last_reject}")
+                    continue
+                if flaw:
+                    self.irregular += 1
+                    self._remark(self.irregularities, f"{source.name}: line {line}: {flaw}")
+                times.append(moment)
+                keys.append(key)
+                if len(times) == _BATCH_ROWS:
+                    self.accepted += len(times)
+                    yield Batch(times, keys)
+                    times, keys = [], []
+        except READ_ERRORS as error:
+            reason = read_failure(error)
+            raise BadInputError(f"{source.name}: after line {line}: {reason}") from error
+        self.accepted += len(times)
+        yield Batch(times, keys)
+
+    def _checked_time(self, key: str, written: str) -> int:
+        if not key:
+            raise ValueError("the key is empty")
+        if not key.isascii() and any("\ud800" <= char <= "\udfff" for char in key):
+            raise ValueError("the key is not UTF-8")
+        moment = self._parse_time(written)
+        if moment > self._latest:
+            raise ValueError(f"time {written!r} is beyond {self._latest}")
+        return moment
+
+    def _remark(self, remarks: list[str], text: str) -> None:
+        if self._strict:
+            raise BadInputError(text)
+        if len(remarks) < _REMARKS:
+            remarks.append(text)

@@ -1,0 +1,130 @@
+"""Written times to integers of one unit, exactly or not at all. Rank 4.
+
+No float is involved: nanoseconds since 1970 are beyond 2**53.
+"""
+
+import math
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from fractions import Fraction
+
+from aiowheel.readers._formats import TimeFormat, Unit
+
+TimeParser = Callable[[str], int]  # raises ValueError, whose text is the reason of the rejection
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SECOND = timedelta(seconds=1)
+_DECIMAL = re.compile(r"(\d{1,19})(?:\.(\d*))?", re.ASCII)
+_ISO8601 = re.compile(
+    r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d+))?(Z|z|[+-]\d\d(?::?\d\d)?)?", re.ASCII
+)
+_CLF = re.compile(
+    r"\[?(\d\d)/([A-Z][a-z]{2})/(\d{4}):(\d\d):(\d\d):(\d\d) ([+-])(\d\d)(\d\d)\]?", re.ASCII
+)
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+def time_parser(written: TimeFormat, unit: Unit) -> TimeParser:
+    """Choose the function that turns one written time into a whole number of *unit*.
+
+    ``epoch`` is such a number already; ``decimal`` is seconds with a fraction; ``iso8601`` without
+    a zone is UTC; ``clf`` is the time of the Common Log Format, with or without its brackets.
+    The last three refuse a fraction that *unit* cannot hold.
+    """
+    if written is TimeFormat.EPOCH:
+        return parse_epoch
+    parse = {
+        TimeFormat.DECIMAL: _parse_decimal,
+        TimeFormat.ISO8601: _parse_iso8601,
+        TimeFormat.CLF: _parse_clf,
+    }[written]
+
+    def parse_time(text: str) -> int:
+        seconds, fraction = parse(text)
+        if seconds < 0:
+            raise ValueError(f"time {text!r} lies before 1970")
+        return _join(seconds, fraction, unit, text)
+
+    return parse_time
+
+
+def parse_epoch(text: str) -> int:
+    """Read a whole number >= 0, nothing else: no sign, no blanks, no underscores.
+
+    Raises:
+        ValueError: *text* is anything else.
+    """
+    # The length test keeps int() away from numbers it would take quadratic time to read.
+    if text.isdigit() and text.isascii() and len(text) <= 19:
+        return int(text)
+    raise ValueError(f"time {text[:40]!r} is not a whole number >= 0")
+
+
+def duration_in_unit(seconds: float, unit: Unit) -> int:
+    """Turn a duration into a whole number of *unit*, taking the float as it would be printed.
+
+    Args:
+        seconds: Above 0 and finite; 0.1 means one tenth, not the binary number next to it.
+        unit: The unit of the result.
+
+    Raises:
+        ValueError: *seconds* is out of range or is no whole number of *unit*.
+    """
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise ValueError(f"timeout must be a number of seconds above 0, got {seconds}")
+    exact = Fraction(Decimal(repr(seconds))) * 10**unit.digits
+    if exact.denominator != 1:
+        raise ValueError(
+            f"timeout must be a whole number of {unit}, got {seconds:g} s: choose a finer --unit"
+        )
+    return exact.numerator
+
+
+def _join(seconds: int, fraction: str, unit: Unit, text: str) -> int:
+    digits = fraction.rstrip("0")
+    if len(digits) > unit.digits:
+        raise ValueError(f"time {text!r} is not a whole number of {unit}")
+    return int(f"{seconds}{digits.ljust(unit.digits, '0')}")
+
+
+def _parse_decimal(text: str) -> tuple[int, str]:
+    match = _DECIMAL.fullmatch(text)
+    if match is None:
+        raise ValueError(f"time {text[:40]!r} is not a decimal number >= 0")
+    return int(match[1]), match[2] or ""
+
+
+def _parse_iso8601(text: str) -> tuple[int, str]:
+    match = _ISO8601.fullmatch(text)
+    if match is None:
+        raise ValueError(f"time {text[:40]!r} is not an ISO 8601 date and time")
+    day, clock, fraction, zone = match.groups()
+    try:
+        # The fraction stays apart: datetime keeps six digits and drops the rest in silence.
+        moment = datetime.fromisoformat(f"{day}T{clock}{(zone or 'Z').upper()}")
+    except ValueError as error:
+        raise ValueError(f"time {text!r}: {error}") from error
+    return (moment - _EPOCH) // _SECOND, fraction or ""
+
+
+def _parse_clf(text: str) -> tuple[int, str]:
+    match = _CLF.fullmatch(text)
+    if match is None or match[2] not in _MONTHS:  # strptime's month names follow the locale
+        raise ValueError(f"time {text[:40]!r} is not like 10/Oct/2000:13:55:36 -0700")
+    day, month, year, hour, minute, second, sign, zone_hours, zone_minutes = match.groups()
+    offset = timedelta(hours=int(zone_hours), minutes=int(zone_minutes))
+    try:
+        moment = datetime(
+            int(year),
+            _MONTHS.index(month) + 1,
+            int(day),
+            int(hour),
+            int(minute),
+            int(second),
+            tzinfo=timezone(-offset if sign == "-" else offset),
+        )
+    except ValueError as error:
+        raise ValueError(f"time {text!r}: {error}") from error
+    return (moment - _EPOCH) // _SECOND, ""
