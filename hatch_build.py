@@ -104,7 +104,7 @@ def compile_modules(root: Path, sources: list[str], build_dir: Path) -> dict[str
     with contextlib.chdir(root):
         extensions = mypycify(
             [
-                "--config-file=",  # the project's strictness is for `make lint`, not for users' builds
+                "--config-file=",  # strictness is for `make lint`, not for users' builds
                 "--ignore-missing-imports",
                 "--follow-imports=silent",
                 *sources,

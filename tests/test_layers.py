@@ -1,0 +1,118 @@
+"""The architecture, executable: imports point down, files stay short."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "aiowheel"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+RANK = {
+    "_build": 0,
+    "_units": 0,
+    "abc": 0,
+    "errors": 0,
+    "wheel": 0,
+    "timer": 1,
+    "purgatory": 2,
+    "loop": 3,
+    "recipes": 3,
+    "__init__": 3,  # `import aiowheel` loads ranks 0 to 3
+    "instrumentation": 4,
+    "integrations": 4,
+    "readers": 4,
+    "testing": 4,
+    "trace": 4,
+    "pipeline": 5,
+    "cli": 5,
+    "__main__": 5,
+}
+MAX_LINES = 300
+# What a rank may not import, and why: rank 0 knows no loop, no clock and no log; the ranks that
+# `import aiowheel` loads know no third party beyond the core dependencies.
+OFF_LIMITS = {0: {"asyncio", "anyio", "time", "logging", "structlog", "threading"}}
+CORE_DEPENDENCIES = {"anyio", "mypy_extensions", "structlog"}
+
+
+def relative(path: Path) -> str:
+    """Path as it stands in a test id."""
+    return path.relative_to(ROOT).as_posix()
+
+
+def rank_of(name: str) -> int:
+    """Rank of a dotted module name; `aiowheel` itself is the package's own door."""
+    parts = name.split(".")
+    key = parts[1] if len(parts) > 1 else "__init__"
+    return RANK[key if key in RANK else "__init__"]
+
+
+def module_name(path: Path) -> str:
+    """Dotted name of a file of the package."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Dotted names a file imports anywhere, relative ones resolved, `from x import y` as x.y."""
+    package = module_name(path).split(".")
+    if path.name != "__init__.py":
+        package = package[:-1]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parents = package[: len(package) - node.level + 1] if node.level else []
+            stem = ".".join([*parents, *([node.module] if node.module else [])])
+            yield from (f"{stem}.{alias.name}" for alias in node.names)
+
+
+def test_the_package_has_modules() -> None:
+    """An empty list would make every test below pass."""
+    assert PACKAGE / "_build.py" in MODULES
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_every_module_has_a_rank(path: Path) -> None:
+    """A new package or module is given a place before it is given code."""
+    top = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+    assert top in RANK
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_imports_point_down(path: Path) -> None:
+    """A module imports its own rank or a lower one."""
+    own = rank_of(module_name(path))
+
+    upward = [
+        name
+        for name in imports(path)
+        if name.split(".")[0] == "aiowheel" and rank_of(name) > own
+    ]
+
+    assert upward == []
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_rank_0_knows_no_loop_and_no_clock(path: Path) -> None:
+    """The wheel takes the time as an argument."""
+    tops = {name.split(".")[0] for name in imports(path)}
+
+    assert tops & OFF_LIMITS.get(rank_of(module_name(path)), set()) == set()
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_a_module_stays_short(path: Path) -> None:
+    """One noun a file; three hundred lines are two nouns."""
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+
+    assert lines <= MAX_LINES
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_a_module_says_what_it_is(path: Path) -> None:
+    """Every file opens with a docstring."""
+    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
