@@ -1,0 +1,187 @@
+"""The tables of the report, each from the trace by one transform. Rank 5.
+
+Source: the columns of `aiowheel.trace.TRACE_COLUMNS`. No action and no Python function runs here:
+every transform ends in the `select` that is its contract. Times and spans are int64 ns. Rows come
+in no order: a sort in Spark would cost more than the table, and the results are small.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+_GROUP = ("purgatory", "kind")
+_QUANTILES = {"p50_ns": 0.5, "p90_ns": 0.9, "p99_ns": 0.99, "p999_ns": 0.999}
+# percentile_approx with this accuracy returns a value that occurs, and the exact rank up to
+# 10,000 rows; beyond, the rank is off by at most one part in 10,000.
+_ACCURACY = 10_000
+
+# Lower edges 0, 1, 2, 5, 10, ... microseconds up to 1000 seconds: fine enough to see a tick,
+# few enough to print.
+HISTOGRAM_EDGES_NS = (
+    0,
+    *(step * 10**power for power in range(3, 12) for step in (1, 2, 5)),
+    10**12,
+)
+WORST_OPERATIONS = 5
+HOT_KEYS = 20
+
+
+def outcomes(trace: DataFrame) -> DataFrame:
+    """One row per purgatory and kind: how the operations ended."""
+    return (
+        trace.groupBy(*_GROUP)
+        .agg(
+            F.count("*").alias("operations"),
+            *(
+                F.count_if(F.col("outcome") == outcome).alias(outcome)
+                for outcome in ("completed", "expired", "cancelled", "failed")
+            ),
+        )
+        .select(
+            *_GROUP, "operations", "completed", "expired", "cancelled", "failed", _timeout_share()
+        )
+    )
+
+
+def timeouts_over_time(trace: DataFrame, bucket_ns: int) -> DataFrame:
+    """One row per purgatory, kind and stretch of *bucket_ns* in which an operation finished."""
+    start = F.col("finished") - F.pmod("finished", F.lit(bucket_ns))
+    return (
+        trace.groupBy(*_GROUP, start.alias("bucket_start_ns"))
+        .agg(
+            F.count("*").alias("operations"),
+            F.count_if(F.col("outcome") == "expired").alias("expired"),
+        )
+        .select(
+            *_GROUP,
+            "bucket_start_ns",
+            F.lit(bucket_ns).cast("bigint").alias("bucket_ns"),
+            "operations",
+            "expired",
+            _timeout_share(),
+        )
+    )
+
+
+def completion_quantiles(trace: DataFrame) -> DataFrame:
+    """One row per purgatory and kind: how long completed operations had waited."""
+    return _quantiles(_completed(trace))
+
+
+def lateness_quantiles(trace: DataFrame) -> DataFrame:
+    """One row per purgatory and kind: how long after its deadline a timeout came."""
+    return _quantiles(_timed_out(trace))
+
+
+def completion_histogram(trace: DataFrame) -> DataFrame:
+    """Completed operations by the time they had waited; only ranges that occur have a row."""
+    return _histogram(_completed(trace))
+
+
+def lateness_histogram(trace: DataFrame) -> DataFrame:
+    """Timeouts by their lateness; only ranges that occur have a row."""
+    return _histogram(_timed_out(trace))
+
+
+def hot_keys(trace: DataFrame) -> DataFrame:
+    """The keys most operations watched, at most `HOT_KEYS` for each purgatory."""
+    rank = F.row_number().over(
+        Window.partitionBy("purgatory").orderBy(F.desc("operations"), F.asc("key"))
+    )
+    return (
+        trace.select("purgatory", "outcome", F.explode("keys").alias("key"))
+        .groupBy("purgatory", "key")
+        .agg(
+            F.count("*").alias("operations"),
+            F.count_if(F.col("outcome") == "expired").alias("expired"),
+        )
+        .withColumn("rank", rank)
+        .where(F.col("rank") <= HOT_KEYS)
+        .select("purgatory", "rank", "key", "operations", "expired", _timeout_share())
+    )
+
+
+def worst_operations(trace: DataFrame) -> DataFrame:
+    """The latest timeouts, then the longest waits: `WORST_OPERATIONS` per purgatory and kind."""
+    order = (
+        F.desc_nulls_last("lateness_ns"),
+        F.desc("waited_ns"),
+        F.asc("run_id"),
+        F.asc("operation_id"),
+    )
+    rank = F.row_number().over(Window.partitionBy(*_GROUP).orderBy(*order))
+    return (
+        trace.withColumn("waited_ns", F.col("finished") - F.col("created"))
+        .withColumn("lateness_ns", F.col("lateness"))
+        .withColumn("rank", rank)
+        .where(F.col("rank") <= WORST_OPERATIONS)
+        .select(
+            *_GROUP,
+            "rank",
+            "run_id",
+            "operation_id",
+            "keys",
+            "outcome",
+            "waited_ns",
+            "lateness_ns",
+            "checks",
+        )
+    )
+
+
+def _timeout_share() -> Column:
+    return (F.col("expired") / F.col("operations")).alias("timeout_share")
+
+
+def _completed(trace: DataFrame) -> DataFrame:
+    span = (F.col("finished") - F.col("created")).alias("span_ns")
+    return trace.where(F.col("outcome") == "completed").select(*_GROUP, span)
+
+
+def _timed_out(trace: DataFrame) -> DataFrame:
+    span = F.col("lateness").alias("span_ns")
+    return trace.where(F.col("lateness").isNotNull()).select(*_GROUP, span)
+
+
+def _quantiles(spans: DataFrame) -> DataFrame:
+    return (
+        spans.groupBy(*_GROUP)
+        .agg(
+            F.count("*").alias("operations"),
+            F.percentile_approx("span_ns", list(_QUANTILES.values()), _ACCURACY).alias("at"),
+            F.max("span_ns").alias("max_ns"),
+        )
+        .select(
+            *_GROUP,
+            "operations",
+            *(F.col("at")[place].alias(name) for place, name in enumerate(_QUANTILES)),
+            "max_ns",
+        )
+    )
+
+
+def _histogram(spans: DataFrame) -> DataFrame:
+    uppers = (*HISTOGRAM_EDGES_NS[1:], None)
+    # The last condition that holds wins: a clock that stepped back cannot make a span negative
+    # (loop clocks do not), so the first edge, 0, holds for every row.
+    place = F.coalesce(
+        *(
+            F.when(F.col("span_ns") >= lower, F.lit(place))
+            for place, lower in reversed(list(enumerate(HISTOGRAM_EDGES_NS)))
+        ),
+    )
+    return (
+        spans.groupBy(*_GROUP, place.alias("place"))
+        .agg(F.count("*").alias("operations"))
+        .select(
+            *_GROUP,
+            _lookup(HISTOGRAM_EDGES_NS).alias("lower_ns"),
+            _lookup(uppers).alias("upper_ns"),
+            "operations",
+        )
+    )
+
+
+def _lookup(values: tuple[int | None, ...]) -> Column:
+    return F.array(*(F.lit(value).cast("bigint") for value in values))[F.col("place")]

@@ -1,0 +1,139 @@
+"""The report job: what a trace says about its purgatories. Rank 5; needs the `spark` extra.
+
+Source: a folder of files that `aiowheel.trace.TraceRecorder` wrote. The work is Spark's, whatever
+the size of the trace; what comes out is small: a handful of tables and one picture.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from aiowheel.errors import BadInputError
+from aiowheel.trace import TRACE_COLUMNS, trace_files
+
+from . import _report_tables as tables
+from ._report_picture import draw_picture
+
+_BUCKETS = 60
+
+
+@dataclass(frozen=True)
+class ReportResult:
+    """What the report job made.
+
+    Attributes:
+        folder: Holds one Parquet file per table and the picture.
+        operations: Rows of the trace.
+        tables: The tables by name; a column's unit is in its name.
+        picture: The saved picture (PNG).
+    """
+
+    folder: Path
+    operations: int
+    tables: Mapping[str, pa.Table]
+    picture: Path
+
+
+def run_report(
+    trace_folder: str | os.PathLike[str],
+    out_folder: str | os.PathLike[str],
+    spark: SparkSession,
+) -> ReportResult:
+    """Analyse a trace and write the tables and the picture.
+
+    Args:
+        trace_folder: Folder with the `trace-*.parquet` files of one or several runs.
+        out_folder: Made when missing; files of an earlier report are replaced.
+        spark: The session to run on.
+
+    Raises:
+        BadInputError: The folder holds no trace, or a file of it is no trace.
+        OSError: A result cannot be written.
+
+    Cost: one pass over the trace per table, nine in all.
+    """
+    trace = _read(trace_folder, spark)
+    operations, span_ns = _measure(trace)
+    plans = {
+        "outcomes": tables.outcomes(trace),
+        "timeouts_over_time": tables.timeouts_over_time(trace, choose_bucket_ns(span_ns)),
+        "completion_quantiles": tables.completion_quantiles(trace),
+        "completion_histogram": tables.completion_histogram(trace),
+        "lateness_quantiles": tables.lateness_quantiles(trace),
+        "lateness_histogram": tables.lateness_histogram(trace),
+        "hot_keys": tables.hot_keys(trace),
+        "worst_operations": tables.worst_operations(trace),
+    }
+    folder = Path(out_folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    results: dict[str, pa.Table] = {}
+    for name, plan in plans.items():
+        results[name] = plan.toArrow().sort_by([(key, "ascending") for key in _order(plan)])
+        _write(results[name], folder / f"{name}.parquet")
+    picture = draw_picture(results, folder / "report.png")
+    return ReportResult(folder, operations, results, picture)
+
+
+def choose_bucket_ns(span_ns: int) -> int:
+    """Width of the stretches a trace is cut into: 1, 2 or 5 times a power of ten, at least 1 ms.
+
+    Args:
+        span_ns: From the first to the last operation, at least 0.
+
+    Returns:
+        The least such width that cuts the span into at most 60 stretches.
+    """
+    power = 1_000_000
+    while True:
+        for step in (1, 2, 5):
+            if step * power * _BUCKETS >= span_ns:
+                return step * power
+        power *= 10
+
+
+def _read(trace_folder: str | os.PathLike[str], spark: SparkSession) -> DataFrame:
+    try:
+        files = [str(file.resolve()) for file in trace_files(trace_folder)]
+    except FileNotFoundError as error:
+        raise BadInputError(str(error)) from None
+    for file in files:
+        # Spark would say the same in sixty lines of Java.
+        try:
+            names = pq.read_schema(file).names
+        except pa.ArrowInvalid as error:
+            raise BadInputError(f"{file}: not a Parquet file: {error}") from None
+        missing = [column.name for column in TRACE_COLUMNS if column.name not in names]
+        if missing:
+            raise BadInputError(f"{file}: not a trace: no column {missing[0]!r}")
+    return spark.read.parquet(*files).select(*(column.name for column in TRACE_COLUMNS))
+
+
+def _measure(trace: DataFrame) -> tuple[int, int]:
+    """Rows, and nanoseconds from the first to the last end of an operation."""
+    row = trace.agg(
+        F.count("*").alias("operations"),
+        (F.max("finished") - F.min("finished")).alias("span_ns"),
+    ).first()
+    if row is None:  # an aggregate without groups has one row, also over nothing
+        raise AssertionError
+    return int(row["operations"]), int(row["span_ns"] or 0)
+
+
+def _order(plan: DataFrame) -> list[str]:
+    """The columns that tell the rows of one table apart."""
+    keys = ("purgatory", "kind", "bucket_start_ns", "lower_ns", "rank")
+    return [name for name in keys if name in plan.columns]
+
+
+def _write(table: pa.Table, path: Path) -> None:
+    hidden = path.with_name(f".{path.name}.tmp")
+    pq.write_table(table, hidden, compression="zstd")
+    hidden.rename(path)
