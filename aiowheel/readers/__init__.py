@@ -11,11 +11,14 @@ from aiowheel.readers._formats import (
 from aiowheel.readers._inputs import Inputs as Inputs
 from aiowheel.readers._spool import TimeOrder as TimeOrder
 from aiowheel.readers._table import (
-    LATEST_TIME as LATEST_TIME,
     Batch as Batch,
     TimedRows as TimedRows,
 )
-from aiowheel.readers._times import duration_in_unit as duration_in_unit
+from aiowheel.readers._times import (
+    LATEST_TIME as LATEST_TIME,
+    duration_in_unit as duration_in_unit,
+    time_parser as time_parser,
+)
 
 __all__ = (
     "LATEST_TIME",
@@ -27,4 +30,5 @@ __all__ = (
     "TimedRows",
     "Unit",
     "duration_in_unit",
+    "time_parser",
 )

@@ -46,6 +46,11 @@ class Inputs:
         patterns: Paths as the user wrote them, at least one.
         form: The format of every file, or None to go by each file's suffix.
 
+    Attributes:
+        paths: The files, archives not opened.
+        format: The one format of them all, given or told by every name alike; else None.
+        total_bytes: Their size on disk.
+
     Raises:
         BadInputError: A pattern matches nothing, or a folder or file cannot be read.
     """
@@ -53,6 +58,8 @@ class Inputs:
     def __init__(self, patterns: Sequence[str], form: Format | None = None) -> None:
         found = [path for pattern in patterns for path in _expand(pattern)]
         self.paths: tuple[Path, ...] = tuple(dict.fromkeys(found))
+        told = {form or format_of(path.name) for path in self.paths}
+        self.format = told.pop() if len(told) == 1 else None
         self._format = form
         self._finished_bytes = 0
         self._open_file: io.BufferedReader | None = None

@@ -6,10 +6,7 @@ from typing import NamedTuple
 from aiowheel.errors import BadInputError
 from aiowheel.readers._inputs import READ_ERRORS, Inputs, Source, read_failure
 from aiowheel.readers._records import records
-from aiowheel.readers._times import TimeParser
-
-#: Times and deadlines stay at or below this, the range of the wheel (ns since 1970: year 2043).
-LATEST_TIME = 2**61 - 1
+from aiowheel.readers._times import LATEST_TIME, TimeParser
 
 _BATCH_ROWS = 16_384
 _REMARKS = 5

@@ -14,6 +14,9 @@ from aiowheel.readers._formats import TimeFormat, Unit
 
 TimeParser = Callable[[str], int]  # raises ValueError, whose text is the reason of the rejection
 
+#: Times and deadlines stay at or below this, the range of the wheel (ns since 1970: year 2043).
+LATEST_TIME = 2**61 - 1
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND = timedelta(seconds=1)
 _DECIMAL = re.compile(r"(\d{1,19})(?:\.(\d*))?", re.ASCII)
@@ -66,7 +69,8 @@ def duration_in_unit(seconds: float, unit: Unit) -> int:
     """Turn a duration into a whole number of *unit*, taking the float as it would be printed.
 
     Args:
-        seconds: Above 0 and finite; 0.1 means one tenth, not the binary number next to it.
+        seconds: Above 0, below the wheel's range; 0.1 is one tenth, not the binary number next
+            to it.
         unit: The unit of the result.
 
     Raises:
@@ -79,6 +83,8 @@ def duration_in_unit(seconds: float, unit: Unit) -> int:
         raise ValueError(
             f"timeout must be a whole number of {unit}, got {seconds:g} s: choose a finer --unit"
         )
+    if exact > LATEST_TIME:
+        raise ValueError(f"timeout must be at most {LATEST_TIME} {unit}, got {seconds:g} s")
     return exact.numerator
 
 

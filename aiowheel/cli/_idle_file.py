@@ -1,0 +1,91 @@
+"""Idle events as a CSV file, whole or not at all, with what a summary tells of them. Rank 5."""
+
+import contextlib
+import csv
+import hashlib
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TextIO
+
+from aiowheel.errors import AiowheelError, BadInputError
+
+HEADER = ("fire", "key")
+
+_CHUNK = 8_192
+_SHOWN = 3
+
+Event = tuple[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class IdleSummary:
+    """What one file of idle events holds.
+
+    Attributes:
+        events: How many there are.
+        first: The first three events.
+        last: The last three events.
+        sha256: Digest of the lines ``fire<TAB>key<LF>``, in UTF-8.
+    """
+
+    events: int
+    first: tuple[Event, ...]
+    last: tuple[Event, ...]
+    sha256: str
+
+
+def check_destination(path: Path) -> None:
+    """Refuse a path that cannot become a file, before hours of work go into it.
+
+    Raises:
+        BadInputError: The folder is missing or closed to us, or the path is a folder.
+    """
+    if path.is_dir():
+        raise BadInputError(f"{path}: is a folder, --out wants a file")
+    if not path.parent.is_dir():
+        raise BadInputError(f"{path.parent}: no such folder for --out")
+    if not os.access(path.parent, os.W_OK):
+        raise BadInputError(f"{path.parent}: no permission to write there")
+
+
+def write_idle_events(events: Iterable[Event], path: Path) -> IdleSummary:
+    """Write ``fire,key`` lines under a header, LF line ends, keys quoted where they must be.
+
+    Raises:
+        AiowheelError: The disk refuses; *path* is then as it was before.
+    """
+    digest = hashlib.sha256()
+    first: list[Event] = []
+    last: deque[Event] = deque(maxlen=_SHOWN)
+    count = 0
+    with _replacing(path) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(HEADER)
+        source = iter(events)
+        while chunk := list(islice(source, _CHUNK)):
+            writer.writerows(chunk)
+            digest.update("".join(f"{fire}\t{key}\n" for fire, key in chunk).encode())
+            first += chunk[: _SHOWN - len(first)]
+            last.extend(chunk[-_SHOWN:])
+            count += len(chunk)
+    return IdleSummary(count, tuple(first), tuple(last), digest.hexdigest())
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[TextIO]:
+    """Open a hidden neighbour of *path* that takes its place once it is whole."""
+    hidden = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with hidden.open("w", encoding="utf-8", newline="") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        hidden.replace(path)
+    except OSError as error:
+        raise AiowheelError(f"{path}: {error.strerror}") from error
+    finally:
+        hidden.unlink(missing_ok=True)
