@@ -10,7 +10,7 @@ def main() -> int:
     except ModuleNotFoundError as exc:
         if exc.name not in {"typer", "rich", "click"}:
             raise
-        print("the command line needs: pip install 'aiowheel[cli]'", file=sys.stderr)
+        print("aiowheel: the command line needs: pip install 'aiowheel[cli]'", file=sys.stderr)
         return 1
     return run()
 

@@ -1,6 +1,7 @@
 """The architecture, executable: imports point down, files stay short."""
 
 import ast
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,10 +32,9 @@ RANK = {
     "__main__": 5,
 }
 MAX_LINES = 300
-# What a rank may not import, and why: rank 0 knows no loop, no clock and no log; the ranks that
-# `import aiowheel` loads know no third party beyond the core dependencies.
-OFF_LIMITS = {0: {"asyncio", "anyio", "time", "logging", "structlog", "threading"}}
-CORE_DEPENDENCIES = {"anyio", "mypy_extensions", "structlog"}
+OFF_LIMITS_AT_RANK_0 = {"asyncio", "anyio", "time", "logging", "structlog", "threading"}
+# What `import aiowheel` may load; uvloop is looked for when a loop is made, not before.
+CORE_DEPENDENCIES = {"aiowheel", "anyio", "mypy_extensions", "structlog", "uvloop"}
 
 
 def relative(path: Path) -> str:
@@ -69,6 +69,11 @@ def imports(path: Path) -> Iterator[str]:
             yield from (f"{stem}.{alias.name}" for alias in node.names)
 
 
+def modules_up_to(rank: int) -> list[Path]:
+    """Files of that rank or a lower one."""
+    return [path for path in MODULES if rank_of(module_name(path)) <= rank]
+
+
 def test_the_package_has_modules() -> None:
     """An empty list would make every test below pass."""
     assert PACKAGE / "_build.py" in MODULES
@@ -88,20 +93,26 @@ def test_imports_point_down(path: Path) -> None:
     own = rank_of(module_name(path))
 
     upward = [
-        name
-        for name in imports(path)
-        if name.split(".")[0] == "aiowheel" and rank_of(name) > own
+        name for name in imports(path) if name.split(".")[0] == "aiowheel" and rank_of(name) > own
     ]
 
     assert upward == []
 
 
-@pytest.mark.parametrize("path", MODULES, ids=relative)
+@pytest.mark.parametrize("path", modules_up_to(0), ids=relative)
 def test_rank_0_knows_no_loop_and_no_clock(path: Path) -> None:
     """The wheel takes the time as an argument."""
     tops = {name.split(".")[0] for name in imports(path)}
 
-    assert tops & OFF_LIMITS.get(rank_of(module_name(path)), set()) == set()
+    assert tops & OFF_LIMITS_AT_RANK_0 == set()
+
+
+@pytest.mark.parametrize("path", modules_up_to(3), ids=relative)
+def test_the_core_needs_only_the_core_dependencies(path: Path) -> None:
+    """Whoever installs no extra can import ranks 0 to 3."""
+    tops = {name.split(".")[0] for name in imports(path)}
+
+    assert tops - sys.stdlib_module_names - CORE_DEPENDENCIES == set()
 
 
 @pytest.mark.parametrize("path", MODULES, ids=relative)

@@ -1,0 +1,154 @@
+"""The command's frame and its simplest subcommand."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+import typer
+
+from aiowheel._build import BuildInfo, __version__
+from aiowheel.cli import _app, doctor, run
+from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
+
+STALE = BuildInfo(
+    version="1",
+    accelerated=False,
+    reason="edited",
+    python="CPython 3",
+    platform="Linux",
+    compiled=("aiowheel.wheel._wheel",),
+    stale=("aiowheel.wheel._wheel",),
+)
+
+
+def test_doctor_describes_this_build(capsys: pytest.CaptureFixture[str]) -> None:
+    """Version, build and loops are told, and the exit code is 0."""
+    code = run(["doctor"])
+
+    printed = capsys.readouterr().out
+    assert code == 0
+    assert f"version      {__version__}" in printed
+    assert "loop         asyncio" in printed
+
+
+def test_doctor_prints_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
+    """Scripts read the same facts."""
+    run(["doctor", "--json"])
+
+    report = json.loads(capsys.readouterr().out)
+    assert report["build"]["version"] == __version__
+    assert set(report) == {"build", "executable", "loops", "extras", "java", "spark"}
+
+
+def test_doctor_names_a_stale_module() -> None:
+    """Whoever edited a compiled module is told which, and what to do."""
+    lines = doctor.build_lines(STALE)
+
+    assert lines[-1] == "STALE        aiowheel.wheel._wheel (edited after compiling; `make build`)"
+
+
+def test_doctor_tells_how_to_get_an_extra() -> None:
+    """A missing package is named together with the command that brings it."""
+    line = doctor.extra_line("plot", {"matplotlib": None})
+
+    assert line == "[plot]       lacks matplotlib (pip install 'aiowheel[plot]')"
+
+
+def test_doctor_without_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No Java is a finding, not a failure."""
+
+    def find_nothing() -> None:
+        raise MissingExtraError("spark-java")
+
+    monkeypatch.setattr("aiowheel.pipeline.java.find_java", find_nothing)
+
+    assert "pip install 'aiowheel[spark-java]'" in doctor.java_line(doctor.java_found())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["nope"], "No such command 'nope'"),
+        (["doctor", "--nope"], "No such option: --nope"),
+        (["doctor", "extra"], "unexpected extra argument"),
+    ],
+)
+def test_bad_usage_is_one_line_and_exit_code_2(
+    arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No usage screen, no traceback: the reason."""
+    code = run(arguments)
+
+    printed = capsys.readouterr()
+    assert (code, printed.out) == (2, "")
+    assert printed.err.startswith("aiowheel: ")
+    assert reason in printed.err
+    assert printed.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (BadInputError("a.csv:3: no time"), 2, "aiowheel: a.csv:3: no time\n"),
+        (MissingExtraError("plot"), 1, "aiowheel: this needs: pip install 'aiowheel[plot]'\n"),
+        (AiowheelError("it\nfailed"), 1, "aiowheel: it failed\n"),
+    ],
+)
+def test_each_error_has_its_exit_code(
+    error: AiowheelError,
+    code: int,
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A subcommand raises; the frame turns it into one line and a code."""
+
+    def failing_app(_names: object) -> Callable[..., None]:
+        def call(**_options: object) -> None:
+            raise error
+
+        return call
+
+    monkeypatch.setattr(_app, "build_app", failing_app)
+
+    assert run(["doctor"]) == code
+    assert capsys.readouterr().err == line
+
+
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """`aiowheel --version` needs no subcommand."""
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"{__version__}\n"
+
+
+def test_no_arguments_print_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    """A bare `aiowheel` shows what there is."""
+    assert run([]) == 0
+    assert "Commands:" in capsys.readouterr().out
+
+
+def test_every_command_of_the_table_is_a_plain_function() -> None:
+    """What the frame registers has a first line of help."""
+    app = _app.build_app(_app.COMMANDS)
+
+    assert isinstance(app, typer.Typer)
+    for command in app.registered_commands:
+        assert command.callback is not None
+        assert command.callback.__doc__
+
+
+def test_without_the_cli_extra_the_cure_is_named() -> None:
+    """A missing typer is one line, not a traceback."""
+    program = (
+        "import sys; sys.modules['typer'] = None\n"
+        "from aiowheel.__main__ import main\nsys.exit(main())"
+    )
+
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=30
+    )
+
+    assert result.returncode == 1
+    assert result.stderr == "aiowheel: the command line needs: pip install 'aiowheel[cli]'\n"

@@ -1,0 +1,52 @@
+"""Every example runs as it is and prints what its docstring promises.
+
+The promise is the docstring's last paragraphs, after a line `Prints:`, indented; `...` inside
+stands for any text, as in doctest.
+"""
+
+import ast
+import os
+import subprocess
+import sys
+import textwrap
+from doctest import ELLIPSIS, OutputChecker
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+def promise(example: Path) -> str:
+    """What the docstring says the example prints."""
+    docstring = ast.get_docstring(ast.parse(example.read_text(encoding="utf-8"))) or ""
+    _, found, text = docstring.partition("Prints:\n")
+    assert found, f"{example.name}: the docstring has no `Prints:` paragraph"
+    return textwrap.dedent(text).strip() + "\n"
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
+def test_example_prints_what_it_promises(example: Path, tmp_path: Path) -> None:
+    """Exit code 0, nothing on stderr, and the promised lines."""
+    result = subprocess.run(
+        [sys.executable, example],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+
+    assert (result.returncode, result.stderr) == (0, "")
+    assert OutputChecker().check_output(promise(example), result.stdout, ELLIPSIS), result.stdout
+
+
+def test_the_example_table_lists_every_example() -> None:
+    """examples/README.md is how a reader chooses."""
+    if not EXAMPLES:
+        pytest.skip("there are no examples yet")
+    table = (ROOT / "examples/README.md").read_text(encoding="utf-8")
+
+    assert [each.name for each in EXAMPLES if each.name not in table] == []

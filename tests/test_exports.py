@@ -1,0 +1,65 @@
+"""The public doors: what a package names, it has; what it does not need, it does not load."""
+
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "aiowheel"
+PUBLIC = sorted(
+    ".".join(init.parent.relative_to(PACKAGE.parent).parts)
+    for init in PACKAGE.rglob("__init__.py")
+    if "__all__" in init.read_text(encoding="utf-8")
+)
+HEAVY = ("matplotlib", "pandas", "pyarrow", "pyspark", "rich", "starlette", "typer", "uvloop")
+
+
+def by_kind(name: str) -> tuple[int, str]:
+    """The linter's order: constants, classes, functions, each by name."""
+    kind = 0 if name.isupper() else 1 if name[0].isupper() else 2
+    return kind, name
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_all_is_a_sorted_tuple_of_what_is_there(name: str) -> None:
+    """`__all__` is read by people: sorted, without repeats, and true."""
+    module = import_module(name)
+    names: tuple[str, ...] = module.__all__
+
+    assert type(names) is tuple
+    assert list(names) == sorted(set(names), key=by_kind)
+    assert [each for each in names if not hasattr(module, each)] == []
+
+
+def test_the_package_itself_is_public() -> None:
+    """An empty list would make the test above pass."""
+    assert "aiowheel" in PUBLIC
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    """Extras cost nothing until they are used."""
+    program = f"import aiowheel, sys; print([m for m in {HEAVY!r} if m in sys.modules])"
+
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30
+    )
+
+    assert loaded.stdout.strip() == "[]"
+
+
+def test_the_help_text_loads_nothing_heavy() -> None:
+    """`aiowheel --help` answers before Spark or Arrow could be loaded; typer is what it needs."""
+    program = (
+        "import sys; from aiowheel.cli import run; code = run(['--help']);"
+        f"print([m for m in {HEAVY!r} if m in sys.modules and m not in ('rich', 'typer')],"
+        "file=sys.stderr)"
+    )
+
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30
+    )
+
+    assert answer.stderr.strip() == "[]"
+    assert "doctor" in answer.stdout
