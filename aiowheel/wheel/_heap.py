@@ -1,0 +1,93 @@
+"""The wheel's interface on a binary heap: the tests' oracle and the benchmarks' baseline. Rank 0.
+
+Deliberately dumb, and interpreted: cancelled entries stay in the heap until they surface, as in the
+standard library's event loop and in Kafka's purgatory before 2015.
+"""
+
+from __future__ import annotations
+
+import heapq
+from itertools import count
+
+from aiowheel.wheel._limits import checked_deadline, checked_geometry, checked_now
+
+
+class HeapEntry:
+    """A deadline in a :class:`HeapWheel`; the interface of ``TimerEntry``."""
+
+    __slots__ = ("deadline", "generation", "payload", "wheel")
+
+    def __init__(self, deadline: int, payload: object) -> None:
+        self.deadline = deadline
+        self.payload = payload
+        self.generation = 0  # of the heap item that is current; older items are tombstones
+        self.wheel: HeapWheel | None = None
+
+    @property
+    def pending(self) -> bool:
+        return self.wheel is not None
+
+    def cancel(self) -> bool:
+        if self.wheel is None:
+            return False
+        self.wheel.pending_count -= 1
+        self.wheel = None
+        self.payload = None
+        return True
+
+
+class HeapWheel:
+    """``TimingWheel``, a heap instead of buckets: O(log n) to add, tombstones on cancel.
+
+    Entries come out by tick and, within a tick, in the order they were armed or last moved.
+    """
+
+    def __init__(self, tick: int = 1, wheel_size: int = 256, start: int = 0) -> None:
+        checked_geometry(tick, wheel_size, start)
+        self.tick = tick
+        self.now = start
+        self.pending_count = 0
+        self._order = count()
+        self._heap: list[tuple[int, int, HeapEntry]] = []  # (tick, generation, entry)
+
+    def schedule(self, deadline: int, payload: object = None) -> HeapEntry:
+        entry = HeapEntry(deadline, payload)
+        self.reschedule(entry, deadline)
+        return entry
+
+    def reschedule(self, entry: HeapEntry, deadline: int) -> None:
+        checked_deadline(deadline)
+        if entry.wheel is None:
+            entry.wheel = self
+            self.pending_count += 1
+        entry.deadline = deadline
+        entry.generation = next(self._order)
+        current = self.now // self.tick
+        tick = current if deadline <= self.now else max(current, -(-deadline // self.tick))
+        heapq.heappush(self._heap, (tick, entry.generation, entry))
+
+    def advance(self, now: int) -> list[HeapEntry]:
+        checked_now(now, self.now)
+        self.now = now
+        due: list[HeapEntry] = []
+        while (tick := self._next_tick()) is not None and tick <= now // self.tick:
+            entry = heapq.heappop(self._heap)[2]
+            entry.wheel = None
+            due.append(entry)
+        self.pending_count -= len(due)
+        return due
+
+    def next_expiration(self) -> int | None:
+        tick = self._next_tick()
+        return None if tick is None else max(self.now, tick * self.tick)
+
+    def _next_tick(self) -> int | None:
+        while self._heap:
+            tick, generation, entry = self._heap[0]
+            if entry.wheel is self and entry.generation == generation:
+                return tick
+            heapq.heappop(self._heap)
+        return None
+
+    def __len__(self) -> int:
+        return self.pending_count

@@ -1,0 +1,68 @@
+"""One ring of buckets. Rank 0: no clock, no loop.
+
+Source: one TimingWheel of Kafka's chain; the occupancy map is tokio's idea, here one byte a slot, so
+that any wheel size costs one ``memchr``.
+"""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from aiowheel.wheel._bucket import Bucket
+from aiowheel.wheel._entry import TimerEntry
+
+
+class Level:
+    """``wheel_size`` buckets of ``width`` ticks each, together covering ``[base, limit)``.
+
+    A level covers one block of ticks aligned to its own range, never a sliding window: an entry is
+    filed at the finest level whose block holds its tick. So all entries of one tick travel through
+    the same buckets in the order they came, and first in, first out costs nothing.
+    """
+
+    __slots__ = ("base", "buckets", "limit", "occupied", "span", "width")
+
+    def __init__(self, width: i64, wheel_size: i64, current: i64, horizon: i64) -> None:
+        self.width = width
+        # A span beyond the whole range of ticks would overflow 64 bits: the last level ends there.
+        self.span: i64 = width * wheel_size if width <= horizon // wheel_size else horizon
+        self.base: i64 = 0
+        self.limit: i64 = self.span
+        self.buckets = [Bucket() for _ in range(wheel_size)]  #: [slot]
+        self.occupied = bytearray(wheel_size)  #: [slot] 1 where an entry may hang
+        self.move_to(current)
+
+    def move_to(self, current: i64) -> None:
+        """Cover the block that holds the tick *current*; its buckets must be empty."""
+        self.base = current - current % self.span
+        self.limit = self.base + self.span
+
+    def append(self, entry: TimerEntry, tick: i64) -> None:
+        """Hang *entry* in the bucket that covers *tick*, which must lie in the block. O(1)."""
+        slot = (tick - self.base) // self.width
+        bucket = self.buckets[slot]
+        if not bucket.flagged:
+            bucket.flagged = True
+            self.occupied[slot] = 1
+        bucket.append(entry)
+
+    def next_occupied(self, current: i64) -> i64:
+        """The first slot behind the one that holds *current* with an entry in it, or -1.
+
+        Cost: one memchr; forgets the slots that cancelling has emptied, each once.
+        """
+        slot: i64 = (current - self.base) // self.width
+        while True:
+            slot = self.occupied.find(1, slot + 1)
+            if slot < 0 or not self.buckets[slot].is_empty():
+                return slot
+            self._forget(slot)
+
+    def take(self, slot: i64) -> Bucket:
+        """The bucket of *slot*, struck off the occupancy map; the caller empties it."""
+        self._forget(slot)
+        return self.buckets[slot]
+
+    def _forget(self, slot: i64) -> None:
+        self.occupied[slot] = 0
+        self.buckets[slot].flagged = False

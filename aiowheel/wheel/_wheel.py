@@ -1,0 +1,364 @@
+"""The hierarchical timing wheel. Rank 0: integers only, no clock, no loop, no thread.
+
+Sources: Varghese & Lauck, "Hashed and hierarchical timing wheels" (1997), scheme 7; Kafka's
+TimingWheel and SystemTimer for the vocabulary and for waking up only where a bucket waits.
+"""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from aiowheel.wheel._bucket import Bucket
+from aiowheel.wheel._entry import TimerEntry
+from aiowheel.wheel._level import Level
+from aiowheel.wheel._limits import (
+    HORIZON,
+    REFILES_PER_STEP,
+    checked_deadline,
+    checked_geometry,
+    checked_now,
+)
+from aiowheel.wheel._statistics import WheelStatistics
+from aiowheel.wheel._tally import Tally
+
+
+class TimingWheel:
+    """Holds deadlines and returns those that have come, at O(1) each whatever their number.
+
+    Time is any integer clock of the caller's choice. A deadline is filed under the first tick at or
+    after it, so no entry is ever returned early, and one is late by less than a tick when
+    ``advance`` is called at every ``next_expiration``. Level 0 holds the current block of
+    ``wheel_size`` ticks, each overflow level a block ``wheel_size`` times wider; a bucket that comes
+    up on an overflow level cascades: its entries are filed again, one level finer.
+
+    Order: ``advance`` returns entries by tick, and within a tick in the order they were scheduled.
+    An entry moved to a later deadline takes its place in that order when it is filed again, not
+    when it was moved.
+
+    Args:
+        tick: Width of one bucket of the finest level, in the caller's unit, at least 1.
+        wheel_size: Buckets a level, at least 2.
+        start: The wheel's time at birth, any sign.
+        tally: Where to count; for an owner that shares its counts with the wheel.
+
+    Raises:
+        ValueError: An argument is out of range (times reach 2**61 - 1 either side of zero).
+        TypeError: An argument is not an integer.
+    """
+
+    __slots__ = (
+        "_current",
+        "_due",
+        "_horizon",
+        "_levels",
+        "_now",
+        "_origin",
+        "_overdue",
+        "_reached",
+        "_tally",
+        "_tick",
+        "_wheel_size",
+    )
+
+    def __init__(
+        self, tick: int = 1, wheel_size: int = 256, start: int = 0, *, tally: Tally | None = None
+    ) -> None:
+        checked_geometry(tick, wheel_size, start)
+        self._tick: i64 = tick
+        self._wheel_size: i64 = wheel_size
+        self._now: i64 = start
+        self._reached: i64 = start  # deadlines up to here are due
+        # Ticks count from the one that holds `start`; each level then begins with block 0.
+        self._origin: i64 = self._now // self._tick
+        self._current: i64 = 0  # the tick whose bucket was visited last
+        self._horizon: i64 = 0  # the tick of `now`; ahead of _current only while a pass is open
+        self._tally = Tally() if tally is None else tally
+        self._levels = [Level(1, self._wheel_size, 0, HORIZON)]  # finest first
+        self._due = Bucket()  # taken off the levels in this pass, still to be returned or filed
+        self._overdue = Bucket()  # scheduled for a tick already passed: first of the next pass
+
+    def __del__(self) -> None:
+        # Entries and buckets are invisible to the cyclic collector: break their rings by hand.
+        levels = getattr(self, "_levels", None)  # absent when __init__ refused its arguments
+        if levels is not None:
+            self._unlink_buckets()
+
+    # --- arming -----------------------------------------------------------------------------
+
+    def schedule(self, deadline: int, payload: object = None) -> TimerEntry:
+        """File *deadline*; one at or before now is returned by the next ``advance``.
+
+        Args:
+            deadline: In the caller's unit, at most 2**61 - 1 either side of zero.
+            payload: Kept with the entry until it is cancelled.
+
+        Raises:
+            OverflowError: *deadline* is out of range.
+            TypeError: *deadline* is not an integer.
+
+        Cost: O(levels), in practice O(1).
+        """
+        checked_deadline(deadline)
+        entry = TimerEntry(deadline, payload, None)
+        self.arm(entry)
+        return entry
+
+    def arm(self, entry: TimerEntry) -> None:
+        """File an entry that is not pending, under the deadline it carries."""
+        tally = self._tally
+        entry._tally = tally
+        tally.pending += 1
+        tally.scheduled += 1
+        self._place(entry)
+
+    def reschedule(self, entry: TimerEntry, deadline: int) -> None:
+        """Move a pending entry, or re-arm a finished one, to *deadline*.
+
+        A later deadline is written down and nothing else: the entry is filed again when its old
+        bucket comes up.
+
+        Raises:
+            OverflowError: *deadline* is out of range.
+            TypeError: *deadline* is not an integer.
+            ValueError: *entry* is pending in another wheel.
+
+        Cost: O(1) later, O(levels) earlier.
+        """
+        checked_deadline(deadline)
+        tally = entry._tally
+        if tally is None:
+            entry._deadline = deadline
+            self.arm(entry)
+        elif tally is not self._tally:
+            raise ValueError(f"entry must be pending in this wheel, got {entry!r}")
+        else:
+            self.move(entry, deadline)
+
+    def move(self, entry: TimerEntry, deadline: i64) -> None:
+        """Move an entry known to be pending here to a deadline known to be in range."""
+        self._tally.rescheduled += 1
+        entry._deadline = deadline
+        if self._tick_of(deadline) < entry._filed or deadline <= self._now:
+            entry._unlink()
+            self._place(entry)
+
+    def _tick_of(self, deadline: i64) -> i64:
+        """The first tick at or after *deadline*: ceil, so nothing is early."""
+        return -(-deadline // self._tick) - self._origin
+
+    def _place(self, entry: TimerEntry) -> None:
+        """File an entry of the caller's: not into the pass that is under way."""
+        deadline = entry._deadline
+        tick = self._tick_of(deadline)
+        if tick <= self._horizon or deadline <= self._now:
+            entry._filed = self._horizon
+            self._overdue.append(entry)
+        else:
+            self._file(entry, tick)
+
+    def _file(self, entry: TimerEntry, tick: i64) -> None:
+        """Hang *entry* at the finest level whose block holds *tick*, which is still to come."""
+        entry._filed = tick
+        for level in self._levels:
+            if tick < level.limit:
+                level.append(entry, tick)
+                return
+        coarsest = self._levels[-1]
+        while tick >= coarsest.limit:
+            coarsest = Level(coarsest.span, self._wheel_size, self._current, HORIZON)
+            self._levels.append(coarsest)
+        coarsest.append(entry, tick)
+
+    # --- time -------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> int:
+        """The wheel's time, in the caller's unit."""
+        return self._now
+
+    def advance(self, now: int) -> list[TimerEntry]:
+        """Move time to *now* and return every entry whose deadline has come, by tick.
+
+        Raises:
+            ValueError: *now* lies before the wheel's time.
+            OverflowError: *now* is out of range.
+            TypeError: *now* is not an integer.
+
+        Cost: O(levels + buckets visited + entries due), whatever the distance.
+        """
+        self.open_pass(now)
+        entries: list[TimerEntry] = []
+        while self.pass_is_open():
+            entry = self.pop_due()
+            if entry is not None:
+                entries.append(entry)
+        return entries
+
+    def open_pass(self, now: int) -> None:
+        """Move time to *now*, for a caller that takes what is due one by one with ``pop_due``.
+
+        What is scheduled between this call and the end of the pass for a time already past waits
+        for the next pass: a callback that re-arms itself at delay 0 cannot keep a pass open.
+        """
+        checked_now(now, self._now)
+        self._reached = self._now  # for the overdue, whose ticks may lie ahead; see _visit
+        self._now = now
+        self._horizon = self._now // self._tick - self._origin
+        self._due.take_all(self._overdue)
+
+    def pass_is_open(self) -> bool:
+        """Whether ``pop_due`` still has buckets to visit before the wheel stands at ``now``."""
+        return self._current < self._horizon or not self._due.is_empty()
+
+    def pop_due(self) -> TimerEntry | None:
+        """Take the next due entry; None when there is none, or none yet.
+
+        None with the pass still open means that a bounded number of entries has been cascaded and
+        the caller may look at its watch. The entry is no longer pending.
+        """
+        for _ in range(REFILES_PER_STEP):
+            entry = self._due.pop()
+            if entry is None:
+                if not self._turn():
+                    return None
+                continue
+            tally = self._tally
+            if entry._deadline <= self._reached:
+                entry._tally = None
+                tally.pending -= 1
+                tally.expired += 1
+                return entry
+            tally.cascaded += 1
+            self._file(entry, self._tick_of(entry._deadline))
+        return None
+
+    def forward(self, now: i64) -> None:
+        """Catch up with *now* if nothing is due on the way.
+
+        For a driver that slept: without it a short timer armed after ten idle minutes would be
+        filed from where the wheel stood then, levels too high.
+        """
+        tick = now // self._tick - self._origin
+        if tick < self._levels[0].limit or not self._due.is_empty() or not self._overdue.is_empty():
+            return
+        upcoming = self._next_tick()
+        if upcoming < 0 or upcoming > tick:
+            self._now = now
+            self._horizon = tick
+            self._visit(tick)
+
+    def next_expiration(self) -> int | None:
+        """When ``advance`` next has something to do for a pending entry, or None.
+
+        Never later than the true earliest deadline, rounded up to its tick. Earlier when an
+        overflow bucket cascades first, or when the entry was moved to a later deadline. ``now``
+        when something is due at once.
+
+        Cost: O(levels); each bucket emptied by cancelling costs once more.
+        """
+        if self._tally.pending == 0:
+            return None
+        if not self._due.is_empty() or not self._overdue.is_empty():
+            return self._now
+        tick = self._next_tick()
+        return None if tick < 0 else (tick + self._origin) * self._tick
+
+    def _next_tick(self) -> i64:
+        """The tick of the next bucket with an entry in it, or -1."""
+        for level in self._levels:
+            slot = level.next_occupied(self._current)
+            if slot >= 0:
+                # A finer level's block ends before the next bucket of a coarser one begins.
+                return level.base + slot * level.width
+        return -1
+
+    def _turn(self) -> bool:
+        """Take the next bucket within the horizon into the pass; False when the pass is over."""
+        for level in self._levels:
+            slot = level.next_occupied(self._current)
+            if slot >= 0:
+                tick = level.base + slot * level.width
+                if tick > self._horizon:
+                    break
+                self._visit(tick)
+                self._due.take_all(level.take(slot))
+                return True
+        self._visit(self._horizon)
+        return False
+
+    def _visit(self, tick: i64) -> None:
+        self._current = tick
+        self._reached = (tick + self._origin) * self._tick
+        for level in self._levels:
+            if tick < level.limit:
+                return  # the blocks are nested: every coarser one holds the tick as well
+            level.move_to(tick)
+
+    # --- looking in -------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return self._tally.pending
+
+    def _buckets(self) -> list[Bucket]:
+        return [self._due, self._overdue] + [b for level in self._levels for b in level.buckets]
+
+    def pending(self) -> list[TimerEntry]:
+        """Every pending entry, in no particular order. O(buckets + entries)."""
+        return [entry for bucket in self._buckets() for entry in bucket]
+
+    def clear(self) -> list[TimerEntry]:
+        """Cancel every pending entry and return them; unlike ``cancel``, payloads stay.
+
+        Cost: O(buckets + entries).
+        """
+        entries = self.pending()
+        self._unlink_buckets()
+        for entry in entries:
+            entry._tally = None
+        dropped: i64 = len(entries)
+        self._tally.pending -= dropped
+        self._tally.cancelled += dropped
+        return entries
+
+    def _unlink_buckets(self) -> None:
+        for bucket in self._buckets():
+            bucket.unlink_all()
+
+    def statistics(self) -> WheelStatistics:
+        """A snapshot of the counts. O(buckets)."""
+        tally = self._tally
+        return WheelStatistics(
+            pending=tally.pending,
+            levels=len(self._levels),
+            occupied_buckets=sum([not bucket.is_empty() for bucket in self._buckets()]),
+            scheduled=tally.scheduled,
+            rescheduled=tally.rescheduled,
+            cancelled=tally.cancelled,
+            expired=tally.expired,
+            cascaded=tally.cascaded,
+        )
+
+    def check_invariants(self) -> None:
+        """Assert that every entry hangs in the bucket its tick maps to and that the counts agree.
+
+        For tests. O(buckets + entries).
+        """
+        tally = self._tally
+        entries = self.pending()
+        assert len(entries) == tally.pending
+        assert tally.pending + tally.cancelled + tally.expired == tally.scheduled
+        assert self._current <= self._horizon
+        assert all([entry._tally is tally for entry in entries])
+        assert all([self._tick_of(entry._deadline) >= entry._filed for entry in entries
+                    if entry._deadline > self._now])
+        narrower: i64 = 1
+        for level in self._levels:
+            assert level.width == narrower
+            narrower = level.span
+            assert level.base <= self._current < level.limit
+            for slot, bucket in enumerate(level.buckets):
+                assert bucket.flagged == (level.occupied[slot] == 1)
+                assert bucket.flagged or bucket.is_empty()
+                for entry in bucket:
+                    assert entry._filed > self._current
+                    assert (entry._filed - level.base) // level.width == slot
