@@ -124,7 +124,7 @@ $(VENV)/.stamp-docs: $(VENV)/.stamp-build
 
 .PHONY: docs
 docs: $(VENV)/.stamp-docs  ## build the documentation, warnings are errors
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 .PHONY: coverage
 coverage: build  ## branch coverage of the pure build

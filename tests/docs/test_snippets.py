@@ -2,7 +2,7 @@
 
 The blocks of one page share a namespace, in order, on one event loop: top-level `await` works, as
 in `python -m asyncio`. A block is passed over only after a comment of its own that says why:
-`<!-- not run: the reason -->`. CONTRIBUTING.md tells writers the same.
+`<!-- not run: the reason -->`. docs/contributing.md tells writers the same.
 """
 
 import ast
