@@ -8,8 +8,13 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 import pytest
+from hypothesis import settings
 
 from aiowheel._build import build_info
+
+# A busy machine is no counterexample.
+settings.register_profile("aiowheel", deadline=None)
+settings.load_profile("aiowheel")
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
