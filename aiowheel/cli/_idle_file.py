@@ -5,7 +5,7 @@ import csv
 import hashlib
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -76,7 +76,7 @@ def write_idle_events(events: Iterable[Event], path: Path) -> IdleSummary:
 
 
 @contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[TextIO]:
+def _replacing(path: Path) -> Generator[TextIO]:
     """Open a hidden neighbour of *path* that takes its place once it is whole."""
     hidden = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

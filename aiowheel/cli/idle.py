@@ -32,7 +32,9 @@ def idle(
     time: Annotated[str, typer.Option(metavar="COL", help="Time column; clf: time.")] = "",
     format: Annotated[Format | None, typer.Option(help="Default: by the file's suffix.")] = None,  # noqa: A002
     unit: Annotated[Unit, typer.Option(help="Unit of the integer times, in and out.")] = Unit.S,
-    time_format: Annotated[TimeFormat | None, typer.Option(help="Default: epoch; clf: clf.")] = None,
+    time_format: Annotated[
+        TimeFormat | None, typer.Option(help="Default: epoch; clf: clf.")
+    ] = None,
     engine: Annotated[Engine, typer.Option(help="Both write the same file.")] = Engine.WHEEL,
     strict: Annotated[bool, typer.Option("--strict", help="End at the first bad row.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

@@ -7,15 +7,17 @@ one set of rules for bad rows; Spark sorts, decides and orders the result.
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel.readers import Batch
 
-ROWS = pa.schema([pa.field("key", pa.string(), nullable=False), pa.field("t", pa.int64())])
+_TYPES: dict[str, pa.DataType] = {"key": pa.string(), "t": pa.int64()}  # t in the run's unit
+ROWS = pa.schema(_TYPES)
 
 _BATCHES_A_ROW_GROUP = 64  # about a million rows: Spark splits files between row groups only
 
@@ -46,8 +48,9 @@ def find_idle(
     for part in sorted(scratch.glob("part-*.parquet")):
         with pq.ParquetFile(part) as file:
             for batch in file.iter_batches():
-                fires, keys = batch.columns
-                yield from zip(fires.to_pylist(), keys.to_pylist(), strict=True)
+                columns = batch.to_pydict()
+                fires, keys = cast("list[int]", columns["fire"]), cast("list[str]", columns["key"])
+                yield from zip(fires, keys, strict=True)
 
 
 def count_keys(spark: SparkSession, rows: Path) -> int:
@@ -70,5 +73,4 @@ def idle_events(rows: DataFrame, timeout: int) -> DataFrame:
 
 
 def _arrow(batch: Batch) -> pa.RecordBatch:
-    columns = [pa.array(batch.keys, pa.string()), pa.array(batch.times, pa.int64())]
-    return pa.RecordBatch.from_arrays(columns, schema=ROWS)
+    return pa.RecordBatch.from_pydict({"key": batch.keys, "t": batch.times}, schema=ROWS)

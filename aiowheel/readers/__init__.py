@@ -3,22 +3,16 @@
 One reader serves every engine, so a row is accepted or rejected by one set of rules.
 """
 
-from aiowheel.readers._formats import (
-    Format as Format,
-    TimeFormat as TimeFormat,
-    Unit as Unit,
-)
+from aiowheel.readers._formats import Format as Format
+from aiowheel.readers._formats import TimeFormat as TimeFormat
+from aiowheel.readers._formats import Unit as Unit
 from aiowheel.readers._inputs import Inputs as Inputs
 from aiowheel.readers._spool import TimeOrder as TimeOrder
-from aiowheel.readers._table import (
-    Batch as Batch,
-    TimedRows as TimedRows,
-)
-from aiowheel.readers._times import (
-    LATEST_TIME as LATEST_TIME,
-    duration_in_unit as duration_in_unit,
-    time_parser as time_parser,
-)
+from aiowheel.readers._table import Batch as Batch
+from aiowheel.readers._table import TimedRows as TimedRows
+from aiowheel.readers._times import LATEST_TIME as LATEST_TIME
+from aiowheel.readers._times import duration_in_unit as duration_in_unit
+from aiowheel.readers._times import time_parser as time_parser
 
 __all__ = (
     "LATEST_TIME",

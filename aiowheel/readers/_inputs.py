@@ -160,10 +160,11 @@ def read_failure(error: BaseException) -> str:
 def _expand(pattern: str) -> list[Path]:
     path = Path(pattern)
     # What exists goes before the glob: a name may hold brackets.
-    matches = [path] if path.exists() else [Path(name) for name in glob.glob(pattern, recursive=True)]
-    if not matches:
+    # Path.glob wants the absolute part apart and drops "./".
+    names = [pattern] if path.exists() else glob.glob(pattern, recursive=True)  # noqa: PTH207
+    if not names:
         raise BadInputError(f"{pattern}: no such file")
-    return [file for match in sorted(matches) for file in _files_at(match)]
+    return [file for name in sorted(names) for file in _files_at(Path(name))]
 
 
 def _files_at(path: Path) -> list[Path]:

@@ -8,7 +8,7 @@ import csv
 import json
 import re
 from collections.abc import Callable, Iterator
-from typing import TextIO, cast
+from typing import Protocol, TextIO, cast
 
 from aiowheel.errors import BadInputError
 from aiowheel.readers._formats import Format
@@ -27,6 +27,15 @@ _CLF_LINE = re.compile(
     r'"(?P<request>(?:[^"\\]|\\.)*)" (?P<response>\S+) (?P<bytes>\S+)'
     r'(?: "(?P<referer>(?:[^"\\]|\\.)*)" "(?P<useragent>(?:[^"\\]|\\.)*)".*)?'
 )
+
+
+class _FieldReader(Protocol):
+    """What `csv.reader` makes; its type has a public name from Python 3.13 on only."""
+
+    @property
+    def line_num(self) -> int: ...
+    def __iter__(self) -> Iterator[list[str]]: ...
+    def __next__(self) -> list[str]: ...
 
 
 def records(source: Source, key: str, time: str) -> Iterator[Record]:
@@ -60,8 +69,9 @@ def _tsv_records(source: Source, key: str, time: str) -> Iterator[Record]:
     yield from _delimited(source, reader, key, time)
 
 
-def _delimited(source: Source, reader: "csv.Reader", key: str, time: str) -> Iterator[Record]:
-    header = next(reader, [])
+def _delimited(source: Source, reader: _FieldReader, key: str, time: str) -> Iterator[Record]:
+    no_header: list[str] = []
+    header = next(iter(reader), no_header)
     key_at, time_at = _column(source, header, key), _column(source, header, time)
     width, last = len(header), max(key_at, time_at)
     while True:

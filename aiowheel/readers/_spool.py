@@ -6,6 +6,7 @@ system takes back however the process ends.
 
 import sqlite3
 from collections.abc import Iterator
+from typing import Self
 
 from aiowheel.readers._table import Batch
 
@@ -26,7 +27,7 @@ class TimeOrder:
             self._database.execute(f"PRAGMA {setting}")
         self._database.execute("CREATE TABLE rows (time INTEGER, key TEXT)")
 
-    def __enter__(self) -> "TimeOrder":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:

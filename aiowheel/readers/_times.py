@@ -85,7 +85,7 @@ def duration_in_unit(seconds: float, unit: Unit) -> int:
         )
     if exact > LATEST_TIME:
         raise ValueError(f"timeout must be at most {LATEST_TIME} {unit}, got {seconds:g} s")
-    return exact.numerator
+    return int(exact)
 
 
 def _join(seconds: int, fraction: str, unit: Unit, text: str) -> int:

@@ -35,6 +35,8 @@ def idle_events(rows: Iterable[tuple[int, str]], timeout: int) -> Iterator[tuple
             # One unit a tick: fire times are exact, whatever the unit, and come in their order.
             wheel, now = TimingWheel(tick=1, start=time), time
         if time != now:
+            if time < now:
+                raise ValueError(f"rows must come by time, got {time} after {now}")
             # Up to the instant before the touch: what is due at the touch itself lives on.
             yield from _close(open_keys, wheel.advance(time - 1))
             now = time

@@ -1,0 +1,152 @@
+"""What counts as input: files, folders, globs, gz and tar.gz."""
+
+import gzip
+import io
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from aiowheel.errors import BadInputError
+from aiowheel.readers import Format, Inputs
+
+
+def write_tar(path: Path, members: Mapping[str, str]) -> Path:
+    """Make a tar.gz with a folder and these members."""
+    with tarfile.open(path, "w:gz") as archive:
+        folder = tarfile.TarInfo("inside")
+        folder.type = tarfile.DIRTYPE
+        archive.addfile(folder)
+        for name, text in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(text.encode())
+            archive.addfile(member, io.BytesIO(text.encode()))
+    return path
+
+
+def texts(inputs: Inputs) -> dict[str, str]:
+    """Every source by the last part of its name."""
+    return {Path(source.name).name: source.text.read() for source in inputs.sources()}
+
+
+def test_a_folder_stands_for_every_file_inside(tmp_path: Path) -> None:
+    """At any depth, in the order of the paths, hidden files and folders left out."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / ".git").mkdir()
+    for name in ("b.csv", "a.csv", "sub/c.csv", ".hidden.csv", ".git/d.csv"):
+        (tmp_path / name).write_text(name)
+
+    inputs = Inputs([str(tmp_path)])
+
+    assert [path.relative_to(tmp_path).as_posix() for path in inputs.paths] == [
+        "a.csv",
+        "b.csv",
+        "sub/c.csv",
+    ]
+
+
+def test_a_file_reached_twice_is_read_once(tmp_path: Path) -> None:
+    """A glob may overlap with a folder or a file."""
+    (tmp_path / "a.csv").touch()
+    (tmp_path / "b.csv").touch()
+
+    inputs = Inputs([str(tmp_path / "*.csv"), str(tmp_path), str(tmp_path / "b.csv")])
+
+    assert [path.name for path in inputs.paths] == ["a.csv", "b.csv"]
+
+
+def test_an_existing_name_with_brackets_is_no_glob(tmp_path: Path) -> None:
+    """The file wins over the pattern."""
+    (tmp_path / "a[1].csv").write_text("x")
+
+    assert texts(Inputs([str(tmp_path / "a[1].csv")])) == {"a[1].csv": "x"}
+
+
+def test_gz_is_told_by_its_content(tmp_path: Path) -> None:
+    """A rotated log is read whatever its name ends in."""
+    (tmp_path / "access.log.2").write_bytes(gzip.compress(b"zipped"))
+    (tmp_path / "access.log.1.gz").write_bytes(b"plain after all")
+
+    inputs = Inputs([str(tmp_path)])
+
+    assert texts(inputs) == {"access.log.1.gz": "plain after all", "access.log.2": "zipped"}
+    assert inputs.format is Format.CLF
+
+
+def test_a_byte_order_mark_is_not_part_of_the_text(tmp_path: Path) -> None:
+    """Spreadsheets write one in front of the first column's name."""
+    (tmp_path / "a.csv").write_bytes(b"\xef\xbb\xbfkey,t\n")
+
+    assert texts(Inputs([str(tmp_path / "a.csv")])) == {"a.csv": "key,t\n"}
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        (None, {"a.csv": "A", "b.tsv": "B", "d.log": "D"}),
+        (Format.CSV, {"a.csv": "A"}),
+        (Format.CLF, {"d.log": "D", "README": "C"}),
+    ],
+)
+def test_of_a_tar_the_members_that_fit_are_taken(
+    form: Format | None, expected: dict[str, str], tmp_path: Path
+) -> None:
+    """By suffix; a server's log may have none."""
+    members = {"inside/a.csv": "A", "inside/b.tsv": "B", "inside/README": "C", "inside/d.log": "D"}
+    archive = write_tar(tmp_path / "all.tar.gz", members)
+
+    assert texts(Inputs([str(archive)], form)) == expected
+
+
+def test_bytes_read_reach_the_total(tmp_path: Path) -> None:
+    """A progress bar starts at nothing and ends full."""
+    (tmp_path / "a.csv").write_text("x" * 100)
+    (tmp_path / "b.csv.gz").write_bytes(gzip.compress(b"y" * 100))
+    inputs = Inputs([str(tmp_path)])
+    before = inputs.bytes_read
+
+    texts(inputs)
+
+    assert (before, inputs.bytes_read) == (0, inputs.total_bytes)
+
+
+def test_what_does_not_exist_is_named(tmp_path: Path) -> None:
+    """A path, a glob without a match and an empty folder are refused at once."""
+    (tmp_path / "empty").mkdir()
+
+    for pattern, reason in (
+        ("no.csv", "no such file"),
+        ("*.csv", "no such file"),
+        ("empty", "no file"),
+    ):
+        with pytest.raises(BadInputError, match=reason):
+            Inputs([str(tmp_path / pattern)])
+
+
+def test_an_unknown_suffix_asks_for_the_format(tmp_path: Path) -> None:
+    """Guessing by content would guess wrong one day."""
+    (tmp_path / "data.txt").write_text("a,b\n")
+
+    with pytest.raises(BadInputError, match=r"data\.txt: .* give --format"):
+        texts(Inputs([str(tmp_path / "data.txt")]))
+
+
+def test_a_tar_without_a_fitting_member_is_refused(tmp_path: Path) -> None:
+    """Reading nothing is not success."""
+    archive = write_tar(tmp_path / "all.tar.gz", {"README": "C"})
+
+    with pytest.raises(BadInputError, match=r"all\.tar\.gz: no csv file inside"):
+        texts(Inputs([str(archive)], Format.CSV))
+
+
+@pytest.mark.parametrize("kept", [0.3, 0.9, 0.995])
+def test_a_truncated_tar_is_refused_wherever_it_ends(kept: float, tmp_path: Path) -> None:
+    """Also where the cut falls between two members or behind the last."""
+    lines = "".join(f"{number * 7919 % 10007}\n" for number in range(20_000))
+    archive = write_tar(tmp_path / "all.tar.gz", {f"{name}.csv": lines for name in "abc"})
+    data = archive.read_bytes()
+    archive.write_bytes(data[: int(len(data) * kept)])
+
+    with pytest.raises((BadInputError, EOFError)):
+        texts(Inputs([str(archive)]))

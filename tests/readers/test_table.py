@@ -1,0 +1,221 @@
+"""Rows accepted, rejected, irregular: one set of rules for every format."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from aiowheel.errors import BadInputError
+from aiowheel.readers import (
+    LATEST_TIME,
+    Format,
+    Inputs,
+    TimedRows,
+    TimeFormat,
+    TimeOrder,
+    Unit,
+    time_parser,
+)
+
+
+def table(
+    path: Path,
+    form: Format | None = None,
+    *,
+    key: str = "key",
+    time: str = "t",
+    written: TimeFormat = TimeFormat.EPOCH,
+    strict: bool = False,
+) -> TimedRows:
+    """A table of one path with the usual columns."""
+    return TimedRows(
+        Inputs([str(path)], form),
+        key=key,
+        time=time,
+        parse_time=time_parser(written, Unit.S),
+        strict=strict,
+    )
+
+
+def pairs(rows: TimedRows) -> list[tuple[int, str]]:
+    """Every accepted row, in the order of the files."""
+    return [row for batch in rows.batches() for row in zip(batch.times, batch.keys, strict=True)]
+
+
+def test_csv_follows_rfc_4180(tmp_path: Path) -> None:
+    """Quoted commas, doubled quotes, line ends inside a field, CRLF, no newline at the end."""
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'note,key,t\r\n"a,""b""\nc",k1,5\r\n\r\n-,"k,2",6')
+
+    assert pairs(table(path)) == [(5, "k1"), (6, "k,2")]
+
+
+def test_tsv_has_no_quoting(tmp_path: Path) -> None:
+    """A quote is a character like any other."""
+    path = tmp_path / "a.tsv"
+    path.write_text('key\tt\tagent\n"k\t5\tsay "hi"\n')
+
+    assert pairs(table(path)) == [(5, '"k')]
+
+
+def test_ndjson_takes_numbers_as_they_are_written(tmp_path: Path) -> None:
+    """Beyond 2**53 a float would round."""
+    path = tmp_path / "a.ndjson"
+    path.write_text('{"key": "k", "t": 1674981729479000001}\n\n{"key": 7, "t": "6", "x": [1]}\n')
+
+    assert pairs(table(path)) == [(1674981729479000001, "k"), (6, "7")]
+
+
+def test_clf_reads_common_and_combined_lines(tmp_path: Path) -> None:
+    """Host and time are there in both; quotes in the request are escaped with a backslash."""
+    path = tmp_path / "access.log"
+    path.write_text(
+        '::1 - - [10/Oct/2000:13:55:36 -0700] "GET /a?q=\\"x\\" HTTP/1.0" 200 2326\n'
+        '10.0.0.1 - J Doe [10/Oct/2000:13:55:37 -0700] "-" 408 - "-" "curl/8 \\"x\\"" 0.1\n'
+    )
+
+    rows = table(path, key="host", time="time", written=TimeFormat.CLF)
+
+    assert pairs(rows) == [(971211336, "::1"), (971211337, "10.0.0.1")]
+
+
+def test_several_files_are_one_table(tmp_path: Path) -> None:
+    """Each with its own header, columns in any order."""
+    (tmp_path / "a.csv").write_text("key,t\nk1,5\n")
+    (tmp_path / "b.csv").write_text("t,x,key\n3,-,k2\n")
+    (tmp_path / "c.ndjson").write_text('{"t": 4, "key": "k3"}\n')
+    rows = table(tmp_path)
+
+    assert pairs(rows) == [(5, "k1"), (3, "k2"), (4, "k3")]
+    assert (rows.files, rows.accepted, rows.rejected) == (3, 3, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("a.csv", b"key,t\nk,1\n,5\n", "line 3: the key is empty"),
+        ("a.csv", b"key,t\nk,1\nk,-5\n", "line 3: time '-5' is not a whole number >= 0"),
+        ("a.csv", b"key,t\nk,1\nk,\n", "line 3: time '' is not a whole number >= 0"),
+        ("a.csv", b"key,t\nk,1\nk\n", "line 3: 1 fields where the header has 2"),
+        ("a.csv", b"key,t\nk,1\n\xff,5\n", "line 3: the key is not UTF-8"),
+        ("a.csv", b"key,t\nk,1\nk,%d\n" % (LATEST_TIME + 1), "is beyond 2305843009213693951"),
+        ("a.csv", b"key,t\nk,1\n" + b"k" * 140_000 + b",5\n", "line 3: field larger than"),
+        ("a.csv", b'key,t\n"k\nk",1\n\n,5\n', "line 5: the key is empty"),
+        ("a.ndjson", b'{"key":"k","t":1}\n{"key":"k","t":5\n', "line 2: no JSON: "),
+        ("a.ndjson", b'{"key":"k","t":1}\n["k",5]\n', "line 2: no JSON object"),
+        ("a.ndjson", b'{"key":"k","t":1}\n{"t":5}\n', "line 2: field 'key' is missing"),
+        ("a.ndjson", b'{"key":"k","t":1}\n{"key":"k","t":null}\n', "line 2: field 't' is missing"),
+        ("a.ndjson", b'{"key":"k","t":1}\n{"key":true,"t":5}\n', "line 2: field 'key' is missing"),
+        ("a.ndjson", b'{"key":"k","t":1}\n' + b"[" * 100_000 + b"\n", "line 2: no JSON"),
+    ],
+)
+def test_a_bad_row_is_counted_and_named(
+    name: str, text: bytes, reason: str, tmp_path: Path
+) -> None:
+    """The rest of the file is used."""
+    path = tmp_path / name
+    path.write_bytes(text)
+    rows = table(path)
+
+    assert len(pairs(rows)) == 1
+    assert (rows.accepted, rows.rejected) == (1, 1)
+    assert len(rows.rejects) == 1
+    assert rows.rejects[0].startswith(f"{path}: line ")
+    assert reason in rows.rejects[0]
+
+
+def test_a_line_that_is_no_log_line_is_rejected(tmp_path: Path) -> None:
+    """A broken request must not hide the lines around it."""
+    path = tmp_path / "access.log"
+    path.write_text('h - - [10/Oct/2000:13:55:36 -0700] "GET /" 200 1\nstart of a stack trace\n')
+    rows = table(path, key="host", time="time", written=TimeFormat.CLF)
+
+    assert pairs(rows) == [(971211336, "h")]
+    assert rows.rejects == [f"{path}: line 2: not in Common or Combined Log Format"]
+
+
+def test_an_irregular_row_with_key_and_time_is_kept(tmp_path: Path) -> None:
+    """Too many fields, or too few behind the two that matter, are named but used."""
+    path = tmp_path / "a.csv"
+    path.write_text("key,t,x\nk,1,-\nk,2,-,more\nk,3\n")
+    rows = table(path)
+
+    assert pairs(rows) == [(1, "k"), (2, "k"), (3, "k")]
+    assert (rows.accepted, rows.rejected, rows.irregular) == (3, 0, 2)
+    assert rows.irregularities[0] == f"{path}: line 3: 4 fields where the header has 3"
+
+
+@pytest.mark.parametrize("row", ["k,-1,-", "k,1,-,more"])
+def test_strict_ends_at_the_first_bad_row(row: str, tmp_path: Path) -> None:
+    """Rejected or irregular, file, line and reason are the error."""
+    path = tmp_path / "a.csv"
+    path.write_text(f"key,t,x\nk,1,-\n{row}\n")
+
+    with pytest.raises(BadInputError, match=r"a\.csv: line 3: "):
+        pairs(table(path, strict=True))
+
+
+def test_only_the_first_few_bad_rows_are_kept(tmp_path: Path) -> None:
+    """All of them could be the whole file."""
+    path = tmp_path / "a.csv"
+    path.write_text("key,t\nk,1\n" + "k,x\n" * 1000)
+    rows = table(path)
+    pairs(rows)
+
+    assert (rows.rejected, len(rows.rejects)) == (1000, 5)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "reason"),
+    [
+        ("a.csv", b"", "line 1: no column 'key' .*empty"),
+        ("a.csv", b"name,t\nk,1\n", r"line 1: no column 'key' \(columns: name, t\)"),
+        ("a.csv", b"key,t\n", "no good row"),
+        ("a.csv", b"key,t\nk,soon\n", "no good row .1 rejected, the last: line 2: time 'soon'"),
+        ("a.ndjson", b"", "no good row"),
+        ("a.csv.gz", gzip.compress(b""), "line 1: no column 'key' .*empty"),
+        ("a.csv.gz", gzip.compress(b"key,t\n" + b"k,1\n" * 9)[:-12], "truncated"),
+        ("a.csv.gz", gzip.compress(b"key,t\n" + b"k,1\n" * 9)[:-8] + b"\0" * 8, "damaged"),
+    ],
+)
+def test_an_unusable_file_is_refused(name: str, data: bytes, reason: str, tmp_path: Path) -> None:
+    """The text names the file and tells what is wrong with it."""
+    path = tmp_path / name
+    path.write_bytes(data)
+
+    with pytest.raises(BadInputError, match=rf"^{path}: .*{reason}"):
+        pairs(table(path))
+
+
+def test_clf_columns_have_fixed_names(tmp_path: Path) -> None:
+    """A wrong one is answered with the list."""
+    path = tmp_path / "access.log"
+    path.write_text("anything\n")
+
+    with pytest.raises(BadInputError, match=r"no column 'ip' \(columns: host, "):
+        pairs(table(path, key="ip", time="time"))
+
+
+def test_batches_are_bounded(tmp_path: Path) -> None:
+    """Memory is that of a batch, not of the file."""
+    path = tmp_path / "a.csv"
+    path.write_text("key,t\n" + "k,1\n" * 40_000)
+
+    sizes = [len(batch.times) for batch in table(path).batches()]
+
+    assert sum(sizes) == 40_000
+    assert max(sizes) <= 16_384
+
+
+def test_time_order_sorts_by_time(tmp_path: Path) -> None:
+    """It can be walked more than once, and counts its keys."""
+    path = tmp_path / "a.csv"
+    path.write_text("key,t\n" + "".join(f"k{i % 7},{i * 7919 % 10007}\n" for i in range(10_007)))
+
+    with TimeOrder() as order:
+        for batch in table(path).batches():
+            order.add(batch)
+
+        assert [time for time, _ in order] == list(range(10_007))
+        assert [time for time, _ in order] == list(range(10_007))
+        assert order.distinct_keys() == 7

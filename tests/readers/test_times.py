@@ -1,0 +1,98 @@
+"""Written times become integers exactly, or are refused with a reason."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiowheel.readers import LATEST_TIME, TimeFormat, Unit, duration_in_unit, time_parser
+
+
+@pytest.mark.parametrize(
+    ("written", "unit", "text", "expected"),
+    [
+        (TimeFormat.EPOCH, Unit.S, "0", 0),
+        (TimeFormat.EPOCH, Unit.NS, "1674981729479000001", 1674981729479000001),
+        (TimeFormat.DECIMAL, Unit.NS, "1674981729.479000001", 1674981729479000001),
+        (TimeFormat.DECIMAL, Unit.MS, "1.5", 1500),
+        (TimeFormat.DECIMAL, Unit.S, "7.000", 7),
+        (TimeFormat.ISO8601, Unit.NS, "2023-01-29T10:06:03.361647039Z", 1674986763361647039),
+        (TimeFormat.ISO8601, Unit.NS, "2023-11-16 18:15:46.6805900", 1700158546680590000),
+        (TimeFormat.ISO8601, Unit.S, "1970-01-01T02:00:00+02:00", 0),
+        (TimeFormat.ISO8601, Unit.MS, "1970-01-01t00:00:01,25z".upper(), 1250),
+        (TimeFormat.CLF, Unit.S, "10/Oct/2000:13:55:36 -0700", 971211336),
+        (TimeFormat.CLF, Unit.MS, "[01/Jan/1970:01:00:00 +0100]", 0),
+    ],
+)
+def test_a_written_time_is_converted_exactly(
+    written: TimeFormat, unit: Unit, text: str, expected: int
+) -> None:
+    """No digit is lost on the way, beyond 2**53 and below a microsecond."""
+    assert time_parser(written, unit)(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("written", "unit", "text", "reason"),
+    [
+        (TimeFormat.EPOCH, Unit.S, "", "not a whole number >= 0"),
+        (TimeFormat.EPOCH, Unit.S, "-1", "not a whole number >= 0"),
+        (TimeFormat.EPOCH, Unit.S, "+1", "not a whole number >= 0"),
+        (TimeFormat.EPOCH, Unit.S, "1.0", "not a whole number >= 0"),
+        (TimeFormat.EPOCH, Unit.S, "1_000", "not a whole number >= 0"),
+        (TimeFormat.EPOCH, Unit.S, " 1", "not a whole number >= 0"),
+        (TimeFormat.EPOCH, Unit.S, "\u0661", "not a whole number >= 0"),
+        (TimeFormat.EPOCH, Unit.S, "9" * 5000, "not a whole number >= 0"),
+        (TimeFormat.DECIMAL, Unit.S, "1.5", "not a whole number of s"),
+        (TimeFormat.DECIMAL, Unit.S, "-1.0", "not a decimal number"),
+        (TimeFormat.DECIMAL, Unit.S, "1e3", "not a decimal number"),
+        (TimeFormat.ISO8601, Unit.US, "2023-01-29T10:06:03.3616470Z0", "not an ISO 8601"),
+        (TimeFormat.ISO8601, Unit.US, "2023-01-29T10:06:03.361647039Z", "not a whole number of us"),
+        (TimeFormat.ISO8601, Unit.S, "2023-02-30T00:00:00Z", "day is out of range"),
+        (TimeFormat.ISO8601, Unit.S, "1969-12-31T23:59:59Z", "before 1970"),
+        (TimeFormat.CLF, Unit.S, "10/Okt/2000:13:55:36 -0700", "not like 10/Oct/2000"),
+        (TimeFormat.CLF, Unit.S, "31/Feb/2000:13:55:36 -0700", "day is out of range"),
+    ],
+)
+def test_a_bad_time_is_refused_with_its_reason(
+    written: TimeFormat, unit: Unit, text: str, reason: str
+) -> None:
+    """Nothing is rounded, guessed or wrapped."""
+    with pytest.raises(ValueError, match=reason):
+        time_parser(written, unit)(text)
+
+
+@given(st.integers(0, LATEST_TIME))
+def test_every_nanosecond_survives_as_a_decimal(nanoseconds: int) -> None:
+    """Seconds with nine digits and whole nanoseconds are the same time."""
+    text = f"{nanoseconds // 10**9}.{nanoseconds % 10**9:09}"
+
+    assert time_parser(TimeFormat.DECIMAL, Unit.NS)(text) == nanoseconds
+
+
+@pytest.mark.parametrize(
+    ("seconds", "unit", "expected"),
+    [(30, Unit.S, 30), (0.5, Unit.MS, 500), (0.1, Unit.NS, 100_000_000), (1e-9, Unit.NS, 1)],
+)
+def test_a_timeout_is_converted_as_it_was_written(
+    seconds: float, unit: Unit, expected: int
+) -> None:
+    """One tenth means one tenth, though no float holds it."""
+    assert duration_in_unit(seconds, unit) == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "unit", "reason"),
+    [
+        (0.5, Unit.S, "whole number of s, got 0.5 s: choose a finer --unit"),
+        (0, Unit.S, "above 0, got 0"),
+        (-1.5, Unit.MS, r"above 0, got -1\.5"),
+        (math.nan, Unit.S, "above 0, got nan"),
+        (math.inf, Unit.S, "above 0, got inf"),
+        (1e18, Unit.NS, "at most"),
+    ],
+)
+def test_a_timeout_out_of_range_is_refused(seconds: float, unit: Unit, reason: str) -> None:
+    """The text tells the value and what is legal."""
+    with pytest.raises(ValueError, match=reason):
+        duration_in_unit(seconds, unit)
