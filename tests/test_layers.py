@@ -17,6 +17,7 @@ RANK = {
     "abc": 0,
     "errors": 0,
     "wheel": 0,
+    "_events": 1,  # it logs
     "timer": 1,
     "purgatory": 2,
     "loop": 3,
