@@ -8,7 +8,7 @@ in no order: a sort in Spark would cost more than the table, and the results are
 from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 _GROUP = ("purgatory", "kind")
 _QUANTILES = {"p50_ns": 0.5, "p90_ns": 0.9, "p99_ns": 0.99, "p999_ns": 0.999}
@@ -28,7 +28,11 @@ HOT_KEYS = 20
 
 
 def outcomes(trace: DataFrame) -> DataFrame:
-    """One row per purgatory and kind: how the operations ended."""
+    """One row per purgatory and kind: how the operations ended.
+
+    `early` counts those of `expired` that did not wait for their deadline, because their purgatory
+    was closed.
+    """
     return (
         trace.groupBy(*_GROUP)
         .agg(
@@ -37,9 +41,17 @@ def outcomes(trace: DataFrame) -> DataFrame:
                 F.count_if(F.col("outcome") == outcome).alias(outcome)
                 for outcome in ("completed", "expired", "cancelled", "failed")
             ),
+            F.count_if(F.col("lateness") < 0).alias("early"),
         )
         .select(
-            *_GROUP, "operations", "completed", "expired", "cancelled", "failed", _timeout_share()
+            *_GROUP,
+            "operations",
+            "completed",
+            "expired",
+            "cancelled",
+            "failed",
+            "early",
+            _timeout_share(),
         )
     )
 
@@ -141,7 +153,7 @@ def _completed(trace: DataFrame) -> DataFrame:
 
 def _timed_out(trace: DataFrame) -> DataFrame:
     span = F.col("lateness").alias("span_ns")
-    return trace.where(F.col("lateness").isNotNull()).select(*_GROUP, span)
+    return trace.where(F.col("lateness") >= 0).select(*_GROUP, span)
 
 
 def _quantiles(spans: DataFrame) -> DataFrame:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel.errors import BadInputError
 from aiowheel.trace import TRACE_COLUMNS, trace_files

@@ -6,14 +6,25 @@
 
 from .reader import (
     read_trace as read_trace,
+)
+from .reader import (
     read_trace_pandas as read_trace_pandas,
+)
+from .reader import (
     trace_files as trace_files,
 )
-from .recorder import RecorderStatistics as RecorderStatistics, TraceRecorder as TraceRecorder
+from .recorder import RecorderStatistics as RecorderStatistics
+from .recorder import TraceRecorder as TraceRecorder
 from .schema import (
     SCHEMA_VERSION as SCHEMA_VERSION,
+)
+from .schema import (
     TRACE_COLUMNS as TRACE_COLUMNS,
+)
+from .schema import (
     TRACE_SCHEMA as TRACE_SCHEMA,
+)
+from .schema import (
     TraceColumn as TraceColumn,
 )
 

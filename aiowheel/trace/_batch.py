@@ -72,8 +72,6 @@ class Batch:
         finished, _ = _epoch_ns(self.finished, epoch_offset_ns)
         outcome = pc.utf8_lower(pa.array(map(_member_name, self.outcomes), pa.string(), size=rows))
         expired = pc.equal(outcome, "expired").to_numpy(zero_copy_only=False)
-        lateness = finished - deadline
-        on_time = never | ~expired | (lateness < 0)
         columns = [
             pa.DictionaryArray.from_arrays(np.zeros(rows, np.int32), pa.array([run_id])),
             pa.array(self.purgatories, pa.string()).dictionary_encode(),
@@ -87,7 +85,7 @@ class Batch:
             pa.array(
                 [None if key is None else texts[key] for key in self.completed_by], pa.string()
             ),
-            pa.array(lateness, mask=on_time),
+            pa.array(finished - deadline, mask=never | ~expired),
             pa.array(self.checks, pa.int32()),
         ]
         return pa.RecordBatch.from_arrays(

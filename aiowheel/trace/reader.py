@@ -44,7 +44,9 @@ def read_trace(folder: str | os.PathLike[str], *, columns: Sequence[str] | None 
     """
     files = [str(file) for file in trace_files(folder)]
     dataset = ds.dataset(files, schema=TRACE_SCHEMA, format="parquet")
-    return dataset.to_table(columns=None if columns is None else list(columns))
+    table = dataset.to_table(columns=None if columns is None else list(columns))
+    # Every row group brings dictionaries of its own, and Arrow groups by none but shared ones.
+    return table.unify_dictionaries()
 
 
 def read_trace_pandas(

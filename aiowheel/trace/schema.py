@@ -72,8 +72,8 @@ TRACE_COLUMNS: tuple[TraceColumn, ...] = (
         pa.int64(),
         True,
         "ns",
-        "finished minus deadline of an operation its timeout ended; null for every other one, "
-        "also for one that closing the purgatory expired ahead of its deadline.",
+        "finished minus deadline of an expired operation, else null; negative only when closing "
+        "the purgatory expired it ahead of its deadline.",
     ),
     TraceColumn("checks", pa.int32(), False, "count", "How often try_complete was called."),
 )

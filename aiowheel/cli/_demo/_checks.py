@@ -1,0 +1,119 @@
+"""The demo checks its own sums. Rank 5.
+
+Every figure is counted twice, by those who caused it and by those who bore it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow.compute as pc
+
+from aiowheel.errors import AiowheelError
+from aiowheel.trace import read_trace
+
+from . import _app, _hold
+from ._crowd import CrowdResult
+from ._hold import HoldResult
+
+EARLY = "early"  # expired ahead of the deadline; counted once more, beside "expired"
+
+Outcomes = Counter[tuple[str, str]]  # operations by (purgatory, outcome)
+
+
+class Sum(NamedTuple):
+    """Two counts that have to be equal, and what each of them counts."""
+
+    what: str
+    counted: int
+    other: str
+    expected: int
+
+
+def crowd_sums(result: CrowdResult) -> list[Sum]:
+    """What the clients saw against what the server counted."""
+    return [
+        Sum(
+            "clients answered or timed out",
+            result.answered + result.timed_out,
+            "clients",
+            result.clients,
+        ),
+        Sum("answered clients", result.answered, "requests completed", result.completed),
+        Sum("timed out clients", result.timed_out, "requests expired", result.expired),
+        Sum("silent connections found", result.silent_found, "silent clients", result.silent),
+    ]
+
+
+def hold_sums(result: HoldResult) -> list[Sum]:
+    """What was asked for against what the purgatory counted."""
+    return [
+        Sum("operations held at once", result.held, "operations", result.operations),
+        Sum(
+            "operations completed or expired",
+            result.completed + result.expired,
+            "operations",
+            result.operations,
+        ),
+        Sum("completions reported", result.reported, "completions counted", result.completed),
+        Sum("operations left over", result.left, "none", 0),
+    ]
+
+
+def outcome_sums(where: str, outcomes: Outcomes, crowd: CrowdResult, hold: HoldResult) -> list[Sum]:
+    """What happened against what *where* (the trace, the report) says of it."""
+    happened = {
+        (_app.PURGATORY, "completed"): crowd.completed,
+        (_app.PURGATORY, "expired"): crowd.expired,
+        (_hold.PURGATORY, "completed"): hold.completed,
+        (_hold.PURGATORY, "expired"): hold.expired,
+    }
+    sums = [
+        Sum(
+            f"{purgatory} operations {outcome} in {where}",
+            outcomes[purgatory, outcome],
+            "counted live",
+            count,
+        )
+        for (purgatory, outcome), count in happened.items()
+    ]
+    total = sum(happened.values())
+    counted = sum(count for (_, outcome), count in outcomes.items() if outcome != EARLY)
+    return [
+        *sums,
+        Sum(f"operations in {where}", counted, "counted live", total),
+        Sum(f"timeouts ahead of their deadline in {where}", _early(outcomes), "allowed", 0),
+    ]
+
+
+def _early(outcomes: Outcomes) -> int:
+    return sum(count for (_, outcome), count in outcomes.items() if outcome == EARLY)
+
+
+def check(sums: Iterable[Sum]) -> None:
+    """Raise where two counts differ.
+
+    Raises:
+        AiowheelError: Names the first pair that differs.
+    """
+    for one in sums:
+        if one.counted != one.expected:
+            raise AiowheelError(
+                f"the demo's sums do not agree: {one.counted:,} {one.what}, "
+                f"but {one.expected:,} {one.other}"
+            )
+
+
+def trace_outcomes(folder: Path) -> Outcomes:
+    """Count the operations of a trace."""
+    table = read_trace(folder, columns=["purgatory", "outcome", "lateness"])
+    early = table.filter(pc.less(table["lateness"], 0))
+    outcomes: Outcomes = Counter()
+    for one in table.group_by(["purgatory", "outcome"]).aggregate([([], "count_all")]).to_pylist():
+        outcomes[one["purgatory"], one["outcome"]] = one["count_all"]
+    for one in early.group_by("purgatory").aggregate([([], "count_all")]).to_pylist():
+        outcomes[one["purgatory"], EARLY] = one["count_all"]
+    return outcomes

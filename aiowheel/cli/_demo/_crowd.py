@@ -1,0 +1,183 @@
+"""Part 1: a crowd of real HTTP clients before the long-poll server. Rank 5.
+
+Every client opens a connection and asks for the news of one topic; three of four topics get some.
+After its answer a client falls silent or keeps talking, and the server has to tell which.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aiowheel.errors import AiowheelError
+
+from ._app import LongPollApp
+from ._connection import HttpConnection
+from ._loop import new_loop
+from ._plan import CrowdPlan
+from ._screen import Progress
+from ._server import ServerThread
+
+_CONNECTING_AT_ONCE = 100
+_PATIENCE = 30.0  # seconds beyond the plan before a slow machine is called a failure
+
+
+@dataclass(frozen=True)
+class CrowdResult:
+    """What happened, as the clients saw it and as the server counted it.
+
+    Attributes:
+        port: The server's port.
+        clients: Connections that were opened.
+        topics: Topics they asked for.
+        parked: Requests that waited in the purgatory at one time.
+        published: Topics an event was published on.
+        answered: Clients that got news (status 200).
+        timed_out: Clients that got an empty answer (status 204).
+        completed: Operations the server's purgatory completed.
+        expired: Operations the server's purgatory expired.
+        news_after: Seconds from an event's publication to each answer it caused, ascending.
+        silent: Clients that said nothing after their answer.
+        silent_found: Of these, reported idle by the server.
+        talking: Clients that kept sending requests.
+        talking_found: Of these, reported idle: a stall of the machine, longer than the timeout.
+    """
+
+    port: int
+    clients: int
+    topics: int
+    parked: int
+    published: int
+    answered: int
+    timed_out: int
+    completed: int
+    expired: int
+    news_after: tuple[float, ...]
+    silent: int
+    silent_found: int
+    talking: int
+    talking_found: int
+
+
+def run_crowd(plan: CrowdPlan, trace_folder: Path, progress: Progress) -> CrowdResult:
+    """Start the server, send the crowd, stop the server.
+
+    Args:
+        plan: Sizes and waits.
+        trace_folder: Where the server records its operations.
+        progress: Called with (answered clients, clients).
+
+    Raises:
+        AiowheelError: A client was refused, or the server did not get done.
+    """
+    app = LongPollApp(trace_folder, idle_timeout=plan.idle_timeout)
+    with ServerThread(app.asgi) as server, asyncio.Runner(loop_factory=new_loop) as runner:
+        return runner.run(_Crowd(plan, server.port, progress).run())
+
+
+class _Crowd:
+    def __init__(self, plan: CrowdPlan, port: int, progress: Progress) -> None:
+        self._plan = plan
+        self._port = port
+        self._progress = progress
+        self._statuses: list[int] = []
+        self._published: dict[int, float] = {}  # by topic, seconds of time.monotonic
+        self._news_after: list[float] = []
+        self._everyone_answered = asyncio.Event()
+        self._may_leave = asyncio.Event()
+
+    async def run(self) -> CrowdResult:
+        plan = self._plan
+        control = await HttpConnection.open(self._port)
+        connections = await self._connect()
+        talking = {c.address for i, c in enumerate(connections) if plan.keeps_talking(i)}
+        silent = {c.address for c in connections} - talking
+        try:
+            async with asyncio.TaskGroup() as visits:
+                for client, connection in enumerate(connections):
+                    visits.create_task(self._visit(client, connection))
+                parked = await self._wait_until_parked(control)
+                await self._publish(control)
+                await self._everyone_answered.wait()
+                idle = await self._wait_until_idle(control, silent)
+                self._may_leave.set()
+            counted = await _fetch(control, "/statistics")
+        except* AiowheelError as group:
+            raise AiowheelError(str(group.exceptions[0])) from group
+        finally:
+            await control.aclose()
+            await asyncio.gather(*(connection.aclose() for connection in connections))
+        return CrowdResult(
+            port=self._port,
+            clients=len(connections),
+            topics=len({plan.topic_of(client) for client in range(plan.clients)}),
+            parked=parked,
+            published=len(self._published),
+            answered=self._statuses.count(200),
+            timed_out=self._statuses.count(204),
+            completed=counted["completed"],
+            expired=counted["expired"],
+            news_after=tuple(sorted(self._news_after)),
+            silent=len(silent),
+            silent_found=len(silent & idle),
+            talking=len(talking),
+            talking_found=len(talking & idle),
+        )
+
+    async def _connect(self) -> list[HttpConnection]:
+        gate = asyncio.Semaphore(_CONNECTING_AT_ONCE)
+
+        async def connect() -> HttpConnection:
+            async with gate:
+                return await HttpConnection.open(self._port)
+
+        return await asyncio.gather(*(connect() for _ in range(self._plan.clients)))
+
+    async def _visit(self, client: int, connection: HttpConnection) -> None:
+        plan = self._plan
+        topic = plan.topic_of(client)
+        target = f"/topics/{topic}?seen=0&timeout={plan.poll_timeout}"
+        response = await connection.request("GET", target)
+        if response.status == 200:
+            self._news_after.append(time.monotonic() - self._published[topic])
+        self._statuses.append(response.status)
+        self._progress(len(self._statuses), plan.clients)
+        if len(self._statuses) == plan.clients:
+            self._everyone_answered.set()
+        while plan.keeps_talking(client) and not self._may_leave.is_set():
+            await connection.request("GET", "/ping")
+            await asyncio.sleep(plan.ping_every)
+
+    async def _wait_until_parked(self, control: HttpConnection) -> int:
+        """Wait until every request waits, or as many as a slow machine holds before some expire."""
+        most = 0
+        while most < self._plan.clients and not self._statuses:
+            most = max(most, (await _fetch(control, "/statistics"))["pending"])
+            await asyncio.sleep(0.05)
+        return most
+
+    async def _publish(self, control: HttpConnection) -> None:
+        plan = self._plan
+        wanted = {plan.topic_of(client) for client in range(plan.clients)}
+        topics = sorted(topic for topic in wanted if plan.has_news(topic))
+        for topic in topics:
+            self._published[topic] = time.monotonic()
+            await control.request("POST", f"/topics/{topic}", b"something happened")
+            await asyncio.sleep(plan.publish_over / len(topics))
+
+    async def _wait_until_idle(self, control: HttpConnection, silent: set[str]) -> set[str]:
+        """The connections the server calls idle, once these hold all the silent ones."""
+        last_moment = time.monotonic() + self._plan.idle_timeout + _PATIENCE
+        while True:
+            idle = set(await _fetch(control, "/idle"))
+            if silent <= idle or time.monotonic() > last_moment:
+                return idle
+            await asyncio.sleep(0.1)
+
+
+async def _fetch(control: HttpConnection, target: str) -> Any:
+    return json.loads((await control.request("GET", target)).body)

@@ -1,0 +1,55 @@
+"""`aiowheel demo`: the whole library at work, in under two minutes. Rank 5."""
+
+import json as jsonlib
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def demo(
+    *,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the results go.")] = Path(
+        "aiowheel-demo"
+    ),
+    clients: Annotated[int, typer.Option(min=1, help="HTTP clients of part 1.")] = 2_000,
+    operations: Annotated[int, typer.Option(min=1, help="Operations of part 2.")] = 100_000,
+    log: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Your access log, Common or Combined Log Format."),
+    ] = None,
+    no_spark: Annotated[bool, typer.Option("--no-spark", help="Leave part 3 out.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Serve a crowd of long-polling clients, hold 100,000 operations, report on both.
+
+    Needs no file, and no network beyond this machine. With --log it also finds the hosts of an
+    access log that fell idle: no request for more than 30 seconds.
+
+    \b
+    Example:
+      aiowheel demo
+      aiowheel demo --log access.log
+      aiowheel demo --clients 200 --operations 10000 --no-spark
+    """
+    from aiowheel.cli._demo._needs import require_packages
+
+    require_packages(with_spark=not no_spark)
+
+    from aiowheel.cli._demo._descriptors import clients_allowed
+    from aiowheel.cli._demo._plan import CrowdPlan, HoldPlan
+    from aiowheel.cli._demo._run import DemoRun
+    from aiowheel.cli._demo._screen import Screen
+
+    screen = Screen(quiet=json)
+    allowed = clients_allowed(clients)
+    if allowed < clients:
+        screen.notice(
+            f"only {allowed:,} of {clients:,} clients: the system allows no more open files"
+        )
+    run = DemoRun(CrowdPlan(clients=allowed), HoldPlan(operations=operations), out, screen)
+    result = run.run(log, with_spark=not no_spark, as_json=json)
+    parts = ", ".join(f"{part} {seconds:.0f} s" for part, seconds in result.seconds.items())
+    screen.line(f"\nAll sums agree. Time taken: {parts}.")
+    if json:
+        print(jsonlib.dumps(result.as_json(), indent=2))
