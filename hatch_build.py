@@ -57,7 +57,7 @@ class CompiledCoreHook(BuildHookInterface[Any]):
             build_data["force_include"].update({str(path): to for to, path in products.items()})
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
-        announce(f"aiowheel: compiled {len(sources)} modules with mypyc")
+        print(f"aiowheel: compiled {len(sources)} modules with mypyc", file=sys.stderr)
 
 
 def hot_sources(root: Path, patterns: list[str]) -> list[str]:
@@ -148,7 +148,8 @@ def remove_products(root: Path) -> None:
 def announce(line: str) -> None:
     """Tell the person who builds; pip swallows a build's output, the terminal itself does not."""
     print(line, file=sys.stderr, flush=True)
-    if not sys.stderr.isatty():
+    asked_for = os.environ.get("AIOWHEEL_NO_EXTENSIONS") == "1"
+    if not asked_for and not sys.stderr.isatty():
         with contextlib.suppress(OSError), Path("/dev/tty").open("w") as terminal:
             terminal.write(f"\n{line}\n")
 
