@@ -111,7 +111,7 @@ lint: $(VENV)/.stamp-typing  ## ruff, mypy --strict, pyright strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(CHECKED)
-	$(BIN)/pyright --venvpath . --pythonpath $(BIN)/python
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 .PHONY: format
 format: $(VENV)/.stamp-typing  ## let ruff mend what it can
