@@ -93,7 +93,8 @@ def print_remarks(rows: TimedRows) -> None:
     ):
         if count:
             shown = f", the first {len(named)}:" if count > len(named) else ":"
-            print(f"aiowheel: {count:,} rows {what}{shown}", file=sys.stderr)
+            noun = "row" if count == 1 else "rows"
+            print(f"aiowheel: {count:,} {noun} {what}{shown}", file=sys.stderr)
             for remark in named:
                 print(f"  {remark}", file=sys.stderr)
 

@@ -47,7 +47,7 @@ def find_idle(
     # Spark numbers the parts of a sorted result in its order.
     for part in sorted(scratch.glob("part-*.parquet")):
         with pq.ParquetFile(part) as file:
-            for batch in file.iter_batches():
+            for batch in file.iter_batches():  # pyright: ignore[reportUnknownMemberType]
                 columns = batch.to_pydict()
                 fires, keys = cast("list[int]", columns["fire"]), cast("list[str]", columns["key"])
                 yield from zip(fires, keys, strict=True)

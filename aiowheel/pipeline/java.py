@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from aiowheel.errors import MissingExtraError
 
@@ -29,7 +30,7 @@ while [ "$count" -gt 0 ]; do
   argument=$1; shift; count=$((count - 1))
   [ "$argument" = "{flag}" ] || set -- "$@" "$argument"
 done
-exec "{java}" "$@"
+exec {java} "$@"
 """
 
 
@@ -68,7 +69,7 @@ def spark_java_home(java: Java) -> Path:
 
     It is written once, whole or not at all, under XDG_CACHE_HOME or ``~/.cache``.
     """
-    text = _SHIM.format(flag=_SPARK_FLAG, java=java.home / "bin" / "java")
+    text = _SHIM.format(flag=_SPARK_FLAG, java=quote(str(java.home / "bin" / "java")))
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     # One folder a Java: virtual environments do not overwrite each other's.
     home = cache / "aiowheel" / f"java-{hashlib.sha256(text.encode()).hexdigest()[:12]}"

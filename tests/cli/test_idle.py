@@ -1,0 +1,231 @@
+"""`aiowheel idle`: what it writes, prints and refuses. Real data is under tests/pipeline."""
+
+import gzip
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from aiowheel.cli import run
+from aiowheel.cli._idle_file import write_idle_events
+from aiowheel.errors import AiowheelError
+
+ROOT = Path(__file__).parents[2]
+ROWS = 'key,t\nb,10\na,10\na,40\n"c,""d",35\na,71\n'
+EVENTS = 'fire,key\n40,b\n65,"c,""d"\n70,a\n101,a\n'
+
+
+@pytest.fixture(autouse=True)
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test works in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+
+def idle(*arguments: str) -> int:
+    """Run the command on these arguments with the usual columns and output."""
+    columns = ["--key", "key", "--time", "t", "--timeout", "30", "--out", "out.csv"]
+    return run(["idle", *columns, *arguments])
+
+
+def files() -> list[str]:
+    """Every name in the folder, hidden ones too."""
+    return sorted(path.name for path in Path.cwd().iterdir())
+
+
+def test_events_are_written_by_fire_time_and_key() -> None:
+    """Integers, a header, quotes where they must be, LF; a tie keeps the key alive."""
+    Path("a.csv").write_text(ROWS)
+
+    code = idle("a.csv")
+
+    assert code == 0
+    assert Path("out.csv").read_bytes() == EVENTS.encode()
+    assert files() == ["a.csv", "out.csv"]
+
+
+def test_a_pipe_gets_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    """No frame, no colour, nothing on stderr when all rows are good."""
+    Path("a.csv").write_text(ROWS)
+
+    idle("a.csv")
+
+    printed = capsys.readouterr()
+    lines = dict(line.split(None, 1) for line in printed.out.splitlines() if " " in line)
+    assert printed.err == ""
+    assert lines["engine"].strip() == "wheel"
+    assert "idle events  4\n" in printed.out
+    assert "\x1b" not in printed.out
+
+
+def test_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every count and the digest, for scripts."""
+    Path("a.csv").write_text(ROWS + "k,-1\n")
+
+    idle("a.csv", "--json")
+
+    report = json.loads(capsys.readouterr().out)
+    assert report.pop("seconds") >= 0
+    assert report == {
+        "engine": "wheel",
+        "unit": "s",
+        "timeout": 30,
+        "files": 1,
+        "rows_read": 6,
+        "rows": 5,
+        "rejected": 1,
+        "irregular": 0,
+        "keys": 3,
+        "idle_events": 4,
+        "first": [[40, "b"], [65, 'c,"d'], [70, "a"]],
+        "last": [[65, 'c,"d'], [70, "a"], [101, "a"]],
+        "sha256": hashlib.sha256(b'40\tb\n65\tc,"d\n70\ta\n101\ta\n').hexdigest(),
+        "out": "out.csv",
+    }
+
+
+def test_bad_rows_are_named_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    """The first few, by file, line and reason; the run goes on."""
+    Path("a.csv").write_text("key,t\nk,1\n" + "k,x\n" * 7 + "k,2,3\n")
+
+    code = idle("a.csv")
+
+    printed = capsys.readouterr().err.splitlines()
+    assert code == 0
+    assert printed[0] == "aiowheel: 7 rows rejected, the first 5:"
+    assert printed[1] == "  a.csv: line 3: time 'x' is not a whole number >= 0"
+    assert printed[6:] == [
+        "aiowheel: 1 row irregular, used all the same:",
+        "  a.csv: line 10: 3 fields where the header has 2",
+    ]
+
+
+def test_an_access_log_needs_no_columns() -> None:
+    """For the Common Log Format key, time and its format are known; the suffix tells it."""
+    line = 'host{} - - [10/Oct/2000:13:55:{} -0700] "GET / HTTP/1.0" 200 1\n'
+    with gzip.open("access.log.1.gz", "wt") as file:
+        file.write(line.format("A", "36") + line.format("B", "30"))
+
+    code = run(["idle", "access.log.1.gz", "--timeout", "30", "--out", "out.csv"])
+
+    assert code == 0
+    assert Path("out.csv").read_text() == "fire,key\n971211360,hostB\n971211366,hostA\n"
+
+
+def test_files_folders_and_globs_are_one_table() -> None:
+    """Rows of all files are sorted together."""
+    Path("folder").mkdir()
+    Path("folder/a.csv").write_text("key,t\nk,100\n")
+    Path("b1.csv").write_text("key,t\nk,50\n")
+    Path("b2.csv.gz").write_bytes(gzip.compress(b"t,key\n75,k\n"))
+
+    idle("folder", "b*.csv*")
+
+    assert Path("out.csv").read_text() == "fire,key\n130,k\n"
+
+
+def test_nanoseconds_stay_exact() -> None:
+    """A float would have rounded both."""
+    Path("a.csv").write_text("key,t\nk,1674981729479000001\nj,1674981729479000002\n")
+
+    idle("a.csv", "--unit", "ns", "--timeout", "0.000000001")
+
+    assert Path("out.csv").read_text() == (
+        "fire,key\n1674981729479000002,k\n1674981729479000003,j\n"
+    )
+
+
+TRUNCATED = gzip.compress(b"key,t\n" + b"k,1\n" * 99)[:-10]
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "reason"),
+    [
+        (TRUNCATED, [], "in.csv: after line "),
+        (b"name,t\nk,1\n", [], "in.csv: line 1: no column 'key' (columns: name, t)"),
+        (b"", [], "in.csv: line 1: no column 'key' (columns: none: the file is empty)"),
+        (b"key,t\nk,x\n", [], "in.csv: no good row (1 rejected, the last: line 2: time 'x' is not"),
+        (b"key,t\nk,1\n,2\n", ["--strict"], "in.csv: line 3: the key is empty"),
+        (
+            b"key,t\nk,1\n",
+            ["--timeout", "0"],
+            "--timeout: timeout must be a number of seconds above",
+        ),
+        (b"key,t\nk,1\n", ["--timeout", "-1"], "above 0, got -1.0"),
+        (b"key,t\nk,1\n", ["--timeout", "nan"], "above 0, got nan"),
+        (
+            b"key,t\nk,1\n",
+            ["--timeout", "0.5"],
+            "whole number of s, got 0.5 s: choose a finer --unit",
+        ),
+        (b"key,t\nk,1\n", ["--timeout", "soon"], "Invalid value for '--timeout'"),
+        (b"key,t\nk,1\n", ["--format", "xml"], "Invalid value for '--format'"),
+        (b"key,t\nk,1\n", ["--key", ""], "--key is needed"),
+        (b"key,t\nk,1\n", ["missing.csv"], "missing.csv: no such file"),
+        (b"key,t\nk,1\n", ["--out", "no/out.csv"], "no: no such folder for --out"),
+        (b"key,t\nk,1\n", ["--out", "."], "is a folder, --out wants a file"),
+    ],
+)
+def test_unusable_input_is_one_line_and_exit_code_2(
+    content: bytes, arguments: Sequence[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """File, line and reason; no output file and nothing half-written."""
+    Path("in.csv").write_bytes(content)
+
+    code = idle("in.csv", *arguments)
+
+    printed = capsys.readouterr()
+    assert code == 2
+    assert reason in printed.err
+    assert (printed.err.count("\n"), printed.out) == (1, "")
+    assert files() == ["in.csv"]
+
+
+def test_an_earlier_result_survives_a_failed_run() -> None:
+    """The file is replaced by a whole one or not at all."""
+    Path("a.csv").write_bytes(TRUNCATED)
+    Path("out.csv").write_text("earlier")
+
+    code = idle("a.csv")
+
+    assert code == 2
+    assert Path("out.csv").read_text() == "earlier"
+
+
+def test_a_failure_while_writing_leaves_nothing() -> None:
+    """The temporary neighbour goes too."""
+
+    def events() -> list[tuple[int, str]]:
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(AiowheelError, match=r"out\.csv: No space left on device"):
+        write_idle_events((event for _ in "x" for event in events()), Path("out.csv"))
+
+    assert files() == []
+
+
+def test_the_wheel_needs_no_spark() -> None:
+    """The default engine loads neither PySpark nor pyarrow."""
+    Path("a.csv").write_text(ROWS)
+    code = (
+        "import sys\n"
+        "from aiowheel.cli import run\n"
+        "run('idle a.csv --key key --time t --timeout 30 --out out.csv'.split())\n"
+        "sys.exit(str({'pyspark', 'pyarrow', 'pandas'} & set(sys.modules) or ''))\n"
+    )
+    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": paths},
+        check=False,
+    )
+
+    assert done.stderr.strip() == ""
+    assert Path("out.csv").read_bytes() == EVENTS.encode()

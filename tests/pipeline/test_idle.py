@@ -1,0 +1,204 @@
+"""Idle detection on real data, by both engines, against the reference facts beside the data."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from aiowheel.cli._idle_file import IdleSummary, write_idle_events
+from aiowheel.readers import Batch, Inputs, TimedRows, TimeFormat, TimeOrder, Unit, time_parser
+from aiowheel.recipes._idle_trace import idle_events
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class View(NamedTuple):
+    """A data set seen through one key: where it is, and how many rows it has."""
+
+    file: str
+    key: str
+    time: str
+    unit: Unit
+    rows: int
+    rejected: int
+    keys: int
+
+
+SPANS = "nezha-trainticket/nezha-trainticket-traces.tar.gz"
+LOGS = "nezha-trainticket/nezha-trainticket-logs.tar.gz"
+NASA = "nasa-http-1995-08-01/nasa_19950801.tsv.gz"
+VIEWS = {
+    "nasa": View(NASA, "host", "time", Unit.S, 30_969, 0, 2_365),
+    "trace": View(SPANS, "TraceID", "StartTimeUnixNano", Unit.NS, 508_018, 0, 6_958),
+    "pod": View(SPANS, "PodName", "StartTimeUnixNano", Unit.NS, 508_018, 0, 56),
+    "logpod": View(LOGS, "PodName", "TimeUnixNano", Unit.NS, 267_301, 124, 54),
+}
+FACTS = [  # view, timeout in seconds, idle events, sha256 of the "fire<TAB>key" lines
+    ("nasa", 30, 8_020, "de305a7e321722b41ceebc17ca2ec2fe7460dbc703dc50202cfd0401ba099e05"),
+    ("nasa", 300, 3_904, "14e3d3b8428d463812185920f242805a15f96218efda6e566153cede90109256"),
+    ("nasa", 1800, 2_989, "b616f3935c7b8feb8368309889fda892e3f4d67e4d528a5a8192fe43457a4d65"),
+    ("trace", 30, 6_958, "a86420506ef65894994ed49a7b16dd62312084102a44af536dd42af62584fb84"),
+    ("trace", 300, 6_958, "ad63ae44fe9e94b975eba73cd24f366455b004c7284e07f22c9496ff869aa08a"),
+    ("trace", 1800, 6_958, "0c74e339755bc6e8c83d5213a5d7a79738d634994ac48d5966ddfc990c3a8169"),
+    ("pod", 30, 2_065, "adae49b14e4ab164624053b6e6f6a4dd559895b097dd107bd894e91468feb9a7"),
+    ("pod", 300, 804, "bc243c3bb83e6f5ebcd2136c747c9d8c1d03e4880880608d86bed25f25246395"),
+    ("pod", 1800, 140, "c8fe7a6b8a07a9ae3169ccce32fcc341d5c2310d152a970dd46e438473ec00b7"),
+    ("logpod", 30, 2_022, "71d9667bcfb483716bfae63da4c60a77662b9e298b6a351b78bc87235af9a8fa"),
+    ("logpod", 300, 776, "5e9e41221b92b1173dc49c48223671f8141951b852992ea378f988cc67fdf7ba"),
+    ("logpod", 1800, 135, "6772bfb146f5bf1889908ec21367cb6be7bde905b876d46d9b3d8fd08c11b615"),
+]
+each_fact = pytest.mark.parametrize(
+    ("name", "seconds", "events", "sha256"), FACTS, ids=[f"{view}-{t}" for view, t, *_ in FACTS]
+)
+
+ReadView = Callable[[str], tuple[TimedRows, list[Batch]]]
+WheelFile = Callable[[str, int], tuple[IdleSummary, Path]]
+
+
+@pytest.fixture(scope="module")
+def read_view(data_folder: Path) -> ReadView:
+    """Read a view, each once a run."""
+    cache: dict[str, tuple[TimedRows, list[Batch]]] = {}
+
+    def read(name: str) -> tuple[TimedRows, list[Batch]]:
+        if name not in cache:
+            view = VIEWS[name]
+            rows = TimedRows(
+                Inputs([str(data_folder / view.file)]),
+                key=view.key,
+                time=view.time,
+                parse_time=time_parser(TimeFormat.EPOCH, view.unit),
+            )
+            cache[name] = rows, list(rows.batches())
+        return cache[name]
+
+    return read
+
+
+@pytest.fixture(scope="module")
+def wheel_file(read_view: ReadView, tmp_path_factory: pytest.TempPathFactory) -> WheelFile:
+    """Write what the wheel finds in a view, each once a run."""
+    cache: dict[tuple[str, int], tuple[IdleSummary, Path]] = {}
+    folder = tmp_path_factory.mktemp("wheel")
+
+    def write(name: str, seconds: int) -> tuple[IdleSummary, Path]:
+        if (name, seconds) not in cache:
+            file = folder / f"{name}-{seconds}.csv"
+            with TimeOrder() as order:
+                for batch in read_view(name)[1]:
+                    order.add(batch)
+                events = idle_events(order, ticks(name, seconds))
+                cache[name, seconds] = write_idle_events(events, file), file
+        return cache[name, seconds]
+
+    return write
+
+
+@pytest.fixture(scope="module")
+def staged(read_view: ReadView, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Stage a view for Spark, each once a run."""
+    from aiowheel.pipeline.idle import stage_rows
+
+    folder = tmp_path_factory.mktemp("staged")
+
+    def stage(name: str) -> Path:
+        file = folder / f"{name}.parquet"
+        if not file.exists():
+            stage_rows(read_view(name)[1], file)
+        return file
+
+    return stage
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_rows_are_read_and_rejected_as_listed(name: str, read_view: ReadView) -> None:
+    """The 124 log rows of a negative time are rejected; the one with ten fields is kept."""
+    rows, batches = read_view(name)
+    view = VIEWS[name]
+
+    assert (rows.accepted, rows.rejected) == (view.rows, view.rejected)
+    assert rows.irregular == (1 if name == "logpod" else 0)
+    assert sum(len(batch.times) for batch in batches) == view.rows
+
+
+@pytest.mark.slow
+@each_fact
+def test_the_wheel_finds_the_listed_idle_events(
+    name: str, seconds: int, events: int, sha256: str, wheel_file: WheelFile
+) -> None:
+    """Count and digest are those of the facts."""
+    summary, _ = wheel_file(name, seconds)
+
+    assert (summary.events, summary.sha256) == (events, sha256)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(180)  # the first test of a run starts Spark
+@each_fact
+def test_spark_writes_the_file_of_the_wheel(
+    name: str,
+    seconds: int,
+    events: int,
+    sha256: str,
+    wheel_file: WheelFile,
+    staged: Callable[[str], Path],
+    spark: "SparkSession",
+    tmp_path: Path,
+) -> None:
+    """Count and digest are those of the facts, and the two files are the same byte for byte."""
+    from aiowheel.pipeline.idle import find_idle
+
+    found = find_idle(spark, staged(name), ticks(name, seconds), tmp_path / "events")
+
+    summary = write_idle_events(found, tmp_path / "idle.csv")
+
+    by_wheel, file = wheel_file(name, seconds)
+    assert (summary.events, summary.sha256) == (events, sha256)
+    assert summary == by_wheel
+    assert (tmp_path / "idle.csv").read_bytes() == file.read_bytes()
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("name", VIEWS)
+def test_both_engines_count_the_same_keys(
+    name: str, read_view: ReadView, staged: Callable[[str], Path], spark: "SparkSession"
+) -> None:
+    """The summary does not depend on the engine."""
+    from aiowheel.pipeline.idle import count_keys
+
+    with TimeOrder() as order:
+        for batch in read_view(name)[1]:
+            order.add(batch)
+        by_wheel = order.distinct_keys()
+
+    assert by_wheel == count_keys(spark, staged(name)) == VIEWS[name].keys
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_the_engines_agree_on_awkward_rows(spark: "SparkSession", tmp_path: Path) -> None:
+    """Ties, repeats, shuffled rows, keys beyond ASCII and with commas and quotes."""
+    from aiowheel.pipeline.idle import find_idle, stage_rows
+
+    source = random.Random(7)
+    keys = [" ", ",", '"', "a\nb", "A", "a", "\0", "é", "\uffff", "\U00010000", "z" * 300]
+    rows = [(source.randrange(2000) * 5, source.choice(keys)) for _ in range(5_000)]
+    batches = [Batch([t for t, _ in rows], [key for _, key in rows])]
+    stage_rows(batches, tmp_path / "rows.parquet")
+
+    by_spark = list(find_idle(spark, tmp_path / "rows.parquet", 25, tmp_path / "events"))
+
+    assert len(by_spark) > len(keys)
+    assert by_spark == list(idle_events(sorted(rows), 25))
+
+
+def ticks(name: str, seconds: int) -> int:
+    """A timeout in the unit of a view."""
+    return seconds * 10 ** VIEWS[name].unit.digits
