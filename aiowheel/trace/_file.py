@@ -6,6 +6,7 @@ atomic. So a file is either absent or complete, also after a crash.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -64,7 +65,11 @@ class TraceFile:
 
     def abandon(self) -> None:
         """Remove what has been written, after an error that made it worthless."""
-        self._sink.close()
+        with contextlib.suppress(OSError, pa.ArrowException):
+            self._writer.close()
+        self._writer.is_open = False  # else its destructor tries once more and prints a traceback
+        with contextlib.suppress(OSError):  # the disk may refuse what is still buffered
+            self._sink.close()
         self._hidden.unlink(missing_ok=True)
 
 

@@ -76,7 +76,7 @@ class TraceWriter:
         """Write what is queued and *last*, close the file, end the thread. Blocks; idempotent."""
         if not self._thread.is_alive():
             return
-        if last is not None:
+        if last is not None and len(last):
             self._queue.put(last)
         self._queue.put(None)
         self._thread.join()

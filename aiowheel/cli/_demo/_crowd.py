@@ -76,7 +76,10 @@ def run_crowd(plan: CrowdPlan, trace_folder: Path, progress: Progress) -> CrowdR
     """
     app = LongPollApp(trace_folder, idle_timeout=plan.idle_timeout)
     with ServerThread(app.asgi) as server, asyncio.Runner(loop_factory=new_loop) as runner:
-        return runner.run(_Crowd(plan, server.port, progress).run())
+        try:
+            return runner.run(_Crowd(plan, server.port, progress).run())
+        except OSError as error:
+            raise AiowheelError(f"the clients could not connect: {error.strerror}") from error
 
 
 class _Crowd:
@@ -97,7 +100,7 @@ class _Crowd:
         talking = {c.address for i, c in enumerate(connections) if plan.keeps_talking(i)}
         silent = {c.address for c in connections} - talking
         try:
-            async with asyncio.TaskGroup() as visits:
+            async with asyncio.timeout(self._last_second()), asyncio.TaskGroup() as visits:
                 for client, connection in enumerate(connections):
                     visits.create_task(self._visit(client, connection))
                 parked = await self._wait_until_parked(control)
@@ -106,8 +109,13 @@ class _Crowd:
                 idle = await self._wait_until_idle(control, silent)
                 self._may_leave.set()
             counted = await _fetch(control, "/statistics")
-        except* AiowheelError as group:
-            raise AiowheelError(str(group.exceptions[0])) from group
+        except TimeoutError:
+            raise AiowheelError(
+                f"only {len(self._statuses):,} of {len(connections):,} clients had an answer "
+                f"within {self._last_second():g} s"
+            ) from None
+        except ExceptionGroup as group:
+            raise AiowheelError(f"a client failed: {group.exceptions[0]}") from group
         finally:
             await control.aclose()
             await asyncio.gather(*(connection.aclose() for connection in connections))
@@ -127,6 +135,10 @@ class _Crowd:
             talking=len(talking),
             talking_found=len(talking & idle),
         )
+
+    def _last_second(self) -> float:
+        plan = self._plan
+        return plan.poll_timeout + plan.publish_over + plan.idle_timeout + 2 * _PATIENCE
 
     async def _connect(self) -> list[HttpConnection]:
         gate = asyncio.Semaphore(_CONNECTING_AT_ONCE)

@@ -21,6 +21,7 @@ from ._screen import Progress
 
 PURGATORY = "parcels"
 _SLICE = 1_000  # operations watched, or parcels delivered, before the event loop gets its turn
+_PATIENCE = 10.0  # seconds beyond the last timeout before what is pending counts as lost
 _STEP = 0.01  # seconds between two lots of events
 
 
@@ -91,7 +92,8 @@ async def _hold(plan: HoldPlan, trace_folder: Path, progress: Progress) -> HoldR
         watch_seconds = time.perf_counter() - started
         held, keys = len(purgatory), purgatory.statistics().keys
         events, reported = await _deliver(plan, delivered, purgatory, timer, progress)
-        while len(purgatory):
+        last_moment = timer.time() + plan.longest_timeout + _PATIENCE
+        while len(purgatory) and timer.time() < last_moment:
             progress(plan.operations - len(purgatory), plan.operations)
             await timer.sleep(0.1)
         counted = purgatory.statistics()

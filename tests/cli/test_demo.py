@@ -1,0 +1,303 @@
+"""`aiowheel demo` in a small size, and its parts one by one."""
+
+import asyncio
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiowheel.errors import AiowheelError
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+pytest.importorskip("pyarrow")
+
+from aiowheel.cli import run
+from aiowheel.cli._demo import _descriptors, _needs
+from aiowheel.cli._demo._checks import EARLY, check, crowd_sums, hold_sums, outcome_sums
+from aiowheel.cli._demo._connection import HttpConnection
+from aiowheel.cli._demo._crowd import CrowdResult, run_crowd
+from aiowheel.cli._demo._hold import HoldResult, run_hold
+from aiowheel.cli._demo._plan import CrowdPlan, HoldPlan
+from aiowheel.trace import read_trace
+
+pytestmark = pytest.mark.realtime
+
+SMALL = ["--clients", "50", "--operations", "1000"]
+CROWD = CrowdPlan(
+    clients=40, topics=8, poll_timeout=0.6, publish_over=0.1, idle_timeout=0.4, ping_every=0.05
+)
+HOLD = HoldPlan(
+    operations=500,
+    depots=50,
+    owners=7,
+    shortest_timeout=0.3,
+    longest_timeout=0.5,
+    events_over=0.05,
+)
+CROWD_RESULT = CrowdResult(
+    port=1,
+    clients=10,
+    topics=2,
+    parked=10,
+    published=1,
+    answered=7,
+    timed_out=3,
+    completed=7,
+    expired=3,
+    news_after=(0.001,),
+    silent=9,
+    silent_found=9,
+    talking=1,
+    talking_found=0,
+)
+HOLD_RESULT = HoldResult(
+    operations=10,
+    keys=4,
+    held=10,
+    watch_seconds=0.1,
+    events=4,
+    reported=8,
+    completed=8,
+    expired=2,
+    left=0,
+)
+
+
+def ignore(_done: int, _of: int) -> None:
+    """Nobody watches the progress."""
+
+
+def aiowheel(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command as a user does."""
+    return subprocess.run(
+        [sys.executable, "-m", "aiowheel", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env=os.environ | environment,
+        check=False,
+    )
+
+
+def test_every_client_is_answered_or_times_out(tmp_path: Path) -> None:
+    """Real connections: what the clients saw is what the server counted and recorded."""
+    result = run_crowd(CROWD, tmp_path, ignore)
+
+    check(crowd_sums(result))
+    assert result.clients == 40
+    assert result.answered > 0
+    assert result.timed_out > 0
+    assert result.talking == 4
+    outcomes = read_trace(tmp_path)["outcome"].to_pylist()
+    assert Counter(outcomes) == {"completed": result.answered, "expired": result.timed_out}
+
+
+async def test_a_connection_that_the_server_closes_is_named() -> None:
+    """No answer is an error that names the connection, not a wait without end."""
+
+    async def hang_up(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+        await writer.wait_closed()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
+        connection = await HttpConnection.open(server.sockets[0].getsockname()[1])
+        with pytest.raises(AiowheelError, match=f"{connection.address}: the server closed"):
+            await connection.request("GET", "/")
+        await connection.aclose()
+
+
+def test_the_port_is_free_again(tmp_path: Path) -> None:
+    """The server is gone when the part ends."""
+    result = run_crowd(replace(CROWD, clients=3), tmp_path, ignore)
+
+    with socket.socket() as probe, pytest.raises(ConnectionRefusedError):
+        probe.connect(("127.0.0.1", result.port))
+
+
+def test_operations_are_held_and_finished(tmp_path: Path) -> None:
+    """All wait at once, nine of ten are completed, the others expire, none is early."""
+    result = run_hold(HOLD, tmp_path, ignore)
+
+    check(hold_sums(result))
+    assert (result.held, result.completed, result.expired) == (500, 450, 50)
+    lateness = read_trace(tmp_path)["lateness"].drop_null().to_pylist()
+    assert len(lateness) == 50
+    assert min(lateness) >= 0
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"answered": 6}, "9 clients answered or timed out, but 10 clients"),
+        ({"completed": 8}, "7 answered clients, but 8 requests completed"),
+        ({"silent_found": 8}, "8 silent connections found, but 9 silent clients"),
+    ],
+)
+def test_sums_that_differ_are_named(change: dict[str, Any], text: str) -> None:
+    """A demo that miscounts says what, and fails."""
+    check(crowd_sums(CROWD_RESULT))
+
+    with pytest.raises(AiowheelError, match=text):
+        check(crowd_sums(replace(CROWD_RESULT, **change)))
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"held": 9}, "9 operations held at once, but 10 operations"),
+        ({"reported": 7}, "7 completions reported, but 8 completions counted"),
+        ({"left": 1}, "1 operations left over, but 0 none"),
+    ],
+)
+def test_operations_that_are_lost_are_named(change: dict[str, Any], text: str) -> None:
+    """A lost operation fails the demo."""
+    check(hold_sums(HOLD_RESULT))
+
+    with pytest.raises(AiowheelError, match=text):
+        check(hold_sums(replace(HOLD_RESULT, **change)))
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        (("long-poll", "expired"), "4 long-poll operations expired in the trace"),
+        (("parcels", "failed"), "21 operations in the trace, but 20 counted live"),
+        (("parcels", EARLY), "1 timeouts ahead of their deadline in the trace"),
+    ],
+)
+def test_a_trace_that_differs_is_named(more: tuple[str, str], text: str) -> None:
+    """The trace has to hold what happened, and no timeout may be early."""
+    outcomes = Counter(
+        {
+            ("long-poll", "completed"): 7,
+            ("long-poll", "expired"): 3,
+            ("parcels", "completed"): 8,
+            ("parcels", "expired"): 2,
+        }
+    )
+    check(outcome_sums("the trace", outcomes, CROWD_RESULT, HOLD_RESULT))
+
+    outcomes[more] += 1
+    with pytest.raises(AiowheelError, match=text):
+        check(outcome_sums("the trace", outcomes, CROWD_RESULT, HOLD_RESULT))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limit there")
+@pytest.mark.parametrize(
+    ("soft", "hard", "wanted", "allowed", "raised_to"),
+    [
+        (10_000, 10_000, 2_000, 2_000, None),
+        (1_024, 10_000, 2_000, 2_000, 4_200),
+        (1_024, 2_000, 2_000, 900, 2_000),
+        (100, 100, 2_000, 1, 100),
+    ],
+)
+def test_the_limit_of_open_files_is_raised_as_far_as_it_goes(
+    monkeypatch: pytest.MonkeyPatch,
+    soft: int,
+    hard: int,
+    wanted: int,
+    allowed: int,
+    raised_to: int | None,
+) -> None:
+    """Two files a client and some more; where the hard limit is lower, fewer clients."""
+    import resource
+
+    raised: list[tuple[int, tuple[int, int]]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda *limit: raised.append(limit))
+
+    assert _descriptors.clients_allowed(wanted) == allowed
+    assert [limit[1] for limit in raised] == ([] if raised_to is None else [(raised_to, hard)])
+
+
+def test_a_missing_extra_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Before anything starts, the command that installs what is missing."""
+    monkeypatch.setattr(_needs, "find_spec", lambda _: None)
+
+    assert run(["demo", "--out", str(tmp_path / "out")]) == 1
+    assert capsys.readouterr().err == "aiowheel: this needs: pip install 'aiowheel[web]'\n"
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("arguments", [["--clients", "0"], ["--operations", "-1"]])
+def test_a_senseless_size_is_bad_usage(arguments: list[str]) -> None:
+    """Sizes begin at one."""
+    assert run(["demo", *arguments]) == 2
+
+
+def test_a_log_that_is_none_ends_the_demo_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A bad log is exit code 2, one line, before the first part."""
+    log = tmp_path / "access.log"
+    log.write_text("this is no access log\n")
+
+    assert run(["demo", "--no-spark", "--out", str(tmp_path / "out"), "--log", str(log)]) == 2
+    printed = capsys.readouterr()
+    assert "Part 1" not in printed.out
+    assert re.fullmatch(r"aiowheel: .*access\.log: no good row.*\n", printed.err)
+
+
+@pytest.mark.slow
+def test_the_demo_without_spark(tmp_path: Path) -> None:
+    """Two parts, a log and a trace; plain text in a pipe; the files are where it says."""
+    log = tmp_path / "access.log"
+    log.write_text(
+        '10.0.0.1 - - [01/Jan/2026:00:00:00 +0000] "GET / HTTP/1.1" 200 1\n'
+        '10.0.0.1 - - [01/Jan/2026:00:01:00 +0000] "GET / HTTP/1.1" 200 1\n'
+    )
+    out = tmp_path / "out"
+    (out / "trace").mkdir(parents=True)
+    (out / "trace" / "trace-old-000001.parquet").write_bytes(b"an earlier demo's")
+
+    ended = aiowheel("demo", "--no-spark", "--out", str(out), "--log", str(log), *SMALL)
+
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr == "part 1: serving the clients ...\npart 2: finishing the operations ...\n"
+    assert "50 clients connected" in ended.stdout
+    assert "1,000 delayed operations waited at once" in ended.stdout
+    assert "left out, because of --no-spark" in ended.stdout
+    assert "All sums agree." in ended.stdout
+    assert "\x1b" not in ended.stdout
+    assert read_trace(out / "trace").num_rows == 1_050
+    assert (out / "idle.csv").read_text() == (
+        "fire,key\n1767225630,10.0.0.1\n1767225690,10.0.0.1\n"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(120)
+def test_the_demo_with_spark_as_json(tmp_path: Path) -> None:
+    """One JSON object on stdout, whose numbers are those of the trace, and a picture."""
+    _skip_without_spark()
+    ended = aiowheel("demo", "--json", "--out", str(tmp_path), *SMALL)
+
+    assert ended.returncode == 0, ended.stderr
+    result = json.loads(ended.stdout)
+    outcomes = {row["purgatory"]: row for row in result["report"]["tables"]["outcomes"]}
+    assert result["report"]["operations"] == 1_050
+    assert outcomes["long-poll"]["completed"] == result["crowd"]["answered"]
+    assert outcomes["long-poll"]["expired"] == result["crowd"]["timed_out"]
+    assert outcomes["parcels"]["completed"] == result["hold"]["completed"] == 900
+    assert outcomes["parcels"]["early"] == 0
+    assert Path(result["report"]["picture"]).read_bytes().startswith(b"\x89PNG")
+
+
+def _skip_without_spark() -> None:
+    try:
+        _needs.require_packages(with_spark=True)
+    except AiowheelError as error:
+        pytest.skip(str(error))

@@ -1,0 +1,348 @@
+"""The recorder: what it writes, when, and what it gives up."""
+
+import asyncio
+import gc
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from aiowheel import Outcome
+from aiowheel.trace import TRACE_SCHEMA, TraceRecorder, read_trace, trace_files
+from aiowheel.trace._file import TraceFile
+
+from .conftest import Finish
+
+NOON = 1_800_000_000_000_000_000  # the wall clock of these tests, ns
+
+
+def recorder_at_noon(folder: Path, **limits: Any) -> TraceRecorder:
+    """A recorder whose loop clock said 100.0 at noon."""
+    return TraceRecorder(folder, run_id="r", clock=lambda: 100.0, wall_clock=lambda: NOON, **limits)
+
+
+def rows_of(folder: Path) -> list[dict[str, Any]]:
+    """The trace as plain rows."""
+    rows: list[dict[str, Any]] = read_trace(folder).to_pylist()
+    return rows
+
+
+def test_a_row_says_what_happened(tmp_path: Path, finish: Finish) -> None:
+    """Every column of a completed operation holds what the operation said of itself."""
+    with recorder_at_noon(tmp_path) as recorder:
+        finish(
+            recorder,
+            keys=(("topic", 7), "all"),
+            created=100.25,
+            deadline=130.25,
+            finished=101.0,
+            completed_by=("topic", 7),
+            checks=3,
+        )
+
+    assert rows_of(tmp_path) == [
+        {
+            "run_id": "r",
+            "purgatory": "room",
+            "operation_id": 0,
+            "kind": "Fetch",
+            "keys": ["('topic', 7)", "all"],
+            "created": NOON + 250_000_000,
+            "deadline": NOON + 30_250_000_000,
+            "finished": NOON + 1_000_000_000,
+            "outcome": "completed",
+            "completed_by": "('topic', 7)",
+            "lateness": None,
+            "checks": 3,
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "finished", "lateness"),
+    [
+        (Outcome.EXPIRED, 102.5, 500_000_000),
+        (Outcome.EXPIRED, 102.0, 0),
+        (Outcome.EXPIRED, 101.5, -500_000_000),  # its purgatory was closed
+        (Outcome.COMPLETED, 102.5, None),
+        (Outcome.CANCELLED, 102.5, None),
+        (Outcome.FAILED, 102.5, None),
+    ],
+)
+def test_only_expired_operations_are_late(
+    tmp_path: Path, finish: Finish, outcome: Outcome, finished: float, lateness: int | None
+) -> None:
+    """Lateness is finished minus deadline, and only of an expired operation."""
+    with recorder_at_noon(tmp_path) as recorder:
+        finish(recorder, deadline=102.0, finished=finished, outcome=outcome)
+
+    assert [row["lateness"] for row in rows_of(tmp_path)] == [lateness]
+
+
+@pytest.mark.parametrize("deadline", [math.inf, 1e300])
+def test_an_operation_without_a_deadline_has_none(
+    tmp_path: Path, finish: Finish, deadline: float
+) -> None:
+    """Infinity, and what no calendar holds, is null and not a wrapped number."""
+    with recorder_at_noon(tmp_path) as recorder:
+        finish(recorder, deadline=deadline)
+
+    assert [row["deadline"] for row in rows_of(tmp_path)] == [None]
+
+
+class Unprintable:
+    """A key whose repr fails."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+def test_keys_that_cannot_be_written_do_not_cost_the_other_rows(
+    tmp_path: Path, finish: Finish
+) -> None:
+    """A repr that raises and a text that is no UTF-8 become texts all the same."""
+    with recorder_at_noon(tmp_path) as recorder:
+        finish(recorder, keys=(Unprintable(), "caf\udce9", None, "café"))
+        finish(recorder)
+
+    assert [row["keys"] for row in rows_of(tmp_path)] == [
+        ["<Unprintable without repr>", "caf\\udce9", "None", "café"],
+        ["topic"],
+    ]
+
+
+def test_every_operation_is_written_once_and_in_order(tmp_path: Path, finish: Finish) -> None:
+    """Batches and files are cut without losing, doubling or swapping a row."""
+    with recorder_at_noon(tmp_path, batch_rows=7, file_rows=20, queued_batches=1_000) as recorder:
+        finish(recorder, times=1_000)
+
+    assert read_trace(tmp_path)["operation_id"].to_pylist() == list(range(1_000))
+    assert recorder.statistics().written == 1_000
+    assert recorder.statistics().files == len(trace_files(tmp_path)) > 1
+
+
+def test_a_full_file_is_closed(tmp_path: Path, finish: Finish) -> None:
+    """A file takes whole batches and is closed at file_rows; the last one takes the rest."""
+    with recorder_at_noon(tmp_path, batch_rows=10, file_rows=20, queued_batches=100) as recorder:
+        finish(recorder, times=45)
+
+    files = [pq.ParquetFile(file) for file in trace_files(tmp_path)]
+    groups = [
+        [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+        for file in files
+    ]
+    assert groups == [[10, 10], [10, 10], [5]]
+
+
+def test_a_file_is_closed_at_its_size(tmp_path: Path, finish: Finish) -> None:
+    """With one byte allowed, every batch is a file."""
+    with recorder_at_noon(tmp_path, batch_rows=10, file_bytes=1, queued_batches=100) as recorder:
+        finish(recorder, times=30)
+
+    assert len(trace_files(tmp_path)) == 3
+
+
+def wait_for_files(folder: Path, count: int) -> None:
+    """Wait until the writer's thread has closed so many files."""
+    give_up = time.monotonic() + 30
+    while len(list(folder.glob("trace-*.parquet"))) < count:
+        assert time.monotonic() < give_up, "the writer closed no file"
+        time.sleep(0.005)
+
+
+@pytest.mark.realtime
+def test_a_file_is_closed_at_its_age(tmp_path: Path, finish: Finish) -> None:
+    """A file becomes visible after file_seconds although no further row comes."""
+    with recorder_at_noon(tmp_path, file_seconds=0.05) as recorder:
+        finish(recorder)
+        recorder.flush()
+        wait_for_files(tmp_path, 1)
+
+        assert recorder.statistics().written <= 1
+        assert len(rows_of(tmp_path)) == 1
+
+
+@pytest.mark.realtime
+async def test_a_batch_is_handed_over_at_its_age(tmp_path: Path, finish: Finish) -> None:
+    """On an event loop a row reaches the disk without a second one to push it."""
+    async with TraceRecorder(tmp_path, flush_seconds=0.01, file_seconds=0.01) as recorder:
+        finish(recorder)
+        await asyncio.to_thread(wait_for_files, tmp_path, 1)
+
+        assert len(rows_of(tmp_path)) == 1
+
+
+def test_an_open_file_is_invisible(tmp_path: Path, finish: Finish) -> None:
+    """What is still being written is no trace file, and is one after closing."""
+    recorder = recorder_at_noon(tmp_path)
+    finish(recorder)
+    recorder.flush()
+    with pytest.raises(FileNotFoundError, match=r"no trace file \(trace-\*\.parquet\)"):
+        read_trace(tmp_path)
+
+    recorder.close()
+
+    assert len(rows_of(tmp_path)) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["trace-r-000001.parquet"]
+
+
+def test_overload_drops_the_newest_and_counts_them(
+    tmp_path: Path, finish: Finish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that hangs costs rows, not memory and not the caller's time."""
+    disk_answers = threading.Event()
+    write = TraceFile.write
+
+    def slow_write(self: TraceFile, batch: pa.RecordBatch) -> None:
+        assert disk_answers.wait(30)
+        write(self, batch)
+
+    monkeypatch.setattr(TraceFile, "write", slow_write)
+    recorder = recorder_at_noon(tmp_path, batch_rows=10, queued_batches=2)
+    finish(recorder, times=500)
+    disk_answers.set()
+    recorder.close()
+
+    statistics = recorder.statistics()
+    kept = read_trace(tmp_path)["operation_id"].to_pylist()
+    assert statistics.recorded == 500
+    assert statistics.written + statistics.dropped == 500
+    assert statistics.dropped >= 500 - 4 * 10
+    # The oldest rows are the kept ones: whole batches from the start.
+    assert kept == list(range(len(kept)))
+
+
+def test_rows_after_closing_are_counted_as_dropped(tmp_path: Path, finish: Finish) -> None:
+    """An operation that finishes after the recorder was closed is not lost in silence."""
+    recorder = recorder_at_noon(tmp_path)
+    finish(recorder)
+    recorder.close()
+    finish(recorder, times=3)
+    recorder.close()
+
+    assert recorder.statistics().dropped == 3
+    assert recorder.statistics().written == 1
+
+
+def test_a_disk_error_costs_the_open_file_only(
+    tmp_path: Path,
+    finish: Finish,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """After an error the next batch starts a new file; the loss is counted and logged."""
+    write = TraceFile.write
+    failures = [OSError(28, "No space left on device")]
+
+    def failing_write(self: TraceFile, batch: pa.RecordBatch) -> None:
+        if failures and self.rows:
+            raise failures.pop()
+        write(self, batch)
+
+    monkeypatch.setattr(TraceFile, "write", failing_write)
+    with recorder_at_noon(tmp_path, batch_rows=10, queued_batches=100) as recorder:
+        finish(recorder, times=50)
+
+    assert recorder.statistics().failed == 20
+    assert read_trace(tmp_path)["operation_id"].to_pylist() == list(range(20, 50))
+    assert "20 rows lost: [Errno 28] No space left on device" in caplog.text
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+CRASHING = """
+import os, sys, time
+from pathlib import Path
+from types import SimpleNamespace
+from aiowheel import Outcome
+from aiowheel.trace import TraceRecorder
+
+folder = Path(sys.argv[1])
+recorder = TraceRecorder(folder, batch_rows=100, file_rows=300, queued_batches=1000)
+room = SimpleNamespace(name="room")
+operation = SimpleNamespace(
+    keys=("k",), created=1.0, deadline=2.0, finished=1.5, outcome=Outcome.COMPLETED,
+    completed_by="k", checks=1,
+)
+for _ in range(1_050):
+    recorder.operation_finished(room, operation)
+while not list(folder.glob(".trace-*000004*")):
+    time.sleep(0.005)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_crash_loses_no_closed_file(tmp_path: Path) -> None:
+    """After SIGKILL every closed file is whole; the rows of the open one are what is lost."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", CRASHING, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    with child:
+        assert child.stdout.readline() == "ready\n"
+        os.kill(child.pid, signal.SIGKILL)
+
+    assert [pq.read_metadata(file).num_rows for file in trace_files(tmp_path)] == [300, 300, 300]
+    assert read_trace(tmp_path)["operation_id"].to_pylist() == list(range(900))
+
+
+def test_runs_share_a_folder(tmp_path: Path, finish: Finish) -> None:
+    """Two recorders write beside each other; run_id and operation_id tell their rows apart."""
+    with TraceRecorder(tmp_path) as one, TraceRecorder(tmp_path) as other:
+        finish(one, times=2)
+        finish(other, times=2)
+
+    rows = {(row["run_id"], row["operation_id"]) for row in rows_of(tmp_path)}
+    assert rows == {(run.run_id, row) for run in (one, other) for row in (0, 1)}
+
+
+def test_a_forgotten_recorder_closes_its_file(tmp_path: Path, finish: Finish) -> None:
+    """Dropping a recorder without closing it keeps what was flushed."""
+    recorder = recorder_at_noon(tmp_path)
+    finish(recorder)
+    recorder.flush()
+    del recorder
+    gc.collect()
+
+    assert len(rows_of(tmp_path)) == 1
+
+
+def test_a_file_holds_the_schema(tmp_path: Path, finish: Finish) -> None:
+    """Types, units and descriptions are in the file itself."""
+    with recorder_at_noon(tmp_path) as recorder:
+        finish(recorder)
+
+    stored = pq.read_schema(trace_files(tmp_path)[0])
+    assert stored.equals(TRACE_SCHEMA, check_metadata=False)
+    assert stored.metadata[b"aiowheel.trace.version"] == b"1"
+    assert stored.field("lateness").metadata[b"unit"] == b"ns"
+
+
+@pytest.mark.parametrize(
+    ("limits", "text"),
+    [
+        ({"batch_rows": 0}, "batch_rows must be at least 1, got 0"),
+        ({"queued_batches": 0}, "queued_batches must be at least 1, got 0"),
+        ({"file_rows": -5}, "file_rows must be at least 1, got -5"),
+        ({"file_bytes": 0}, "file_bytes must be at least 1, got 0"),
+        ({"file_seconds": 0.0}, "file_seconds must be more than 0, got 0.0"),
+        ({"file_seconds": math.nan}, "file_seconds must be more than 0, got nan"),
+    ],
+)
+def test_a_limit_below_its_minimum_is_refused(
+    tmp_path: Path, limits: dict[str, Any], text: str
+) -> None:
+    """The error names the limit, its value and its range, and no folder is made."""
+    with pytest.raises(ValueError, match=text):
+        TraceRecorder(tmp_path / "new", **limits)
+
+    assert not (tmp_path / "new").exists()
