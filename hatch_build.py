@@ -15,6 +15,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Generator
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
@@ -155,7 +156,7 @@ def announce(line: str) -> None:
 
 
 @contextlib.contextmanager
-def silenced_stderr() -> Any:
+def silenced_stderr() -> Generator[None, None, None]:
     """Point file descriptor 2 at the null device for a while."""
     saved = os.dup(2)
     try:
