@@ -7,7 +7,7 @@ until its timeout. Idle connections are found by touching a detector at the end 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -63,7 +63,7 @@ class LongPollApp:
         self.asgi: ASGIApp = self._touching(Starlette(routes=routes, lifespan=self._lifespan))
 
     @contextlib.asynccontextmanager
-    async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
+    async def _lifespan(self, _app: Starlette) -> AsyncGenerator[None, None]:
         async with (
             TraceRecorder(self._trace_folder) as recorder,
             Timer(tick=0.001) as timer,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -133,7 +133,7 @@ class DemoRun:
         return result
 
     @contextlib.contextmanager
-    def _working(self, part: str, what: str) -> Iterator[Progress]:
+    def _working(self, part: str, what: str) -> Generator[Progress, None, None]:
         started = time.monotonic()
         with self._screen.working(what) as progress:
             yield progress

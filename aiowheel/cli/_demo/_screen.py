@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 
 from rich.console import Console
 from rich.progress import Progress as Bars
@@ -45,7 +45,7 @@ class Screen:
         self._progress.print(text, soft_wrap=True)
 
     @contextlib.contextmanager
-    def working(self, what: str) -> Iterator[Progress]:
+    def working(self, what: str) -> Generator[Progress, None, None]:
         """Show a bar on a terminal, a line elsewhere; call the result as it goes."""
         if not self._progress.is_terminal:
             self.notice(f"{what} ...")
