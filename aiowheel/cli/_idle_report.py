@@ -9,6 +9,7 @@ from typing import Self, TypeVar
 from rich.console import Console
 from rich.progress import Progress as Bars
 from rich.table import Table
+from rich.text import Text
 
 from aiowheel.readers import Batch, Inputs, TimedRows
 
@@ -109,8 +110,9 @@ def print_report(report: IdleReport, *, as_json: bool) -> None:
     if console.is_terminal:
         table = Table(title="Idle keys", show_header=False)
         for name, value in lines:
-            table.add_row(name, value, end_section=name == "irregular")
-        console.print(table, markup=False)
+            # Text: a key may hold brackets, which a plain cell would take for markup.
+            table.add_row(name, Text(value), end_section=name == "irregular")
+        console.print(table)
         return
     for name, value in lines:
         print(f"{name:<12} {value}")

@@ -56,6 +56,8 @@ def idle(
         raise BadInputError(f"--timeout: {error}") from error
     check_destination(out)
     inputs = Inputs(files, format)
+    if out.resolve() in {path.resolve() for path in inputs.paths}:
+        raise BadInputError(f"{out}: is one of the inputs, --out wants another file")
     is_clf = inputs.format is Format.CLF
     written = time_format or (TimeFormat.CLF if is_clf else TimeFormat.EPOCH)
     rows = TimedRows(

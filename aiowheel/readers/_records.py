@@ -70,8 +70,10 @@ def _tsv_records(source: Source, key: str, time: str) -> Iterator[Record]:
 
 
 def _delimited(source: Source, reader: _FieldReader, key: str, time: str) -> Iterator[Record]:
-    no_header: list[str] = []
-    header = next(iter(reader), no_header)
+    try:
+        header: list[str] = next((fields for fields in reader if fields), [])
+    except csv.Error as error:
+        raise BadInputError(f"{source.name}: line 1: {error}: not a table of text?") from error
     key_at, time_at = _column(source, header, key), _column(source, header, time)
     width, last = len(header), max(key_at, time_at)
     while True:

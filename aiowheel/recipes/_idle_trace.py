@@ -29,21 +29,23 @@ def idle_events(rows: Iterable[tuple[int, str]], timeout: int) -> Iterator[tuple
     """
     wheel: TimingWheel | None = None
     open_keys: dict[str, TimerEntry] = {}
+    due: int | None = None  # before it the wheel has nothing to do and is not asked
     now = deadline = 0
     for time, key in rows:
         if wheel is None:
             # One unit a tick: fire times are exact, whatever the unit, and come in their order.
-            wheel, now = TimingWheel(tick=1, start=time), time
-        if time != now:
-            if time < now:
-                raise ValueError(f"rows must come by time, got {time} after {now}")
+            wheel = TimingWheel(tick=1, start=time)
+        elif time < now:
+            raise ValueError(f"rows must come by time, got {time} after {now}")
+        elif due is not None and time > due:
             # Up to the instant before the touch: what is due at the touch itself lives on.
             yield from _close(open_keys, wheel.advance(time - 1))
-            now = time
-        deadline = time + timeout
+            due = wheel.next_expiration()
+        now, deadline = time, time + timeout
         entry = open_keys.get(key)
         if entry is None:
             open_keys[key] = wheel.schedule(deadline, key)
+            due = deadline if due is None else due  # others are earlier: deadlines only grow
         else:
             wheel.reschedule(entry, deadline)
     if wheel is not None:

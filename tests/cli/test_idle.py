@@ -167,6 +167,7 @@ TRUNCATED = gzip.compress(b"key,t\n" + b"k,1\n" * 99)[:-10]
         (b"key,t\nk,1\n", ["--key", ""], "--key is needed"),
         (b"key,t\nk,1\n", ["missing.csv"], "missing.csv: no such file"),
         (b"key,t\nk,1\n", ["--out", "no/out.csv"], "no: no such folder for --out"),
+        (b"key,t\nk,1\n", ["--out", "in.csv"], "in.csv: is one of the inputs"),
         (b"key,t\nk,1\n", ["--out", "."], "is a folder, --out wants a file"),
     ],
 )

