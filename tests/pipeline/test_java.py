@@ -10,7 +10,6 @@ import pytest
 from aiowheel.errors import MissingExtraError
 from aiowheel.pipeline.java import Java, find_java, spark_java_home
 
-
 find_spec = importlib.util.find_spec
 
 
