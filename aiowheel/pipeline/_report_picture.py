@@ -6,6 +6,7 @@ module-level list and look for a screen.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -30,11 +31,13 @@ def draw_picture(tables: Mapping[str, pa.Table], path: Path) -> Path:
     late, done, over_time = figure.subplots(3, 1)
     _draw_histogram(late, tables["lateness_histogram"].to_pylist(), colours)
     late.set_title("How late timeouts came: outcome minus deadline")
-    late.set_xlabel("lateness (each bar spans the two marks beside it)")
+    late.set_xlabel("lateness (a bar stands between the two ends of its range)")
     late.set_ylabel("timeouts (%)")
     _draw_histogram(done, tables["completion_histogram"].to_pylist(), colours)
     done.set_title("How long completed operations had waited")
-    done.set_xlabel("time from watch to completion (each bar spans the two marks beside it)")
+    done.set_xlabel(
+        "time from watch to completion (a bar stands between the two ends of its range)"
+    )
     done.set_ylabel("completed operations (%)")
     _draw_timeouts(over_time, tables["timeouts_over_time"].to_pylist(), colours)
     hidden = path.with_name(f".{path.name}.tmp")
@@ -84,10 +87,14 @@ def _draw_timeouts(axes: Axes, rows: list[_Row], colours: Mapping[str, str]) -> 
     start_ns = min(row["bucket_start_ns"] for row in rows)
     bucket_ns = rows[0]["bucket_ns"]
     for group, colour in colours.items():
-        points = [row for row in rows if _group(row) == group]
+        shares = {
+            row["bucket_start_ns"]: row["timeout_share"] for row in rows if _group(row) == group
+        }
+        # A stretch in which nothing finished has no share: NaN breaks the line there.
+        starts = range(min(shares), max(shares) + 1, bucket_ns)
         axes.plot(
-            [(row["bucket_start_ns"] + bucket_ns / 2 - start_ns) / 1e9 for row in points],
-            [100 * row["timeout_share"] for row in points],
+            [(start + bucket_ns / 2 - start_ns) / 1e9 for start in starts],
+            [100 * shares.get(start, math.nan) for start in starts],
             color=colour,
             marker="o",
             markersize=4,

@@ -54,8 +54,8 @@ class HoldPlan:
     operations: int = 100_000
     depots: int = 5_000
     owners: int = 977
-    shortest_timeout: float = 4.0
-    longest_timeout: float = 7.0
+    shortest_timeout: float = 5.0
+    longest_timeout: float = 8.0
     events_over: float = 2.0
 
     def is_delivered(self, operation: int) -> bool:
