@@ -8,7 +8,7 @@ from typing import Self, TypeVar
 
 from rich.console import Console
 from rich.progress import Progress as Bars
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from aiowheel.readers import Batch, Inputs, TimedRows
@@ -108,7 +108,7 @@ def print_report(report: IdleReport, *, as_json: bool) -> None:
     lines = _lines(report)
     console = Console()
     if console.is_terminal:
-        table = Table(title="Idle keys", show_header=False)
+        table = Table("what", Column("value", overflow="fold"), show_header=False)
         for name, value in lines:
             # Text: a key may hold brackets, which a plain cell would take for markup.
             table.add_row(name, Text(value), end_section=name == "irregular")
