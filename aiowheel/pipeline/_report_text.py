@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from ._spans import span_text
 
@@ -16,7 +17,9 @@ _MOST_KEYS = 5
 
 
 def _text(value: Any) -> str:
-    return "" if value is None else str(value)
+    text = str(value)
+    # Names and keys may come from anywhere: none of them commands the terminal.
+    return text if text.isprintable() else repr(text)
 
 
 def _count(value: Any) -> str:
@@ -32,7 +35,7 @@ def _span(value: Any) -> str:
 
 
 def _keys(value: Any) -> str:
-    return ", ".join(value[:3]) + (", ..." if len(value) > 3 else "")
+    return ", ".join(map(_text, value[:3])) + (", ..." if len(value) > 3 else "")
 
 
 _GROUP: dict[str, tuple[str, _Cell]] = {
@@ -96,5 +99,5 @@ def print_report(tables: Mapping[str, pa.Table], console: Console) -> None:
         for heading, cell in columns.values():
             table.add_column(heading, justify="left" if cell in {_text, _keys} else "right")
         for row in shown:
-            table.add_row(*(cell(row[column]) for column, (_, cell) in columns.items()))
+            table.add_row(*(Text(cell(row[column])) for column, (_, cell) in columns.items()))
         console.print(table)

@@ -1,6 +1,13 @@
-"""How the report cuts time and writes spans: no Spark."""
+"""How the report cuts time, and writes spans, names and keys: no Spark."""
 
+from io import StringIO
+
+import pyarrow as pa
 import pytest
+from rich.console import Console
+
+from aiowheel.pipeline._report_text import _LAYOUT, print_report
+from aiowheel.pipeline._spans import span_text
 
 MS = 1_000_000
 SECOND = 1_000 * MS
@@ -41,6 +48,20 @@ def test_a_span_is_cut_into_at_most_60_stretches(span_ns: int, bucket_ns: int) -
 )
 def test_spans_are_written_with_three_digits(span_ns: int, text: str) -> None:
     """The unit suits the size, and nothing is written as 1000 of a smaller one."""
-    from aiowheel.pipeline._spans import span_text
-
     assert span_text(span_ns) == text
+
+
+@pytest.mark.parametrize(
+    ("key", "shown"),
+    [("plain", "plain"), ("\x1b[2Jgone", "'\\x1b[2Jgone'"), ("[red]", "[red]"), ("café", "café")],
+)
+def test_a_key_does_not_command_the_terminal(key: str, shown: str) -> None:
+    """Escape codes are shown, and markup is text."""
+    row = {"purgatory": "p", "rank": 1, "key": key, "operations": 1, "timeout_share": 0.0}
+    tables = {name: pa.table({}) for name in _LAYOUT} | {"hot_keys": pa.Table.from_pylist([row])}
+    screen = StringIO()
+
+    print_report(tables, Console(file=screen, width=100))
+
+    assert f"│ {shown} " in screen.getvalue()
+    assert "\x1b" not in screen.getvalue()
