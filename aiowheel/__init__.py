@@ -1,6 +1,61 @@
-"""O(1) timers, timeouts and delayed operations for asyncio."""
+"""O(1) timers, timeouts and delayed operations for asyncio.
 
+wheel: the passive timing wheel. timer: the wheel on an event loop. purgatory: operations that wait
+for a condition or a timeout. recipes: what servers build on them.
+"""
+
+from aiowheel._build import BuildInfo as BuildInfo
+from aiowheel._build import __version__ as __version__
+from aiowheel._build import accelerated as _accelerated
+from aiowheel._build import build_info as build_info
+from aiowheel.errors import AiowheelError as AiowheelError
+from aiowheel.errors import ForeignLoopError as ForeignLoopError
+from aiowheel.errors import PurgatoryClosedError as PurgatoryClosedError
+from aiowheel.errors import PurgatoryFullError as PurgatoryFullError
+from aiowheel.errors import TimerClosedError as TimerClosedError
+from aiowheel.recipes import IdleDetector as IdleDetector
+from aiowheel.timer import Histogram as Histogram
+from aiowheel.timer import ManualTimer as ManualTimer
+from aiowheel.timer import Timeout as Timeout
+from aiowheel.timer import Timer as Timer
+from aiowheel.timer import TimerHandle as TimerHandle
+from aiowheel.timer import TimerStatistics as TimerStatistics
+from aiowheel.timer import call_at as call_at
+from aiowheel.timer import call_later as call_later
+from aiowheel.timer import current_timer as current_timer
+from aiowheel.timer import sleep as sleep
+from aiowheel.timer import timeout as timeout
+from aiowheel.timer import timeout_at as timeout_at
 from aiowheel.wheel import TimerEntry as TimerEntry
 from aiowheel.wheel import TimingWheel as TimingWheel
+from aiowheel.wheel import WheelStatistics as WheelStatistics
 
-__all__ = ("TimerEntry", "TimingWheel")
+#: Whether the compiled modules run; see `build_info`.
+accelerated: bool = _accelerated()
+
+__all__ = (
+    "AiowheelError",
+    "BuildInfo",
+    "ForeignLoopError",
+    "Histogram",
+    "IdleDetector",
+    "ManualTimer",
+    "PurgatoryClosedError",
+    "PurgatoryFullError",
+    "Timeout",
+    "Timer",
+    "TimerClosedError",
+    "TimerEntry",
+    "TimerHandle",
+    "TimerStatistics",
+    "TimingWheel",
+    "WheelStatistics",
+    "accelerated",
+    "build_info",
+    "call_at",
+    "call_later",
+    "current_timer",
+    "sleep",
+    "timeout",
+    "timeout_at",
+)

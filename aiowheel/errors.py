@@ -23,3 +23,27 @@ class MissingExtraError(AiowheelError, ImportError):
 
     def __str__(self) -> str:
         return f"this needs: pip install 'aiowheel[{self.extra}]'"
+
+
+class TimerClosedError(AiowheelError, RuntimeError):
+    """The timer has been closed, or was never entered."""
+
+
+class ForeignLoopError(AiowheelError, RuntimeError):
+    """A timer or purgatory was used from another event loop or thread than its own."""
+
+
+class PurgatoryClosedError(AiowheelError, RuntimeError):
+    """The purgatory has been closed."""
+
+
+class PurgatoryFullError(AiowheelError, RuntimeError):
+    """The purgatory holds `max_pending` operations already; nothing was registered."""
+
+    def __init__(self, name: str, max_pending: int) -> None:
+        """Name the purgatory and its limit."""
+        super().__init__(name, max_pending)
+        self.name, self.max_pending = name, max_pending
+
+    def __str__(self) -> str:
+        return f"purgatory {self.name!r} holds its max_pending of {self.max_pending} operations"

@@ -49,6 +49,7 @@ class TimingWheel:
     __slots__ = (
         "_current",
         "_due",
+        "_edge",
         "_horizon",
         "_levels",
         "_now",
@@ -74,6 +75,7 @@ class TimingWheel:
         self._horizon: i64 = 0  # the tick of `now`; ahead of _current only while a pass is open
         self._tally = Tally() if tally is None else tally
         self._levels = [Level(1, self._wheel_size, 0, HORIZON)]  # finest first
+        self._edge: i64 = (self._levels[0].limit + self._origin) * self._tick  # of level 0's block
         self._due = Bucket()  # taken off the levels in this pass, still to be returned or filed
         self._overdue = Bucket()  # scheduled for a tick already passed: first of the next pass
 
@@ -238,14 +240,18 @@ class TimingWheel:
         For a driver that slept: without it a short timer armed after ten idle minutes would be
         filed from where the wheel stood then, levels too high.
         """
-        tick = now // self._tick - self._origin
-        if tick < self._levels[0].limit or not self._due.is_empty() or not self._overdue.is_empty():
+        if now < self._edge or self.pass_is_open() or not self._overdue.is_empty():
             return
+        tick = now // self._tick - self._origin
         upcoming = self._next_tick()
         if upcoming < 0 or upcoming > tick:
             self._now = now
             self._horizon = tick
             self._visit(tick)
+
+    def due_at(self, entry: TimerEntry) -> i64:
+        """When a pending *entry* is to be returned: its deadline, rounded up to a tick."""
+        return max((self._tick_of(entry._deadline) + self._origin) * self._tick, self._reached)
 
     def next_expiration(self) -> int | None:
         """When ``advance`` next has something to do for a pending entry, or None.
@@ -291,8 +297,9 @@ class TimingWheel:
         self._reached = (tick + self._origin) * self._tick
         for level in self._levels:
             if tick < level.limit:
-                return  # the blocks are nested: every coarser one holds the tick as well
+                break  # the blocks are nested: every coarser one holds the tick as well
             level.move_to(tick)
+        self._edge = (self._levels[0].limit + self._origin) * self._tick
 
     # --- looking in -------------------------------------------------------------------------
 

@@ -1,0 +1,98 @@
+"""Which of many keys has been silent for too long. Rank 3.
+
+Source: the idle-connection question of 100,000 clients and one ring of buckets; here a touch does not
+move the key from bucket to bucket, it writes down a later deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar, cast
+
+from mypy_extensions import i64, mypyc_attr
+
+from aiowheel._units import FOREVER, delay_to_ns
+from aiowheel.timer._alarm import Alarm
+from aiowheel.timer._driver import Driver
+from aiowheel.timer._shared import current_timer
+from aiowheel.timer._timer import Timer
+
+K = TypeVar("K", bound=Hashable)
+
+
+@mypyc_attr(acyclic=True)
+class IdleAlarm(Alarm):
+    """The deadline of one key; the payload is its detector."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, deadline: i64, detector: object, key: object) -> None:
+        super().__init__(deadline, detector)
+        self.key = key
+
+    def fire(self) -> None:
+        detector = cast("IdleDetector[object]", self._payload)
+        self._payload = None
+        detector._expired(self.key)
+
+
+class IdleDetector(Generic[K]):
+    """Calls `on_idle(key)` once a key saw no touch for more than the timeout.
+
+    With touches t1 <= t2, the key is idle at t1 + timeout if t2 > t1 + timeout or there is no t2; a
+    touch at that very instant still counts. An idle key is forgotten, and a later touch begins
+    anew.
+
+    Args:
+        timeout: Seconds or timedelta, more than 0 and finite.
+        on_idle: A plain callable; what it raises goes to the loop's exception handler.
+        timer: Default: the running loop's shared timer.
+
+    Raises:
+        ValueError: *timeout* is out of range.
+    """
+
+    def __init__(
+        self, timeout: object, on_idle: Callable[[K], object], *, timer: Timer | None = None
+    ) -> None:
+        self._timeout_ns: i64 = delay_to_ns("timeout", timeout)
+        if not 0 < self._timeout_ns < FOREVER:
+            raise ValueError(f"timeout must be more than 0 and finite, got {timeout!r}")
+        self._on_idle = on_idle
+        self._timer = current_timer() if timer is None else timer
+        self._alarms: dict[object, IdleAlarm] = {}
+
+    def touch(self, key: K) -> None:
+        """Note that *key* is alive now. One dictionary look-up, one clock reading, one write.
+
+        Raises:
+            TimerClosedError: The timer is not open.
+            ForeignLoopError: Called from another loop or thread.
+        """
+        timer = self._timer
+        now = timer.checked_now()
+        driver = cast(Driver, timer._driver)
+        # Due strictly after the timeout: one nanosecond later, so that a tie is no silence.
+        deadline = now + self._timeout_ns + 1
+        alarm = self._alarms.get(key)
+        if alarm is None:
+            alarm = IdleAlarm(deadline, self, key)
+            driver.arm(alarm, now)
+            self._alarms[key] = alarm
+        else:
+            driver.move(alarm, deadline)
+
+    def discard(self, key: K) -> bool:
+        """Forget *key* without calling `on_idle`; whether it was watched. O(1)."""
+        alarm = self._alarms.pop(key, None)
+        return alarm is not None and alarm.cancel()
+
+    def _expired(self, key: object) -> None:
+        del self._alarms[key]
+        self._on_idle(cast(K, key))
+
+    def __len__(self) -> int:
+        return len(self._alarms)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._alarms

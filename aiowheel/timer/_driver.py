@@ -1,0 +1,156 @@
+"""What turns the wheel: reads the clock, fires what is due, says when to come back. Rank 1.
+
+Sources: Kafka's SystemTimer and its reaper thread, here without the thread; tokio's time driver.
+"""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop
+from collections.abc import Callable
+from typing import Final, cast
+
+from mypy_extensions import i64
+
+from aiowheel._events import emit
+from aiowheel._units import FOREVER, clock_to_ns, ns_to_seconds
+from aiowheel.timer._alarm import Alarm
+from aiowheel.timer._histogram import Histogram
+from aiowheel.wheel._tally import Tally
+from aiowheel.wheel._wheel import TimingWheel
+
+BUDGET_NS: Final = 5_000_000  #: how long one slice may keep the loop
+SLOW_NS: Final = 100_000_000  #: from here on a callback is named in a log event
+_RUNNING: Final = -1  # in _armed_ns: nothing is earlier, so nothing re-arms inside a slice
+
+
+class Driver(Tally):
+    """Owns a wheel in nanoseconds and a clock; subclasses own the waiting.
+
+    The driver is the tally of its wheel, which is how a handle finds it. It never refers to the
+    `Timer` in front of it: dropping that one frees everything behind.
+
+    Args:
+        clock: Returns seconds; may stand still and may jump, and steps back are waited out.
+        tick_ns: Width of a bucket.
+        wheel_size: Buckets a level.
+    """
+
+    def __init__(self, clock: Callable[[], float], tick_ns: int, wheel_size: int) -> None:
+        super().__init__()
+        self.clock = clock
+        self.loop: AbstractEventLoop | None = None
+        self.fired: i64 = 0
+        self.callback_errors: i64 = 0
+        self.wakeups: i64 = 0
+        self.lateness = Histogram()
+        #: How long a look at the running loop holds: it costs a system call on Python 3.11, as
+        #: much as all the rest of `call_later`. Only a clock that never stands still can tell.
+        self.verified_for_ns: i64 = 0
+        self._armed_ns: i64 = FOREVER  # when the subclass will come back by itself
+        self.wheel = TimingWheel(tick_ns, wheel_size, clock_to_ns(clock()), tally=self)
+
+    def now_ns(self) -> i64:
+        """The clock's time."""
+        return clock_to_ns(self.clock())
+
+    def deadline_after(self, delay_ns: i64) -> i64:
+        """The deadline *delay_ns* from now."""
+        return min(self.now_ns() + delay_ns, FOREVER)
+
+    # --- arming -----------------------------------------------------------------------------
+
+    def arm(self, alarm: Alarm, now_ns: i64) -> None:
+        """File *alarm*; *now_ns* is a fresh reading of the clock. O(1)."""
+        self.wheel.forward(now_ns)
+        self.wheel.arm(alarm)
+        if alarm._deadline < self._armed_ns:
+            try:
+                self._come_back_for(alarm)
+            except BaseException:  # the loop is closed, say: leave no deadline that nobody keeps
+                alarm.cancel()
+                raise
+
+    def move(self, alarm: Alarm, deadline: i64) -> None:
+        """Give a pending *alarm* another deadline. One write when later, O(1) when earlier."""
+        self.wheel.move(alarm, deadline)
+        if deadline < self._armed_ns:
+            self._come_back_for(alarm)
+
+    def _come_back_for(self, alarm: Alarm) -> None:
+        due = self.wheel.due_at(alarm)
+        if due < self._armed_ns:
+            self.wake_at(due)
+
+    def wake_at(self, due_ns: i64) -> None:
+        """Have `run_slice` called at *due_ns*, earlier than was promised before."""
+        raise NotImplementedError
+
+    def wake_again(self) -> None:
+        """Have `run_slice` called once everybody else had a turn."""
+        raise NotImplementedError
+
+    # --- firing -----------------------------------------------------------------------------
+
+    def run_slice(self) -> None:
+        """Fire what is due, for as long as the budget allows; the rest after a turn of the loop.
+
+        Re-reads the clock first: event loops wake up to a clock tick, uvloop up to a millisecond,
+        before the time they were asked for. Between slices whatever has not fired can still be
+        cancelled or moved, and what is armed meanwhile waits for its turn.
+        """
+        wheel = self.wheel
+        now = self.now_ns()
+        limit = now + BUDGET_NS
+        self.wakeups += 1
+        self._armed_ns = _RUNNING
+        try:
+            if not wheel.pass_is_open():
+                # A clock that was set back: nothing is due before it has caught up.
+                wheel.open_pass(max(now, wheel._now))
+            while wheel.pass_is_open():
+                entry = wheel.pop_due()
+                if entry is not None:
+                    now = self._fire(cast(Alarm, entry), now)
+                else:
+                    now = self.now_ns()
+                if now >= limit:
+                    break
+        finally:
+            self._armed_ns = FOREVER
+            self._rearm()
+
+    def _fire(self, alarm: Alarm, now: i64) -> i64:
+        """Run one alarm; return the time after it."""
+        target = alarm._payload
+        self.fired += 1
+        self.lateness.record(now - alarm._deadline)
+        try:
+            alarm.fire()
+        except Exception as error:  # one bad callback must not silence the others
+            self.callback_errors += 1
+            self.report(alarm, target, error)
+        after = self.now_ns()
+        if after - now >= SLOW_NS:
+            took = ns_to_seconds(after - now)
+            emit("aiowheel.slow_callback", callback=repr(target), seconds=took)
+        return after
+
+    def report(self, alarm: Alarm, target: object, error: Exception) -> None:
+        """Tell somebody that what *alarm* ran, *target*, has failed."""
+        raise NotImplementedError
+
+    def _rearm(self) -> None:
+        if self.wheel.pass_is_open():
+            self._armed_ns = _RUNNING
+            self.wake_again()
+            return
+        upcoming = self.wheel.next_expiration()
+        if upcoming is not None:
+            self.wake_at(upcoming)
+
+    def close(self) -> list[Alarm]:
+        """Stop for good; returns what was pending, dropped."""
+        alarms = [cast(Alarm, entry) for entry in self.wheel.clear()]
+        for alarm in alarms:
+            alarm.drop()
+        return alarms

@@ -1,0 +1,81 @@
+"""A timer whose clock is turned by hand. Rank 1: no loop, no waiting."""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
+from aiowheel.timer._alarm import Alarm
+from aiowheel.timer._driver import Driver
+from aiowheel.timer._timer import Timer
+
+
+class ManualDriver(Driver):
+    """Its clock stands still until told; nobody has to be woken."""
+
+    def __init__(self, tick_ns: int, wheel_size: int) -> None:
+        self.manual_ns: i64 = 0
+        self.errors: list[Exception] = []
+        super().__init__(self._read, tick_ns, wheel_size)
+
+    def _read(self) -> float:
+        return ns_to_seconds(self.manual_ns)
+
+    def now_ns(self) -> i64:
+        return self.manual_ns
+
+    def wake_at(self, due_ns: i64) -> None:
+        """Nothing to wake: `advance` asks the wheel."""
+
+    def wake_again(self) -> None:
+        """Nothing to wake: `advance` runs slices until the pass is over."""
+
+    def report(self, alarm: Alarm, target: object, error: Exception) -> None:
+        self.errors.append(error)
+
+
+class ManualTimer(Timer):
+    """`Timer` without a loop: time passes in `advance`, by the same rule of what is due.
+
+    Time begins at 0. It needs no `async with` and works where no loop runs; only `sleep` and the
+    timeouts, which suspend tasks, want one.
+    """
+
+    def __init__(self, *, tick: object = 0.001, wheel_size: int = 256) -> None:
+        super().__init__(tick=tick, wheel_size=wheel_size)
+        self._manual = ManualDriver(self._tick_ns, wheel_size)
+        self._driver = self._manual
+
+    async def __aenter__(self) -> Timer:
+        return self
+
+    def advance(self, seconds: object) -> int:
+        """Let *seconds* pass and fire what comes due on the way, each at its own tick.
+
+        Returns:
+            How many deadlines fired.
+
+        Raises:
+            ValueError: *seconds* is negative or not finite.
+            ExceptionGroup: Callbacks raised; the others ran all the same.
+        """
+        step = delay_to_ns("seconds", seconds)
+        if not 0 <= step < FOREVER:
+            raise ValueError(f"seconds must be finite and not negative, got {seconds!r}")
+        driver = self._manual
+        self._checked()
+        target = driver.manual_ns + step
+        fired = driver.fired
+        while True:
+            driver.run_slice()
+            if driver.wheel.pass_is_open():
+                continue
+            upcoming = driver.wheel.next_expiration()
+            if upcoming is None or upcoming > target:
+                break
+            driver.manual_ns = max(upcoming, driver.manual_ns)
+        driver.manual_ns = target
+        errors, driver.errors = driver.errors, []
+        if errors:
+            raise ExceptionGroup("timer callbacks failed", errors)
+        return driver.fired - fired

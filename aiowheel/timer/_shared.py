@@ -1,0 +1,75 @@
+"""The timer that every loop has: made on first use, gone with the loop. Rank 1.
+
+It has no driver task. `asyncio.run` cancels all tasks before it waits for their clean-up, and the
+timeouts of that clean-up must still work; nor should it show up in `asyncio.all_tasks()`.
+"""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop, get_running_loop
+from collections.abc import Callable
+from contextvars import Context
+from typing import TypeVar, TypeVarTuple, Unpack, cast
+
+from aiowheel.timer._handle import TimerHandle
+from aiowheel.timer._timeout import Timeout
+from aiowheel.timer._timer import Timer
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+_ATTRIBUTE = "_aiowheel_timer"
+
+
+def current_timer() -> Timer:
+    """The shared timer of the running loop: tick 1 ms, 256 buckets a level.
+
+    Raises:
+        RuntimeError: No loop is running in this thread.
+    """
+    loop = get_running_loop()
+    # Kept on the loop itself: nothing else lives exactly as long, and no look-up is cheaper.
+    timer = getattr(loop, _ATTRIBUTE, None)
+    return _open_on(loop) if timer is None else cast(Timer, timer)
+
+
+def _open_on(loop: AbstractEventLoop) -> Timer:
+    timer = Timer()
+    timer.bind(loop)
+    setattr(loop, _ATTRIBUTE, timer)
+    return timer
+
+
+def call_later(
+    delay: object,
+    callback: Callable[[Unpack[Ts]], object],
+    *args: Unpack[Ts],
+    context: Context | None = None,
+) -> TimerHandle:
+    """`Timer.call_later` on the running loop's shared timer."""
+    return current_timer().call_later(delay, callback, *args, context=context)
+
+
+def call_at(
+    when: object,
+    callback: Callable[[Unpack[Ts]], object],
+    *args: Unpack[Ts],
+    context: Context | None = None,
+) -> TimerHandle:
+    """`Timer.call_at` on the running loop's shared timer."""
+    return current_timer().call_at(when, callback, *args, context=context)
+
+
+async def sleep(delay: object, result: T = None) -> T:  # type: ignore[assignment]
+    """`Timer.sleep` on the running loop's shared timer."""
+    return await current_timer().sleep(delay, result)
+
+
+def timeout(delay: object) -> Timeout:
+    """`Timer.timeout` on the running loop's shared timer; in place of `asyncio.timeout`."""
+    return current_timer().timeout_unchecked(delay)
+
+
+def timeout_at(when: object) -> Timeout:
+    """`Timer.timeout_at` on the running loop's shared timer."""
+    return current_timer().timeout_at(when)

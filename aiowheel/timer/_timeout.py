@@ -1,0 +1,159 @@
+"""A block of code with a deadline. Rank 1.
+
+Behaves as `asyncio.Timeout` of the running Python does; its source is the specification.
+"""
+
+from __future__ import annotations
+
+import sys
+from asyncio import CancelledError, Task, current_task
+from collections.abc import Awaitable
+from types import TracebackType
+from typing import Final, cast
+
+from mypy_extensions import i64, mypyc_attr
+
+from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
+from aiowheel.timer._alarm import Alarm
+from aiowheel.timer._driver import Driver
+from aiowheel.timer._ready import ReadyNone
+
+_CREATED: Final = 0
+_ENTERED: Final = 1
+_EXPIRING: Final = 2
+_EXPIRED: Final = 3
+_EXITED: Final = 4
+_NAMES: Final = ("created", "active", "expiring", "expired", "finished")
+
+_NOTHING: Final = ReadyNone()
+
+#: Since 3.13 a timeout also shows inside an exception that hides the cancellation.
+_LOOKS_INSIDE: Final = sys.version_info >= (3, 13)
+
+
+class Timeout:
+    """Made by `timeout` and `timeout_at`; `async with` it, once.
+
+    The task is cancelled when the deadline comes, and the cancellation leaves the block as
+    `TimeoutError`. Nests with asyncio's own timeouts and with task groups.
+    """
+
+    __slots__ = ("_alarm", "_cancelling", "_deadline", "_driver", "_state", "_task")
+
+    def __init__(self, driver: Driver, deadline: i64) -> None:
+        self._driver = driver
+        self._deadline = deadline
+        self._state: i64 = _CREATED
+        self._task: Task[object] | None = None
+        self._cancelling = 0
+        self._alarm: TimeoutAlarm | None = None
+
+    def when(self) -> float | None:
+        """The deadline in seconds on the scale of `timer.time()`; None when there is none."""
+        return None if self._deadline == FOREVER else ns_to_seconds(self._deadline)
+
+    def reschedule(self, when: object) -> None:
+        """Move the deadline, None for none; one already past expires on the loop's next turn.
+
+        Raises:
+            RuntimeError: The block was not entered yet, or is expiring or over.
+        """
+        if self._state != _ENTERED:
+            if self._state == _CREATED:
+                raise RuntimeError("Timeout has not been entered")
+            raise RuntimeError(f"Cannot change state of {_NAMES[self._state]} Timeout")
+        self._deadline = FOREVER if when is None else delay_to_ns("when", when)
+        alarm = self._alarm
+        if alarm is None:
+            self._arm()
+        elif self._deadline == FOREVER:
+            alarm.cancel()
+            self._alarm = None
+        else:
+            self._driver.move(alarm, self._deadline)
+
+    def expired(self) -> bool:
+        """Whether the deadline came while the block ran."""
+        return self._state in (_EXPIRING, _EXPIRED)
+
+    async def __aenter__(self) -> Timeout:
+        if self._state != _CREATED:
+            raise RuntimeError("Timeout has already been entered")
+        task = current_task(self._driver.loop)
+        if task is None:
+            raise RuntimeError("Timeout should be used inside a task")
+        self._state = _ENTERED
+        self._task = task
+        self._cancelling = task.cancelling()
+        self._arm()
+        return self
+
+    def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> Awaitable[None]:
+        alarm = self._alarm
+        if alarm is not None:
+            self._alarm = None
+            alarm.cancel()
+        task = self._task
+        self._task = None
+        if self._state == _EXPIRING:
+            self._state = _EXPIRED
+            # Fewer requests pending than when we came in: ours was the only one.
+            if task is not None and task.uncancel() <= self._cancelling and exc_val is not None:
+                if isinstance(exc_val, CancelledError):
+                    raise TimeoutError from exc_val
+                if _LOOKS_INSIDE:
+                    _insert_timeout_error(exc_val)
+                    if isinstance(exc_val, BaseExceptionGroup):
+                        for inner in exc_val.exceptions:
+                            _insert_timeout_error(inner)
+        elif self._state == _ENTERED:
+            self._state = _EXITED
+        return _NOTHING
+
+    def _arm(self) -> None:
+        deadline = self._deadline
+        if deadline != FOREVER:
+            driver = self._driver
+            self._alarm = TimeoutAlarm(deadline, self)
+            driver.arm(self._alarm, driver.now_ns())
+
+    def _on_timeout(self) -> None:
+        task = self._task
+        if task is not None:
+            self._alarm = None
+            self._state = _EXPIRING
+            task.cancel()
+
+    def __repr__(self) -> str:
+        deadline = f" when={self.when()}" if self._state == _ENTERED else ""
+        return f"<Timeout [{_NAMES[self._state]}]{deadline}>"
+
+
+@mypyc_attr(acyclic=True, free_list_len=1)
+class TimeoutAlarm(Alarm):
+    """Expires a `Timeout`, its payload."""
+
+    __slots__ = ()
+
+    def fire(self) -> None:
+        timeout = cast(Timeout, self._payload)
+        self._payload = None
+        timeout._on_timeout()
+
+
+def _insert_timeout_error(error: BaseException) -> None:
+    """Put a TimeoutError in front of the CancelledError that *error* was raised while handling."""
+    outer = error
+    while outer.__context__ is not None:
+        inner = outer.__context__
+        if isinstance(inner, CancelledError):
+            raised = TimeoutError()
+            raised.__context__ = raised.__cause__ = inner
+            outer.__context__ = raised
+            break
+        outer = inner

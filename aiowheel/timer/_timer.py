@@ -1,0 +1,270 @@
+"""The running timer: callbacks, sleeps and timeouts on one wheel. Rank 1."""
+
+from __future__ import annotations
+
+import warnings
+from asyncio import AbstractEventLoop, get_running_loop
+from asyncio import sleep as yield_to_loop
+from asyncio.events import _get_running_loop
+from collections.abc import Callable
+from contextvars import Context, copy_context
+from threading import get_ident
+from types import TracebackType
+from typing import Final, TypeVar, TypeVarTuple, Unpack, cast
+
+from mypy_extensions import i64
+
+from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
+from aiowheel.errors import ForeignLoopError, TimerClosedError
+from aiowheel.timer._driver import Driver
+from aiowheel.timer._driver_task import DriverTask
+from aiowheel.timer._handle import TimerHandle
+from aiowheel.timer._loop_driver import LoopDriver
+from aiowheel.timer._sleep import Wakeup
+from aiowheel.timer._statistics import TimerStatistics
+from aiowheel.timer._timeout import Timeout
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+# Final: a static of the compiled module, where an imported name is a dictionary look-up per call.
+_copy_context: Final = copy_context
+_get_ident: Final = get_ident
+
+class Timer:
+    """Arms, cancels and moves deadlines at O(1) each, on one armed timer of the event loop.
+
+    `async with` it: it then belongs to the running loop until the block ends. No deadline fires
+    early; each is late by less than a tick, plus the loop's own delay. Deadlines fire tick by tick,
+    and within a tick in the order they were armed; one that was moved later takes its place when it
+    is filed again.
+
+    Times are seconds, as float, int or timedelta, kept as whole nanoseconds.
+
+    Args:
+        tick: From 1 microsecond to 1 hour: how late a deadline may be by itself.
+        wheel_size: Buckets a level, at least 2.
+
+    Raises:
+        ValueError: An argument is out of range.
+    """
+
+    def __init__(self, *, tick: object = 0.001, wheel_size: int = 256) -> None:
+        self._tick_ns: i64 = delay_to_ns("tick", tick)
+        if not 1_000 <= self._tick_ns <= 3_600_000_000_000:
+            raise ValueError(f"tick must be from 1 microsecond to 1 hour, got {tick!r}")
+        self._wheel_size = wheel_size
+        self._loop: AbstractEventLoop | None = None
+        self._driver: Driver | None = None  # None before it is entered
+        self._task: DriverTask | None = None
+        self._closed = False
+        self._owner_thread = 0
+        self._verified_until: i64 = -FOREVER
+
+    def __del__(self) -> None:
+        # Handles know the driver and not the timer, so this runs even with a million pending;
+        # their rings of links must be broken by hand.
+        driver = getattr(self, "_driver", None)
+        if driver is None:
+            return
+        if self._task is not None and not self._closed:
+            warnings.warn(f"unclosed {self!r}", ResourceWarning, source=self, stacklevel=2)
+        driver.close()
+
+    # --- life -------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Timer:
+        if self._driver is not None:
+            raise TimerClosedError("a Timer can be entered once; make another")
+        driver = self.bind(get_running_loop())
+        self._task = DriverTask(driver)
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    def bind(self, loop: AbstractEventLoop) -> LoopDriver:
+        """Belong to *loop* without a driver task: slices run as plain callbacks of the loop."""
+        driver = LoopDriver(loop, self._tick_ns, self._wheel_size)
+        self._loop = loop
+        self._driver = driver
+        self._owner_thread = get_ident()
+        return driver
+
+    async def aclose(self) -> None:
+        """Drop what is pending and stop; idempotent.
+
+        Callbacks are dropped and counted as cancelled, sleepers get `TimerClosedError`, and every
+        later call raises it.
+        """
+        driver, task = self._driver, self._task
+        if driver is None or self._closed:
+            self._closed = True
+            return
+        self._checked()
+        self._closed = True
+        self._task = None
+        driver.close()
+        if task is not None:
+            await task.stop()
+
+    def _checked(self) -> Driver:
+        """The driver, for a caller on the right loop of an open timer."""
+        driver = self._driver
+        if driver is None or self._closed:
+            raise TimerClosedError(f"{self!r} is not open: use it inside `async with`")
+        loop = self._loop
+        if loop is not None and _get_running_loop() is not loop:
+            raise ForeignLoopError(
+                f"{self!r} belongs to {loop!r}, called from {_get_running_loop()!r}; "
+                "from another thread use call_later_threadsafe"
+            )
+        return driver
+
+    def checked_now(self) -> i64:
+        """The clock's time, checking as `_checked` does, though not the loop at every call."""
+        driver = self._driver
+        if driver is None or self._closed:
+            driver = self._checked()
+        now = driver.now_ns()
+        if now >= self._verified_until or _get_ident() != self._owner_thread:
+            self._checked()
+            self._verified_until = now + driver.verified_for_ns
+        return now
+
+    # --- callbacks --------------------------------------------------------------------------
+
+    def call_later(
+        self,
+        delay: object,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: Unpack[Ts],
+        context: Context | None = None,
+    ) -> TimerHandle:
+        """Run `callback(*args)` after *delay*.
+
+        Args:
+            delay: Seconds or timedelta; `inf` is never; 0 or less is due now, and runs on a later
+                pass of the loop, never inside this call.
+            callback: A plain callable; what it raises goes to the loop's exception handler.
+            args: For the callback.
+            context: To run it in; default: a copy of the caller's, as asyncio does.
+
+        Raises:
+            TypeError: *delay* is no number, or *callback* is not callable.
+            ValueError: *delay* is NaN.
+            TimerClosedError: The timer is not open.
+            ForeignLoopError: Called from another loop or thread.
+
+        Cost: O(1).
+        """
+        delay_ns = max(delay_to_ns("delay", delay), 0)
+        now = self.checked_now()
+        return self._call(now, now + delay_ns, delay_ns, callback, args, context)
+
+    def call_at(
+        self,
+        when: object,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: Unpack[Ts],
+        context: Context | None = None,
+    ) -> TimerHandle:
+        """Run `callback(*args)` at *when*, seconds on the scale of `time()`; see `call_later`."""
+        deadline = delay_to_ns("when", when)
+        now = self.checked_now()
+        return self._call(now, deadline, max(deadline - now, 0), callback, args, context)
+
+    def _call(
+        self,
+        now: i64,
+        deadline: i64,
+        delay: i64,
+        callback: object,
+        args: tuple[object, ...],
+        context: Context | None,
+    ) -> TimerHandle:
+        if context is None:
+            context = _copy_context()
+        handle = TimerHandle(min(deadline, FOREVER), delay, callback, args, context)
+        cast(Driver, self._driver).arm(handle, now)
+        return handle
+
+    # --- waiting ----------------------------------------------------------------------------
+
+    async def sleep(self, delay: object, result: T = None) -> T:  # type: ignore[assignment]
+        """Wait for *delay*, then return *result*; 0 or less yields to the loop once.
+
+        Raises:
+            TimerClosedError: The timer was closed meanwhile.
+        """
+        delay_ns = delay_to_ns("delay", delay)
+        driver = self._checked()
+        if delay_ns <= 0:
+            await yield_to_loop(0)
+            return result
+        future = get_running_loop().create_future()
+        wakeup = Wakeup(driver.deadline_after(delay_ns), future)
+        driver.arm(wakeup, driver.now_ns())
+        try:
+            await future
+        finally:
+            wakeup.cancel()
+        return result
+
+    def timeout(self, delay: object) -> Timeout:
+        """Bound a block to *delay* from now, None for no bound; as `asyncio.timeout`."""
+        self._checked()
+        return self.timeout_unchecked(delay)
+
+    def timeout_unchecked(self, delay: object) -> Timeout:
+        """`timeout` for a caller that is known to be on this timer's loop."""
+        driver = cast(Driver, self._driver)
+        if delay is None:
+            return Timeout(driver, FOREVER)
+        return Timeout(driver, driver.deadline_after(delay_to_ns("delay", delay)))
+
+    def timeout_at(self, when: object) -> Timeout:
+        """Bound a block to *when* on the scale of `time()`; as `asyncio.timeout_at`."""
+        driver = self._checked()
+        return Timeout(driver, FOREVER if when is None else delay_to_ns("when", when))
+
+    # --- looking in -------------------------------------------------------------------------
+
+    def time(self) -> float:
+        """The time in seconds on the scale of `loop.time()`."""
+        driver = self._driver
+        if driver is None:
+            raise TimerClosedError(f"{self!r} has not been entered: use `async with`")
+        return driver.clock()
+
+    def __len__(self) -> int:
+        return 0 if self._driver is None else self._driver.pending
+
+    def statistics(self) -> TimerStatistics:
+        """A snapshot of the counts. O(size of the lateness histogram)."""
+        driver = self._driver
+        if driver is None:
+            raise TimerClosedError(f"{self!r} has not been entered: use `async with`")
+        return TimerStatistics(
+            pending=driver.pending,
+            scheduled=driver.scheduled,
+            fired=driver.fired,
+            cancelled=driver.cancelled,
+            rescheduled=driver.rescheduled,
+            wakeups=driver.wakeups,
+            cascaded=driver.cascaded,
+            callback_errors=driver.callback_errors,
+            lateness=driver.lateness.copy(),
+        )
+
+    def __repr__(self) -> str:
+        if self._driver is None:
+            state = "new"
+        else:
+            state = "closed" if self._closed else f"pending={len(self)}"
+        return f"<{type(self).__name__} tick={ns_to_seconds(self._tick_ns)} {state}>"
