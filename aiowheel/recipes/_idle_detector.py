@@ -13,7 +13,6 @@ from mypy_extensions import i64, mypyc_attr
 
 from aiowheel._units import FOREVER, delay_to_ns
 from aiowheel.timer._alarm import Alarm
-from aiowheel.timer._driver import Driver
 from aiowheel.timer._shared import current_timer
 from aiowheel.timer._timer import Timer
 
@@ -59,7 +58,9 @@ class IdleDetector(Generic[K]):
         if not 0 < self._timeout_ns < FOREVER:
             raise ValueError(f"timeout must be more than 0 and finite, got {timeout!r}")
         self._on_idle = on_idle
-        self._timer = current_timer() if timer is None else timer
+        # The driver and not the timer: pending alarms keep the detector alive, and through it they
+        # would keep a timer that everybody else has dropped.
+        self._driver = (current_timer() if timer is None else timer).open_driver()
         self._alarms: dict[object, IdleAlarm] = {}
 
     def touch(self, key: K) -> None:
@@ -69,9 +70,8 @@ class IdleDetector(Generic[K]):
             TimerClosedError: The timer is not open.
             ForeignLoopError: Called from another loop or thread.
         """
-        timer = self._timer
-        now = timer.checked_now()
-        driver = cast(Driver, timer._driver)
+        driver = self._driver
+        now = driver.checked_now()
         # Due strictly after the timeout: one nanosecond later, so that a tie is no silence.
         deadline = now + self._timeout_ns + 1
         alarm = self._alarms.get(key)

@@ -6,17 +6,22 @@ Sources: Kafka's SystemTimer and its reaper thread, here without the thread; tok
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop
+from asyncio.events import _get_running_loop
 from collections.abc import Callable
+from threading import current_thread, get_ident
 from typing import Final, cast
 
 from mypy_extensions import i64
 
 from aiowheel._events import emit
 from aiowheel._units import FOREVER, clock_to_ns, ns_to_seconds
+from aiowheel.errors import ForeignLoopError, TimerClosedError
 from aiowheel.timer._alarm import Alarm
 from aiowheel.timer._histogram import Histogram
 from aiowheel.wheel._tally import Tally
 from aiowheel.wheel._wheel import TimingWheel
+
+_get_ident: Final = get_ident  # a static of the compiled module, not a look-up per call
 
 BUDGET_NS: Final = 5_000_000  #: how long one slice may keep the loop
 SLOW_NS: Final = 100_000_000  #: from here on a callback is named in a log event
@@ -38,7 +43,10 @@ class Driver(Tally):
     def __init__(self, clock: Callable[[], float], tick_ns: int, wheel_size: int) -> None:
         super().__init__()
         self.clock = clock
-        self.loop: AbstractEventLoop | None = None
+        self.loop: AbstractEventLoop | None = None  # None: no loop is asked for
+        self.closed = False
+        self._owner_thread = get_ident()
+        self._verified_until: i64 = -FOREVER
         self.fired: i64 = 0
         self.callback_errors: i64 = 0
         self.wakeups: i64 = 0
@@ -56,6 +64,27 @@ class Driver(Tally):
     def deadline_after(self, delay_ns: i64) -> i64:
         """The deadline *delay_ns* from now."""
         return min(self.now_ns() + delay_ns, FOREVER)
+
+    # --- callers ----------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Refuse a caller when closed, or on another loop or thread than the driver's."""
+        if self.closed:
+            raise TimerClosedError("the timer has been closed")
+        loop = self.loop
+        if loop is not None and _get_running_loop() is not loop:
+            raise ForeignLoopError(
+                f"the timer belongs to {loop!r}, but was called from {_get_running_loop()!r} in "
+                f"thread {current_thread().name!r}; from threads use the *_threadsafe calls"
+            )
+
+    def checked_now(self) -> i64:
+        """The clock's time; checks as `check` does, though not the running loop at every call."""
+        now = self.now_ns()
+        if now >= self._verified_until or self.closed or _get_ident() != self._owner_thread:
+            self.check()
+            self._verified_until = now + self.verified_for_ns
+        return now
 
     # --- arming -----------------------------------------------------------------------------
 
@@ -150,6 +179,7 @@ class Driver(Tally):
 
     def close(self) -> list[Alarm]:
         """Stop for good; returns what was pending, dropped."""
+        self.closed = True
         alarms = [cast(Alarm, entry) for entry in self.wheel.clear()]
         for alarm in alarms:
             alarm.drop()

@@ -63,7 +63,7 @@ class ManualTimer(Timer):
         if not 0 <= step < FOREVER:
             raise ValueError(f"seconds must be finite and not negative, got {seconds!r}")
         driver = self._manual
-        self._checked()
+        driver.check()
         target = driver.manual_ns + step
         fired = driver.fired
         while True:

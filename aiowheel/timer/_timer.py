@@ -5,17 +5,15 @@ from __future__ import annotations
 import warnings
 from asyncio import AbstractEventLoop, get_running_loop
 from asyncio import sleep as yield_to_loop
-from asyncio.events import _get_running_loop
 from collections.abc import Callable
 from contextvars import Context, copy_context
-from threading import get_ident
 from types import TracebackType
 from typing import Final, TypeVar, TypeVarTuple, Unpack, cast
 
 from mypy_extensions import i64
 
 from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
-from aiowheel.errors import ForeignLoopError, TimerClosedError
+from aiowheel.errors import TimerClosedError
 from aiowheel.timer._driver import Driver
 from aiowheel.timer._driver_task import DriverTask
 from aiowheel.timer._handle import TimerHandle
@@ -29,7 +27,6 @@ Ts = TypeVarTuple("Ts")
 
 # Final: a static of the compiled module, where an imported name is a dictionary look-up per call.
 _copy_context: Final = copy_context
-_get_ident: Final = get_ident
 
 class Timer:
     """Arms, cancels and moves deadlines at O(1) each, on one armed timer of the event loop.
@@ -54,12 +51,8 @@ class Timer:
         if not 1_000 <= self._tick_ns <= 3_600_000_000_000:
             raise ValueError(f"tick must be from 1 microsecond to 1 hour, got {tick!r}")
         self._wheel_size = wheel_size
-        self._loop: AbstractEventLoop | None = None
         self._driver: Driver | None = None  # None before it is entered
         self._task: DriverTask | None = None
-        self._closed = False
-        self._owner_thread = 0
-        self._verified_until: i64 = -FOREVER
 
     def __del__(self) -> None:
         # Handles know the driver and not the timer, so this runs even with a million pending;
@@ -67,7 +60,7 @@ class Timer:
         driver = getattr(self, "_driver", None)
         if driver is None:
             return
-        if self._task is not None and not self._closed:
+        if self._task is not None:
             warnings.warn(f"unclosed {self!r}", ResourceWarning, source=self, stacklevel=2)
         driver.close()
 
@@ -91,9 +84,7 @@ class Timer:
     def bind(self, loop: AbstractEventLoop) -> LoopDriver:
         """Belong to *loop* without a driver task: slices run as plain callbacks of the loop."""
         driver = LoopDriver(loop, self._tick_ns, self._wheel_size)
-        self._loop = loop
         self._driver = driver
-        self._owner_thread = get_ident()
         return driver
 
     async def aclose(self) -> None:
@@ -103,39 +94,28 @@ class Timer:
         later call raises it.
         """
         driver, task = self._driver, self._task
-        if driver is None or self._closed:
-            self._closed = True
+        if driver is None or driver.closed:
             return
-        self._checked()
-        self._closed = True
+        driver.check()
         self._task = None
         driver.close()
         if task is not None:
             await task.stop()
 
-    def _checked(self) -> Driver:
+    def open_driver(self) -> Driver:
         """The driver, for a caller on the right loop of an open timer."""
         driver = self._driver
-        if driver is None or self._closed:
+        if driver is None:
             raise TimerClosedError(f"{self!r} is not open: use it inside `async with`")
-        loop = self._loop
-        if loop is not None and _get_running_loop() is not loop:
-            raise ForeignLoopError(
-                f"{self!r} belongs to {loop!r}, called from {_get_running_loop()!r}; "
-                "from another thread use call_later_threadsafe"
-            )
+        driver.check()
         return driver
 
-    def checked_now(self) -> i64:
-        """The clock's time, checking as `_checked` does, though not the loop at every call."""
+    def _checked_now(self) -> i64:
+        """The clock's time, for a caller on the right loop of an open timer."""
         driver = self._driver
-        if driver is None or self._closed:
-            driver = self._checked()
-        now = driver.now_ns()
-        if now >= self._verified_until or _get_ident() != self._owner_thread:
-            self._checked()
-            self._verified_until = now + driver.verified_for_ns
-        return now
+        if driver is None:
+            driver = self.open_driver()
+        return driver.checked_now()
 
     # --- callbacks --------------------------------------------------------------------------
 
@@ -164,7 +144,7 @@ class Timer:
         Cost: O(1).
         """
         delay_ns = max(delay_to_ns("delay", delay), 0)
-        now = self.checked_now()
+        now = self._checked_now()
         return self._call(now, now + delay_ns, delay_ns, callback, args, context)
 
     def call_at(
@@ -176,7 +156,7 @@ class Timer:
     ) -> TimerHandle:
         """Run `callback(*args)` at *when*, seconds on the scale of `time()`; see `call_later`."""
         deadline = delay_to_ns("when", when)
-        now = self.checked_now()
+        now = self._checked_now()
         return self._call(now, deadline, max(deadline - now, 0), callback, args, context)
 
     def _call(
@@ -203,7 +183,7 @@ class Timer:
             TimerClosedError: The timer was closed meanwhile.
         """
         delay_ns = delay_to_ns("delay", delay)
-        driver = self._checked()
+        driver = self.open_driver()
         if delay_ns <= 0:
             await yield_to_loop(0)
             return result
@@ -218,7 +198,7 @@ class Timer:
 
     def timeout(self, delay: object) -> Timeout:
         """Bound a block to *delay* from now, None for no bound; as `asyncio.timeout`."""
-        self._checked()
+        self.open_driver()
         return self.timeout_unchecked(delay)
 
     def timeout_unchecked(self, delay: object) -> Timeout:
@@ -230,7 +210,7 @@ class Timer:
 
     def timeout_at(self, when: object) -> Timeout:
         """Bound a block to *when* on the scale of `time()`; as `asyncio.timeout_at`."""
-        driver = self._checked()
+        driver = self.open_driver()
         return Timeout(driver, FOREVER if when is None else delay_to_ns("when", when))
 
     # --- looking in -------------------------------------------------------------------------
@@ -266,5 +246,5 @@ class Timer:
         if self._driver is None:
             state = "new"
         else:
-            state = "closed" if self._closed else f"pending={len(self)}"
+            state = "closed" if self._driver.closed else f"pending={len(self)}"
         return f"<{type(self).__name__} tick={ns_to_seconds(self._tick_ns)} {state}>"
