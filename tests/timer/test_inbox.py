@@ -1,0 +1,162 @@
+"""The inbox: in order, one wake-up a burst, nothing lost."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextvars import Context
+from threading import Thread
+from typing import Any, TypeVarTuple
+
+import pytest
+
+from aiowheel.errors import TimerClosedError
+from aiowheel.timer._inbox import Inbox
+
+Until = Callable[[Callable[[], object]], Awaitable[None]]
+Ts = TypeVarTuple("Ts")
+
+THREADS = 8
+PUTS = 500
+
+
+class CountingLoop(asyncio.SelectorEventLoop):
+    """Counts how often another thread woke it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wakeups = 0
+
+    def call_soon_threadsafe(
+        self,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.Handle:
+        """Count, and do as usual."""
+        self.wakeups += 1
+        return super().call_soon_threadsafe(callback, *args, context=context)
+
+
+def in_threads(work: Callable[[int], object]) -> None:
+    """Run *work* in several threads and wait for them."""
+    threads = [Thread(target=work, args=(number,)) for number in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def test_a_burst_shares_one_wakeup() -> None:
+    """However many threads put while the loop is busy, it is woken once."""
+    loop = CountingLoop()
+    received: list[tuple[int, int]] = []
+    inbox = Inbox(loop, received.append, TimerClosedError)
+
+    def work(number: int) -> None:
+        for each in range(PUTS):
+            inbox.put((number, each))
+
+    in_threads(work)
+    assert loop.wakeups == 1
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+
+    assert len(received) == THREADS * PUTS
+    for number in range(THREADS):
+        assert [each for thread, each in received if thread == number] == list(range(PUTS))
+
+
+@pytest.mark.both_loops
+async def test_nothing_is_lost_when_puts_race_with_the_drain(until: Until) -> None:
+    """A put that comes while the inbox is being emptied is received all the same."""
+    received: list[int] = []
+    inbox = Inbox(asyncio.get_running_loop(), received.append, TimerClosedError)
+
+    def work(number: int) -> None:
+        for each in range(PUTS):
+            inbox.put(number * PUTS + each)
+
+    await asyncio.gather(*(asyncio.to_thread(work, number) for number in range(THREADS)))
+    await until(lambda: not len(inbox))
+
+    assert sorted(received) == list(range(THREADS * PUTS))
+
+
+async def test_a_put_is_received_or_returned_by_close_or_refused(until: Until) -> None:
+    """Whenever the inbox is closed, every put has exactly one of three ends."""
+    received: list[int] = []
+    accepted: list[int] = []
+    inbox = Inbox(asyncio.get_running_loop(), received.append, TimerClosedError)
+
+    def work(number: int) -> None:
+        for each in range(PUTS):
+            item = number * PUTS + each
+            try:
+                inbox.put(item)
+            except TimerClosedError:
+                return
+            accepted.append(item)
+
+    workers = [asyncio.to_thread(work, number) for number in range(THREADS)]
+    running = asyncio.gather(*workers)
+    await until(lambda: len(received) >= THREADS * PUTS // 4)
+    left = inbox.close()
+    await running
+
+    assert sorted(received + left) == sorted(accepted)
+    assert inbox.close() == []
+    with pytest.raises(TimerClosedError, match="closed"):
+        inbox.put(0)
+
+
+def test_a_put_to_a_closed_loop_is_refused() -> None:
+    """Nobody would ever receive it."""
+    loop = asyncio.new_event_loop()
+    inbox: Inbox[str] = Inbox(loop, print, TimerClosedError)
+    loop.close()
+
+    with pytest.raises(TimerClosedError, match="event loop is closed: 'late'"):
+        inbox.put("late")
+    assert len(inbox) == 0
+
+
+async def test_a_bad_item_does_not_hold_up_the_others() -> None:
+    """What receiving raises goes to the loop's exception handler."""
+    loop = asyncio.get_running_loop()
+    reports: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _, context: reports.append(context))
+    received: list[int] = []
+
+    def receive(item: int) -> None:
+        received.append(10 // item)
+
+    inbox = Inbox(loop, receive, TimerClosedError)
+
+    for item in (5, 0, 2):
+        inbox.put(item)
+    await asyncio.sleep(0)
+
+    assert received == [2, 5]
+    assert [type(report["exception"]) for report in reports] == [ZeroDivisionError]
+
+
+async def test_a_long_drain_lets_the_loop_turn(until: Until) -> None:
+    """Other callbacks run between the slices of a flood that feeds itself."""
+    loop = asyncio.get_running_loop()
+    turned = asyncio.Event()
+    received = 0
+
+    def receive(item: int) -> None:
+        nonlocal received
+        received += 1
+        if not turned.is_set():
+            inbox.put(item)
+
+    inbox = Inbox(loop, receive, TimerClosedError)
+    inbox.put(1)
+    loop.call_soon(loop.call_soon, turned.set)
+
+    await turned.wait()
+    await until(lambda: not len(inbox))
+
+    assert received > 1
