@@ -21,7 +21,7 @@ from .schema import TRACE_SCHEMA
 # Beyond this many seconds a time does not fit 64 bits of nanoseconds (about the year 2262).
 _LATEST_SECONDS = 9_000_000_000.0
 _class_name = attrgetter("__name__")
-_member_name = attrgetter("_name_")  # `name` is a Python-level property, ten times the price
+_member_value = attrgetter("_value_")  # `value` is a property in Python, ten times the price
 
 
 class Batch:
@@ -70,7 +70,7 @@ class Batch:
         created, _ = _epoch_ns(self.created, epoch_offset_ns)
         deadline, never = _epoch_ns(self.deadlines, epoch_offset_ns)
         finished, _ = _epoch_ns(self.finished, epoch_offset_ns)
-        outcome = pc.utf8_lower(pa.array(map(_member_name, self.outcomes), pa.string(), size=rows))
+        outcome = pa.array(map(_member_value, self.outcomes), pa.string(), size=rows)
         expired = pc.equal(outcome, "expired").to_numpy(zero_copy_only=False)
         columns = [
             pa.DictionaryArray.from_arrays(np.zeros(rows, np.int32), pa.array([run_id])),
