@@ -70,8 +70,9 @@ def _tsv_records(source: Source, key: str, time: str) -> Iterator[Record]:
 
 
 def _delimited(source: Source, reader: _FieldReader, key: str, time: str) -> Iterator[Record]:
+    header: list[str] = []
     try:
-        header: list[str] = next((fields for fields in reader if fields), [])
+        header = next((fields for fields in reader if fields), header)
     except csv.Error as error:
         raise BadInputError(f"{source.name}: line 1: {error}: not a table of text?") from error
     key_at, time_at = _column(source, header, key), _column(source, header, time)

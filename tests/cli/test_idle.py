@@ -209,6 +209,29 @@ def test_a_failure_while_writing_leaves_nothing() -> None:
     assert files() == []
 
 
+@pytest.mark.parametrize(
+    ("missing", "extra"), [("pyspark", "aiowheel[spark]"), ("java", "aiowheel[spark-java]")]
+)
+def test_what_spark_lacks_is_one_line_and_exit_code_1(
+    missing: str, extra: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The line is the command that brings it; the rows are not read in vain."""
+    Path("a.csv").write_text(ROWS)
+    if missing == "pyspark":
+        monkeypatch.delitem(sys.modules, "aiowheel.pipeline.idle", raising=False)
+        monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    else:
+        pytest.importorskip("pyspark")
+        pytest.importorskip("pyarrow")
+        monkeypatch.setattr("aiowheel.pipeline.java._candidates", lambda: iter(()))
+
+    code = idle("a.csv", "--engine", "spark")
+
+    assert code == 1
+    assert capsys.readouterr().err == f"aiowheel: this needs: pip install '{extra}'\n"
+    assert files() == ["a.csv"]
+
+
 def test_the_wheel_needs_no_spark() -> None:
     """The default engine loads neither PySpark nor pyarrow."""
     Path("a.csv").write_text(ROWS)

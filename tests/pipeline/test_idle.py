@@ -1,5 +1,7 @@
 """Idle detection on real data, by both engines, against the reference facts beside the data."""
 
+import contextlib
+import json
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -7,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from aiowheel.cli import run
 from aiowheel.cli._idle_file import IdleSummary, write_idle_events
 from aiowheel.readers import Batch, Inputs, TimedRows, TimeFormat, TimeOrder, Unit, time_parser
 from aiowheel.recipes._idle_trace import idle_events
@@ -197,6 +200,37 @@ def test_the_engines_agree_on_awkward_rows(spark: "SparkSession", tmp_path: Path
 
     assert len(by_spark) > len(keys)
     assert by_spark == list(idle_events(sorted(rows), 25))
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_the_command_runs_either_engine(
+    data_folder: Path,
+    spark: "SparkSession",
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """From the files to the report: all but the engine's name and the time taken is the same."""
+
+    def open_again(_app_name: str) -> contextlib.AbstractContextManager["SparkSession"]:
+        return contextlib.nullcontext(spark)
+
+    monkeypatch.setattr("aiowheel.pipeline.session.open_session", open_again)
+    arguments = ["idle", str(data_folder / LOGS), "--key", "PodName", "--time", "TimeUnixNano"]
+    arguments += ["--unit", "ns", "--timeout", "300", "--json", "--out", str(tmp_path / "idle.csv")]
+    reports: list[dict[str, object]] = []
+
+    for engine in ("wheel", "spark"):
+        assert run([*arguments, "--engine", engine]) == 0
+        printed = capsys.readouterr()
+        reports.append(json.loads(printed.out))
+        assert "10_06_log.csv: line 631: 10 fields where the header has 8" in printed.err
+
+    different = {name for name, value in reports[0].items() if reports[1][name] != value}
+    assert different == {"engine", "seconds"}
+    assert (reports[0]["rows"], reports[0]["rejected"]) == (267_301, 124)
 
 
 def ticks(name: str, seconds: int) -> int:
