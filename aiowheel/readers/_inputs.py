@@ -8,7 +8,7 @@ import tarfile
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import IO, BinaryIO, TextIO, cast
 
 from aiowheel.errors import BadInputError
@@ -40,7 +40,8 @@ class Inputs:
     """The files behind a list of paths, each of which may be a file, a folder or a glob.
 
     A folder stands for every file inside, at any depth, hidden ones (``.name``) left out. A file
-    reached twice is read once. Of a tar, the members whose suffix fits the format are taken.
+    reached twice is read once. Of a tar, the members whose suffix fits the format are taken, hidden
+    ones left out.
 
     Args:
         patterns: Paths as the user wrote them, at least one.
@@ -93,10 +94,9 @@ class Inputs:
     def _sources_of(self, path: Path, raw: io.BufferedReader) -> Iterator[Source]:
         name = str(path)
         try:
-            magic = raw.peek(2)[:2]
+            data = _unzipped(raw)
         except OSError as error:
             raise BadInputError(f"{name}: {error.strerror}") from error
-        data = cast("BinaryIO", gzip.GzipFile(fileobj=raw)) if magic == _GZIP_MAGIC else raw
         if name.endswith(_TAR_SUFFIXES):
             yield from self._members(name, data)
             return
@@ -115,7 +115,7 @@ class Inputs:
                     content = archive.extractfile(member) if member.isfile() else None
                     if form is not None and content is not None:
                         taken += 1
-                        text = _text(io.BufferedReader(_MemberBytes(content)))
+                        text = _text(_unzipped(io.BufferedReader(_MemberBytes(content))))
                         yield Source(f"{name}:{member.name}", form, text)
             while data.read(1 << 20):  # to the end, where gzip checks length and sum
                 pass
@@ -127,6 +127,8 @@ class Inputs:
 
     def _format_of_member(self, name: str) -> Format | None:
         known = format_of(name)
+        if PurePath(name).name.startswith("."):
+            return None
         if self._format is Format.CLF and known is None:
             return Format.CLF  # servers name their logs as they like: access_log
         return known if self._format in {None, known} else None
@@ -188,6 +190,12 @@ def _opened(path: Path) -> io.BufferedReader:
         return path.open("rb")
     except OSError as error:
         raise BadInputError(f"{path}: {error.strerror}") from error
+
+
+def _unzipped(data: io.BufferedReader) -> BinaryIO:
+    if data.peek(2)[:2] == _GZIP_MAGIC:
+        return cast("BinaryIO", gzip.GzipFile(fileobj=data))
+    return data
 
 
 def _text(data: BinaryIO) -> TextIO:

@@ -12,7 +12,7 @@ from aiowheel.errors import BadInputError
 from aiowheel.readers import Format, Inputs
 
 
-def write_tar(path: Path, members: Mapping[str, str]) -> Path:
+def write_tar(path: Path, members: Mapping[str, str | bytes]) -> Path:
     """Make a tar.gz with a folder and these members."""
     with tarfile.open(path, "w:gz") as archive:
         folder = tarfile.TarInfo("inside")
@@ -20,8 +20,9 @@ def write_tar(path: Path, members: Mapping[str, str]) -> Path:
         archive.addfile(folder)
         for name, text in members.items():
             member = tarfile.TarInfo(name)
-            member.size = len(text.encode())
-            archive.addfile(member, io.BytesIO(text.encode()))
+            content = text.encode() if isinstance(text, str) else text
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
     return path
 
 
@@ -84,7 +85,7 @@ def test_a_byte_order_mark_is_not_part_of_the_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("form", "expected"),
     [
-        (None, {"a.csv": "A", "b.tsv": "B", "d.log": "D"}),
+        (None, {"a.csv": "A", "b.tsv.gz": "B", "d.log": "D"}),
         (Format.CSV, {"a.csv": "A"}),
         (Format.CLF, {"d.log": "D", "README": "C"}),
     ],
@@ -93,7 +94,13 @@ def test_of_a_tar_the_members_that_fit_are_taken(
     form: Format | None, expected: dict[str, str], tmp_path: Path
 ) -> None:
     """By suffix; a server's log may have none."""
-    members = {"inside/a.csv": "A", "inside/b.tsv": "B", "inside/README": "C", "inside/d.log": "D"}
+    members: dict[str, str | bytes] = {
+        "inside/a.csv": "A",
+        "inside/._a.csv": "what macOS adds",
+        "inside/b.tsv.gz": gzip.compress(b"B"),
+        "inside/README": "C",
+        "inside/d.log": "D",
+    }
     archive = write_tar(tmp_path / "all.tar.gz", members)
 
     assert texts(Inputs([str(archive)], form)) == expected
