@@ -2,15 +2,20 @@
 
 `pytestmark = pytest.mark.both_loops` runs a module's async tests on asyncio and on uvloop (ids
 `[asyncio]` and `[uvloop]`); without the mark a test runs on asyncio alone.
+
+Every firing of every test is watched: none may be early, and on a `ManualTimer` none may be late by
+a tick or more. `pytest.mark.overdue` is for tests that arm deadlines already past.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 from hypothesis import settings
 
+from aiowheel import _events
 from aiowheel._build import build_info
+from aiowheel.timer import ManualTimer
 
 # A busy machine is no counterexample.
 settings.register_profile("aiowheel", deadline=None)
@@ -43,3 +48,45 @@ def _uvloop_factory() -> LoopFactory:
 
 def _skip_without_uvloop() -> asyncio.AbstractEventLoop:
     pytest.skip("uvloop is not installed")
+
+
+@pytest.fixture(autouse=True)
+def early_firings(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, object]]]:
+    """Fail the test if any timer, real or manual, fired before its deadline.
+
+    Every driver tells of such a firing in a log event, in both builds.
+    """
+    early: list[dict[str, object]] = []
+
+    def emit(event: str, **fields: object) -> None:
+        if event == "aiowheel.fired_early":
+            early.append(fields)
+        _events.emit(event, **fields)
+
+    monkeypatch.setattr("aiowheel.timer._driver.emit", emit)
+    yield early
+    assert early == []
+
+
+@pytest.fixture(autouse=True)
+def late_firings(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[list[ManualTimer]]:
+    """Fail the test if a `ManualTimer` fired a tick or more after its deadline.
+
+    A running loop has delays of its own; a manual timer has none to excuse it.
+    """
+    late: list[ManualTimer] = []
+    advance = ManualTimer.advance
+
+    def advance_and_look(timer: ManualTimer, seconds: object) -> int:
+        try:
+            return advance(timer, seconds)
+        finally:
+            if timer.statistics().lateness.maximum_ns >= timer._tick_ns:
+                late.append(timer)
+
+    if request.node.get_closest_marker("overdue") is None:
+        monkeypatch.setattr(ManualTimer, "advance", advance_and_look)
+    yield late
+    assert late == []

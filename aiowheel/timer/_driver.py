@@ -151,8 +151,11 @@ class Driver(Tally):
     def _fire(self, alarm: Alarm, now: i64) -> i64:
         """Run one alarm; return the time after it."""
         target = alarm._payload
+        late = now - alarm._deadline
+        if late < 0:  # the clock was set back inside this slice, or the wheel has a bug
+            emit("aiowheel.fired_early", callback=repr(target), seconds=ns_to_seconds(-late))
         self.fired += 1
-        self.lateness.record(now - alarm._deadline)
+        self.lateness.record(late)
         try:
             alarm.fire()
         except Exception as error:  # one bad callback must not silence the others

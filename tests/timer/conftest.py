@@ -1,11 +1,58 @@
 """What the timer's tests share."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from selectors import SelectorKey, SelectSelector
 
 import pytest
 
 Until = Callable[[Callable[[], object]], Awaitable[None]]
+Step = Callable[[float], None]
+
+
+class ClockSelector(SelectSelector):
+    """Where the loop would sleep, the clock jumps."""
+
+    now = 1000.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
+        """Poll; let *timeout* seconds pass on the clock if nothing is ready."""
+        if timeout is None:
+            return super().select(None)  # nothing but another thread can wake the loop
+        ready = super().select(0)
+        if not ready and timeout > 0:
+            self.now += timeout
+        return ready
+
+
+class ClockLoop(asyncio.SelectorEventLoop):
+    """A loop on a clock that a test can step, either way."""
+
+    def __init__(self) -> None:
+        self.clock = ClockSelector()
+        super().__init__(self.clock)
+
+    def time(self) -> float:
+        """Seconds on the stepped clock."""
+        return self.clock.now
+
+
+@pytest.fixture
+def clock_loop() -> Iterator[asyncio.SelectorEventLoop]:
+    """A loop whose time begins at 1000 s and passes only where the loop would sleep."""
+    loop = ClockLoop()
+    yield loop
+    loop.close()
+
+
+@pytest.fixture
+def step(clock_loop: ClockLoop) -> Step:
+    """Let seconds pass, or step back, on the clock of `clock_loop`."""
+
+    def by(seconds: float) -> None:
+        clock_loop.clock.now += seconds
+
+    return by
 
 
 @pytest.fixture

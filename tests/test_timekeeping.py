@@ -1,0 +1,39 @@
+"""The fixtures that watch every firing of the suite can fail."""
+
+import pytest
+
+from aiowheel import ManualTimer
+
+
+def test_an_early_firing_is_noticed(early_firings: list[dict[str, object]]) -> None:
+    """A wheel that runs ahead of its timer's clock is caught, in both builds."""
+    timer = ManualTimer()
+    timer.call_later(2.0, int)
+
+    timer._manual.wheel.open_pass(3_000_000_000)
+    timer._manual.run_slice()
+
+    assert [fields["seconds"] for fields in early_firings] == [2.0]
+    early_firings.clear()
+
+
+def test_a_late_firing_is_noticed(late_firings: list[ManualTimer]) -> None:
+    """A manual timer that is a tick late is caught, in both builds."""
+    timer = ManualTimer(tick=0.001)
+    timer.call_at(-0.001, int)
+
+    timer.advance(0)
+
+    assert late_firings == [timer]
+    late_firings.clear()
+
+
+@pytest.mark.overdue
+def test_a_deadline_armed_in_the_past_can_be_excused() -> None:
+    """The mark switches the check off."""
+    timer = ManualTimer(tick=0.001)
+    timer.call_at(-1.0, int)
+
+    timer.advance(0)
+
+    assert timer.statistics().lateness.maximum == 1.0
