@@ -26,6 +26,7 @@ from aiowheel.timer import current_timer as current_timer
 from aiowheel.timer import sleep as sleep
 from aiowheel.timer import timeout as timeout
 from aiowheel.timer import timeout_at as timeout_at
+from aiowheel.timer import wait_for as wait_for
 from aiowheel.wheel import TimerEntry as TimerEntry
 from aiowheel.wheel import TimingWheel as TimingWheel
 from aiowheel.wheel import WheelStatistics as WheelStatistics
@@ -58,4 +59,5 @@ __all__ = (
     "sleep",
     "timeout",
     "timeout_at",
+    "wait_for",
 )

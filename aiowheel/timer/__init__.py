@@ -9,6 +9,7 @@ from aiowheel.timer._shared import current_timer as current_timer
 from aiowheel.timer._shared import sleep as sleep
 from aiowheel.timer._shared import timeout as timeout
 from aiowheel.timer._shared import timeout_at as timeout_at
+from aiowheel.timer._shared import wait_for as wait_for
 from aiowheel.timer._statistics import TimerStatistics as TimerStatistics
 from aiowheel.timer._timeout import Timeout as Timeout
 from aiowheel.timer._timer import Timer as Timer
@@ -26,4 +27,5 @@ __all__ = (
     "sleep",
     "timeout",
     "timeout_at",
+    "wait_for",
 )

@@ -7,7 +7,7 @@ timeouts of that clean-up must still work; nor should it show up in `asyncio.all
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop, get_running_loop
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextvars import Context
 from typing import TypeVar, TypeVarTuple, Unpack, cast
 
@@ -73,3 +73,8 @@ def timeout(delay: object) -> Timeout:
 def timeout_at(when: object) -> Timeout:
     """`Timer.timeout_at` on the running loop's shared timer."""
     return current_timer().timeout_at(when)
+
+
+async def wait_for(fut: Awaitable[T], timeout: object) -> T:
+    """`Timer.wait_for` on the running loop's shared timer; in place of `asyncio.wait_for`."""
+    return await current_timer().wait_for(fut, timeout)

@@ -38,11 +38,12 @@ class Timeout:
     `TimeoutError`. Nests with asyncio's own timeouts and with task groups.
     """
 
-    __slots__ = ("_alarm", "_cancelling", "_deadline", "_driver", "_state", "_task")
+    __slots__ = ("_alarm", "_cancelling", "_deadline", "_driver", "_state", "_task", "_when")
 
-    def __init__(self, driver: Driver, deadline: i64) -> None:
+    def __init__(self, driver: Driver, deadline: i64, when: object = None) -> None:
         self._driver = driver
         self._deadline = deadline
+        self._when = when  # the caller's own number, where there was one: handed back as given
         self._state: i64 = _CREATED
         self._task: Task[object] | None = None
         self._cancelling = 0
@@ -50,10 +51,15 @@ class Timeout:
 
     def when(self) -> float | None:
         """The deadline in seconds on the scale of `timer.time()`; None when there is none."""
+        when = self._when
+        if type(when) is float:
+            return when
         return None if self._deadline == FOREVER else ns_to_seconds(self._deadline)
 
     def reschedule(self, when: object) -> None:
         """Move the deadline, None for none; one already past expires on the loop's next turn.
+
+        Cost: one write when it moves later, O(1) when earlier.
 
         Raises:
             RuntimeError: The block was not entered yet, or is expiring or over.
@@ -63,14 +69,13 @@ class Timeout:
                 raise RuntimeError("Timeout has not been entered")
             raise RuntimeError(f"Cannot change state of {_NAMES[self._state]} Timeout")
         self._deadline = FOREVER if when is None else delay_to_ns("when", when)
+        self._when = when
         alarm = self._alarm
-        if alarm is None:
-            self._arm()
-        elif self._deadline == FOREVER:
-            alarm.cancel()
-            self._alarm = None
-        else:
+        if alarm is not None and self._driver.now_ns() < self._deadline < FOREVER:
             self._driver.move(alarm, self._deadline)
+            return
+        self._disarm()
+        self._arm()
 
     def expired(self) -> bool:
         """Whether the deadline came while the block ran."""
@@ -94,10 +99,7 @@ class Timeout:
         exc_val: BaseException | None,
         exc_tb: TracebackType | None,
     ) -> Awaitable[None]:
-        alarm = self._alarm
-        if alarm is not None:
-            self._alarm = None
-            alarm.cancel()
+        self._disarm()
         task = self._task
         self._task = None
         if self._state == _EXPIRING:
@@ -108,7 +110,7 @@ class Timeout:
                     raise TimeoutError from exc_val
                 if _LOOKS_INSIDE:
                     _insert_timeout_error(exc_val)
-                    if isinstance(exc_val, BaseExceptionGroup):
+                    if isinstance(exc_val, ExceptionGroup):
                         for inner in exc_val.exceptions:
                             _insert_timeout_error(inner)
         elif self._state == _ENTERED:
@@ -117,10 +119,30 @@ class Timeout:
 
     def _arm(self) -> None:
         deadline = self._deadline
-        if deadline != FOREVER:
-            driver = self._driver
+        if deadline == FOREVER:
+            return
+        driver = self._driver
+        now = driver.now_ns()
+        loop = driver.loop
+        if deadline <= now and loop is not None:
+            # As asyncio: before whatever the loop gets to do after this turn. The driver would
+            # come a turn or two later.
+            loop.call_soon(self._expire_if_due)
+        else:
             self._alarm = TimeoutAlarm(deadline, self)
-            driver.arm(self._alarm, driver.now_ns())
+            driver.arm(self._alarm, now)
+
+    def _disarm(self) -> None:
+        alarm = self._alarm
+        if alarm is not None:
+            self._alarm = None
+            alarm.cancel()
+
+    def _expire_if_due(self) -> None:
+        # The block may have ended meanwhile, or got more time.
+        if self._state == _ENTERED and self._deadline <= self._driver.now_ns():
+            self._disarm()
+            self._on_timeout()
 
     def _on_timeout(self) -> None:
         task = self._task
@@ -130,8 +152,11 @@ class Timeout:
             task.cancel()
 
     def __repr__(self) -> str:
-        deadline = f" when={self.when()}" if self._state == _ENTERED else ""
-        return f"<Timeout [{_NAMES[self._state]}]{deadline}>"
+        if self._state != _ENTERED:
+            return f"<Timeout [{_NAMES[self._state]}]>"
+        when = self.when()
+        shown = None if when is None else round(when, 3)
+        return f"<Timeout [{_NAMES[self._state]}] when={shown}>"
 
 
 @mypyc_attr(acyclic=True, free_list_len=1)

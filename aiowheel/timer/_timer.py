@@ -5,14 +5,14 @@ from __future__ import annotations
 import warnings
 from asyncio import AbstractEventLoop, get_running_loop
 from asyncio import sleep as yield_to_loop
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextvars import Context, copy_context
 from types import TracebackType
 from typing import Final, TypeVar, TypeVarTuple, Unpack, cast
 
 from mypy_extensions import i64
 
-from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
+from aiowheel._units import FOREVER, clock_to_ns, delay_to_ns, ns_to_seconds
 from aiowheel.errors import TimerClosedError
 from aiowheel.timer._driver import Driver
 from aiowheel.timer._driver_task import DriverTask
@@ -21,12 +21,14 @@ from aiowheel.timer._loop_driver import LoopDriver
 from aiowheel.timer._sleep import Wakeup
 from aiowheel.timer._statistics import TimerStatistics
 from aiowheel.timer._timeout import Timeout
+from aiowheel.timer._wait_for import wait_for
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 # Final: a static of the compiled module, where an imported name is a dictionary look-up per call.
 _copy_context: Final = copy_context
+
 
 class Timer:
     """Arms, cancels and moves deadlines at O(1) each, on one armed timer of the event loop.
@@ -206,12 +208,29 @@ class Timer:
         driver = cast(Driver, self._driver)
         if delay is None:
             return Timeout(driver, FOREVER)
-        return Timeout(driver, driver.deadline_after(delay_to_ns("delay", delay)))
+        delay_ns = delay_to_ns("delay", delay)
+        loop = driver.loop
+        if delay_ns <= 0 and loop is not None:
+            # Over already, and so must `when()` say: uvloop's time lags ours by up to 1 ms.
+            return Timeout(driver, clock_to_ns(loop.time()) + delay_ns)
+        return Timeout(driver, driver.deadline_after(delay_ns))
 
     def timeout_at(self, when: object) -> Timeout:
         """Bound a block to *when* on the scale of `time()`; as `asyncio.timeout_at`."""
         driver = self.open_driver()
-        return Timeout(driver, FOREVER if when is None else delay_to_ns("when", when))
+        return Timeout(driver, FOREVER if when is None else delay_to_ns("when", when), when)
+
+    async def wait_for(self, fut: Awaitable[T], timeout: object) -> T:
+        """Wait for *fut*, a future or coroutine, at most *timeout*; as `asyncio.wait_for`.
+
+        Args:
+            fut: Cancelled when time is up, or when this call is.
+            timeout: Seconds or timedelta, None for no bound; at 0 or less a coroutine never starts.
+
+        Raises:
+            TimeoutError: Time was up.
+        """
+        return await wait_for(self.open_driver(), fut, timeout)
 
     # --- looking in -------------------------------------------------------------------------
 
