@@ -1,6 +1,6 @@
 """Finished operations for the recorder, without a purgatory around them."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,20 +14,13 @@ from aiowheel.trace import TraceRecorder
 class Fetch:
     """Has what the recorder reads of an operation; times in seconds of the loop's clock."""
 
-    keys: tuple[Hashable, ...] = ("topic",)
+    keys: tuple[object, ...] = ("topic",)
     created: float = 1.0
     deadline: float = 2.0
     finished: float = 1.5
     outcome: Outcome = Outcome.COMPLETED
-    completed_by: Hashable | None = None
+    completed_by: object = None
     checks: int = 1
-
-
-@dataclass
-class Room:
-    """Has what the recorder reads of a purgatory."""
-
-    name: str = "room"
 
 
 Finish = Callable[..., None]
@@ -38,9 +31,8 @@ def finish() -> Finish:
     """Tell a recorder of a number of equal operations."""
 
     def finish(recorder: TraceRecorder, *, times: int = 1, **attributes: Any) -> None:
-        room: Any = Room()
-        operation: Any = Fetch(**attributes)
+        operation = Fetch(**attributes)
         for _ in range(times):
-            recorder.operation_finished(room, operation)
+            recorder.operation_finished("room", operation)
 
     return finish

@@ -267,13 +267,12 @@ from aiowheel.trace import TraceRecorder
 
 folder = Path(sys.argv[1])
 recorder = TraceRecorder(folder, batch_rows=100, file_rows=300, queued_batches=1000)
-room = SimpleNamespace(name="room")
 operation = SimpleNamespace(
     keys=("k",), created=1.0, deadline=2.0, finished=1.5, outcome=Outcome.COMPLETED,
     completed_by="k", checks=1,
 )
 for _ in range(1_050):
-    recorder.operation_finished(room, operation)
+    recorder.operation_finished("room", operation)
 while not list(folder.glob(".trace-*000004*")):
     time.sleep(0.005)
 print("ready", flush=True)
