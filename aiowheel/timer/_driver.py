@@ -160,15 +160,21 @@ class Driver(Tally):
             alarm.fire()
         except Exception as error:  # one bad callback must not silence the others
             self.callback_errors += 1
-            self.report(alarm, target, error)
+            self.report(
+                {
+                    "message": f"Exception in timer callback {target!r}",
+                    "exception": error,
+                    "handle": alarm,
+                }
+            )
         after = self.now_ns()
         if after - now >= SLOW_NS:
             took = ns_to_seconds(after - now)
             emit("aiowheel.slow_callback", callback=repr(target), seconds=took)
         return after
 
-    def report(self, alarm: Alarm, target: object, error: Exception) -> None:
-        """Tell somebody that what *alarm* ran, *target*, has failed."""
+    def report(self, context: dict[str, object]) -> None:
+        """Tell somebody of a failure; *context* is that of a loop's exception handler."""
         raise NotImplementedError
 
     def _rearm(self) -> None:

@@ -59,14 +59,8 @@ class LoopDriver(Driver):
         self._cancel()
         super().run_slice()
 
-    def report(self, alarm: Alarm, target: object, error: Exception) -> None:
-        self.own_loop.call_exception_handler(
-            {
-                "message": f"Exception in timer callback {target!r}",
-                "exception": error,
-                "handle": alarm,
-            }
-        )
+    def report(self, context: dict[str, object]) -> None:
+        self.own_loop.call_exception_handler(context)
 
     def close(self) -> list[Alarm]:
         self._cancel()

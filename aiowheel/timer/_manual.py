@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from mypy_extensions import i64
 
 from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
-from aiowheel.timer._alarm import Alarm
 from aiowheel.timer._driver import Driver
 from aiowheel.timer._timer import Timer
 
@@ -30,8 +31,8 @@ class ManualDriver(Driver):
     def wake_again(self) -> None:
         """Nothing to wake: `advance` runs slices until the pass is over."""
 
-    def report(self, alarm: Alarm, target: object, error: Exception) -> None:
-        self.errors.append(error)
+    def report(self, context: dict[str, object]) -> None:
+        self.errors.append(cast(Exception, context["exception"]))
 
 
 class ManualTimer(Timer):

@@ -1,0 +1,369 @@
+"""The waiting room of delayed operations. Rank 2.
+
+Sources: Kafka's DelayedOperationPurgatory and, for the counters, the threshold purgatory of its raft
+client.
+"""
+
+from __future__ import annotations
+
+import heapq
+from asyncio import AbstractEventLoop, Event, Future, get_running_loop
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import TypeVar, cast
+
+from aiowheel._events import emit
+from aiowheel._units import FOREVER, delay_to_ns
+from aiowheel.abc import Instrument
+from aiowheel.errors import PurgatoryClosedError
+from aiowheel.purgatory._operation import DelayedOperation
+from aiowheel.purgatory._outcome import Outcome
+from aiowheel.purgatory._predicate import PredicateOperation
+from aiowheel.purgatory._room import Room
+from aiowheel.purgatory._statistics import PurgatoryStatistics
+from aiowheel.purgatory._thresholds import ThresholdOperation, checked_threshold
+from aiowheel.purgatory._walk import Walk
+from aiowheel.timer._inbox import Inbox
+from aiowheel.timer._shared import current_timer
+from aiowheel.timer._timer import Timer
+
+T = TypeVar("T")
+
+
+class Purgatory:
+    """Holds operations until a check of a watched key completes them, or their timeout does.
+
+    An operation ends exactly once, whoever comes first: its condition, force, its timeout, a
+    cancellation, the closing, or an exception. It then leaves the wheel and all its watch lists at
+    once, and a key that nobody watches any more is forgotten.
+
+    All calls but the `*_threadsafe` ones belong to the timer's loop and thread.
+
+    Args:
+        name: For statistics, events and traces.
+        timer: An open `Timer` or a `ManualTimer`; default: the running loop's shared timer.
+        max_pending: Most operations that may wait at once; default: no limit.
+        purge_interval: Default: watch lists are kept exact. A *count* of operations, at least 0:
+            lists are purged lazily, as in Kafka, when the estimated total of operations in them
+            exceeds the pending ones by more than this.
+        instruments: Told of every finished operation.
+
+    Raises:
+        ValueError: A count is out of range.
+        RuntimeError: No *timer*, and no loop is running.
+    """
+
+    def __init__(
+        self,
+        name: str = "purgatory",
+        *,
+        timer: Timer | None = None,
+        max_pending: int | None = None,
+        purge_interval: int | None = None,
+        instruments: Sequence[Instrument] = (),
+    ) -> None:
+        for option, count, least in (
+            ("max_pending", max_pending, 1),
+            ("purge_interval", purge_interval, 0),
+        ):
+            if count is not None and not least <= count < FOREVER:
+                raise ValueError(f"{option} must be at least {least}, got {count}")
+        self.name = name
+        driver = (current_timer() if timer is None else timer).open_driver()
+        self._room = Room(name, driver, max_pending, purge_interval, tuple(instruments))
+        self._loop: AbstractEventLoop | None = driver.loop
+        self._inbox: Inbox[tuple[object, float | None]] | None = None
+        if self._loop is not None:
+            self._inbox = Inbox(self._loop, self._receive, PurgatoryClosedError)
+        self._closed = False
+
+    # --- life -------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Purgatory:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self, drain: str = "expire") -> None:
+        """Take nothing more in and see off who waits; idempotent.
+
+        Args:
+            drain: "expire": every pending operation expires now. "cancel": it is cancelled, and
+                who awaits it gets `PurgatoryClosedError`. "wait": wait until all are over.
+
+        Raises:
+            ValueError: *drain* is none of these.
+        """
+        if drain not in {"expire", "cancel", "wait"}:
+            raise ValueError(f'drain must be "expire", "cancel" or "wait", got {drain!r}')
+        room = self._room
+        if self._inbox is not None and not self._closed:
+            for key, value in self._inbox.close():
+                self._receive((key, value))
+        if not self._closed and room.pending:
+            emit(
+                "aiowheel.purgatory_closed_with_pending",
+                purgatory=self.name,
+                pending=int(room.pending),
+                drain=drain,
+            )
+        self._closed = True
+        if drain == "wait":
+            await self._wait_empty()
+            return
+        outcome = Outcome.EXPIRED if drain == "expire" else Outcome.CANCELLED
+        error = None if drain == "expire" else PurgatoryClosedError(f"{self!r} was closed")
+        for operation in room.operations():
+            if not operation.is_completed():  # an earlier one's on_complete may have ended it
+                room.finish(operation, outcome, error)
+
+    async def _wait_empty(self) -> None:
+        emptied = Event()
+        self._room.on_empty = emptied.set
+        if self._room.pending:
+            await emptied.wait()
+
+    # --- waiting ----------------------------------------------------------------------------
+
+    def watch(self, operation: DelayedOperation[T], keys: Iterable[Hashable]) -> Awaitable[T]:
+        """Wait for *operation*: try; if not met, watch its keys and arm its timeout; try again.
+
+        All of that happens in this call. The result may be awaited at once, later, in a task
+        group, or never; it costs no task. Awaiting returns what `on_complete` returned; cancelling
+        the awaiting task cancels the operation.
+
+        Args:
+            operation: New; an operation can be watched once.
+            keys: At least one hashable; given twice counts once.
+
+        Raises:
+            TypeError: A key is not hashable, or *keys* is a string.
+            ValueError: *keys* is empty, or *operation* was watched before.
+            PurgatoryFullError: `max_pending` are waiting; nothing was registered.
+            PurgatoryClosedError: The purgatory is closed.
+            RuntimeError: No loop is running; `try_complete_else_watch` needs none.
+
+        Cost: O(keys), two calls of `try_complete`.
+        """
+        checked = _checked_keys(keys)
+        waiter = self._waiter_for(operation)
+        try:
+            over = self._open_room().admit(cast("DelayedOperation[object]", operation), checked)
+        except BaseException:
+            operation._waiter = None
+            raise
+        if not over:
+            waiter.add_done_callback(operation._abandoned)
+        return cast("Awaitable[T]", waiter)
+
+    def try_complete_else_watch(
+        self, operation: DelayedOperation[T], keys: Iterable[Hashable]
+    ) -> bool:
+        """`watch` without an awaitable: whether the operation was over at once.
+
+        Needs no running loop when the timer is a `ManualTimer`. An exception of the operation goes
+        to the loop's exception handler, or out of the next `ManualTimer.advance`.
+        """
+        checked = _checked_keys(keys)
+        return self._open_room().admit(cast("DelayedOperation[object]", operation), checked)
+
+    def wait_for(
+        self, predicate: Callable[[], object], keys: Iterable[Hashable], timeout: object
+    ) -> Awaitable[bool]:
+        """Wait until *predicate* is true at a check of one of the keys; False on timeout."""
+        return self.watch(PredicateOperation(predicate, timeout), keys)
+
+    def wait_until(
+        self,
+        thresholds: Mapping[Hashable, float],
+        timeout: object,
+        mode: str = "all",
+    ) -> Awaitable[bool]:
+        """Wait until counters, raised by `advance`, have reached thresholds; False on timeout.
+
+        Args:
+            thresholds: For each key the least value, int or float, that will do.
+            timeout: Seconds or timedelta; `inf` for none.
+            mode: "all" keys, or "any" one of them.
+
+        Raises:
+            ValueError: No threshold, one is NaN, or *mode* is unknown.
+            PurgatoryFullError: `max_pending` are waiting; nothing was registered.
+            PurgatoryClosedError: The purgatory is closed.
+
+        Cost: O(keys x log waiters of the key).
+        """
+        if mode not in {"all", "any"}:
+            raise ValueError(f'mode must be "all" or "any", got {mode!r}')
+        if not thresholds:
+            raise ValueError("thresholds must name at least one key")
+        wanted = [(key, checked_threshold("threshold", least)) for key, least in thresholds.items()]
+        operation = ThresholdOperation(timeout, len(wanted) if mode == "all" else 1)
+        operation.keys = tuple(thresholds)
+        waiter = self._waiter_for(operation)
+        try:
+            over = self._open_room().admit_until(operation, wanted)
+        except BaseException:
+            operation._waiter = None
+            raise
+        if not over:
+            waiter.add_done_callback(operation._abandoned)
+        return cast("Awaitable[bool]", waiter)
+
+    def _open_room(self) -> Room:
+        if self._closed:
+            raise PurgatoryClosedError(f"{self!r} is closed")
+        return self._room
+
+    @staticmethod
+    def _waiter_for(operation: DelayedOperation[T]) -> Future[object]:
+        waiter: Future[object] = get_running_loop().create_future()
+        if operation._waiter is not None:
+            raise ValueError(f"an operation can be watched once, got {operation!r}")
+        operation._waiter = waiter
+        return waiter
+
+    # --- completing -------------------------------------------------------------------------
+
+    def check_and_complete(
+        self, key: Hashable, *, limit: int | None = None, budget: object = None
+    ) -> int:
+        """Ask every operation that watches *key* now whether it can complete, oldest first.
+
+        Called from within an `on_complete` or a condition it is queued, returns 0, and is done
+        when the check under way is over: no recursion, however deep.
+
+        Args:
+            key: One nobody watches is no error: 0.
+            limit: Stop after this many have completed, at least 1.
+            budget: Seconds to keep the loop for; the rest is asked on later turns of the loop, and
+                the count is that of the first slice.
+
+        Returns:
+            How many operations that completed.
+
+        Raises:
+            ValueError: *limit* is less than 1, or *budget* is not above 0 or has no loop.
+
+        Cost: O(operations that watch *key*), one call of `try_complete` each.
+        """
+        room = self._room
+        room.driver.checked_now()
+        if budget is not None:
+            return self._check_in_slices(key, limit, budget)
+        return room.check(key, _checked_limit(limit))
+
+    def _check_in_slices(self, key: Hashable, limit: int | None, budget: object) -> int:
+        slice_ns = delay_to_ns("budget", budget)
+        if slice_ns <= 0 or self._loop is None:
+            raise ValueError(f"budget must be above 0 and needs a loop, got {budget!r}")
+        watchers = self._room.lists.get(key)
+        if watchers is None:
+            return 0
+        return self._room.check_slice(Walk(watchers), key, _checked_limit(limit), slice_ns)
+
+    def advance(self, key: Hashable, value: float) -> int:
+        """Raise the counter *key* to *value*; a smaller value than before is ignored.
+
+        The value is remembered, so that a later `wait_until` completes at once, until `forget`.
+
+        Returns:
+            How many operations that completed, lowest thresholds first.
+
+        Cost: O(log waiters) for each threshold reached, whatever else waits.
+        """
+        checked = checked_threshold("value", value)
+        self._room.driver.checked_now()
+        return self._room.advance(key, checked)
+
+    def forget(self, key: Hashable) -> bool:
+        """Forget the value of the counter *key*; whether it had one. Who waits goes on waiting."""
+        return self._room.forget(key)
+
+    def cancel_for_key(self, key: Hashable) -> list[DelayedOperation[object]]:
+        """Cancel the operations that watch *key*, everywhere they are watched; returns them."""
+        self._room.driver.checked_now()
+        cancelled = []
+        for operation in self._room.operations_of(key):
+            if operation.cancel():
+                cancelled.append(operation)
+        return cancelled
+
+    def check_and_complete_threadsafe(self, key: Hashable) -> None:
+        """`check_and_complete` from any thread, soon; many calls share one wake-up of the loop.
+
+        Raises:
+            PurgatoryClosedError: The purgatory or its loop is closed.
+            ValueError: The timer has no loop.
+        """
+        self._loops_inbox().put((key, None))
+
+    def advance_threadsafe(self, key: Hashable, value: float) -> None:
+        """`advance` from any thread, soon; many calls share one wake-up of the loop."""
+        self._loops_inbox().put((key, checked_threshold("value", value)))
+
+    def _loops_inbox(self) -> Inbox[tuple[object, float | None]]:
+        if self._inbox is None:
+            raise ValueError("a purgatory on a ManualTimer has no loop for threads to wake")
+        return self._inbox
+
+    def _receive(self, item: tuple[object, float | None]) -> None:
+        key, value = item
+        if value is None:
+            self._room.check(key, FOREVER)
+        else:
+            self._room.advance(key, value)
+
+    # --- looking in -------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return self._room.pending
+
+    @property
+    def watched(self) -> int:
+        """Links between an operation and a key."""
+        return self._room.lists.links
+
+    def pending(self, key: Hashable = None) -> Iterator[DelayedOperation[object]]:
+        """The pending operations, or those that wait for *key*; a snapshot, for people who debug."""
+        room = self._room
+        return iter(room.operations() if key is None else room.operations_of(key))
+
+    def top_keys(self, count: int = 10) -> list[tuple[Hashable, int]]:
+        """The keys with most watchers, and how many those are. O(keys)."""
+        sizes = self._room.sizes()
+        return [
+            (key, size)
+            for size, key in heapq.nlargest(count, sizes, key=lambda item: item[0])
+        ]
+
+    def statistics(self) -> PurgatoryStatistics:
+        """A snapshot of the counts. O(keys that count)."""
+        return self._room.statistics()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"pending={len(self)}"
+        return f"<Purgatory {self.name!r} {state}>"
+
+
+def _checked_keys(keys: Iterable[Hashable]) -> tuple[object, ...]:
+    if isinstance(keys, (str, bytes)):
+        raise TypeError(f"keys must be a collection of keys, not one string: got {keys!r}")
+    checked: tuple[object, ...] = tuple(keys)
+    if not checked:
+        raise ValueError("keys must name at least one key")
+    return checked
+
+
+def _checked_limit(limit: int | None) -> int:
+    if limit is None:
+        return FOREVER
+    if limit < 1:
+        raise ValueError(f"limit must be at least 1, got {limit}")
+    return limit

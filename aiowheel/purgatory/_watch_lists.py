@@ -1,0 +1,110 @@
+"""Every key's watch list, and when they are purged. Rank 2.
+
+Source: Kafka's WatcherList and its purge by the estimated total of operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+
+from mypy_extensions import i64
+
+from aiowheel.purgatory._operation import DelayedOperation, Link
+from aiowheel.purgatory._outcome import Outcome
+from aiowheel.purgatory._watchers import Watchers
+
+
+class WatchLists:
+    """Watch lists by key; a key without watchers has none."""
+
+    __slots__ = ("_by_key", "links")
+
+    def __init__(self) -> None:
+        self._by_key: dict[object, Watchers] = {}
+        self.links: i64 = 0
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def get(self, key: object) -> Watchers | None:
+        """The watch list of *key*, if anybody watches it."""
+        return self._by_key.get(key)
+
+    def link(self, operation: DelayedOperation[object], keys: tuple[object, ...]) -> None:
+        """Hang *operation* into the list of every key, once each.
+
+        Raises:
+            TypeError: A key is not hashable; the operation hangs nowhere then.
+        """
+        try:
+            for key in keys:
+                self._link(operation, key)
+        except BaseException:
+            self.unlink(operation)
+            raise
+
+    def _link(self, operation: DelayedOperation[object], key: object) -> None:
+        watchers = self._by_key.get(key)
+        if watchers is None:
+            watchers = self._by_key[key] = Watchers(key)
+        elif watchers.last_operation() is operation:
+            return  # the key was given twice; nobody came in between
+        link = Link(operation, watchers, operation._links)
+        operation._links = link
+        watchers.append(link)
+        watchers.count += 1
+        self.links += 1
+
+    def unlink(self, operation: DelayedOperation[object]) -> None:
+        """Take *operation* out of all its lists. O(its keys)."""
+        link = operation._links
+        operation._links = None
+        while link is not None:
+            sibling = link.sibling
+            self.remove(link)
+            link = sibling
+
+    def remove(self, link: Link) -> None:
+        """Take one link out; the key vanishes with its last."""
+        if link.operation is None:
+            return
+        watchers = cast(Watchers, link.watchers)
+        link._unlink()
+        link.operation = None
+        link.sibling = None
+        watchers.count -= 1
+        self.links -= 1
+        if watchers.count == 0:
+            del self._by_key[watchers.key]
+            watchers.dissolve()
+
+    def purge(self) -> None:
+        """Take out every link whose operation is over. O(links)."""
+        for watchers in list(self._by_key.values()):
+            node = watchers._next
+            while node is not None and node is not watchers:
+                following = node._next
+                if isinstance(node, Link):
+                    operation = node.operation
+                    if operation is not None and operation._outcome is not Outcome.PENDING:
+                        self.remove(node)
+                node = following
+
+    def operations(self) -> Iterator[DelayedOperation[object]]:
+        """Each operation once; the lists must not change meanwhile. O(links)."""
+        for watchers in self._by_key.values():
+            for operation in watchers.operations():
+                first = operation._links
+                if first is not None and first.watchers is watchers:
+                    yield operation
+
+    def sizes(self) -> Iterator[tuple[int, object]]:
+        """Number of links and key, for every key."""
+        for key, watchers in self._by_key.items():
+            yield watchers.count, key
+
+    def clear(self) -> None:
+        """Break every ring, whatever hangs in them."""
+        for operation in list(self.operations()):
+            self.unlink(operation)

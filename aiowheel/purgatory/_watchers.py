@@ -1,0 +1,59 @@
+"""The watch list of one key, in the order the operations came. Rank 2.
+
+Source: Kafka's Watchers, as a ring of links, so that an operation that ends leaves it at O(1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+
+from mypy_extensions import i64, mypyc_attr
+
+from aiowheel.purgatory._operation import DelayedOperation, Link
+from aiowheel.wheel._entry import Node
+
+
+@mypyc_attr(acyclic=True, free_list_len=1)
+class Watchers(Node):
+    """A ring of links around this root; bookmarks of walks hang in it as well."""
+
+    __slots__ = ("count", "key")
+
+    def __init__(self, key: object) -> None:
+        self._prev = self
+        self._next = self
+        self.key = key
+        self.count: i64 = 0  # links, without bookmarks
+
+    def append(self, node: Node) -> None:
+        """Hang *node* behind the others. O(1)."""
+        last = cast(Node, self._prev)
+        last._next = node
+        node._prev = last
+        node._next = self
+        self._prev = node
+
+    def last_operation(self) -> DelayedOperation[object] | None:
+        """The operation that came last, if its link is the last node."""
+        last = self._prev
+        return last.operation if isinstance(last, Link) else None
+
+    def operations(self) -> Iterator[DelayedOperation[object]]:
+        """The operations, oldest first; the list must not change meanwhile."""
+        node = self._next
+        while node is not None and node is not self:
+            if isinstance(node, Link) and node.operation is not None:
+                yield node.operation
+            node = node._next
+
+    def dissolve(self) -> None:
+        """Break the ring, which must hold no link any more: nothing else frees an acyclic one."""
+        node = self._next
+        while node is not None and node is not self:
+            following = node._next
+            node._prev = None
+            node._next = None
+            node = following
+        self._prev = None
+        self._next = None
