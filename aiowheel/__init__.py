@@ -13,6 +13,10 @@ from aiowheel.errors import ForeignLoopError as ForeignLoopError
 from aiowheel.errors import PurgatoryClosedError as PurgatoryClosedError
 from aiowheel.errors import PurgatoryFullError as PurgatoryFullError
 from aiowheel.errors import TimerClosedError as TimerClosedError
+from aiowheel.purgatory import DelayedOperation as DelayedOperation
+from aiowheel.purgatory import Outcome as Outcome
+from aiowheel.purgatory import Purgatory as Purgatory
+from aiowheel.purgatory import PurgatoryStatistics as PurgatoryStatistics
 from aiowheel.recipes import IdleDetector as IdleDetector
 from aiowheel.timer import Histogram as Histogram
 from aiowheel.timer import ManualTimer as ManualTimer
@@ -37,12 +41,16 @@ accelerated: bool = _accelerated()
 __all__ = (
     "AiowheelError",
     "BuildInfo",
+    "DelayedOperation",
     "ForeignLoopError",
     "Histogram",
     "IdleDetector",
     "ManualTimer",
+    "Outcome",
+    "Purgatory",
     "PurgatoryClosedError",
     "PurgatoryFullError",
+    "PurgatoryStatistics",
     "Timeout",
     "Timer",
     "TimerClosedError",
