@@ -107,7 +107,7 @@ class Timeout:
             # Fewer requests pending than when we came in: ours was the only one.
             if task is not None and task.uncancel() <= self._cancelling and exc_val is not None:
                 if isinstance(exc_val, CancelledError):
-                    raise TimeoutError from exc_val
+                    raise _caused_by(exc_val)
                 if _LOOKS_INSIDE:
                     _insert_timeout_error(exc_val)
                     if isinstance(exc_val, ExceptionGroup):
@@ -169,6 +169,12 @@ class TimeoutAlarm(Alarm):
         timeout = cast(Timeout, self._payload)
         self._payload = None
         timeout._on_timeout()
+
+
+def _caused_by(cancelled: BaseException) -> TimeoutError:
+    error = TimeoutError()
+    error.__cause__ = cancelled  # mypyc drops the second half of `raise ... from`
+    return error
 
 
 def _insert_timeout_error(error: BaseException) -> None:
