@@ -20,9 +20,10 @@ from ._plan import HoldPlan
 from ._screen import Progress
 
 PURGATORY = "parcels"
-_SLICE = 1_000  # operations watched, or parcels delivered, before the event loop gets its turn
+_SLICE = 1_000  # operations watched before the event loop gets its turn
+_EVENTS = 20  # events sent before the event loop gets its turn
 _PATIENCE = 10.0  # seconds beyond the last timeout before what is pending counts as lost
-_STEP = 0.01  # seconds between two lots of events
+_STEP = 0.01  # seconds, the shortest pause between events that is worth a sleep
 
 
 @dataclass(frozen=True)
@@ -130,13 +131,14 @@ async def _deliver(
 ) -> tuple[int, int]:
     """Send one event per depot; count the events and what they completed."""
     depots = min(plan.depots, plan.operations)
-    depots_per_step = max(1, round(depots * _STEP / plan.events_over))
+    started = timer.time()
     reported = 0
     for depot in range(depots):
         for number in range(depot, plan.operations, plan.depots):
             delivered[number] = plan.is_delivered(number)
         reported += purgatory.check_and_complete(("depot", depot))
-        if depot % depots_per_step == 0:
+        ahead = started + plan.events_over * depot / depots - timer.time()
+        if ahead > _STEP or depot % _EVENTS == 0:
             progress(reported, plan.operations)
-            await timer.sleep(_STEP)
+            await timer.sleep(max(0.0, ahead))
     return depots, reported
