@@ -14,8 +14,8 @@ REFILES_PER_STEP: Final = 1000  #: cascaded entries between two looks at the wat
 
 
 def checked_int(name: str, value: object) -> int:
-    """Refuse what is no integer; a bool is none."""
-    if not isinstance(value, int) or isinstance(value, bool):
+    """Refuse what is no integer; a bool is one, as the compiled build cannot tell them apart."""
+    if not isinstance(value, int):
         raise TypeError(f"{name} must be an integer, got {value!r}")
     return value
 

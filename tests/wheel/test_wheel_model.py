@@ -6,6 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
+    MultipleResults,
     RuleBasedStateMachine,
     consumes,
     initialize,
@@ -45,7 +46,7 @@ class WheelMatchesHeap(RuleBasedStateMachine):
     def distance(self, draw: tuple[int, int, int]) -> int:
         """A stretch of time near a block edge of some level: level, blocks, units beside it."""
         level, blocks, beside = draw
-        return blocks * self.tick * self.wheel_size**level + beside
+        return blocks * self.tick * int(self.wheel_size**level) + beside
 
     DISTANCES = st.tuples(st.integers(0, 4), st.integers(0, 3), st.integers(-3, 3))
 
@@ -128,7 +129,7 @@ class WheelMatchesHeap(RuleBasedStateMachine):
         assert all(entry.cancel() for entry in entries)
 
     @rule(target=pairs, draws=st.lists(DISTANCES, max_size=5))
-    def schedule_many(self, draws: list[tuple[int, int, int]]) -> object:
+    def schedule_many(self, draws: list[tuple[int, int, int]]) -> MultipleResults[Pair]:
         """Add several, so that ticks are shared."""
         return multiple(*[self.schedule(draw) for draw in draws])
 

@@ -1,0 +1,94 @@
+"""What the wheel refuses, and how clearly."""
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from aiowheel.wheel import TimingWheel
+
+NO_INTEGERS: list[Any] = [1.0, "1", None, Decimal(1), float("nan"), float("inf")]
+
+
+@pytest.mark.parametrize("value", NO_INTEGERS, ids=repr)
+@pytest.mark.parametrize(
+    "call",
+    [
+        TimingWheel.schedule,
+        TimingWheel.advance,
+        lambda wheel, value: wheel.reschedule(wheel.schedule(5), value),
+        lambda _, value: TimingWheel(tick=value),
+        lambda _, value: TimingWheel(wheel_size=value),
+        lambda _, value: TimingWheel(start=value),
+    ],
+    ids=["schedule", "advance", "reschedule", "tick", "wheel_size", "start"],
+)
+def test_what_is_no_integer_is_refused(call: Callable[[TimingWheel, Any], Any], value: Any) -> None:
+    """A float is never cut to an integer."""
+    wheel = TimingWheel()
+
+    with pytest.raises(TypeError):
+        call(wheel, value)
+
+    wheel.check_invariants()
+
+
+def test_a_bool_is_the_integer_it_is_in_python() -> None:
+    """In both builds: the compiled one could not refuse it."""
+    wheel = TimingWheel()
+    entry = wheel.schedule(True)
+
+    assert entry.deadline == 1
+    assert wheel.advance(1) == [entry]
+
+
+@pytest.mark.parametrize("far", [2**61, -(2**61), 2**64, -(2**100)])
+def test_integers_beyond_the_range_are_refused_and_never_wrapped(far: int) -> None:
+    """The text says what is legal and what came."""
+    wheel = TimingWheel()
+    entry = wheel.schedule(5)
+
+    with pytest.raises(OverflowError, match=rf"2\*\*61 - 1 of zero, got {far}"):
+        wheel.schedule(far)
+    with pytest.raises(OverflowError, match=r"deadline must be"):
+        wheel.reschedule(entry, far)
+
+    assert (len(wheel), entry.deadline) == (1, 5)
+    wheel.check_invariants()
+
+
+def test_a_time_beyond_the_range_is_refused() -> None:
+    """And the wheel stays where it was."""
+    wheel = TimingWheel()
+
+    with pytest.raises(OverflowError, match=r"now must be at most 2\*\*61 - 1"):
+        wheel.advance(2**61)
+
+    assert wheel.now == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"tick": 0}, "tick must be from 1 to"),
+        ({"tick": -1}, "tick must be from 1 to"),
+        ({"wheel_size": 1}, "wheel_size must be from 2 to"),
+        ({"wheel_size": 2**25}, "wheel_size must be from 2 to"),
+        ({"start": 2**61}, "start must be from"),
+        ({"tick": 2**70}, "tick must be from 1 to"),
+    ],
+)
+def test_a_wheel_that_cannot_turn_is_refused(arguments: dict[str, Any], text: str) -> None:
+    """At birth, in words."""
+    with pytest.raises(ValueError, match=text):
+        TimingWheel(**arguments)
+
+
+def test_an_entry_tells_about_itself() -> None:
+    """Deadline, state and payload, for people who debug."""
+    entry = TimingWheel().schedule(5, "payload")
+
+    assert repr(entry) == "<TimerEntry deadline=5 pending payload='payload'>"
+    entry.cancel()
+    assert repr(entry) == "<TimerEntry deadline=5 finished payload=None>"

@@ -1,0 +1,185 @@
+"""What the wheel keeps alive, and for how long."""
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+import aiowheel
+from aiowheel.wheel import TimerEntry, TimingWheel
+
+MILLION = 1_000_000
+
+
+class Payload:
+    """Something that can be watched."""
+
+
+@pytest.fixture
+def no_gc() -> Iterator[None]:
+    """With the cyclic collector off: what goes, goes by reference counts."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_gc")
+def test_cancelling_drops_the_payload_at_once() -> None:
+    """While the entry itself is still held."""
+    wheel = TimingWheel()
+    payload = Payload()
+    watched = weakref.ref(payload)
+    entry = wheel.schedule(10**6, payload)
+    del payload
+
+    assert watched() is not None
+    entry.cancel()
+
+    assert watched() is None
+
+
+@pytest.mark.usefixtures("no_gc")
+def test_an_expired_entry_is_its_callers() -> None:
+    """The wheel lets go of it when it returns it."""
+    wheel = TimingWheel(wheel_size=4)
+    payload = Payload()
+    watched = weakref.ref(payload)
+    wheel.schedule(1000, payload)
+    del payload
+
+    due = wheel.advance(1000)
+    assert watched() is not None
+    due.clear()
+
+    assert watched() is None
+
+
+@pytest.mark.usefixtures("no_gc")
+@pytest.mark.parametrize("deadline", [-1, 0, 5, 300, 10**9])
+def test_dropping_the_wheel_frees_everything(deadline: int) -> None:
+    """Whatever level the entries hang at, also what is overdue."""
+    wheel = TimingWheel()
+    payloads = [Payload() for _ in range(10)]
+    watched = [weakref.ref(payload) for payload in payloads]
+    for payload in payloads:
+        wheel.schedule(deadline, payload)
+    del payload, payloads
+
+    del wheel
+
+    assert not any(reference() for reference in watched)
+
+
+@pytest.mark.usefixtures("no_gc")
+def test_dropping_the_wheel_inside_a_pass_frees_what_was_not_popped() -> None:
+    """The entries taken off the levels hang in a ring as well."""
+    wheel = TimingWheel()
+    watched: list[weakref.ref[Payload]] = []
+    for _ in range(10):
+        payload = Payload()
+        watched.append(weakref.ref(payload))
+        wheel.schedule(5, payload)
+    del payload
+    wheel.open_pass(10)
+    wheel.pop_due()
+
+    del wheel
+
+    assert not any(reference() for reference in watched)
+
+
+@pytest.mark.usefixtures("no_gc")
+def test_an_entry_that_outlives_its_wheel_keeps_no_neighbour() -> None:
+    """It still answers, and nothing else of the wheel lives on."""
+    wheel = TimingWheel()
+    kept = wheel.schedule(100, "kept")
+    payload = Payload()
+    watched = weakref.ref(payload)
+    wheel.schedule(100, payload)
+    del payload, wheel
+
+    assert watched() is None
+    assert kept.payload == "kept"
+    assert kept.pending
+    assert kept.cancel()
+
+
+def test_an_entry_that_was_used_again_is_not_the_old_one() -> None:
+    """A stale reference to a cancelled entry never touches another, though memory is re-used."""
+    wheel = TimingWheel()
+    stale = wheel.schedule(5, "stale")
+    stale.cancel()
+    fresh = [wheel.schedule(5, number) for number in range(100)]
+
+    assert not stale.cancel()
+    assert all(entry.pending for entry in fresh)
+    assert wheel.advance(5) == fresh
+
+
+def fill(wheel: TimingWheel, entries: list[TimerEntry | None]) -> None:
+    """A million deadlines over a minute of nanoseconds, in place: the list is not counted."""
+    for number in range(MILLION):
+        entries[number] = wheel.schedule(number * 60_000 + 1)
+
+
+def resident() -> int:
+    """Bytes of the process that lie in memory."""
+    return psutil.Process().memory_info().rss
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not aiowheel.accelerated, reason="the bound is the compiled build's")
+@pytest.mark.parametrize("end", ["cancel", "drop", "expire"])
+def test_a_million_entries_cost_120_bytes_each_and_give_them_back(end: str) -> None:
+    """Cancelled, dropped with their wheel or expired: memory is back, without the collector.
+
+    The bounds leave room for the allocator; half of the memory kept would be a leak.
+    """
+    entries: list[TimerEntry | None] = [None] * MILLION
+    gc.collect()
+    wheel = TimingWheel(1_000_000, 256, 0)
+    before = resident()
+
+    fill(wheel, entries)
+    full = resident()
+    assert full - before <= 120 * MILLION
+
+    if end == "cancel":
+        assert all(entry is not None and entry.cancel() for entry in entries)
+    elif end == "drop":
+        del wheel
+    else:
+        assert len(wheel.advance(61 * 10**9)) == MILLION
+    entries.clear()
+    left = resident() - before
+
+    assert left <= 30 * MILLION
+
+
+@pytest.mark.slow
+def test_a_million_cancelled_entries_leave_no_object_behind() -> None:
+    """Both builds: counted by their payloads, with the wheel alive."""
+    alive = 0
+
+    class Counted:
+        def __init__(self) -> None:
+            nonlocal alive
+            alive += 1
+
+        def __del__(self) -> None:
+            nonlocal alive
+            alive -= 1
+
+    wheel = TimingWheel()
+    entries = [wheel.schedule(number % 100_000 + 1, Counted()) for number in range(MILLION // 5)]
+    assert alive == MILLION // 5
+
+    for entry in entries:
+        entry.cancel()
+
+    assert alive == 0
+    assert len(wheel) == 0
+    assert wheel.next_expiration() is None

@@ -1,0 +1,125 @@
+"""When the wheel wants to be woken: rarely, and never for nothing for long."""
+
+from collections.abc import Callable
+
+import pytest
+
+from aiowheel.wheel import TimerEntry, TimingWheel
+
+Expire = Callable[[TimingWheel, int, int], list[tuple[int, TimerEntry]]]
+
+HOUR_MS = 3_600_000
+
+
+def stops(wheel: TimingWheel) -> list[int]:
+    """Turn the wheel until it is empty; the times it asked for."""
+    asked: list[int] = []
+    while (upcoming := wheel.next_expiration()) is not None:
+        asked.append(upcoming)
+        wheel.advance(upcoming)
+    return asked
+
+
+def test_an_empty_wheel_wants_nothing() -> None:
+    """Nor does one whose entries were all cancelled."""
+    wheel = TimingWheel()
+    assert wheel.next_expiration() is None
+
+    entries = [wheel.schedule(deadline) for deadline in (1, 300, 10**6)]
+    for entry in entries:
+        entry.cancel()
+
+    assert wheel.next_expiration() is None
+
+
+def test_one_entry_an_hour_away_wakes_once_a_level() -> None:
+    """Each cascade on the way, and the deadline."""
+    wheel = TimingWheel(tick=1, wheel_size=256)
+    wheel.schedule(HOUR_MS)
+
+    asked = stops(wheel)
+
+    assert asked[-1] == HOUR_MS
+    assert len(asked) <= wheel.statistics().levels
+
+
+@pytest.mark.parametrize("idle", [HOUR_MS // 6, 24 * HOUR_MS, 2**36])
+def test_a_short_entry_after_a_long_silence_is_at_most_one_hop_away(idle: int) -> None:
+    """The wheel is brought to now first, so that 5 ms are 5 ms and not three levels up."""
+    wheel = TimingWheel(tick=1, wheel_size=256)
+    for now in range(idle, idle + 600, 7):
+        wheel.forward(now)
+        entry = wheel.schedule(now + 5)
+        before = wheel.statistics().cascaded
+
+        asked = stops(wheel)
+
+        assert asked[-1] == now + 5
+        assert len(asked) <= 2
+        assert wheel.statistics().cascaded - before <= 1
+        assert not entry.pending
+
+
+def test_an_idle_wheel_without_forward_still_counts_right(expire: Expire) -> None:
+    """Filed too high, an entry cascades more often and is exact all the same."""
+    wheel = TimingWheel(tick=1, wheel_size=256)
+    wheel.schedule(600_005)
+
+    assert [at for at, _ in expire(wheel, 1, 700_000)] == [600_005]
+
+
+def test_forward_never_passes_what_is_pending() -> None:
+    """With something due on the way it leaves the wheel where it is."""
+    wheel = TimingWheel()
+    entry = wheel.schedule(1000)
+
+    wheel.forward(999)
+    assert wheel.now in {0, 999}
+    wheel.forward(5000)
+
+    assert wheel.now < 1000
+    assert wheel.advance(5000) == [entry]
+
+
+@pytest.mark.parametrize("deadline", [100, 300, 70_000])
+def test_a_bucket_emptied_by_cancelling_is_not_woken_for(deadline: int) -> None:
+    """On any level: the next expiration is that of the entry that is left."""
+    wheel = TimingWheel()
+    cancelled = [wheel.schedule(deadline + number) for number in range(50)]
+    left = wheel.schedule(10 * deadline)
+    for entry in cancelled:
+        entry.cancel()
+
+    asked = stops(wheel)
+
+    assert min(asked) > deadline + 50
+    assert asked[-1] == left.deadline
+
+
+def test_delays_of_many_sizes_wake_at_their_time_and_at_cascades_only() -> None:
+    """As few stops as entries plus levels, each entry exact."""
+    wheel = TimingWheel(wheel_size=64)
+    delays = [1000, 2, 234, 299_008, 60, 10]
+    for delay in delays:
+        wheel.schedule(delay)
+
+    asked = stops(wheel)
+
+    assert set(delays) <= set(asked)
+    assert len(asked) <= len(delays) * 2 + wheel.statistics().levels
+
+
+def test_touching_for_an_hour_costs_one_refiling_a_bucket() -> None:
+    """A thousand touches between two visits are one cascade, as an idle timeout wants it."""
+    wheel = TimingWheel(tick=1, wheel_size=256)
+    entry = wheel.schedule(30_000)
+    for now in range(0, HOUR_MS, 1000):
+        while (upcoming := wheel.next_expiration()) is not None and upcoming <= now:
+            wheel.advance(upcoming)
+        wheel.advance(now)
+        wheel.reschedule(entry, now + 30_000)
+
+    assert entry.pending
+    numbers = wheel.statistics()
+    assert numbers.rescheduled == 3600
+    assert numbers.cascaded < 3600
