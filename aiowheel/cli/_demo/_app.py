@@ -52,7 +52,7 @@ class LongPollApp:
         self._topics: dict[str, list[str]] = {}
         self._idle: list[str] = []  # connections in the order they fell silent
         self._purgatory: Purgatory
-        self._detector: IdleDetector
+        self._detector: IdleDetector[str]
         routes = [
             Route("/topics/{topic}", self._poll, methods=["GET"]),
             Route("/topics/{topic}", self._publish, methods=["POST"]),
