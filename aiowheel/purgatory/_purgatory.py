@@ -7,30 +7,27 @@ client.
 from __future__ import annotations
 
 import heapq
-from asyncio import AbstractEventLoop, Event, Future, get_running_loop
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from asyncio import AbstractEventLoop, Event
+from collections.abc import Hashable, Iterator, Sequence
 from types import TracebackType
-from typing import TypeVar, cast
 
 from aiowheel._events import emit
 from aiowheel._units import FOREVER, delay_to_ns
 from aiowheel.abc import Instrument
 from aiowheel.errors import PurgatoryClosedError
+from aiowheel.purgatory._arguments import checked_count, checked_limit, checked_number
+from aiowheel.purgatory._entrance import Entrance
 from aiowheel.purgatory._operation import DelayedOperation
 from aiowheel.purgatory._outcome import Outcome
-from aiowheel.purgatory._predicate import PredicateOperation
 from aiowheel.purgatory._room import Room
 from aiowheel.purgatory._statistics import PurgatoryStatistics
-from aiowheel.purgatory._thresholds import ThresholdOperation, checked_threshold
 from aiowheel.purgatory._walk import Walk
 from aiowheel.timer._inbox import Inbox
 from aiowheel.timer._shared import current_timer
 from aiowheel.timer._timer import Timer
 
-T = TypeVar("T")
 
-
-class Purgatory:
+class Purgatory(Entrance):
     """Holds operations until a check of a watched key completes them, or their timeout does.
 
     An operation ends exactly once, whoever comes first: its condition, force, its timeout, a
@@ -62,20 +59,15 @@ class Purgatory:
         purge_interval: int | None = None,
         instruments: Sequence[Instrument] = (),
     ) -> None:
-        for option, count, least in (
-            ("max_pending", max_pending, 1),
-            ("purge_interval", purge_interval, 0),
-        ):
-            if count is not None and not least <= count < FOREVER:
-                raise ValueError(f"{option} must be at least {least}, got {count}")
-        self.name = name
+        checked_count("max_pending", max_pending, 1)
+        checked_count("purge_interval", purge_interval, 0)
         driver = (current_timer() if timer is None else timer).open_driver()
-        self._room = Room(name, driver, max_pending, purge_interval, tuple(instruments))
+        super().__init__(Room(name, driver, max_pending, purge_interval, tuple(instruments)))
+        self.name = name
         self._loop: AbstractEventLoop | None = driver.loop
-        self._inbox: Inbox[tuple[object, float | None]] | None = None
+        self._inbox: Inbox[tuple[object, int | float | None]] | None = None
         if self._loop is not None:
             self._inbox = Inbox(self._loop, self._receive, PurgatoryClosedError)
-        self._closed = False
 
     # --- life -------------------------------------------------------------------------------
 
@@ -129,106 +121,6 @@ class Purgatory:
         if self._room.pending:
             await emptied.wait()
 
-    # --- waiting ----------------------------------------------------------------------------
-
-    def watch(self, operation: DelayedOperation[T], keys: Iterable[Hashable]) -> Awaitable[T]:
-        """Wait for *operation*: try; if not met, watch its keys and arm its timeout; try again.
-
-        All of that happens in this call. The result may be awaited at once, later, in a task
-        group, or never; it costs no task. Awaiting returns what `on_complete` returned; cancelling
-        the awaiting task cancels the operation.
-
-        Args:
-            operation: New; an operation can be watched once.
-            keys: At least one hashable; given twice counts once.
-
-        Raises:
-            TypeError: A key is not hashable, or *keys* is a string.
-            ValueError: *keys* is empty, or *operation* was watched before.
-            PurgatoryFullError: `max_pending` are waiting; nothing was registered.
-            PurgatoryClosedError: The purgatory is closed.
-            RuntimeError: No loop is running; `try_complete_else_watch` needs none.
-
-        Cost: O(keys), two calls of `try_complete`.
-        """
-        checked = _checked_keys(keys)
-        waiter = self._waiter_for(operation)
-        try:
-            over = self._open_room().admit(cast("DelayedOperation[object]", operation), checked)
-        except BaseException:
-            operation._waiter = None
-            raise
-        if not over:
-            waiter.add_done_callback(operation._abandoned)
-        return cast("Awaitable[T]", waiter)
-
-    def try_complete_else_watch(
-        self, operation: DelayedOperation[T], keys: Iterable[Hashable]
-    ) -> bool:
-        """`watch` without an awaitable: whether the operation was over at once.
-
-        Needs no running loop when the timer is a `ManualTimer`. An exception of the operation goes
-        to the loop's exception handler, or out of the next `ManualTimer.advance`.
-        """
-        checked = _checked_keys(keys)
-        return self._open_room().admit(cast("DelayedOperation[object]", operation), checked)
-
-    def wait_for(
-        self, predicate: Callable[[], object], keys: Iterable[Hashable], timeout: object
-    ) -> Awaitable[bool]:
-        """Wait until *predicate* is true at a check of one of the keys; False on timeout."""
-        return self.watch(PredicateOperation(predicate, timeout), keys)
-
-    def wait_until(
-        self,
-        thresholds: Mapping[Hashable, float],
-        timeout: object,
-        mode: str = "all",
-    ) -> Awaitable[bool]:
-        """Wait until counters, raised by `advance`, have reached thresholds; False on timeout.
-
-        Args:
-            thresholds: For each key the least value, int or float, that will do.
-            timeout: Seconds or timedelta; `inf` for none.
-            mode: "all" keys, or "any" one of them.
-
-        Raises:
-            ValueError: No threshold, one is NaN, or *mode* is unknown.
-            PurgatoryFullError: `max_pending` are waiting; nothing was registered.
-            PurgatoryClosedError: The purgatory is closed.
-
-        Cost: O(keys x log waiters of the key).
-        """
-        if mode not in {"all", "any"}:
-            raise ValueError(f'mode must be "all" or "any", got {mode!r}')
-        if not thresholds:
-            raise ValueError("thresholds must name at least one key")
-        wanted = [(key, checked_threshold("threshold", least)) for key, least in thresholds.items()]
-        operation = ThresholdOperation(timeout, len(wanted) if mode == "all" else 1)
-        operation.keys = tuple(thresholds)
-        waiter = self._waiter_for(operation)
-        try:
-            over = self._open_room().admit_until(operation, wanted)
-        except BaseException:
-            operation._waiter = None
-            raise
-        if not over:
-            waiter.add_done_callback(operation._abandoned)
-        return cast("Awaitable[bool]", waiter)
-
-    def _open_room(self) -> Room:
-        if self._closed:
-            raise PurgatoryClosedError(f"{self!r} is closed")
-        return self._room
-
-    @staticmethod
-    def _waiter_for(operation: DelayedOperation[T]) -> Future[object]:
-        waiter: Future[object] = get_running_loop().create_future()
-        if operation._waiter is not None:
-            raise ValueError(f"an operation can be watched once, got {operation!r}")
-        operation._waiter = waiter
-        return waiter
-
     # --- completing -------------------------------------------------------------------------
 
     def check_and_complete(
@@ -257,7 +149,7 @@ class Purgatory:
         room.driver.checked_now()
         if budget is not None:
             return self._check_in_slices(key, limit, budget)
-        return room.check(key, _checked_limit(limit))
+        return room.check(key, checked_limit(limit))
 
     def _check_in_slices(self, key: Hashable, limit: int | None, budget: object) -> int:
         slice_ns = delay_to_ns("budget", budget)
@@ -266,9 +158,9 @@ class Purgatory:
         watchers = self._room.lists.get(key)
         if watchers is None:
             return 0
-        return self._room.check_slice(Walk(watchers), key, _checked_limit(limit), slice_ns)
+        return self._room.check_slice(Walk(watchers), key, checked_limit(limit), slice_ns)
 
-    def advance(self, key: Hashable, value: float) -> int:
+    def advance(self, key: Hashable, value: int | float) -> int:
         """Raise the counter *key* to *value*; a smaller value than before is ignored.
 
         The value is remembered, so that a later `wait_until` completes at once, until `forget`.
@@ -278,13 +170,13 @@ class Purgatory:
 
         Cost: O(log waiters) for each threshold reached, whatever else waits.
         """
-        checked = checked_threshold("value", value)
+        checked = checked_number("value", value)
         self._room.driver.checked_now()
         return self._room.advance(key, checked)
 
     def forget(self, key: Hashable) -> bool:
         """Forget the value of the counter *key*; whether it had one. Who waits goes on waiting."""
-        return self._room.forget(key)
+        return self._room.counters.forget(key)
 
     def cancel_for_key(self, key: Hashable) -> list[DelayedOperation[object]]:
         """Cancel the operations that watch *key*, everywhere they are watched; returns them."""
@@ -304,16 +196,16 @@ class Purgatory:
         """
         self._loops_inbox().put((key, None))
 
-    def advance_threadsafe(self, key: Hashable, value: float) -> None:
+    def advance_threadsafe(self, key: Hashable, value: int | float) -> None:
         """`advance` from any thread, soon; many calls share one wake-up of the loop."""
-        self._loops_inbox().put((key, checked_threshold("value", value)))
+        self._loops_inbox().put((key, checked_number("value", value)))
 
-    def _loops_inbox(self) -> Inbox[tuple[object, float | None]]:
+    def _loops_inbox(self) -> Inbox[tuple[object, int | float | None]]:
         if self._inbox is None:
             raise ValueError("a purgatory on a ManualTimer has no loop for threads to wake")
         return self._inbox
 
-    def _receive(self, item: tuple[object, float | None]) -> None:
+    def _receive(self, item: tuple[object, int | float | None]) -> None:
         key, value = item
         if value is None:
             self._room.check(key, FOREVER)
@@ -328,7 +220,7 @@ class Purgatory:
     @property
     def watched(self) -> int:
         """Links between an operation and a key."""
-        return self._room.lists.links
+        return self._room.links
 
     def pending(self, key: Hashable = None) -> Iterator[DelayedOperation[object]]:
         """The pending operations, or those that wait for *key*; a snapshot, for people who debug."""
@@ -350,20 +242,3 @@ class Purgatory:
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"pending={len(self)}"
         return f"<Purgatory {self.name!r} {state}>"
-
-
-def _checked_keys(keys: Iterable[Hashable]) -> tuple[object, ...]:
-    if isinstance(keys, (str, bytes)):
-        raise TypeError(f"keys must be a collection of keys, not one string: got {keys!r}")
-    checked: tuple[object, ...] = tuple(keys)
-    if not checked:
-        raise ValueError("keys must name at least one key")
-    return checked
-
-
-def _checked_limit(limit: int | None) -> int:
-    if limit is None:
-        return FOREVER
-    if limit < 1:
-        raise ValueError(f"limit must be at least 1, got {limit}")
-    return limit

@@ -1,14 +1,13 @@
-"""Who waits for which key, and how each of them ends exactly once. Rank 2: no awaiting here.
+"""Who waits for which key, and the checks that complete them. Rank 2: no awaiting here.
 
-Sources: Kafka's DelayedOperationPurgatory (try, watch, try again; check by key; purge by estimate)
-and the action queue of its broker, here the queue of nested checks.
+Sources: Kafka's DelayedOperationPurgatory (try, watch, try again; check by key) and the action queue
+of its broker, here the queue of nested checks.
 """
 
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop
 from collections import deque
-from collections.abc import Callable
 from typing import Final, cast
 
 from mypy_extensions import i64
@@ -17,34 +16,22 @@ from aiowheel._events import emit
 from aiowheel._units import FOREVER
 from aiowheel.abc import Instrument
 from aiowheel.errors import PurgatoryFullError
-from aiowheel.purgatory._ledger import Ledger
-from aiowheel.purgatory._operation import DelayedOperation, Link, OperationAlarm, Place
+from aiowheel.purgatory._exit import Exit
+from aiowheel.purgatory._operation import DelayedOperation, Link, OperationAlarm
 from aiowheel.purgatory._outcome import Outcome
 from aiowheel.purgatory._statistics import PurgatoryStatistics
-from aiowheel.purgatory._thresholds import Counter, ThresholdOperation
+from aiowheel.purgatory._thresholds import ThresholdOperation
 from aiowheel.purgatory._walk import Walk
-from aiowheel.purgatory._watch_lists import WatchLists
 from aiowheel.purgatory._watchers import Watchers
 from aiowheel.timer._driver import Driver
 
 _PENDING: Final = Outcome.PENDING
 _COMPLETED: Final = Outcome.COMPLETED
-_EXPIRED: Final = Outcome.EXPIRED
-_CANCELLED: Final = Outcome.CANCELLED
 _FAILED: Final = Outcome.FAILED
 
 
-class Room(Place):
-    """The synchronous half of a purgatory.
-
-    Args:
-        name: For events and instruments.
-        driver: Whose wheel keeps the timeouts.
-        max_pending: Most operations that may wait at once; None for no limit.
-        purge_interval: None: a finished operation leaves its lists at once. A count: it stays until
-            the estimated total exceeds the pending operations by more than that.
-        instruments: Told of every finished operation.
-    """
+class Room(Exit):
+    """The synchronous half of a purgatory; at most *max_pending* wait in it. Else as `Exit`."""
 
     def __init__(
         self,
@@ -54,23 +41,11 @@ class Room(Place):
         purge_interval: int | None,
         instruments: tuple[Instrument, ...],
     ) -> None:
-        self.name = name
-        self.driver = driver
-        self.lists = WatchLists()
-        self.counters: dict[object, Counter] = {}
-        self.pending: i64 = 0
-        self.ledger = Ledger()
-        self.estimated_total: i64 = 0
-        self.purges: i64 = 0
+        super().__init__(name, driver, purge_interval, instruments)
         self._max_pending: i64 = FOREVER if max_pending is None else max_pending
-        self._purge_interval: i64 = -1 if purge_interval is None else purge_interval
-        self._instruments = instruments
         self._full = False  # said so already; until there is room again
         self._busy = False  # a check is under way: nested ones queue up
-        self._queue: deque[tuple[object, float | None]] = deque()  # (key, value of advance or None)
-        self.on_empty: Callable[[], object] | None = None  # called when the last one has left
-        self._asked: DelayedOperation[object] | None = None  # whose condition is being checked now
-        self._asked_for: object = None  # by which key
+        self._queue: deque[tuple[object, int | float | None]] = deque()  # (key, value of advance)
 
     # --- coming in --------------------------------------------------------------------------
 
@@ -117,22 +92,16 @@ class Room(Place):
         self.estimated_total += 1
 
     def admit_until(
-        self, operation: ThresholdOperation, thresholds: list[tuple[object, float]]
+        self, operation: ThresholdOperation, thresholds: list[tuple[object, int | float]]
     ) -> bool:
         """Have *operation* wait for counters; True if enough of them have been reached already."""
         self.claim(operation)
-        missing: list[tuple[object, float]] = []
-        for key, threshold in thresholds:
-            counter = self.counters.get(key)
-            if counter is not None and counter.reached(threshold):
-                operation.wanted -= 1
-            else:
-                missing.append((key, threshold))
+        missing = [item for item in thresholds if not self.counters.reached(item[0], item[1])]
+        operation.wanted -= len(thresholds) - len(missing)
         if self._try(operation, None):
             return True
         self._make_room_for(operation)
-        operation.waiting = [self._counter(key).add(operation, least) for key, least in missing]
-        self.lists.links += len(missing)
+        self.counters.link(operation, missing)
         self._settle_in(operation)
         return False
 
@@ -206,18 +175,18 @@ class Room(Place):
     def _try(self, operation: DelayedOperation[object], key: object) -> bool:
         self.ledger.checks += 1
         operation.checks += 1
-        outer, outer_key = self._asked, self._asked_for
-        self._asked, self._asked_for = operation, key
+        outer, outer_key = self.asked, self.asked_for
+        self.asked, self.asked_for = operation, key
         try:
             if operation.try_complete() and operation._outcome is _PENDING:
                 self.finish(operation, _COMPLETED, None)
         except Exception as error:  # one bad condition must not end the walk
             if operation._outcome is _PENDING:
                 self.finish(operation, _FAILED, error)
-        self._asked, self._asked_for = outer, outer_key
+        self.asked, self.asked_for = outer, outer_key
         return operation._outcome is _COMPLETED
 
-    def advance(self, key: object, value: float) -> int:
+    def advance(self, key: object, value: int | float) -> int:
         """Raise the counter *key* to *value*; returns how many operations that completed."""
         if self._busy:
             self._queue.append((key, value))
@@ -230,23 +199,15 @@ class Room(Place):
             self._busy = False
         return completed
 
-    def _raise(self, key: object, value: float) -> int:
-        counter = self._counter(key)
-        if counter.reached(value):
+    def _raise(self, key: object, value: int | float) -> int:
+        counter = self.counters.raise_to(key, value)
+        if counter is None:
             return 0
-        counter.value = value
         completed = 0
-        while (operation := counter.pop_reached()) is not None:
-            self.lists.links -= 1
+        while (operation := self.counters.pop_reached(counter)) is not None:
             operation.wanted -= 1
             completed += self._try(operation, key)
         return completed
-
-    def _counter(self, key: object) -> Counter:
-        counter = self.counters.get(key)
-        if counter is None:
-            counter = self.counters[key] = Counter(key)
-        return counter
 
     def _drain(self) -> None:
         """Do what was asked for from within, one after the other: no recursion, however deep."""
@@ -259,97 +220,12 @@ class Room(Place):
                 if watchers is not None:
                     self._ask_all(watchers, FOREVER)
 
-    # --- going out --------------------------------------------------------------------------
-
-    def finish(
-        self, operation: DelayedOperation[object], outcome: Outcome, error: Exception | None
-    ) -> None:
-        operation._outcome = outcome
-        operation._finished_ns = self.driver.now_ns()
-        if operation is self._asked:
-            operation.completed_by = self._asked_for
-        alarm = operation._alarm
-        if alarm is not None:
-            operation._alarm = None
-            alarm.cancel()
-            self._leave(operation)
-        result: object = None
-        if outcome is _COMPLETED or outcome is _EXPIRED:
-            try:
-                result = operation.on_complete()
-                if outcome is _EXPIRED:
-                    operation.on_expiration()
-            except Exception as caught:  # it fails alone
-                error = caught
-                operation._outcome = outcome = _FAILED
-        self.ledger.record(operation)
-        self._deliver(operation, result, error)
-        for instrument in self._instruments:
-            instrument.operation_finished(self.name, operation)
-
-    def _leave(self, operation: DelayedOperation[object]) -> None:
-        self.pending -= 1
-        if isinstance(operation, ThresholdOperation):
-            for waiting in operation.waiting:
-                counter = waiting.counter
-                if waiting.operation is not None:
-                    waiting.leave()
-                    counter.compact()
-                    self.lists.links -= 1
-                if counter.live == 0 and counter.value is None:
-                    self.counters.pop(counter.key, None)
-            operation.waiting = []
-        elif self._purge_interval < 0:
-            self.lists.unlink(operation)
-        if self._purge_interval < 0:
-            self.estimated_total -= 1
-        elif self.estimated_total - self.pending > self._purge_interval:
-            self.estimated_total = self.pending
-            self.purges += 1
-            self.lists.purge()
-        if self.pending == 0 and self.on_empty is not None:
-            self.on_empty()
-
-    def _deliver(
-        self, operation: DelayedOperation[object], result: object, error: Exception | None
-    ) -> None:
-        """Hand the end of *operation* to whoever awaits it."""
-        waiter = operation._waiter
-        if waiter is None:
-            if error is not None and operation._outcome is _FAILED:
-                emit("aiowheel.operation_failed", purgatory=self.name, operation=repr(operation))
-                self.driver.report(
-                    {
-                        "message": f"Exception in delayed operation {operation!r}",
-                        "exception": error,
-                        "operation": operation,
-                    }
-                )
-            return
-        operation._waiter = None
-        if waiter.done() or waiter.get_loop().is_closed():
-            return
-        waiter.remove_done_callback(operation._abandoned)
-        if operation._outcome is _FAILED and error is not None:
-            emit("aiowheel.operation_failed", purgatory=self.name, operation=repr(operation))
-            waiter.set_exception(error)
-        elif error is not None:
-            waiter.set_exception(error)
-            waiter.exception()  # closing is no news for a task that never looks
-        elif operation._outcome is _CANCELLED:
-            waiter.cancel()
-        else:
-            waiter.set_result(result)
-
     # --- looking in -------------------------------------------------------------------------
 
     def operations(self) -> list[DelayedOperation[object]]:
         """The pending operations, each once."""
         found = list(self.lists.operations())
-        for counter in self.counters.values():
-            for operation in counter.operations():
-                if operation.waiting[0].counter is counter:
-                    found.append(operation)
+        found.extend(self.counters.operations())
         return [operation for operation in found if operation._outcome is _PENDING]
 
     def operations_of(self, key: object) -> list[DelayedOperation[object]]:
@@ -365,25 +241,19 @@ class Room(Place):
 
     def sizes(self) -> list[tuple[int, object]]:
         """How many wait for each key, and the key."""
-        counters = self.counters.values()
-        return list(self.lists.sizes()) + [(int(c.live), c.key) for c in counters if c.live]
+        return list(self.lists.sizes()) + self.counters.sizes()
 
-    def forget(self, key: object) -> bool:
-        """Forget the value of a counter; whether it had one."""
-        counter = self.counters.get(key)
-        if counter is None or counter.value is None:
-            return False
-        counter.value = None
-        if counter.live == 0:
-            del self.counters[key]
-        return True
+    @property
+    def links(self) -> int:
+        """Links between an operation and a key."""
+        return self.lists.links + self.counters.links
 
     def statistics(self) -> PurgatoryStatistics:
         """A snapshot of the counts."""
         ledger = self.ledger
         return PurgatoryStatistics(
             pending=self.pending,
-            watched=self.lists.links,
+            watched=self.links,
             keys=len(self.sizes()),
             completed=ledger.completed,
             expired=ledger.expired,

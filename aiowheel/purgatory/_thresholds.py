@@ -24,16 +24,16 @@ class Counter:
 
     def __init__(self, key: object) -> None:
         self.key = key
-        self.value: float | None = None  # None: never advanced
+        self.value: int | float | None = None  # None: never advanced
         self.live: i64 = 0
         self._order = 0
-        self._heap: list[tuple[float, int, Threshold]] = []  # (threshold, arrival, who)
+        self._heap: list[tuple[int | float, int, Threshold]] = []  # (threshold, arrival, who)
 
-    def reached(self, threshold: float) -> bool:
+    def reached(self, threshold: int | float) -> bool:
         """Whether the counter stands at *threshold* or beyond."""
         return self.value is not None and self.value >= threshold
 
-    def add(self, operation: ThresholdOperation, threshold: float) -> Threshold:
+    def add(self, operation: ThresholdOperation, threshold: int | float) -> Threshold:
         """Have *operation* wait for *threshold*. O(log waiters)."""
         waiting = Threshold(operation, self)
         self._order += 1
@@ -96,17 +96,3 @@ class ThresholdOperation(DelayedOperation[bool]):
 
     def on_complete(self) -> bool:
         return self._outcome is Outcome.COMPLETED
-
-
-def checked_threshold(name: str, value: object) -> float:
-    """Refuse what no counter can reach or stand at.
-
-    Raises:
-        TypeError: *value* is no int or float.
-        ValueError: *value* is NaN.
-    """
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{name} must be an int or a float, got {value!r}")
-    if value != value:  # noqa: PLR0124 - only NaN differs from itself
-        raise ValueError(f"{name} must not be NaN")
-    return value

@@ -1,0 +1,88 @@
+"""Every key's counter, and the operations that wait for several of them. Rank 2."""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from aiowheel.purgatory._thresholds import Counter, ThresholdOperation
+
+
+class Counters:
+    """Counters by key; one that has no value and no waiter is forgotten."""
+
+    __slots__ = ("_by_key", "links")
+
+    def __init__(self) -> None:
+        self._by_key: dict[object, Counter] = {}
+        self.links: i64 = 0  # thresholds that are waited for
+
+    def get(self, key: object) -> Counter | None:
+        """The counter of *key*, if it has a value or a waiter."""
+        return self._by_key.get(key)
+
+    def reached(self, key: object, threshold: int | float) -> bool:
+        """Whether the counter of *key* stands at *threshold* or beyond."""
+        counter = self._by_key.get(key)
+        return counter is not None and counter.reached(threshold)
+
+    def raise_to(self, key: object, value: int | float) -> Counter | None:
+        """Set the counter of *key*, made when missing; None when it stood there already."""
+        counter = self._made(key)
+        if counter.reached(value):
+            return None
+        counter.value = value
+        return counter
+
+    def link(self, operation: ThresholdOperation, missing: list[tuple[object, int | float]]) -> None:
+        """Have *operation* wait for each of the thresholds."""
+        operation.waiting = [self._made(key).add(operation, least) for key, least in missing]
+        self.links += len(missing)
+
+    def pop_reached(self, counter: Counter) -> ThresholdOperation | None:
+        """Take the next operation whose threshold *counter* has reached, lowest first."""
+        operation = counter.pop_reached()
+        if operation is not None:
+            self.links -= 1
+        return operation
+
+    def unlink(self, operation: ThresholdOperation) -> None:
+        """Have *operation* wait for none of its thresholds any more."""
+        for waiting in operation.waiting:
+            counter = waiting.counter
+            if waiting.operation is not None:
+                waiting.leave()
+                counter.compact()
+                self.links -= 1
+            if counter.live == 0 and counter.value is None:
+                self._by_key.pop(counter.key, None)
+        operation.waiting = []
+
+    def forget(self, key: object) -> bool:
+        """Forget the value of *key*; whether it had one."""
+        counter = self._by_key.get(key)
+        if counter is None or counter.value is None:
+            return False
+        counter.value = None
+        if counter.live == 0:
+            del self._by_key[key]
+        return True
+
+    def operations(self) -> list[ThresholdOperation]:
+        """Each waiting operation once. O(thresholds)."""
+        found: list[ThresholdOperation] = []
+        for counter in self._by_key.values():
+            for operation in counter.operations():
+                waited_for = [waiting for waiting in operation.waiting if waiting.operation]
+                if waited_for[0].counter is counter:
+                    found.append(operation)
+        return found
+
+    def sizes(self) -> list[tuple[int, object]]:
+        """How many wait for each key, and the key; keys without waiters left out."""
+        return [(int(c.live), c.key) for c in self._by_key.values() if c.live]
+
+    def _made(self, key: object) -> Counter:
+        counter = self._by_key.get(key)
+        if counter is None:
+            counter = self._by_key[key] = Counter(key)
+        return counter

@@ -1,0 +1,122 @@
+"""The ways into a purgatory. Rank 2."""
+
+from __future__ import annotations
+
+from asyncio import Future, get_running_loop
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from typing import TypeVar, cast
+
+from aiowheel.errors import PurgatoryClosedError
+from aiowheel.purgatory._arguments import checked_keys, checked_number
+from aiowheel.purgatory._operation import DelayedOperation
+from aiowheel.purgatory._predicate import PredicateOperation
+from aiowheel.purgatory._room import Room
+from aiowheel.purgatory._thresholds import ThresholdOperation
+
+T = TypeVar("T")
+
+
+class Entrance:
+    """What `Purgatory` offers to those who want to wait."""
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+        self._closed = False
+
+    def watch(self, operation: DelayedOperation[T], keys: Iterable[Hashable]) -> Awaitable[T]:
+        """Wait for *operation*: try; if not met, watch its keys and arm its timeout; try again.
+
+        All of that happens in this call. The result may be awaited at once, later, in a task
+        group, or never; it costs no task. Awaiting returns what `on_complete` returned; cancelling
+        the awaiting task cancels the operation.
+
+        Args:
+            operation: New; an operation can be watched once.
+            keys: At least one hashable; given twice counts once.
+
+        Raises:
+            TypeError: A key is not hashable, or *keys* is a string.
+            ValueError: *keys* is empty, or *operation* was watched before.
+            PurgatoryFullError: `max_pending` are waiting; nothing was registered.
+            PurgatoryClosedError: The purgatory is closed.
+            RuntimeError: No loop is running; `try_complete_else_watch` needs none.
+
+        Cost: O(keys), two calls of `try_complete`.
+        """
+        checked = checked_keys(keys)
+        waiter = self._waiter_for(operation)
+        try:
+            over = self._open_room().admit(cast("DelayedOperation[object]", operation), checked)
+        except BaseException:
+            operation._waiter = None
+            raise
+        if not over:
+            waiter.add_done_callback(operation._abandoned)
+        return cast("Awaitable[T]", waiter)
+
+    def try_complete_else_watch(
+        self, operation: DelayedOperation[T], keys: Iterable[Hashable]
+    ) -> bool:
+        """`watch` without an awaitable: whether the operation was over at once.
+
+        Needs no running loop when the timer is a `ManualTimer`. An exception of the operation goes
+        to the loop's exception handler, or out of the next `ManualTimer.advance`.
+        """
+        checked = checked_keys(keys)
+        return self._open_room().admit(cast("DelayedOperation[object]", operation), checked)
+
+    def wait_for(
+        self, predicate: Callable[[], object], keys: Iterable[Hashable], timeout: object
+    ) -> Awaitable[bool]:
+        """Wait until *predicate* is true at a check of one of the keys; False on timeout."""
+        return self.watch(PredicateOperation(predicate, timeout), keys)
+
+    def wait_until(
+        self,
+        thresholds: Mapping[Hashable, int | float],
+        timeout: object,
+        mode: str = "all",
+    ) -> Awaitable[bool]:
+        """Wait until counters, raised by `advance`, have reached thresholds; False on timeout.
+
+        Args:
+            thresholds: For each key the least value, int or float, that will do.
+            timeout: Seconds or timedelta; `inf` for none.
+            mode: "all" keys, or "any" one of them.
+
+        Raises:
+            ValueError: No threshold, one is NaN, or *mode* is unknown.
+            PurgatoryFullError: `max_pending` are waiting; nothing was registered.
+            PurgatoryClosedError: The purgatory is closed.
+
+        Cost: O(keys x log waiters of the key).
+        """
+        if mode not in {"all", "any"}:
+            raise ValueError(f'mode must be "all" or "any", got {mode!r}')
+        if not thresholds:
+            raise ValueError("thresholds must name at least one key")
+        wanted = [(key, checked_number("threshold", least)) for key, least in thresholds.items()]
+        operation = ThresholdOperation(timeout, len(wanted) if mode == "all" else 1)
+        operation.keys = tuple(thresholds)
+        waiter = self._waiter_for(operation)
+        try:
+            over = self._open_room().admit_until(operation, wanted)
+        except BaseException:
+            operation._waiter = None
+            raise
+        if not over:
+            waiter.add_done_callback(operation._abandoned)
+        return cast("Awaitable[bool]", waiter)
+
+    def _open_room(self) -> Room:
+        if self._closed:
+            raise PurgatoryClosedError(f"{self!r} is closed")
+        return self._room
+
+    @staticmethod
+    def _waiter_for(operation: DelayedOperation[T]) -> Future[object]:
+        waiter: Future[object] = get_running_loop().create_future()
+        if operation._waiter is not None:
+            raise ValueError(f"an operation can be watched once, got {operation!r}")
+        operation._waiter = waiter
+        return waiter
