@@ -9,22 +9,21 @@ import pytest
 from aiowheel.wheel import TimingWheel
 
 NO_INTEGERS: list[Any] = [1.0, "1", None, Decimal(1), float("nan"), float("inf")]
+CALLS: dict[str, Callable[[TimingWheel, Any], object]] = {
+    "schedule": TimingWheel.schedule,
+    "advance": TimingWheel.advance,
+    "reschedule": lambda wheel, value: wheel.reschedule(wheel.schedule(5), value),
+    "tick": lambda _, value: TimingWheel(tick=value),
+    "wheel_size": lambda _, value: TimingWheel(wheel_size=value),
+    "start": lambda _, value: TimingWheel(start=value),
+}
 
 
 @pytest.mark.parametrize("value", NO_INTEGERS, ids=repr)
-@pytest.mark.parametrize(
-    "call",
-    [
-        TimingWheel.schedule,
-        TimingWheel.advance,
-        lambda wheel, value: wheel.reschedule(wheel.schedule(5), value),
-        lambda _, value: TimingWheel(tick=value),
-        lambda _, value: TimingWheel(wheel_size=value),
-        lambda _, value: TimingWheel(start=value),
-    ],
-    ids=["schedule", "advance", "reschedule", "tick", "wheel_size", "start"],
-)
-def test_what_is_no_integer_is_refused(call: Callable[[TimingWheel, Any], Any], value: Any) -> None:
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_what_is_no_integer_is_refused(
+    call: Callable[[TimingWheel, Any], object], value: Any
+) -> None:
     """A float is never cut to an integer."""
     wheel = TimingWheel()
 

@@ -17,6 +17,14 @@ class Payload:
     """Something that can be watched."""
 
 
+def schedule_watched(wheel: TimingWheel, deadline: int) -> list[weakref.ref[Payload]]:
+    """Schedule ten payloads that only the wheel holds."""
+    payloads = [Payload() for _ in range(10)]
+    for payload in payloads:
+        wheel.schedule(deadline, payload)
+    return [weakref.ref(payload) for payload in payloads]
+
+
 @pytest.fixture
 def no_gc() -> Iterator[None]:
     """With the cyclic collector off: what goes, goes by reference counts."""
@@ -62,11 +70,7 @@ def test_an_expired_entry_is_its_callers() -> None:
 def test_dropping_the_wheel_frees_everything(deadline: int) -> None:
     """Whatever level the entries hang at, also what is overdue."""
     wheel = TimingWheel()
-    payloads = [Payload() for _ in range(10)]
-    watched = [weakref.ref(payload) for payload in payloads]
-    for payload in payloads:
-        wheel.schedule(deadline, payload)
-    del payload, payloads
+    watched = schedule_watched(wheel, deadline)
 
     del wheel
 
@@ -77,12 +81,7 @@ def test_dropping_the_wheel_frees_everything(deadline: int) -> None:
 def test_dropping_the_wheel_inside_a_pass_frees_what_was_not_popped() -> None:
     """The entries taken off the levels hang in a ring as well."""
     wheel = TimingWheel()
-    watched: list[weakref.ref[Payload]] = []
-    for _ in range(10):
-        payload = Payload()
-        watched.append(weakref.ref(payload))
-        wheel.schedule(5, payload)
-    del payload
+    watched = schedule_watched(wheel, 5)
     wheel.open_pass(10)
     wheel.pop_due()
 

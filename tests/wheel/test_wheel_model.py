@@ -50,15 +50,19 @@ class WheelMatchesHeap(RuleBasedStateMachine):
 
     DISTANCES = st.tuples(st.integers(0, 4), st.integers(0, 3), st.integers(-3, 3))
 
-    @rule(target=pairs, draw=DISTANCES)
-    def schedule(self, draw: tuple[int, int, int]) -> Pair:
-        """Add a deadline, past ones included."""
+    def schedule_both(self, draw: tuple[int, int, int]) -> Pair:
+        """Add a deadline to the wheel and to the heap."""
         self.sequence += 1
         deadline = self.heap.now + self.distance(draw)
         return (
             self.wheel.schedule(deadline, self.sequence),
             self.heap.schedule(deadline, self.sequence),
         )
+
+    @rule(target=pairs, draw=DISTANCES)
+    def schedule(self, draw: tuple[int, int, int]) -> Pair:
+        """Add a deadline, past ones included."""
+        return self.schedule_both(draw)
 
     @rule(pair=consumes(pairs))
     def cancel(self, pair: Pair) -> None:
@@ -131,7 +135,7 @@ class WheelMatchesHeap(RuleBasedStateMachine):
     @rule(target=pairs, draws=st.lists(DISTANCES, max_size=5))
     def schedule_many(self, draws: list[tuple[int, int, int]]) -> MultipleResults[Pair]:
         """Add several, so that ticks are shared."""
-        return multiple(*[self.schedule(draw) for draw in draws])
+        return multiple(*[self.schedule_both(draw) for draw in draws])
 
     @invariant()
     def agrees(self) -> None:
