@@ -114,6 +114,10 @@ def compile_modules(root: Path, sources: list[str], build_dir: Path) -> dict[str
             target_dir=str(build_dir / "c"),
             group_name=GROUP,
         )
+        for extension in extensions:
+            # Lets the compiler inline across our modules, one shared library: 8 % of call_later.
+            if sys.platform != "win32":
+                extension.extra_compile_args.append("-fno-semantic-interposition")
         build_extensions(extensions, build_dir)
     lib = build_dir / "lib"
     return {path.relative_to(lib).as_posix(): path for path in sorted(lib.rglob(f"*{SUFFIX}"))}

@@ -1,9 +1,9 @@
 """Seconds to nanoseconds and back: the only file that rounds. Rank 0.
 
-Inside, times are whole nanoseconds on the scale of the event loop's clock, so that 0.1 + 0.2 and 0.3
-are one deadline and a clock of 200 days' uptime still tells two ticks apart. Seconds are rounded to
-the nearest nanosecond on the way in; the wheel then rounds deadlines up to a tick and "now" down, so
-nothing is early.
+Inside, times are whole nanoseconds on the scale of the event loop's clock, so that 0.1 + 0.2 and
+0.3 are one deadline and a clock of 200 days' uptime still tells two ticks apart. Seconds are
+rounded to the nearest nanosecond on the way in; the wheel then rounds deadlines up to a tick and
+"now" down, so nothing is early.
 """
 
 from __future__ import annotations

@@ -16,13 +16,20 @@ class FinishedOperation(Protocol):
     checks: int
 
     @property
-    def outcome(self) -> object: ...
+    def outcome(self) -> object:
+        """A member of `Outcome`, not PENDING."""
+
     @property
-    def created(self) -> float: ...
+    def created(self) -> float:
+        """When it was watched."""
+
     @property
-    def deadline(self) -> float: ...
+    def deadline(self) -> float:
+        """When it was to expire."""
+
     @property
-    def finished(self) -> float: ...
+    def finished(self) -> float:
+        """When it ended."""
 
 
 class Instrument:

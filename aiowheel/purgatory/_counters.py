@@ -33,7 +33,9 @@ class Counters:
         counter.value = value
         return counter
 
-    def link(self, operation: ThresholdOperation, missing: list[tuple[object, int | float]]) -> None:
+    def link(
+        self, operation: ThresholdOperation, missing: list[tuple[object, int | float]]
+    ) -> None:
         """Have *operation* wait for each of the thresholds."""
         operation.waiting = [self._made(key).add(operation, least) for key, least in missing]
         self.links += len(missing)

@@ -1,7 +1,7 @@
 """The waiting room of delayed operations. Rank 2.
 
-Sources: Kafka's DelayedOperationPurgatory and, for the counters, the threshold purgatory of its raft
-client.
+Sources: Kafka's DelayedOperationPurgatory and, for the counters, the threshold purgatory of its
+raft client.
 """
 
 from __future__ import annotations
@@ -181,11 +181,7 @@ class Purgatory(Entrance):
     def cancel_for_key(self, key: Hashable) -> list[DelayedOperation[object]]:
         """Cancel the operations that watch *key*, everywhere they are watched; returns them."""
         self._room.driver.checked_now()
-        cancelled = []
-        for operation in self._room.operations_of(key):
-            if operation.cancel():
-                cancelled.append(operation)
-        return cancelled
+        return [operation for operation in self._room.operations_of(key) if operation.cancel()]
 
     def check_and_complete_threadsafe(self, key: Hashable) -> None:
         """`check_and_complete` from any thread, soon; many calls share one wake-up of the loop.
@@ -223,17 +219,14 @@ class Purgatory(Entrance):
         return self._room.links
 
     def pending(self, key: Hashable = None) -> Iterator[DelayedOperation[object]]:
-        """The pending operations, or those that wait for *key*; a snapshot, for people who debug."""
+        """The pending operations, or those that wait for *key*: a snapshot, for debugging."""
         room = self._room
         return iter(room.operations() if key is None else room.operations_of(key))
 
     def top_keys(self, count: int = 10) -> list[tuple[Hashable, int]]:
         """The keys with most watchers, and how many those are. O(keys)."""
         sizes = self._room.sizes()
-        return [
-            (key, size)
-            for size, key in heapq.nlargest(count, sizes, key=lambda item: item[0])
-        ]
+        return [(key, size) for size, key in heapq.nlargest(count, sizes, key=lambda item: item[0])]
 
     def statistics(self) -> PurgatoryStatistics:
         """A snapshot of the counts. O(keys that count)."""

@@ -1,7 +1,7 @@
 """Who waits for which key, and the checks that complete them. Rank 2: no awaiting here.
 
-Sources: Kafka's DelayedOperationPurgatory (try, watch, try again; check by key) and the action queue
-of its broker, here the queue of nested checks.
+Sources: Kafka's DelayedOperationPurgatory (try, watch, try again; check by key) and the action
+queue of its broker, here the queue of nested checks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which of many keys has been silent for too long. Rank 3.
 
-Source: the idle-connection question of 100,000 clients and one ring of buckets; here a touch does not
-move the key from bucket to bucket, it writes down a later deadline.
+Source: the idle-connection question of 100,000 clients and one ring of buckets; here a touch does
+not move the key from bucket to bucket, it writes down a later deadline.
 """
 
 from __future__ import annotations

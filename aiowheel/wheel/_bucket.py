@@ -14,7 +14,7 @@ from aiowheel.wheel._entry import Node, TimerEntry
 
 @mypyc_attr(acyclic=True)
 class Bucket(Node):
-    """A ring of entries with the bucket itself as its root; an unused bucket has no links at all."""
+    """A ring of entries with the bucket itself as its root; an unused bucket has no links."""
 
     __slots__ = ("flagged",)
 

@@ -1,7 +1,7 @@
 """One deadline in the wheel, and the links that hang it in a bucket. Rank 0: no clock, no loop.
 
-Source: the intrusive doubly linked list of Kafka's TimerTaskEntry and TimerTaskList; the bookkeeping
-follows Varghese & Lauck 1997, section 6.
+Source: the intrusive doubly linked list of Kafka's TimerTaskEntry and TimerTaskList; the
+bookkeeping follows Varghese & Lauck 1997, section 6.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class TimerEntry(Node):
         self._prev = None
         self._next = None
         self._deadline = deadline
-        self._filed: i64 = 0  # the tick it hangs at; below the deadline's own after a later reschedule
+        self._filed: i64 = 0  # the tick it hangs at; a later reschedule leaves it behind
         self._payload = payload
         self._tally = tally  # None when not pending
 

@@ -1,7 +1,7 @@
 """What the wheel accepts, and how it refuses. Rank 0.
 
-The arguments are typed ``object``: annotated ``int``, the compiled build would refuse a float before
-this module could say anything about it.
+The arguments are typed ``object``: annotated ``int``, the compiled build would refuse a float
+before this module could say anything about it.
 """
 
 from __future__ import annotations

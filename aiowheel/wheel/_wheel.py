@@ -8,28 +8,27 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
-from aiowheel.wheel._bucket import Bucket
 from aiowheel.wheel._entry import TimerEntry
-from aiowheel.wheel._level import Level
+from aiowheel.wheel._invariants import check_invariants
 from aiowheel.wheel._limits import (
-    HORIZON,
     REFILES_PER_STEP,
     checked_deadline,
     checked_geometry,
     checked_now,
 )
+from aiowheel.wheel._rings import Rings
 from aiowheel.wheel._statistics import WheelStatistics
 from aiowheel.wheel._tally import Tally
 
 
-class TimingWheel:
+class TimingWheel(Rings):
     """Holds deadlines and returns those that have come, at O(1) each whatever their number.
 
     Time is any integer clock of the caller's choice. A deadline is filed under the first tick at or
     after it, so no entry is ever returned early, and one is late by less than a tick when
     ``advance`` is called at every ``next_expiration``. Level 0 holds the current block of
-    ``wheel_size`` ticks, each overflow level a block ``wheel_size`` times wider; a bucket that comes
-    up on an overflow level cascades: its entries are filed again, one level finer.
+    ``wheel_size`` ticks, each overflow level a block ``wheel_size`` times wider; a bucket that
+    comes up on an overflow level cascades: its entries are filed again, one level finer.
 
     Order: ``advance`` returns entries by tick, and within a tick in the order they were scheduled.
     An entry moved to a later deadline takes its place in that order when it is filed again, not
@@ -46,38 +45,13 @@ class TimingWheel:
         TypeError: An argument is not an integer.
     """
 
-    __slots__ = (
-        "_current",
-        "_due",
-        "_edge",
-        "_horizon",
-        "_levels",
-        "_now",
-        "_origin",
-        "_overdue",
-        "_reached",
-        "_tally",
-        "_tick",
-        "_wheel_size",
-    )
+    __slots__ = ()
 
     def __init__(
         self, tick: int = 1, wheel_size: int = 256, start: int = 0, *, tally: Tally | None = None
     ) -> None:
         checked_geometry(tick, wheel_size, start)
-        self._tick: i64 = tick
-        self._wheel_size: i64 = wheel_size
-        self._now: i64 = start
-        self._reached: i64 = start  # deadlines up to here are due
-        # Ticks count from the one that holds `start`; each level then begins with block 0.
-        self._origin: i64 = self._now // self._tick
-        self._current: i64 = 0  # the tick whose bucket was visited last
-        self._horizon: i64 = 0  # the tick of `now`; ahead of _current only while a pass is open
-        self._tally = Tally() if tally is None else tally
-        self._levels = [Level(1, self._wheel_size, 0, HORIZON)]  # finest first
-        self._edge: i64 = (self._levels[0].limit + self._origin) * self._tick  # of level 0's block
-        self._due = Bucket()  # taken off the levels in this pass, still to be returned or filed
-        self._overdue = Bucket()  # scheduled for a tick already passed: first of the next pass
+        super().__init__(tick, wheel_size, start, Tally() if tally is None else tally)
 
     def __del__(self) -> None:
         # Entries and buckets are invisible to the cyclic collector: break their rings by hand.
@@ -143,33 +117,6 @@ class TimingWheel:
         if self._tick_of(deadline) < entry._filed or deadline <= self._now:
             entry._unlink()
             self._place(entry)
-
-    def _tick_of(self, deadline: i64) -> i64:
-        """The first tick at or after *deadline*: ceil, so nothing is early."""
-        return -(-deadline // self._tick) - self._origin
-
-    def _place(self, entry: TimerEntry) -> None:
-        """File an entry of the caller's: not into the pass that is under way."""
-        deadline = entry._deadline
-        tick = self._tick_of(deadline)
-        if tick <= self._horizon or deadline <= self._now:
-            entry._filed = self._horizon
-            self._overdue.append(entry)
-        else:
-            self._file(entry, tick)
-
-    def _file(self, entry: TimerEntry, tick: i64) -> None:
-        """Hang *entry* at the finest level whose block holds *tick*, which is still to come."""
-        entry._filed = tick
-        for level in self._levels:
-            if tick < level.limit:
-                level.append(entry, tick)
-                return
-        coarsest = self._levels[-1]
-        while tick >= coarsest.limit:
-            coarsest = Level(coarsest.span, self._wheel_size, self._current, HORIZON)
-            self._levels.append(coarsest)
-        coarsest.append(entry, tick)
 
     # --- time -------------------------------------------------------------------------------
 
@@ -249,10 +196,6 @@ class TimingWheel:
             self._horizon = tick
             self._visit(tick)
 
-    def due_at(self, entry: TimerEntry) -> i64:
-        """When a pending *entry* is to be returned: its deadline, rounded up to a tick."""
-        return max((self._tick_of(entry._deadline) + self._origin) * self._tick, self._reached)
-
     def next_expiration(self) -> int | None:
         """When ``advance`` next has something to do for a pending entry, or None.
 
@@ -269,49 +212,14 @@ class TimingWheel:
         tick = self._next_tick()
         return None if tick < 0 else (tick + self._origin) * self._tick
 
-    def _next_tick(self) -> i64:
-        """The tick of the next bucket with an entry in it, or -1."""
-        for level in self._levels:
-            slot = level.next_occupied(self._current)
-            if slot >= 0:
-                # A finer level's block ends before the next bucket of a coarser one begins.
-                return level.base + slot * level.width
-        return -1
-
-    def _turn(self) -> bool:
-        """Take the next bucket within the horizon into the pass; False when the pass is over."""
-        for level in self._levels:
-            slot = level.next_occupied(self._current)
-            if slot >= 0:
-                tick = level.base + slot * level.width
-                if tick > self._horizon:
-                    break
-                self._visit(tick)
-                self._due.take_all(level.take(slot))
-                return True
-        self._visit(self._horizon)
-        return False
-
-    def _visit(self, tick: i64) -> None:
-        self._current = tick
-        self._reached = (tick + self._origin) * self._tick
-        for level in self._levels:
-            if tick < level.limit:
-                break  # the blocks are nested: every coarser one holds the tick as well
-            level.move_to(tick)
-        self._edge = (self._levels[0].limit + self._origin) * self._tick
-
     # --- looking in -------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return self._tally.pending
 
-    def _buckets(self) -> list[Bucket]:
-        return [self._due, self._overdue] + [b for level in self._levels for b in level.buckets]
-
     def pending(self) -> list[TimerEntry]:
         """Every pending entry, in no particular order. O(buckets + entries)."""
-        return [entry for bucket in self._buckets() for entry in bucket]
+        return self.entries()
 
     def clear(self) -> list[TimerEntry]:
         """Cancel every pending entry and return them; unlike ``cancel``, payloads stay.
@@ -326,10 +234,6 @@ class TimingWheel:
         self._tally.pending -= dropped
         self._tally.cancelled += dropped
         return entries
-
-    def _unlink_buckets(self) -> None:
-        for bucket in self._buckets():
-            bucket.unlink_all()
 
     def statistics(self) -> WheelStatistics:
         """A snapshot of the counts. O(buckets)."""
@@ -350,22 +254,4 @@ class TimingWheel:
 
         For tests. O(buckets + entries).
         """
-        tally = self._tally
-        entries = self.pending()
-        assert len(entries) == tally.pending
-        assert tally.pending + tally.cancelled + tally.expired == tally.scheduled
-        assert self._current <= self._horizon
-        assert all([entry._tally is tally for entry in entries])
-        assert all([self._tick_of(entry._deadline) >= entry._filed for entry in entries
-                    if entry._deadline > self._now])
-        narrower: i64 = 1
-        for level in self._levels:
-            assert level.width == narrower
-            narrower = level.span
-            assert level.base <= self._current < level.limit
-            for slot, bucket in enumerate(level.buckets):
-                assert bucket.flagged == (level.occupied[slot] == 1)
-                assert bucket.flagged or bucket.is_empty()
-                for entry in bucket:
-                    assert entry._filed > self._current
-                    assert (entry._filed - level.base) // level.width == slot
+        check_invariants(self)
