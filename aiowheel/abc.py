@@ -13,11 +13,14 @@ class FinishedOperation(Protocol):
 
     keys: tuple[object, ...]
     completed_by: object
-    checks: int
 
     @property
     def outcome(self) -> object:
         """A member of `Outcome`, not PENDING."""
+
+    @property
+    def checks(self) -> int:
+        """How often its condition was asked for."""
 
     @property
     def created(self) -> float:

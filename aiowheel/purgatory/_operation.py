@@ -46,8 +46,7 @@ class DelayedOperation(Generic[T_co]):
         self.completed_by: object = None
         #: The keys it was given to watch.
         self.keys: tuple[object, ...] = ()
-        #: How often `try_complete` was asked.
-        self.checks: i64 = 0
+        self._checks: i64 = 0
         self._created_ns: i64 = 0
         self._deadline_ns: i64 = FOREVER
         self._finished_ns: i64 = FOREVER
@@ -94,6 +93,11 @@ class DelayedOperation(Generic[T_co]):
     def outcome(self) -> Outcome:
         """How it ended, or PENDING."""
         return self._outcome
+
+    @property
+    def checks(self) -> int:
+        """How often `try_complete` was asked."""
+        return self._checks
 
     @property
     def created(self) -> float:

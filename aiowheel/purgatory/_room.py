@@ -174,7 +174,7 @@ class Room(Exit):
 
     def _try(self, operation: DelayedOperation[object], key: object) -> bool:
         self.ledger.checks += 1
-        operation.checks += 1
+        operation._checks += 1
         outer, outer_key = self.asked, self.asked_for
         self.asked, self.asked_for = operation, key
         try:

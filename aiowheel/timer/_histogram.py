@@ -19,21 +19,21 @@ _BUCKETS: Final = _STEPS * 59  # up to 2**62 ns
 class Histogram:
     """Counts durations in nanoseconds; O(1) to record, about 8 kB whatever the number."""
 
-    __slots__ = ("_counts", "_total", "count", "maximum_ns")
+    __slots__ = ("_count", "_counts", "_maximum_ns", "_total")
 
     def __init__(self) -> None:
         self._counts: list[int] = [0] * _BUCKETS
         self._total: i64 = 0
-        self.count: i64 = 0
-        self.maximum_ns: i64 = 0
+        self._count: i64 = 0
+        self._maximum_ns: i64 = 0
 
     def record(self, ns: i64) -> None:
         """Count one duration; a negative one counts as 0."""
         if ns < 0:
             ns = 0
-        self.count += 1
+        self._count += 1
         self._total += ns
-        self.maximum_ns = max(ns, self.maximum_ns)
+        self._maximum_ns = max(ns, self._maximum_ns)
         shift: i64 = 0
         rest = ns
         while rest >= 2 * _STEPS:
@@ -44,14 +44,24 @@ class Histogram:
         self._counts[index] += 1
 
     @property
+    def count(self) -> int:
+        """How many durations were recorded."""
+        return self._count
+
+    @property
+    def maximum_ns(self) -> int:
+        """The longest duration recorded, in nanoseconds."""
+        return self._maximum_ns
+
+    @property
     def maximum(self) -> float:
         """The longest duration recorded, in seconds; 0.0 when none was."""
-        return int(self.maximum_ns) / 1e9
+        return int(self._maximum_ns) / 1e9
 
     @property
     def mean(self) -> float:
         """The mean duration in seconds; 0.0 when none was recorded."""
-        return int(self._total) / 1e9 / int(self.count) if self.count else 0.0
+        return int(self._total) / 1e9 / int(self._count) if self._count else 0.0
 
     def quantile(self, q: float) -> float:
         """The duration in seconds that a share *q* of all does not exceed; 0.0 when empty.
@@ -64,7 +74,7 @@ class Histogram:
         """
         if not 0.0 <= q <= 1.0:
             raise ValueError(f"q must be from 0 to 1, got {q}")
-        wanted = q * int(self.count)
+        wanted = q * int(self._count)
         seen = 0
         for upper, count in self.buckets():
             seen += count
@@ -83,13 +93,13 @@ class Histogram:
         twin = Histogram()
         twin._counts = list(self._counts)
         twin._total = self._total
-        twin.count = self.count
-        twin.maximum_ns = self.maximum_ns
+        twin._count = self._count
+        twin._maximum_ns = self._maximum_ns
         return twin
 
     def __repr__(self) -> str:
         return (
-            f"<Histogram count={self.count} p50={self.quantile(0.5):.6f} "
+            f"<Histogram count={self._count} p50={self.quantile(0.5):.6f} "
             f"p99={self.quantile(0.99):.6f} max={self.maximum:.6f}>"
         )
 

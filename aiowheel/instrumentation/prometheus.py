@@ -1,0 +1,79 @@
+"""Timers and purgatories as a Prometheus collector. Rank 4; extra `metrics`.
+
+Read when scraped, never on the hot path. Nothing is registered by importing this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from aiowheel.instrumentation._readings import (
+    Number,
+    Subject,
+    cumulative,
+    purgatory_subject,
+    timer_subject,
+)
+from aiowheel.purgatory import Purgatory
+from aiowheel.timer import Histogram, Timer
+
+
+class AiowheelCollector(Collector):
+    """Register it with the application's own registry: `registry.register(collector)`.
+
+    Metrics are called `aiowheel_timer_...` and `aiowheel_purgatory_...`, with the label `name`.
+    """
+
+    def __init__(self) -> None:
+        self._subjects: list[Subject] = []
+
+    def add_timer(self, timer: Timer, name: str) -> None:
+        """Report *timer* under *name*."""
+        self._subjects.append(timer_subject(timer, name))
+
+    def add_purgatory(self, purgatory: Purgatory) -> None:
+        """Report *purgatory* under its own name."""
+        self._subjects.append(purgatory_subject(purgatory))
+
+    def describe(self) -> list[Metric]:
+        """Nothing: the names depend on what is added later."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Read every subject once; called by the registry on each scrape."""
+        in_order = sorted(self._subjects, key=lambda subject: subject.prefix)
+        for prefix, subjects in groupby(in_order, key=lambda subject: subject.prefix):
+            alike = list(subjects)
+            snapshots = [(subject.label, subject.snapshot()) for subject in alike]
+            for number in alike[0].numbers:
+                family = _family(prefix, number)
+                for label, snapshot in snapshots:
+                    family.add_metric([label], number.read(snapshot))
+                yield family
+            for distribution in alike[0].distributions:
+                histograms = HistogramMetricFamily(
+                    f"{prefix}_{distribution.name}", distribution.text, labels=["name"]
+                )
+                for label, snapshot in snapshots:
+                    _add(histograms, label, distribution.read(snapshot))
+                yield histograms
+
+
+def _family(prefix: str, number: Number) -> CounterMetricFamily | GaugeMetricFamily:
+    kind = CounterMetricFamily if number.monotonic else GaugeMetricFamily
+    return kind(f"{prefix}_{number.name}", number.text, labels=["name"])
+
+
+def _add(family: HistogramMetricFamily, label: str, histogram: Histogram) -> None:
+    buckets = [(str(edge), float(count)) for edge, count in cumulative(histogram)]
+    buckets.append(("+Inf", float(histogram.count)))
+    family.add_metric([label], buckets, sum_value=histogram.mean * histogram.count)

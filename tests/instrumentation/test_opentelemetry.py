@@ -1,0 +1,59 @@
+"""The OpenTelemetry instruments tell what the statistics tell."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiowheel import DelayedOperation, ManualTimer, Purgatory
+
+pytest.importorskip("opentelemetry.sdk.metrics")
+
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from aiowheel.instrumentation.opentelemetry import observe_purgatory, observe_timer
+
+
+class Never(DelayedOperation[None]):
+    """Waits for its timeout."""
+
+    def try_complete(self) -> bool:
+        """Not before it."""
+        return False
+
+
+def collected(reader: InMemoryMetricReader) -> dict[tuple[str, str], float]:
+    """Every data point by metric name and quantile, "" where there is none."""
+    points: dict[tuple[str, str], float] = {}
+    data = reader.get_metrics_data()
+    assert data is not None
+    for resource in data.resource_metrics:
+        for scope in resource.scope_metrics:
+            for metric in scope.metrics:
+                for point in metric.data.data_points:
+                    assert point.attributes is not None
+                    quantile = str(point.attributes.get("quantile", ""))
+                    points[metric.name, quantile] = point.value  # type: ignore[union-attr]
+    return points
+
+
+def test_timer_and_purgatory_are_observed_when_collected() -> None:
+    """Counts are read at collection time, and lateness comes as quantiles in seconds."""
+    reader = InMemoryMetricReader()
+    meter = MeterProvider([reader]).get_meter("test")
+    timer = ManualTimer(tick=0.01)
+    purgatory = Purgatory("fetch", timer=timer)
+    observe_timer(meter, timer, "main")
+    observe_purgatory(meter, purgatory)
+
+    purgatory.try_complete_else_watch(Never(0.095), ["k"])
+    purgatory.try_complete_else_watch(Never(60), ["k"])
+    timer.advance(0.1)
+
+    points = collected(reader)
+    assert points["aiowheel.timer.fired", ""] == 1
+    assert points["aiowheel.timer.pending", ""] == 1
+    assert points["aiowheel.purgatory.expired", ""] == 1
+    assert points["aiowheel.purgatory.pending", ""] == 1
+    assert points["aiowheel.timer.lateness", "1"] == pytest.approx(0.005)
+    assert points["aiowheel.purgatory.lateness", "0.5"] == pytest.approx(0.005)

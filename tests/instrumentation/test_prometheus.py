@@ -1,0 +1,80 @@
+"""The Prometheus collector tells what the statistics tell."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiowheel import DelayedOperation, ManualTimer, Purgatory
+
+pytest.importorskip("prometheus_client")
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from aiowheel.instrumentation.prometheus import AiowheelCollector
+
+
+class Ready(DelayedOperation[None]):
+    """Completes at the first check after it was told to."""
+
+    ready = False
+
+    def try_complete(self) -> bool:
+        """Say so."""
+        return self.ready
+
+
+def registered(collector: AiowheelCollector) -> CollectorRegistry:
+    """A registry of its own, as an application would have."""
+    registry = CollectorRegistry()
+    registry.register(collector)
+    return registry
+
+
+def test_timer_counts_and_lateness_are_scraped() -> None:
+    """Every number of the statistics is a sample under the timer's name."""
+    timer = ManualTimer(tick=0.01)
+    collector = AiowheelCollector()
+    collector.add_timer(timer, "main")
+    registry = registered(collector)
+
+    timer.call_later(0.095, lambda: None)
+    timer.call_later(60, lambda: None).cancel()
+    timer.advance(0.1)
+
+    value = registry.get_sample_value
+    assert value("aiowheel_timer_fired_total", {"name": "main"}) == 1
+    assert value("aiowheel_timer_cancelled_total", {"name": "main"}) == 1
+    assert value("aiowheel_timer_pending", {"name": "main"}) == 0
+    bucket = "aiowheel_timer_lateness_seconds_bucket"
+    assert value(bucket, {"name": "main", "le": "0.002"}) == 0
+    assert value(bucket, {"name": "main", "le": "0.01"}) == 1
+    assert value(bucket, {"name": "main", "le": "+Inf"}) == 1
+    total = value("aiowheel_timer_lateness_seconds_sum", {"name": "main"})
+    assert total == pytest.approx(0.005)
+
+
+def test_two_purgatories_share_each_metric_family() -> None:
+    """Names tell them apart: a family given twice would be refused by Prometheus."""
+    timer = ManualTimer()
+    collector = AiowheelCollector()
+    fetch, produce = Purgatory("fetch", timer=timer), Purgatory("produce", timer=timer)
+    collector.add_purgatory(fetch)
+    collector.add_purgatory(produce)
+    registry = registered(collector)
+
+    operation = Ready(30)
+    fetch.try_complete_else_watch(operation, ["a", "b"])
+    timer.advance(2)
+    operation.ready = True
+    fetch.check_and_complete("a")
+    produce.try_complete_else_watch(Ready(30), ["a"])
+
+    value = registry.get_sample_value
+    assert value("aiowheel_purgatory_completed_total", {"name": "fetch"}) == 1
+    assert value("aiowheel_purgatory_completed_total", {"name": "produce"}) == 0
+    assert value("aiowheel_purgatory_pending", {"name": "produce"}) == 1
+    duration = "aiowheel_purgatory_duration_seconds_bucket"
+    assert value(duration, {"name": "fetch", "le": "1.0"}) == 0
+    assert value(duration, {"name": "fetch", "le": "5.0"}) == 1
+    text = generate_latest(registry).decode()
+    assert text.count("# TYPE aiowheel_purgatory_pending gauge") == 1
