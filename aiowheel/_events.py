@@ -1,4 +1,4 @@
-"""Log events: an event name and its fields. Rank 0.
+"""Log events: an event name and its fields. Rank 1: it logs.
 
 Silent by default. An application that configured structlog gets them from the structlog logger
 "aiowheel"; any other may listen to the standard library's logger of that name, which has a
