@@ -28,6 +28,7 @@ RANK = {
     "readers": 4,
     "testing": 4,
     "trace": 4,
+    "bench": 5,
     "pipeline": 5,
     "cli": 5,
     "__main__": 5,

@@ -1,7 +1,8 @@
 """The command's frame: which subcommands there are, and which error ends in which exit code.
 
-Rank 5. A subcommand is a plain function in a file of its own name (`idle` in `idle.py`); such a
-file imports what is heavy inside the function, so that `aiowheel --help` stays quick.
+Rank 5. A subcommand is a plain function, or a typer application with subcommands of its own, in a
+file of its own name (`idle` in `idle.py`); such a file imports what is heavy inside the function,
+so that `aiowheel --help` stays quick.
 """
 
 import sys
@@ -65,8 +66,13 @@ def build_app(names: Iterable[str]) -> typer.Typer:
     app.callback()(_aiowheel)
     for name in names:
         module = f"aiowheel.cli.{name}"
-        if find_spec(module) is not None:
-            app.command(name)(getattr(import_module(module), name))
+        if find_spec(module) is None:
+            continue
+        command = getattr(import_module(module), name)
+        if isinstance(command, typer.Typer):  # it has subcommands
+            app.add_typer(command, name=name)
+        else:
+            app.command(name)(command)
     return app
 
 

@@ -1,0 +1,61 @@
+"""Where and when a benchmark ran, and which code. Rank 5."""
+
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from aiowheel._build import build_info
+
+
+def describe_machine() -> dict[str, object]:
+    """Where and when this ran, and which code."""
+    build = build_info()
+    return {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "python": build.python,
+        "platform": build.platform,
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+        "build": "compiled" if build.accelerated else "pure",
+        "version": build.version,
+        "uvloop": _version_of("uvloop"),
+        "commit": _commit(),
+    }
+
+
+def _version_of(distribution: str) -> str | None:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
+
+
+def _cpu_model() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _commit() -> str | None:
+    """The commit the sources are at; None for an installed package."""
+    root = Path(__file__).parent.parent.parent
+    if not (root / ".git").exists():
+        return None
+    try:
+        found = subprocess.run(  # noqa: S603 - our own words
+            ["git", "-C", str(root), "describe", "--always", "--dirty"],  # noqa: S607
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip()

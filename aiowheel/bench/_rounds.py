@@ -1,0 +1,58 @@
+"""Rounds of several sides in turn, and what is said about them. Rank 5."""
+
+import statistics
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from aiowheel.bench._side import Figures, Side, Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """The rounds of one side, oldest first."""
+
+    side: Side
+    rounds: list[Figures]
+
+    def median(self, name: str) -> float:
+        """Median over the rounds of one figure."""
+        return statistics.median(one[name] for one in self.rounds)
+
+    def minimum(self, name: str) -> float:
+        """The least disturbed round's figure."""
+        return min(one[name] for one in self.rounds)
+
+    def maximum(self, name: str) -> float:
+        """The worst round's figure."""
+        return max(one[name] for one in self.rounds)
+
+    def net(self, name: str) -> float:
+        """Median of a figure without its empty harness, taken off round by round."""
+        return statistics.median(one[name] - one[f"{name}_empty"] for one in self.rounds)
+
+
+def alternate(sides: Sequence[Side], rounds: int) -> dict[str, Series]:
+    """Run all sides, one at a time, in turn; by the sides' names.
+
+    The order moves on by one each round, so that nobody always runs after the same neighbour.
+    """
+    measured = {side.name: Series(side, []) for side in sides}
+    assert len(measured) == len(sides), "two sides of one name"
+    with ExitStack() as stack:
+        workers = [stack.enter_context(Worker(side)) for side in sides]
+        for number in range(rounds):
+            for place in range(len(workers)):
+                worker = workers[(place + number) % len(workers)]
+                show_progress(f"round {number + 1} of {rounds}: {worker.side.name}")
+                measured[worker.side.name].rounds.append(worker.ask())
+    show_progress("")
+    return measured
+
+
+def show_progress(text: str) -> None:
+    """Overwrite the progress line; silent unless stderr is a terminal."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{text[:100]}")
+        sys.stderr.flush()

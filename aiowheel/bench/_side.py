@@ -1,0 +1,83 @@
+"""One contender, and the process it runs in. Rank 5.
+
+A process of its own: the million objects of one side are no garbage for another side's collector to
+walk, and the pure build can run beside the compiled one.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self, cast
+
+Figures = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What to run.
+
+    Attributes:
+        name: The column it gets.
+        workload: `module:function` below `aiowheel.bench.workloads`.
+        arguments: For the workload; JSON values.
+        loop: "asyncio" or "uvloop".
+        pure: Run the sources, whatever was compiled.
+    """
+
+    name: str
+    workload: str
+    arguments: Mapping[str, object] = field(default_factory=dict[str, object])
+    loop: str = "asyncio"
+    pure: bool = False
+
+
+class Worker:
+    """The process of one side: `ask` has it run one round; use it in a `with` block."""
+
+    def __init__(self, side: Side) -> None:
+        self.side = side
+        task = {
+            "workload": side.workload,
+            "arguments": dict(side.arguments),
+            "loop": side.loop,
+        }
+        environment = dict(os.environ)
+        if side.pure:
+            environment["AIOWHEEL_NO_EXTENSIONS"] = "1"
+            environment.pop("AIOWHEEL_REQUIRE_EXTENSIONS", None)
+        self._process = subprocess.Popen(  # noqa: S603 - our own module
+            [sys.executable, "-m", "aiowheel.bench.worker", json.dumps(task)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            text=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        # Ended hard: giving a million timers back one by one takes seconds and proves nothing.
+        self._process.kill()
+        self._process.communicate()
+
+    def ask(self) -> Figures:
+        """Run one round and return its figures."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        stdin.write("\n")
+        stdin.flush()
+        line = stdout.readline()
+        if not line:
+            raise RuntimeError(f"the process of {self.side} ended with {self._process.wait()}")
+        return cast(Figures, json.loads(line))

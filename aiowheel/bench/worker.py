@@ -1,0 +1,37 @@
+"""The child process of one side: one round for every line on stdin. Rank 5.
+
+Run as `python -m aiowheel.bench.worker TASK`, TASK being JSON; see `Side`.
+"""
+
+import json
+import sys
+from collections.abc import AsyncGenerator, Callable
+from importlib import import_module
+from typing import Any, cast
+
+from aiowheel.bench._loops import run_on
+from aiowheel.bench._side import Figures
+
+Workload = Callable[..., AsyncGenerator[Figures, None]]
+
+
+def workload_named(name: str) -> Workload:
+    """The workload `module:function`."""
+    module, _, function = name.partition(":")
+    return cast(Workload, getattr(import_module(f"aiowheel.bench.workloads.{module}"), function))
+
+
+async def serve(task: dict[str, Any]) -> None:
+    """Answer every line with the figures of one more round.
+
+    Reading blocks the loop between two rounds, on purpose: the other sides are measured then.
+    """
+    rounds = workload_named(task["workload"])(**task["arguments"])
+    while sys.stdin.readline():
+        print(json.dumps(await anext(rounds)), flush=True)
+    await rounds.aclose()
+
+
+if __name__ == "__main__":
+    assignment = json.loads(sys.argv[1])
+    run_on(assignment["loop"], serve(assignment))

@@ -1,0 +1,167 @@
+"""Running timers, ours or the loop's own, on a live loop. Rank 5.
+
+The two have one interface, so one code drives both. The loop gets a turn every 100 operations, as a
+server's would; the empty harness takes the same turns.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from time import process_time_ns
+from typing import Protocol, cast
+
+import aiowheel
+from aiowheel.bench._side import Figures
+
+BATCH = 100
+# Uniform from 10 to 70 minutes: nothing fires during a run, and the heap and the wheel's levels are
+# as mixed as in life.
+SOONEST, LATEST = 600.0, 4200.0
+
+
+class Cancellable(Protocol):
+    """What both kinds of `call_later` return."""
+
+    def cancel(self) -> object:
+        """Withdraw the callback."""
+        ...
+
+
+CallLater = Callable[[float, Callable[[], object]], Cancellable]
+
+
+def nothing() -> None:
+    """The callback."""
+
+
+@asynccontextmanager
+async def open_timers(api: str) -> AsyncIterator[CallLater]:
+    """`call_later` of an aiowheel timer ("aiowheel"), or the loop's own ("loop")."""
+    if api == "loop":
+        yield asyncio.get_running_loop().call_later
+    else:
+        async with aiowheel.Timer() as timer:
+            yield timer.call_later
+
+
+async def cpu_per_operation(batch: Callable[[int, int], object], operations: int) -> float:
+    """CPU nanoseconds of one of so many operations; *batch* runs those from start to stop."""
+    started = process_time_ns()
+    for start in range(0, operations, BATCH):
+        batch(start, min(start + BATCH, operations))
+        await asyncio.sleep(0)
+    return (process_time_ns() - started) / operations
+
+
+def uniform_delays(count: int) -> list[float]:
+    """Seeded delays, the same for every side."""
+    generator = random.Random(count)
+    return [generator.uniform(SOONEST, LATEST) for _ in range(count)]
+
+
+async def churn(api: str, pending: int, operations: int) -> AsyncGenerator[Figures, None]:
+    """With so many others pending: arm and cancel at once; replace a random one; touch one."""
+    delays = uniform_delays(operations)
+    generator = random.Random(1)
+    places = [generator.randrange(pending) for _ in range(operations)]
+    async with open_timers(api) as call_later:
+        handles = [call_later(delay, nothing) for delay in uniform_delays(pending)]
+
+        def pair_empty(start: int, stop: int) -> None:
+            for _ in delays[start:stop]:
+                pass
+
+        def pair(start: int, stop: int) -> None:
+            for delay in delays[start:stop]:
+                call_later(delay, nothing).cancel()
+
+        def replace_empty(start: int, stop: int) -> None:
+            for place, _ in zip(places[start:stop], delays[start:stop], strict=True):
+                handles[place] = handles[place]
+
+        def replace(start: int, stop: int) -> None:
+            for place, delay in zip(places[start:stop], delays[start:stop], strict=True):
+                handles[place].cancel()
+                handles[place] = call_later(delay, nothing)
+
+        def touch(start: int, stop: int) -> None:
+            for place, _ in zip(places[start:stop], delays[start:stop], strict=True):
+                handles[place].touch()  # type: ignore[attr-defined]
+
+        while True:
+            figures = {
+                "pair_empty": await cpu_per_operation(pair_empty, operations),
+                "pair": await cpu_per_operation(pair, operations),
+                "replace_empty": await cpu_per_operation(replace_empty, operations),
+                "replace": await cpu_per_operation(replace, operations),
+            }
+            if api == "aiowheel":
+                figures["touch_empty"] = figures["replace_empty"]
+                figures["touch"] = await cpu_per_operation(touch, operations)
+            yield figures
+
+
+MakeTimeout = Callable[[float], AbstractAsyncContextManager[object]]
+
+
+async def block(api: str, pending: int, operations: int) -> AsyncGenerator[Figures, None]:
+    """Enter and leave an empty timeout block, with so many timers pending."""
+    make = cast(MakeTimeout, asyncio.timeout if api == "loop" else aiowheel.timeout)
+    call_later: CallLater = (
+        asyncio.get_running_loop().call_later if api == "loop" else aiowheel.call_later
+    )
+    handles = [call_later(delay, nothing) for delay in uniform_delays(pending)]
+
+    async def empty() -> None:
+        for _ in range(BATCH):
+            pass
+
+    async def enter_and_leave() -> None:
+        for _ in range(BATCH):
+            async with make(30.0):
+                pass
+
+    while True:
+        yield {
+            "block_empty": await _cpu_per_step(empty, operations),
+            "block": await _cpu_per_step(enter_and_leave, operations),
+            "pending": len(handles),
+        }
+
+
+async def wait_for(api: str, pending: int, operations: int) -> AsyncGenerator[Figures, None]:
+    """Wait for a future that is done on the loop's next turn; empty: await it bare."""
+    loop = asyncio.get_running_loop()
+    call_later: CallLater = loop.call_later if api == "loop" else aiowheel.call_later
+    waits = asyncio.wait_for if api == "loop" else aiowheel.wait_for
+    handles = [call_later(delay, nothing) for delay in uniform_delays(pending)]
+
+    async def bare() -> None:
+        for _ in range(BATCH):
+            future: asyncio.Future[None] = loop.create_future()
+            loop.call_soon(future.set_result, None)
+            await future
+
+    async def bounded() -> None:
+        for _ in range(BATCH):
+            future: asyncio.Future[None] = loop.create_future()
+            loop.call_soon(future.set_result, None)
+            await waits(future, 30.0)
+
+    while True:
+        yield {
+            "wait_for_empty": await _cpu_per_step(bare, operations),
+            "wait_for": await _cpu_per_step(bounded, operations),
+            "pending": len(handles),
+        }
+
+
+async def _cpu_per_step(batch: Callable[[], object], operations: int) -> float:
+    """As `cpu_per_operation`; *batch* is a coroutine function that does 100 operations."""
+    batches = -(-operations // BATCH)
+    started = process_time_ns()
+    for _ in range(batches):
+        await batch()  # type: ignore[misc]
+        await asyncio.sleep(0)
+    return (process_time_ns() - started) / (batches * BATCH)
