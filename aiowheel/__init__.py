@@ -20,6 +20,8 @@ from aiowheel.purgatory import PurgatoryStatistics as PurgatoryStatistics
 from aiowheel.recipes import IdleDetector as IdleDetector
 from aiowheel.timer import Histogram as Histogram
 from aiowheel.timer import ManualTimer as ManualTimer
+from aiowheel.timer import Periodic as Periodic
+from aiowheel.timer import ThreadsafeHandle as ThreadsafeHandle
 from aiowheel.timer import Timeout as Timeout
 from aiowheel.timer import Timer as Timer
 from aiowheel.timer import TimerHandle as TimerHandle
@@ -27,6 +29,7 @@ from aiowheel.timer import TimerStatistics as TimerStatistics
 from aiowheel.timer import call_at as call_at
 from aiowheel.timer import call_later as call_later
 from aiowheel.timer import current_timer as current_timer
+from aiowheel.timer import every as every
 from aiowheel.timer import sleep as sleep
 from aiowheel.timer import timeout as timeout
 from aiowheel.timer import timeout_at as timeout_at
@@ -47,10 +50,12 @@ __all__ = (
     "IdleDetector",
     "ManualTimer",
     "Outcome",
+    "Periodic",
     "Purgatory",
     "PurgatoryClosedError",
     "PurgatoryFullError",
     "PurgatoryStatistics",
+    "ThreadsafeHandle",
     "Timeout",
     "Timer",
     "TimerClosedError",
@@ -64,6 +69,7 @@ __all__ = (
     "call_at",
     "call_later",
     "current_timer",
+    "every",
     "sleep",
     "timeout",
     "timeout_at",

@@ -3,20 +3,25 @@
 from aiowheel.timer._handle import TimerHandle as TimerHandle
 from aiowheel.timer._histogram import Histogram as Histogram
 from aiowheel.timer._manual import ManualTimer as ManualTimer
+from aiowheel.timer._periodic import Periodic as Periodic
 from aiowheel.timer._shared import call_at as call_at
 from aiowheel.timer._shared import call_later as call_later
 from aiowheel.timer._shared import current_timer as current_timer
+from aiowheel.timer._shared import every as every
 from aiowheel.timer._shared import sleep as sleep
 from aiowheel.timer._shared import timeout as timeout
 from aiowheel.timer._shared import timeout_at as timeout_at
 from aiowheel.timer._shared import wait_for as wait_for
 from aiowheel.timer._statistics import TimerStatistics as TimerStatistics
+from aiowheel.timer._threads import ThreadsafeHandle as ThreadsafeHandle
 from aiowheel.timer._timeout import Timeout as Timeout
 from aiowheel.timer._timer import Timer as Timer
 
 __all__ = (
     "Histogram",
     "ManualTimer",
+    "Periodic",
+    "ThreadsafeHandle",
     "Timeout",
     "Timer",
     "TimerHandle",
@@ -24,6 +29,7 @@ __all__ = (
     "call_at",
     "call_later",
     "current_timer",
+    "every",
     "sleep",
     "timeout",
     "timeout_at",

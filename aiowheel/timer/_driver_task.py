@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import CancelledError, Future, Task
+from asyncio import CancelledError, Future, Task, wait
 from contextvars import Context
 
 from aiowheel._events import emit
@@ -53,8 +53,4 @@ class DriverTask:
         """End the task and wait for its end; must not be called from the task itself."""
         self._stopping = True
         self._task.cancel()
-        try:
-            await self._task
-        except CancelledError:
-            if not self._task.cancelled():  # it is our caller who was cancelled
-                raise
+        await wait({self._task})  # not the task itself: its cancellation is not the caller's

@@ -8,6 +8,7 @@ from mypy_extensions import i64
 
 from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
 from aiowheel.timer._driver import Driver
+from aiowheel.timer._jobs import Jobs
 from aiowheel.timer._timer import Timer
 
 
@@ -45,7 +46,7 @@ class ManualTimer(Timer):
     def __init__(self, *, tick: object = 0.001, wheel_size: int = 256) -> None:
         super().__init__(tick=tick, wheel_size=wheel_size)
         self._manual = ManualDriver(self._tick_ns, wheel_size)
-        self._driver = self._manual
+        self._run_on(self._manual, Jobs(outlives_cancelling=True))
 
     async def __aenter__(self) -> Timer:
         return self

@@ -11,8 +11,10 @@ from collections.abc import Awaitable, Callable
 from contextvars import Context
 from typing import TypeVar, TypeVarTuple, Unpack, cast
 
+from aiowheel.timer._driver import Driver
 from aiowheel.timer._handle import TimerHandle
-from aiowheel.timer._timeout import Timeout
+from aiowheel.timer._periodic import Periodic
+from aiowheel.timer._timeout import Timeout, timeout_after
 from aiowheel.timer._timer import Timer
 
 T = TypeVar("T")
@@ -60,6 +62,19 @@ def call_at(
     return current_timer().call_at(when, callback, *args, context=context)
 
 
+def every(
+    period: object,
+    fn: Callable[[Unpack[Ts]], object],
+    *args: Unpack[Ts],
+    missed: str = "skip",
+    jitter: object = 0.0,
+    first: object = None,
+) -> Periodic:
+    """`Timer.every` on the running loop's shared timer; ends with the loop."""
+    timer = current_timer()
+    return timer.every(period, fn, *args, missed=missed, jitter=jitter, first=first)
+
+
 async def sleep(delay: object, result: T = None) -> T:  # type: ignore[assignment]
     """`Timer.sleep` on the running loop's shared timer."""
     return await current_timer().sleep(delay, result)
@@ -67,7 +82,8 @@ async def sleep(delay: object, result: T = None) -> T:  # type: ignore[assignmen
 
 def timeout(delay: object) -> Timeout:
     """`Timer.timeout` on the running loop's shared timer; in place of `asyncio.timeout`."""
-    return current_timer().timeout_unchecked(delay)
+    # The running loop's own timer: its callers need no check.
+    return timeout_after(cast(Driver, current_timer()._driver), delay)
 
 
 def timeout_at(when: object) -> Timeout:

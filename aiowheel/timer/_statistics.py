@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from aiowheel.timer._driver import Driver
 from aiowheel.timer._histogram import Histogram
 
 
@@ -32,3 +33,18 @@ class TimerStatistics:
     cascaded: int
     callback_errors: int
     lateness: Histogram
+
+
+def statistics_of(driver: Driver) -> TimerStatistics:
+    """Read a driver's counts. O(size of the lateness histogram)."""
+    return TimerStatistics(
+        pending=driver.pending,
+        scheduled=driver.scheduled,
+        fired=driver.fired,
+        cancelled=driver.cancelled,
+        rescheduled=driver.rescheduled,
+        wakeups=driver.wakeups,
+        cascaded=driver.cascaded,
+        callback_errors=driver.callback_errors,
+        lateness=driver.lateness.copy(),
+    )

@@ -13,7 +13,7 @@ from typing import Final, cast
 
 from mypy_extensions import i64, mypyc_attr
 
-from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
+from aiowheel._units import FOREVER, clock_to_ns, delay_to_ns, ns_to_seconds
 from aiowheel.timer._alarm import Alarm
 from aiowheel.timer._driver import Driver
 from aiowheel.timer._ready import ReadyNone
@@ -188,3 +188,15 @@ def _insert_timeout_error(error: BaseException) -> None:
             outer.__context__ = raised
             break
         outer = inner
+
+
+def timeout_after(driver: Driver, delay: object) -> Timeout:
+    """`Timer.timeout`, for the driver of an open timer on the running loop."""
+    if delay is None:
+        return Timeout(driver, FOREVER)
+    delay_ns = delay_to_ns("delay", delay)
+    loop = driver.loop
+    if delay_ns <= 0 and loop is not None:
+        # Over already, and so must `when()` say: uvloop's time lags ours by up to 1 ms.
+        return Timeout(driver, clock_to_ns(loop.time()) + delay_ns)
+    return Timeout(driver, driver.deadline_after(delay_ns))

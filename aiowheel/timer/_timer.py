@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import warnings
 from asyncio import AbstractEventLoop, get_running_loop
-from asyncio import sleep as yield_to_loop
-from collections.abc import Awaitable, Callable
-from contextvars import Context, copy_context
-from types import TracebackType
-from typing import Final, TypeVar, TypeVarTuple, Unpack, cast
+from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import Context
+from typing import TypeVar, TypeVarTuple, Unpack, cast
 
 from mypy_extensions import i64
 
-from aiowheel._units import FOREVER, clock_to_ns, delay_to_ns, ns_to_seconds
+from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
 from aiowheel.errors import TimerClosedError
 from aiowheel.timer._driver import Driver
 from aiowheel.timer._driver_task import DriverTask
-from aiowheel.timer._handle import TimerHandle
+from aiowheel.timer._handle import TimerHandle, captured_context
+from aiowheel.timer._jobs import Jobs
 from aiowheel.timer._loop_driver import LoopDriver
-from aiowheel.timer._sleep import Wakeup
-from aiowheel.timer._statistics import TimerStatistics
-from aiowheel.timer._timeout import Timeout
+from aiowheel.timer._periodic import Periodic
+from aiowheel.timer._sleep import sleep_on
+from aiowheel.timer._statistics import TimerStatistics, statistics_of
+from aiowheel.timer._threads import Threads, ThreadsafeHandle
+from aiowheel.timer._timeout import Timeout, timeout_after
 from aiowheel.timer._wait_for import wait_for
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
-
-# Final: a static of the compiled module, where an imported name is a dictionary look-up per call.
-_copy_context: Final = copy_context
 
 
 class Timer:
@@ -53,7 +51,9 @@ class Timer:
         if not 1_000 <= self._tick_ns <= 3_600_000_000_000:
             raise ValueError(f"tick must be from 1 microsecond to 1 hour, got {tick!r}")
         self._wheel_size = wheel_size
-        self._driver: Driver | None = None  # None before it is entered
+        self._driver: Driver | None = None  # None before it is entered, as the two below
+        self._threads: Threads | None = None
+        self._jobs: Jobs | None = None
         self._task: DriverTask | None = None
 
     def __del__(self) -> None:
@@ -62,47 +62,53 @@ class Timer:
         driver = getattr(self, "_driver", None)
         if driver is None:
             return
-        if self._task is not None:
+        if self._task is not None and not driver.closed:
             warnings.warn(f"unclosed {self!r}", ResourceWarning, source=self, stacklevel=2)
-        driver.close()
+        self._close(driver)
 
     # --- life -------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Timer:
         if self._driver is not None:
             raise TimerClosedError("a Timer can be entered once; make another")
-        driver = self.bind(get_running_loop())
+        driver = LoopDriver(get_running_loop(), self._tick_ns, self._wheel_size)
+        self._run_on(driver, Jobs(outlives_cancelling=True))
         self._task = DriverTask(driver)
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         await self.aclose()
 
-    def bind(self, loop: AbstractEventLoop) -> LoopDriver:
+    def bind(self, loop: AbstractEventLoop) -> None:
         """Belong to *loop* without a driver task: slices run as plain callbacks of the loop."""
         driver = LoopDriver(loop, self._tick_ns, self._wheel_size)
+        self._run_on(driver, Jobs(outlives_cancelling=False))
+
+    def _run_on(self, driver: Driver, jobs: Jobs) -> None:
         self._driver = driver
-        return driver
+        self._threads = Threads(driver)
+        self._jobs = jobs
 
     async def aclose(self) -> None:
-        """Drop what is pending and stop; idempotent.
+        """Drop what is pending and stop; idempotent, and safe to call from several tasks.
 
-        Callbacks are dropped and counted as cancelled, sleepers get `TimerClosedError`, and every
-        later call raises it.
+        Callbacks are dropped and counted as cancelled, sleepers get `TimerClosedError`, running
+        coroutines of periodic calls are cancelled and waited for, and every later call raises
+        `TimerClosedError`. Blocks under a timeout lose their bound.
         """
-        driver, task = self._driver, self._task
-        if driver is None or driver.closed:
+        driver = self._driver
+        if driver is None:
             return
-        driver.check()
-        self._task = None
+        if not driver.closed:
+            driver.check()
+            self._close(driver)
+        if self._task is not None:
+            await self._task.stop()
+        await cast(Jobs, self._jobs).aclose()
+
+    def _close(self, driver: Driver) -> None:
         driver.close()
-        if task is not None:
-            await task.stop()
+        cast(Threads, self._threads).close()
 
     def open_driver(self) -> Driver:
         """The driver, for a caller on the right loop of an open timer."""
@@ -171,56 +177,83 @@ class Timer:
         context: Context | None,
     ) -> TimerHandle:
         if context is None:
-            context = _copy_context()
+            context = captured_context()
         handle = TimerHandle(min(deadline, FOREVER), delay, callback, args, context)
         cast(Driver, self._driver).arm(handle, now)
         return handle
 
+    def call_later_threadsafe(
+        self,
+        delay: object,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: Unpack[Ts],
+    ) -> ThreadsafeHandle:
+        """`call_later` from any thread: the callback runs on the loop's, *delay* from now.
+
+        Many calls share one wake-up of the loop. The handle is thread-safe, too.
+
+        Raises:
+            TimerClosedError: The timer is not open, or its loop is closed.
+        """
+        threads = self._threads
+        if threads is None:
+            raise TimerClosedError(f"{self!r} is not open: use it inside `async with`")
+        return threads.call_later(delay, callback, args)
+
+    def every(
+        self,
+        period: object,
+        fn: Callable[[Unpack[Ts]], object],
+        *args: Unpack[Ts],
+        missed: str = "skip",
+        jitter: object = 0.0,
+        first: object = None,
+    ) -> Periodic:
+        """Call `fn(*args)` every *period*; a coroutine it returns is awaited in a task group.
+
+        Calls never overlap: a tick that comes while one is under way is missed. What *fn* raises
+        goes to the loop's exception handler. It runs in a copy of the caller's context.
+
+        Args:
+            period: Seconds or timedelta, more than 0.
+            fn: A plain or a coroutine function.
+            args: For the function.
+            missed: After ticks were missed, the first is made up for at once. Then: "skip" goes on
+                with the next multiple of the period; "burst" makes up for all, without a pause;
+                "delay" counts a full period from there.
+            jitter: Each call comes later by a random time from 0 to this, at most the period; the
+                multiples stay where they are.
+            first: When the first call is due, from now; default: after one period.
+
+        Raises:
+            ValueError: An argument is out of range.
+            TypeError: An argument is no number, or *fn* is not callable.
+        """
+        driver = self.open_driver()
+        periodic = Periodic(driver, cast(Jobs, self._jobs), fn, args)
+        periodic.begin(period, missed, jitter, first)
+        return periodic
+
     # --- waiting ----------------------------------------------------------------------------
 
-    async def sleep(self, delay: object, result: T = None) -> T:  # type: ignore[assignment]
+    def sleep(self, delay: object, result: T = None) -> Coroutine[object, object, T]:  # type: ignore[assignment]
         """Wait for *delay*, then return *result*; 0 or less yields to the loop once.
 
         Raises:
             TimerClosedError: The timer was closed meanwhile.
         """
-        delay_ns = delay_to_ns("delay", delay)
-        driver = self.open_driver()
-        if delay_ns <= 0:
-            await yield_to_loop(0)
-            return result
-        future = get_running_loop().create_future()
-        wakeup = Wakeup(driver.deadline_after(delay_ns), future)
-        driver.arm(wakeup, driver.now_ns())
-        try:
-            await future
-        finally:
-            wakeup.cancel()
-        return result
+        return sleep_on(self.open_driver(), delay, result)
 
     def timeout(self, delay: object) -> Timeout:
         """Bound a block to *delay* from now, None for no bound; as `asyncio.timeout`."""
-        self.open_driver()
-        return self.timeout_unchecked(delay)
-
-    def timeout_unchecked(self, delay: object) -> Timeout:
-        """`timeout` for a caller that is known to be on this timer's loop."""
-        driver = cast(Driver, self._driver)
-        if delay is None:
-            return Timeout(driver, FOREVER)
-        delay_ns = delay_to_ns("delay", delay)
-        loop = driver.loop
-        if delay_ns <= 0 and loop is not None:
-            # Over already, and so must `when()` say: uvloop's time lags ours by up to 1 ms.
-            return Timeout(driver, clock_to_ns(loop.time()) + delay_ns)
-        return Timeout(driver, driver.deadline_after(delay_ns))
+        return timeout_after(self.open_driver(), delay)
 
     def timeout_at(self, when: object) -> Timeout:
         """Bound a block to *when* on the scale of `time()`; as `asyncio.timeout_at`."""
         driver = self.open_driver()
         return Timeout(driver, FOREVER if when is None else delay_to_ns("when", when), when)
 
-    async def wait_for(self, fut: Awaitable[T], timeout: object) -> T:
+    def wait_for(self, fut: Awaitable[T], timeout: object) -> Coroutine[object, object, T]:
         """Wait for *fut*, a future or coroutine, at most *timeout*; as `asyncio.wait_for`.
 
         Args:
@@ -230,7 +263,7 @@ class Timer:
         Raises:
             TimeoutError: Time was up.
         """
-        return await wait_for(self.open_driver(), fut, timeout)
+        return wait_for(self.open_driver(), fut, timeout)
 
     # --- looking in -------------------------------------------------------------------------
 
@@ -249,17 +282,7 @@ class Timer:
         driver = self._driver
         if driver is None:
             raise TimerClosedError(f"{self!r} has not been entered: use `async with`")
-        return TimerStatistics(
-            pending=driver.pending,
-            scheduled=driver.scheduled,
-            fired=driver.fired,
-            cancelled=driver.cancelled,
-            rescheduled=driver.rescheduled,
-            wakeups=driver.wakeups,
-            cascaded=driver.cascaded,
-            callback_errors=driver.callback_errors,
-            lateness=driver.lateness.copy(),
-        )
+        return statistics_of(driver)
 
     def __repr__(self) -> str:
         if self._driver is None:

@@ -1,0 +1,116 @@
+"""Where the coroutines of periodic jobs run: one task group on a task of its own. Rank 1.
+
+Not the driver's task: killing that one must not cancel what it has started.
+"""
+
+from __future__ import annotations
+
+import inspect
+from asyncio import Event, Task, get_running_loop, wait
+from collections.abc import Awaitable
+from contextvars import Context
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
+
+class Job(Protocol):
+    """What has started a coroutine, and wants to know how it ended."""
+
+    def captured(self) -> Context:
+        """The context to run in."""
+        ...
+
+    def ended(self, error: Exception | None) -> None:
+        """The coroutine has returned, raised *error*, or was cancelled."""
+        ...
+
+    def drop(self) -> None:
+        """Nothing will run any more."""
+        ...
+
+
+class Jobs:
+    """The running coroutines of one timer's periodic jobs.
+
+    Args:
+        outlives_cancelling: What to do when the task group is cancelled from outside, as
+            `asyncio.run` does to every task when it ends: true opens another one at the next
+            start, false drops every job that wants to start again.
+    """
+
+    def __init__(self, *, outlives_cancelling: bool) -> None:
+        self._outlives_cancelling = outlives_cancelling
+        self._host: Task[None] | None = None
+        self._group: TaskGroup | None = None
+        self._not_begun: dict[Job, Awaitable[object]] = {}
+        self._stop = Event()
+        self._ended = False
+
+    def start(self, job: Job, awaitable: Awaitable[object]) -> None:
+        """Await *awaitable* in the task group, then tell *job*.
+
+        Raises:
+            RuntimeError: No loop is running, for a timer that needs none otherwise.
+        """
+        if self._ended:
+            _discard(awaitable)
+            job.drop()
+            return
+        if self._host is None:
+            self._open(awaitable)
+        self._not_begun[job] = awaitable
+        if self._group is not None:
+            job.captured().run(self._group.start_soon, self._run, job)
+
+    def _open(self, awaitable: Awaitable[object]) -> None:
+        try:
+            loop = get_running_loop()
+        except RuntimeError:
+            _discard(awaitable)
+            raise
+        self._host = loop.create_task(self._serve(), name="aiowheel-jobs", context=Context())
+        self._host.add_done_callback(self._on_done)
+
+    async def _serve(self) -> None:
+        from anyio import create_task_group  # 25 ms that only coroutines need to pay
+
+        async with create_task_group() as group:
+            self._group = group
+            for job in self._not_begun:
+                job.captured().run(group.start_soon, self._run, job)
+            await self._stop.wait()
+            group.cancel_scope.cancel()
+
+    def _on_done(self, host: Task[None]) -> None:
+        self._group = self._host = None
+        if host.cancelled():
+            self._ended = self._ended or not self._outlives_cancelling
+        else:
+            host.exception()  # KeyboardInterrupt or SystemExit, which has left the loop by itself
+        cancelled, self._not_begun = self._not_begun, {}
+        for job, awaitable in cancelled.items():
+            _discard(awaitable)
+            job.ended(None)
+
+    async def _run(self, job: Job) -> None:
+        error: Exception | None = None
+        try:
+            await self._not_begun.pop(job)
+        except Exception as raised:  # one bad run must not end the others, nor the job
+            error = raised
+        finally:
+            job.ended(error)
+
+    async def aclose(self) -> None:
+        """Cancel what runs and wait for its end; idempotent."""
+        self._ended = True
+        self._stop.set()
+        if self._host is not None:
+            await wait({self._host})
+
+
+def _discard(awaitable: Awaitable[object]) -> None:
+    if inspect.iscoroutine(awaitable):
+        awaitable.close()
