@@ -10,7 +10,7 @@ from aiowheel.bench._rounds import Series, alternate
 from aiowheel.bench._side import Side
 
 Measured = Mapping[str, Series]
-LEAST_REMEMBERED = 200_000  # below this, pages and arenas are all that resident memory shows
+LEAST_REMEMBERED = 1_000_000  # with less, resident memory shows arenas and pages, not entries
 
 
 @dataclass(frozen=True, slots=True)

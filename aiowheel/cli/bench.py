@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from aiowheel.bench._report import Report
+from aiowheel.errors import BadInputError
 
 Quick = Annotated[bool, typer.Option("--quick", help="Small sizes, to see that it runs.")]
 Rounds = Annotated[int | None, typer.Option(min=1, help="Rounds of each side, in turn.")]
@@ -30,6 +31,7 @@ def every(context: typer.Context) -> None:
     """
     if context.invoked_subcommand is None:
         wheel(quick=True)
+        timer(quick=True)
 
 
 @bench.command()
@@ -49,6 +51,34 @@ def wheel(
 
     plan = QUICK if quick else WheelPlan()
     _publish(run(replace(plan, rounds=rounds or plan.rounds)), out, as_json=json)
+
+
+@bench.command()
+def timer(
+    *,
+    only: Annotated[str, typer.Option(metavar="LINE", help="Run one line of the table.")] = "",
+    quick: Quick = False,
+    rounds: Rounds = None,
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """The running timer against asyncio's timers and uvloop's.
+
+    Lines: churn, timeout, wait_for, memory, stall, lateness, burst, idle, fire.
+
+    \b
+    Example:
+      aiowheel bench timer --quick
+      aiowheel bench timer --only churn --out churn.json
+    """
+    from dataclasses import replace
+
+    from aiowheel.bench.timer import LINES, QUICK, TimerPlan, run
+
+    if only and only not in LINES:
+        raise BadInputError(f"--only must be one of {', '.join(LINES)}, got {only!r}")
+    plan = QUICK if quick else TimerPlan()
+    _publish(run(replace(plan, rounds=rounds or plan.rounds, only=only)), out, as_json=json)
 
 
 def _publish(report: Report, out: Path | None, *, as_json: bool) -> None:

@@ -1,0 +1,77 @@
+"""Lines of `aiowheel bench timer`: ours against the loops' own timers, on each loop. Rank 5."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aiowheel._build import accelerated
+from aiowheel.bench._loops import loops_here
+from aiowheel.bench._report import Report, Table
+from aiowheel.bench._rounds import Series, alternate
+from aiowheel.bench._side import Side
+
+OURS, PURE, OWN = "aiowheel", "aiowheel pure", "own"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One measured line: a workload at one size.
+
+    Attributes:
+        name: What `--only` calls it.
+        title: Of its table.
+        workload: As in `Side`; takes `api`, which is "aiowheel" or "loop".
+        arguments: The other arguments.
+        columns: Figure by column title; a figure with an empty harness is shown without it.
+        digits: Decimals shown.
+        rounds: Instead of the plan's.
+    """
+
+    name: str
+    title: str
+    workload: str
+    arguments: Mapping[str, object]
+    columns: Mapping[str, str]
+    digits: int = 0
+    rounds: int | None = None
+
+
+Contest = Mapping[str, Series]
+
+
+def contest(report: Report, line: Line, rounds: int) -> Contest:
+    """Run one line on every loop; series by "contender, loop"."""
+    sides = [side for loop in loops_here() for side in _sides(line, loop)]
+    measured = alternate(sides, line.rounds or rounds)
+    report.add(f"{line.name}: {line.title}", measured)
+    rows = [[name, *_cells(line, series)] for name, series in measured.items()]
+    columns: list[str] = [""]
+    for title, figure in line.columns.items():
+        columns += [title]
+        if f"{figure}_empty" in next(iter(measured.values())).rounds[0]:
+            columns += ["least", "harness"]
+    report.tables.append(Table(f"{line.name}: {line.title}", columns, rows))
+    return measured
+
+
+def _sides(line: Line, loop: str) -> list[Side]:
+    ours = {"api": "aiowheel", **line.arguments}
+    sides = [Side(f"{OURS}, {loop}", line.workload, ours, loop)]
+    if accelerated():
+        sides.append(Side(f"{PURE}, {loop}", line.workload, ours, loop, pure=True))
+    own = {"api": "loop", **line.arguments}
+    return [*sides, Side(f"{OWN}, {loop}", line.workload, own, loop)]
+
+
+def _cells(line: Line, series: Series) -> list[str]:
+    cells: list[str] = []
+    for figure in line.columns.values():
+        first = series.rounds[0]
+        harness = f"{figure}_empty" in first
+        if figure not in first:
+            cells += ["-"] * 3  # only ours can be touched
+        elif harness:
+            values = (series.net(figure), series.minimum(figure), series.median(f"{figure}_empty"))
+            cells += [f"{value:,.{line.digits}f}" for value in values]
+        else:
+            cells.append(f"{series.median(figure):,.{line.digits}f}")
+    return cells

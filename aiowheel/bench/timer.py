@@ -1,0 +1,249 @@
+"""The program `aiowheel bench timer`: the running timer against the loops' own timers. Rank 5."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+from aiowheel.bench._compare import OURS, OWN, Contest, Line, contest
+from aiowheel.bench._loops import loops_here
+from aiowheel.bench._report import Report, Verdict
+from aiowheel.bench._rounds import alternate
+from aiowheel.bench._side import Side
+
+TICK_MS, BUDGET_MS = 1.0, 5.0  # of `Timer()`
+
+
+@dataclass(frozen=True, slots=True)
+class TimerPlan:
+    """How much to measure.
+
+    Attributes:
+        sizes: Pending timers, ascending; the largest also stands where a line needs many.
+        operations: Timed in a round.
+        rounds: Of every line but memory, whose figure does not vary.
+        firings: A second, for lateness.
+        slice_seconds: Of lateness and of idling, in a round.
+        burst: Timers due in one tick.
+        only: The one line to run; empty for all.
+    """
+
+    sizes: tuple[int, ...] = (1_000, 100_000, 1_000_000)
+    operations: int = 100_000
+    rounds: int = 7
+    firings: int = 100_000
+    slice_seconds: float = 3.0
+    burst: int = 200_000
+    only: str = ""
+
+
+QUICK = TimerPlan(
+    sizes=(1_000, 10_000), operations=2_000, rounds=3, firings=5_000, slice_seconds=0.3, burst=5_000
+)
+
+
+def run(plan: TimerPlan) -> Report:
+    """Measure every line, or the one asked for."""
+    report = Report("timer", asdict(plan))
+    for name, measure in LINES.items():
+        if plan.only in {"", name}:
+            measure(report, plan)
+    return report
+
+
+def _ratio(found: Contest, loop: str, figure: str, ours: str = "") -> float:
+    own = found[f"{OWN}, {loop}"].net(figure)
+    return own / found[f"{OURS}, {loop}"].net(ours or figure)
+
+
+def churn(report: Report, plan: TimerPlan) -> None:
+    """Arm and cancel; touch."""
+    pairs: dict[str, list[float]] = {loop: [] for loop in loops_here()}
+    for size in plan.sizes:
+        line = Line(
+            "churn",
+            f"{size:,} pending (CPU ns, harness taken off; least: best round with it)",
+            "timers:churn",
+            {"pending": size, "operations": plan.operations},
+            {"call_later+cancel": "pair", "replace a random one": "replace", "touch": "touch"},
+        )
+        found = contest(report, line, plan.rounds)
+        for loop in loops_here():
+            pairs[loop].append(found[f"{OURS}, {loop}"].net("pair"))
+            faster = f"times faster than {loop}'s at {size:,} pending"
+            wanted = 8 if loop == "asyncio" else 3
+            ratio = _ratio(found, loop, "pair")
+            report.verdicts.append(
+                Verdict(f"call_later+cancel {faster}", ratio, wanted, at_least=True)
+            )
+            few, many = (12, 40) if loop == "asyncio" else (6, 20)
+            wanted = many if size >= 100_000 else few
+            ratio = _ratio(found, loop, "replace", "touch")
+            report.verdicts.append(Verdict(f"touch {faster}", ratio, wanted, at_least=True))
+    for loop, (smallest, *_, largest) in pairs.items():
+        what = f"call_later+cancel on {loop}, {plan.sizes[-1]:,} pending against {plan.sizes[0]:,}"
+        report.verdicts.append(Verdict(what, largest / smallest, 1.6))
+    side = Side("touch", "standing:allocation", {"pending": 1_000, "operations": 10_000})
+    blocks = alternate([side], 3)["touch"].minimum("blocks")
+    report.verdicts.append(Verdict("blocks allocated by 10,000 touches", blocks, 2))
+
+
+def timeout(report: Report, plan: TimerPlan) -> None:
+    """`async with timeout(30)` around nothing."""
+    wanted = 4.0 if sys.version_info < (3, 12) else 2.5
+    for size in (0, plan.sizes[-1]):
+        line = Line(
+            "timeout",
+            f"async with timeout(30): pass, {size:,} pending (CPU ns)",
+            "timers:block",
+            {"pending": size, "operations": plan.operations},
+            {"enter and leave": "block"},
+        )
+        found = contest(report, line, plan.rounds)
+        for loop in loops_here():
+            what = f"timeout block, times faster than asyncio.timeout on {loop}, {size:,} pending"
+            ratio = _ratio(found, loop, "block")
+            report.verdicts.append(Verdict(what, ratio, wanted, at_least=True))
+
+
+def wait_for(report: Report, plan: TimerPlan) -> None:
+    """`wait_for` on a future done next turn."""
+    line = Line(
+        "wait_for",
+        "wait_for(future done next turn, 30), 1,000 pending (CPU ns; harness: the bare await)",
+        "timers:wait_for",
+        {"pending": 1_000, "operations": plan.operations},
+        {"wait_for": "wait_for"},
+    )
+    contest(report, line, plan.rounds)
+
+
+def memory(report: Report, plan: TimerPlan) -> None:
+    """Bytes a pending timer."""
+    line = Line(
+        "memory",
+        f"{plan.sizes[-1]:,} pending, a bound method each, handles kept (resident, one round)",
+        "standing:memory",
+        {"pending": plan.sizes[-1]},
+        {"bytes each": "bytes_each", "% kept after cancelling": "kept_percent"},
+        rounds=1,
+    )
+    found = contest(report, line, plan.rounds)
+    for loop in loops_here():
+        share = found[f"{OURS}, {loop}"].median("bytes_each") / found[f"{OWN}, {loop}"].median(
+            "bytes_each"
+        )
+        bound = 0.5 if loop == "asyncio" else 0.25
+        report.verdicts.append(Verdict(f"memory as a share of {loop}'s", share, bound))
+
+
+def stall(report: Report, plan: TimerPlan) -> None:
+    """The longest turn while timers churn."""
+    replaced = max(plan.sizes[-1] // 5, 1_000)
+    line = Line(
+        "stall",
+        f"longest turn of the loop, {plan.sizes[-1]:,} pending, {replaced:,} replaced a round (ms)",
+        "standing:stall",
+        {"pending": plan.sizes[-1], "replaced": replaced},
+        {"wall clock": "longest_ms", "CPU clock": "longest_cpu_ms"},
+        digits=2,
+    )
+    found = contest(report, line, plan.rounds)
+    for loop in loops_here():
+        worst = found[f"{OURS}, {loop}"].maximum("longest_cpu_ms")
+        report.verdicts.append(Verdict(f"worst stall of all rounds on {loop}, CPU ms", worst, 5))
+
+
+def lateness(report: Report, plan: TimerPlan) -> None:
+    """How late timers fire under load."""
+    seconds = plan.slice_seconds * plan.rounds
+    line = Line(
+        "lateness",
+        f"{plan.firings:,} firings a second, {seconds:g} s in {plan.rounds} slices (ms; medians)",
+        "firing:lateness",
+        {"per_second": plan.firings, "seconds": plan.slice_seconds},
+        {
+            "p50": "p50_ms",
+            "p99": "p99_ms",
+            "max": "max_ms",
+            "earliest": "earliest_ms",
+            "CPU ns each": "cpu_ns",
+        },
+        digits=2,
+    )
+    found = contest(report, line, plan.rounds)
+    for loop in loops_here():
+        ours = found[f"{OURS}, {loop}"]
+        report.verdicts.append(
+            Verdict(f"earliest firing on {loop}, ms", ours.minimum("earliest_ms"), 0, at_least=True)
+        )
+        if f"{OWN}, uvloop" in found:
+            bound = TICK_MS + found[f"{OWN}, uvloop"].median("p99_ms")
+            what = f"p99 lateness on {loop}, ms (bound: tick + uvloop's)"
+            report.verdicts.append(Verdict(what, ours.median("p99_ms"), bound))
+
+
+def burst(report: Report, plan: TimerPlan) -> None:
+    """Many timers due in one tick."""
+    line = Line(
+        "burst",
+        f"{plan.burst:,} timers due in one tick, beside a heartbeat of 1 ms",
+        "firing:burst",
+        {"timers": plan.burst},
+        {"longest gap ms": "longest_gap_ms", "total ms": "total_ms", "CPU ns each": "cpu_ns"},
+        digits=1,
+    )
+    found = contest(report, line, plan.rounds)
+    for loop in loops_here():
+        gap = found[f"{OURS}, {loop}"].median("longest_gap_ms")
+        what = f"longest gap of the heartbeat on {loop}, ms (median of rounds)"
+        report.verdicts.append(Verdict(what, gap, 3 * BUDGET_MS))
+
+
+def idle(report: Report, plan: TimerPlan) -> None:
+    """Nothing to do for an hour."""
+    for size in (1, plan.sizes[-1]):
+        line = Line(
+            "idle",
+            f"{size:,} pending an hour away",
+            "standing:idle",
+            {"pending": size, "seconds": plan.slice_seconds},
+            {"wake-ups a second": "wakeups_per_second", "CPU ms a second": "cpu_ms_per_second"},
+            digits=2,
+            rounds=3,
+        )
+        found = contest(report, line, plan.rounds)
+        for loop in loops_here():
+            ours = found[f"{OURS}, {loop}"]
+            if size == 1:
+                wakeups = ours.minimum("wakeups_per_second")
+                what = f"wake-ups a second on {loop}, one timer an hour away"
+                report.verdicts.append(Verdict(what, wakeups, 0))
+            else:
+                what = f"idle CPU on {loop}, ms a second, {size:,} timers an hour away"
+                report.verdicts.append(Verdict(what, ours.minimum("cpu_ms_per_second"), 1))
+
+
+def fire(report: Report, plan: TimerPlan) -> None:
+    """Timers that all fire: the loops' own home ground."""
+    for size in (1, 100, 1_000):
+        line = Line(
+            "fire",
+            f"{size:,} pending that all fire and re-arm (CPU ns a firing, loop included)",
+            "firing:fire_all",
+            {"pending": size, "operations": max(size * 50, 200)},
+            {"arm and fire": "fire"},
+        )
+        contest(report, line, plan.rounds)
+
+
+LINES: dict[str, Callable[[Report, TimerPlan], None]] = {
+    "churn": churn,
+    "timeout": timeout,
+    "wait_for": wait_for,
+    "memory": memory,
+    "stall": stall,
+    "lateness": lateness,
+    "burst": burst,
+    "idle": idle,
+    "fire": fire,
+}
