@@ -1,0 +1,253 @@
+"""`call_later_threadsafe`: from any thread, one winner each, nothing hangs."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextvars import Context, ContextVar
+from random import Random
+from threading import Thread, get_ident
+
+import pytest
+
+from aiowheel import (
+    ForeignLoopError,
+    ManualTimer,
+    ThreadsafeHandle,
+    Timer,
+    TimerClosedError,
+    current_timer,
+)
+
+pytestmark = pytest.mark.both_loops
+
+Until = Callable[[Callable[[], object]], Awaitable[None]]
+
+THREADS = 8
+EACH = 125
+
+
+async def in_threads(work: Callable[[int], None]) -> None:
+    """Run *work* in several threads at once; the loop goes on meanwhile."""
+    await asyncio.gather(*(asyncio.to_thread(work, number) for number in range(THREADS)))
+
+
+async def test_the_callback_runs_on_the_loops_thread(until: Until) -> None:
+    """In the context of the thread that asked for it, and not before its time."""
+    variable: ContextVar[str] = ContextVar("variable", default="unset")
+    ran: list[tuple[int, str, float]] = []
+
+    def note(word: str) -> None:
+        ran.append((get_ident(), word + variable.get(), time.monotonic()))
+
+    def ask(timer: Timer) -> ThreadsafeHandle:
+        variable.set("thread's")
+        return timer.call_later_threadsafe(0.002, note, "the ")
+
+    async with Timer() as timer:
+        begun = time.monotonic()
+        handle = await asyncio.to_thread(ask, timer)
+        await until(lambda: ran)
+
+        assert ran[0][:2] == (get_ident(), "the thread's")
+        assert ran[0][2] >= begun + 0.002
+        assert handle.fired()
+        assert not handle.cancelled()
+        assert not handle.cancel()
+
+
+async def test_a_cancelled_callback_never_runs(until: Until) -> None:
+    """`cancel` says that it won, once, and the deadline leaves the wheel."""
+    async with Timer() as timer:
+        handle = await asyncio.to_thread(timer.call_later_threadsafe, 60, print, "never")
+        await until(lambda: len(timer) == 1)
+
+        assert await asyncio.to_thread(handle.cancel)
+        assert not handle.cancel()
+        assert handle.cancelled()
+        await until(lambda: len(timer) == 0)
+
+    assert not handle.fired()
+
+
+async def test_a_call_cancelled_before_it_arrives_is_never_armed(until: Until) -> None:
+    """The loop sees both at once, and has nothing to do."""
+    async with Timer() as timer:
+        ran: list[int] = []
+        handle = timer.call_later_threadsafe(0, ran.append, 1)
+        assert handle.cancel()
+        marker = timer.call_later_threadsafe(0, ran.append, 2)
+        await until(marker.fired)
+
+        assert ran == [2]
+        assert timer.statistics().scheduled == 1
+
+
+async def test_a_burst_from_many_threads_wakes_the_loop_once(
+    until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand calls while the loop is busy are one wake-up, and all of them fire."""
+    loop = asyncio.get_running_loop()
+    wakeups: list[object] = []
+    wake = loop.call_soon_threadsafe
+
+    def counted(callback: Callable[..., object], *, context: Context) -> asyncio.Handle:
+        wakeups.append(callback)
+        return wake(callback, context=context)
+
+    async with Timer() as timer:
+        monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
+        ran: list[int] = []
+
+        def work(number: int) -> None:
+            for _ in range(EACH):
+                timer.call_later_threadsafe(0, ran.append, number)
+
+        threads = [Thread(target=work, args=(number,)) for number in range(THREADS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        await until(lambda: len(ran) == THREADS * EACH)
+
+    assert len(wakeups) == 1
+
+
+async def test_the_deadline_counts_from_the_call() -> None:
+    """Not from when the loop gets to it: a busy loop makes nothing later than it must be."""
+    async with Timer() as timer:
+        asked: list[ThreadsafeHandle] = []
+
+        def ask() -> None:
+            asked.append(timer.call_later_threadsafe(0.5, print))
+
+        before = timer.time()
+        thread = Thread(target=ask)
+        thread.start()
+        thread.join()  # the loop is kept busy until the call has been made
+        after = time.monotonic()
+
+        assert before + 0.5 <= asked[0].when() <= after + 0.5
+
+
+async def test_another_thread_may_not_use_the_plain_calls() -> None:
+    """The error names the loop, the thread and the way to do it."""
+    async with Timer() as timer:
+        with pytest.raises(ForeignLoopError, match=r"(?s)Loop.*thread.*threadsafe"):
+            await asyncio.to_thread(timer.call_later, 1, print)
+
+
+@pytest.mark.parametrize("delay", [float("nan"), None, True, "1"])
+async def test_a_bad_delay_is_refused_in_the_calling_thread(delay: object) -> None:
+    """There, somebody can see the error."""
+    async with Timer() as timer:
+        with pytest.raises((TypeError, ValueError), match="delay must"):
+            await asyncio.to_thread(timer.call_later_threadsafe, delay, print)
+
+
+async def test_closing_cancels_what_waits_and_what_is_on_its_way(until: Until) -> None:
+    """Nobody waits for a callback that cannot come."""
+    async with Timer() as timer:
+        armed = timer.call_later_threadsafe(60, print)
+        await until(lambda: len(timer) == 1)
+        on_its_way = timer.call_later_threadsafe(60, print)
+
+    assert armed.cancelled()
+    assert on_its_way.cancelled()
+    with pytest.raises(TimerClosedError, match="closed"):
+        timer.call_later_threadsafe(60, print)
+    with pytest.raises(TimerClosedError, match="not open"):
+        Timer().call_later_threadsafe(60, print)
+
+
+def test_a_closed_loop_cancels_what_waits() -> None:
+    """The shared timer is gone with its loop, and so is what was asked of it."""
+    handles: list[ThreadsafeHandle] = []
+
+    async def main() -> Timer:
+        handles.append(current_timer().call_later_threadsafe(60, print))
+        await asyncio.sleep(0)
+        handles.append(current_timer().call_later_threadsafe(60, print))
+        return current_timer()
+
+    timer = asyncio.run(main())
+
+    assert [handle.cancelled() for handle in handles] == [True, True]
+    assert [handle.cancel() for handle in handles] == [False, False]
+    with pytest.raises(TimerClosedError, match="loop is closed"):
+        timer.call_later_threadsafe(60, print)
+
+
+def test_a_manual_timer_arms_at_once() -> None:
+    """There is no loop to be woken; due by the same rule."""
+    timer = ManualTimer()
+    ran: list[int] = []
+    handle = timer.call_later_threadsafe(1, ran.append, 1)
+    other = timer.call_later_threadsafe(1, ran.append, 2)
+
+    other.cancel()
+    assert len(timer) == 1
+    timer.advance(1)
+
+    assert ran == [1]
+    assert handle.fired()
+
+
+async def test_a_bad_callback_is_reported_with_its_handle(until: Until) -> None:
+    """And the others run."""
+    contexts: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: contexts.append(context))
+
+    async with Timer() as timer:
+        bad = timer.call_later_threadsafe(0, "word".index, "x")
+        good = timer.call_later_threadsafe(0, "word".index, "w")
+        await until(good.fired)
+
+    assert [context["handle"] for context in contexts] == [bad]
+    assert isinstance(contexts[0]["exception"], ValueError)
+
+
+@pytest.mark.realtime
+@pytest.mark.parametrize("seed", range(3))
+async def test_every_call_has_exactly_one_end(seed: int) -> None:
+    """Adds and cancels from threads while the driver sleeps, runs and closes.
+
+    Whatever the interleaving, each accepted call fired, or was cancelled by who was told so, or
+    was dropped by the close.
+    """
+    timer = Timer(tick=0.0001)
+    accepted: list[ThreadsafeHandle] = []
+    ran: list[int] = []
+    won: list[ThreadsafeHandle] = []
+    refused: list[int] = []
+
+    def work(number: int) -> None:
+        random = Random(seed * THREADS + number)
+        mine: list[ThreadsafeHandle] = []
+        for _ in range(EACH):
+            delay = random.choice([0, 0.0005, 0.002, 60])
+            try:
+                handle = timer.call_later_threadsafe(delay, ran.append, number)
+            except TimerClosedError:
+                refused.append(number)
+                continue
+            accepted.append(handle)
+            mine.append(handle)
+            target = random.choice(mine)
+            if random.random() < 0.5 and target.cancel():
+                won.append(target)
+            if random.random() < 0.05:
+                time.sleep(0.0005)
+
+    async with timer:
+        running = asyncio.ensure_future(in_threads(work))
+        await timer.sleep(0.004)
+    await running
+
+    fired = [handle for handle in accepted if handle.fired()]
+    dropped = [handle for handle in accepted if handle.cancelled() and handle not in set(won)]
+    assert len(fired) + len(won) + len(dropped) == len(accepted)
+    assert len(set(won)) == len(won)
+    assert not set(won) & set(fired)
+    assert len(ran) == len(fired)
+    assert len(accepted) + len(refused) == THREADS * EACH
+    assert len(timer) == 0
