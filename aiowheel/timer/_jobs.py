@@ -36,8 +36,8 @@ class Jobs:
 
     Args:
         outlives_cancelling: What to do when the task group is cancelled from outside, as
-            `asyncio.run` does to every task when it ends: true opens another one at the next
-            start, false drops every job that wants to start again.
+            `asyncio.run` does to every task when it ends: true goes on with another group, false
+            drops the jobs that ran and every one that wants to start.
     """
 
     def __init__(self, *, outlives_cancelling: bool) -> None:
@@ -45,6 +45,7 @@ class Jobs:
         self._host: Task[None] | None = None
         self._group: TaskGroup | None = None
         self._not_begun: dict[Job, Awaitable[object]] = {}
+        self._cut_short: list[Job] = []  # by the end of the group, for which they wait
         self._stop = Event()
         self._ended = False
 
@@ -89,10 +90,15 @@ class Jobs:
             self._ended = self._ended or not self._outlives_cancelling
         else:
             host.exception()  # KeyboardInterrupt or SystemExit, which has left the loop by itself
-        cancelled, self._not_begun = self._not_begun, {}
-        for job, awaitable in cancelled.items():
+        for awaitable in self._not_begun.values():
             _discard(awaitable)
-            job.ended(None)
+        jobs, self._cut_short = [*self._cut_short, *self._not_begun], []
+        self._not_begun = {}
+        for job in jobs:
+            if self._ended:
+                job.drop()
+            else:
+                job.ended(None)
 
     async def _run(self, job: Job) -> None:
         error: Exception | None = None
@@ -100,8 +106,13 @@ class Jobs:
             await self._not_begun.pop(job)
         except Exception as raised:  # one bad run must not end the others, nor the job
             error = raised
-        finally:
-            job.ended(error)
+        except BaseException:
+            if self._host is not None and self._host.cancelling():
+                self._cut_short.append(job)  # a new run now would begin in a dying group
+            else:
+                job.ended(None)
+            raise
+        job.ended(error)
 
     async def aclose(self) -> None:
         """Cancel what runs and wait for its end; idempotent."""

@@ -1,0 +1,441 @@
+"""`every`: tokio's three ways to make up for missed ticks, no overlap, no drift."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import aiowheel
+from aiowheel import ManualTimer, Periodic, Timer, TimerClosedError
+
+Until = Callable[[Callable[[], object]], Awaitable[None]]
+Step = Callable[[float], None]
+
+#: Period 300 ms, ticks at 0 and 300, then nobody looks for 650 ms: (when it ran, which tick it
+#: was), in ms. The ticks are those of tokio's own tests.
+TRACES = {
+    "burst": [(0, 0), (300, 300), (951, 600), (951, 900), (1200, 1200), (1500, 1500)],
+    "delay": [(0, 0), (300, 300), (951, 600), (1251, 1251), (1551, 1551)],
+    "skip": [(0, 0), (300, 300), (951, 600), (1200, 1200), (1500, 1500)],
+}
+
+
+def ms(seconds: float | None) -> int:
+    """Whole milliseconds, for reading a trace."""
+    assert seconds is not None
+    return round(seconds * 1000)
+
+
+@pytest.mark.parametrize("missed", TRACES)
+def test_a_stalled_loop(clock_loop: asyncio.SelectorEventLoop, step: Step, missed: str) -> None:
+    """A plain function, on a loop that something else has kept busy."""
+    trace: list[tuple[int, int]] = []
+    start = clock_loop.time()
+
+    async def main() -> None:
+        async with Timer() as timer:
+            due = start
+
+            def note() -> None:
+                nonlocal due
+                trace.append((ms(timer.time() - start), ms(due - start)))
+                due = handle.next_when() or 0.0
+
+            handle = timer.every(0.3, note, missed=missed, first=0)
+            await timer.sleep(0.301)
+            step(0.65)
+            await timer.sleep(0.6)
+
+    clock_loop.run_until_complete(main())
+
+    assert trace == TRACES[missed]
+
+
+@pytest.mark.parametrize("missed", TRACES)
+def test_a_slow_coroutine(clock_loop: asyncio.SelectorEventLoop, missed: str) -> None:
+    """A tick that comes while the coroutine runs is missed, by the same rule; nothing overlaps."""
+    trace: list[tuple[int, int]] = []
+    start = clock_loop.time()
+    running = 0
+
+    async def main() -> None:
+        async with Timer() as timer:
+            due = start
+
+            async def work() -> None:
+                nonlocal due, running
+                assert running == 0
+                running += 1
+                trace.append((ms(timer.time() - start), ms(due - start)))
+                due = handle.next_when() or 0.0
+                if len(trace) == 2:
+                    await timer.sleep(0.651)
+                running -= 1
+
+            handle = timer.every(0.3, work, missed=missed, first=0)
+            await timer.sleep(1.56)
+
+    clock_loop.run_until_complete(main())
+
+    assert trace == TRACES[missed]
+
+
+def test_delay_does_not_drift_by_the_usual_lateness(
+    clock_loop: asyncio.SelectorEventLoop, step: Step
+) -> None:
+    """Up to 5 ms a tick counts as being in time, as tokio's does."""
+
+    async def main() -> None:
+        async with Timer() as timer:
+            handle = timer.every(1, step, 0.005, missed="delay")
+            first = handle.next_when()
+            await timer.sleep(100.5)
+            assert handle.runs == 100
+            assert handle.next_when() == pytest.approx((first or 0) + 100, abs=1e-9)
+
+    clock_loop.run_until_complete(main())
+
+
+@pytest.mark.parametrize("missed", ["skip", "burst"])
+def test_nothing_drifts(missed: str) -> None:
+    """After ten thousand periods that are no multiple of the tick, the grid is where it was."""
+    timer = ManualTimer(tick=0.001)
+    handle = timer.every(0.0123, lambda: None, missed=missed)
+
+    timer.advance(123.001)
+
+    assert handle.runs == 10_000
+    assert handle.next_when() == pytest.approx(123.0123, abs=1e-9)
+
+
+def test_jitter_spreads_the_calls_and_not_the_grid() -> None:
+    """Each call comes 0 to *jitter* later than its tick, and no tick is lost or moved."""
+    random.seed(7)
+    timer = ManualTimer()
+    late: list[float] = []
+
+    def note() -> None:
+        late.append(timer.time() - handle.runs)
+
+    handle = timer.every(1, note, jitter=1.0)
+    timer.advance(1000.999)
+
+    assert handle.runs in {999, 1000}
+    assert all(0.0 <= each <= 1.0011 for each in late)
+    assert max(late) - min(late) > 0.9
+
+
+def test_the_first_call() -> None:
+    """After one period by default; after *first* where given, and the grid begins there."""
+    timer = ManualTimer()
+    plain = timer.every(10, lambda: None)
+    soon = timer.every(timedelta(seconds=10), lambda: None, first=timedelta(seconds=1))
+    now = timer.every(10, lambda: None, first=0)
+
+    assert [each.next_when() for each in (plain, soon, now)] == [10.0, 1.0, 0.0]
+    assert now.runs == 0
+    timer.advance(1)
+
+    assert [each.next_when() for each in (plain, soon, now)] == [10.0, 11.0, 10.0]
+    assert [each.runs for each in (plain, soon, now)] == [0, 1, 1]
+
+
+@pytest.mark.parametrize("period", [0, -1, float("nan"), float("inf"), 1e-12])
+def test_a_bad_period_is_refused(period: float) -> None:
+    """At the call, with the value in the text."""
+    with pytest.raises(ValueError, match="period must"):
+        ManualTimer().every(period, lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("bad", "text"),
+    [
+        ({"jitter": -0.1}, "jitter must be from 0 to the period 1, got -0.1"),
+        ({"jitter": 1.1}, "jitter must be from 0 to the period 1, got 1.1"),
+        ({"jitter": float("nan")}, "jitter must not be NaN"),
+        ({"first": -1}, "first must be at least 0 and finite, got -1"),
+        ({"first": float("inf")}, "first must be at least 0 and finite, got inf"),
+        ({"missed": "later"}, "missed must be one of burst, delay, skip, got 'later'"),
+    ],
+)
+def test_bad_options_are_refused(bad: dict[str, Any], text: str) -> None:
+    """At the call, naming what is allowed; nothing stays armed."""
+    timer = ManualTimer()
+
+    with pytest.raises(ValueError, match=text):
+        timer.every(1, lambda: None, **bad)
+
+    assert len(timer) == 0
+
+
+@pytest.mark.parametrize("period", [None, "1", True])
+def test_a_period_that_is_no_number_is_refused(period: object) -> None:
+    """None, text and truth values are none; neither is a number a function."""
+    with pytest.raises(TypeError, match="period must be a number"):
+        ManualTimer().every(period, lambda: None)
+    with pytest.raises(TypeError, match="fn must be callable"):
+        ManualTimer().every(1, 5)  # type: ignore[arg-type]
+
+
+def test_cancelling_ends_it() -> None:
+    """True once; from inside the function as well; what it held is let go."""
+    timer = ManualTimer()
+
+    def thrice() -> None:
+        if handle.runs == 3:
+            assert handle.cancel()
+
+    handle = timer.every(1, thrice)
+    timer.advance(10)
+
+    assert handle.runs == 3
+    assert handle.cancelled()
+    assert handle.next_when() is None
+    assert handle.payload is None
+    assert not handle.cancel()
+    assert len(timer) == 0
+
+
+def test_an_error_does_not_end_it() -> None:
+    """Each is reported, and the next call comes all the same."""
+    timer = ManualTimer()
+    handle = timer.every(1, lambda: "word".index("x"))
+
+    with pytest.raises(ExceptionGroup) as caught:
+        timer.advance(3)
+
+    assert [type(error) for error in caught.value.exceptions] == [ValueError] * 3
+    assert handle.runs == 3
+    assert timer.statistics().callback_errors == 3
+
+
+def test_a_coroutine_needs_a_loop() -> None:
+    """On a manual timer outside of any loop, the error says so, and no coroutine is left over."""
+
+    async def never() -> None:
+        raise AssertionError
+
+    timer = ManualTimer()
+    timer.every(1, never)
+
+    with pytest.raises(ExceptionGroup) as caught:
+        timer.advance(1)
+
+    assert "no running event loop" in str(caught.value.exceptions[0])
+
+
+async def test_a_coroutine_on_a_manual_timer(until: Until) -> None:
+    """It runs where the loop turns, and its errors come out of the next `advance`."""
+    timer = ManualTimer()
+    runs = 0
+
+    async def work() -> None:
+        nonlocal runs
+        await asyncio.sleep(0)
+        runs += 1
+        if runs == 2:
+            raise LookupError
+
+    handle = timer.every(1, work)
+    timer.advance(1)
+    await until(lambda: len(timer) == 1)
+    timer.advance(1)
+    await until(lambda: len(timer) == 1)
+
+    assert handle.runs == runs == 2
+    with pytest.raises(ExceptionGroup):
+        timer.advance(0)
+    await timer.aclose()
+    assert handle.cancelled()
+
+
+@pytest.mark.both_loops
+async def test_coroutines_run_in_the_callers_context(until: Until) -> None:
+    """Each run in a copy: what one sets, the next does not see."""
+    variable: ContextVar[str] = ContextVar("variable", default="default")
+    seen: list[str] = []
+
+    async def work() -> None:
+        seen.append(variable.get())
+        variable.set("another run's")
+
+    async with Timer() as timer:
+        variable.set("caller's")
+        timer.every(0.001, work, first=0)
+        variable.set("later")
+        await until(lambda: len(seen) >= 3)
+
+    assert set(seen) == {"caller's"}
+
+
+@pytest.mark.both_loops
+async def test_a_failing_coroutine_is_reported_with_its_handle(until: Until) -> None:
+    """The other jobs and the job itself go on."""
+    contexts: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: contexts.append(context))
+
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise LookupError
+
+    async def work() -> None:
+        await asyncio.sleep(0)
+
+    async with Timer() as timer:
+        bad = timer.every(0.001, fail)
+        good = timer.every(0.001, work)
+        await until(lambda: bad.runs >= 3 and good.runs >= 3)
+        assert timer.statistics().callback_errors >= 2
+
+    assert {context["handle"] for context in contexts} == {bad}
+    assert {type(context["exception"]) for context in contexts} == {LookupError}
+
+
+@pytest.mark.both_loops
+async def test_closing_cancels_running_coroutines_and_waits_for_them(until: Until) -> None:
+    """By the time the timer is closed, their clean-up is done."""
+    ended: list[str] = []
+    began: list[str] = []
+
+    async def work() -> None:
+        began.append("work")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("cleaned up")
+
+    async with Timer() as timer:
+        handle = timer.every(0.001, work)
+        await until(lambda: began)
+
+    assert ended == ["cleaned up"]
+    assert handle.cancelled()
+    with pytest.raises(TimerClosedError):
+        timer.every(1, work)
+
+
+@pytest.mark.both_loops
+async def test_closing_before_a_coroutine_has_begun() -> None:
+    """It never begins, and nobody warns of a coroutine that was not awaited."""
+    began: list[int] = []
+    made: list[Periodic] = []
+
+    async def work() -> None:
+        began.append(1)
+
+    async with Timer() as timer:
+        made.append(timer.every(60, work))
+        made[0].fire()  # the coroutine exists; its task group does not yet
+
+    assert began == []
+    assert made[0].cancelled()
+
+
+@pytest.mark.both_loops
+async def test_a_coroutine_may_close_its_own_timer(until: Until) -> None:
+    """Closing cancels it there; nothing hangs."""
+    timer = Timer()
+
+    async def close() -> None:
+        await timer.aclose()
+
+    await timer.__aenter__()
+    handle = timer.every(0.001, close)
+    await until(handle.cancelled)
+    await timer.aclose()
+
+    assert handle.runs == 1
+
+
+@pytest.mark.both_loops
+async def test_cancelling_lets_the_run_under_way_end(until: Until) -> None:
+    """`cancel` inside the coroutine does not cut it short."""
+    ended: list[int] = []
+
+    async def once() -> None:
+        assert handle.cancel()
+        await asyncio.sleep(0)
+        ended.append(1)
+
+    async with Timer() as timer:
+        handle = timer.every(0.001, once)
+        await until(lambda: ended)
+        assert len(timer) == 0
+
+    assert handle.runs == 1
+
+
+@pytest.mark.both_loops
+async def test_jobs_survive_the_death_of_the_driver(until: Until) -> None:
+    """Whoever cancels the driver does not cancel what it has started."""
+    release = asyncio.Event()
+    ended: list[int] = []
+
+    async def work() -> None:
+        await release.wait()
+        ended.append(1)
+
+    async with Timer() as timer:
+        handle = timer.every(0.001, work)
+        await until(lambda: handle.runs)
+        for task in asyncio.all_tasks():
+            if task.get_name() == "aiowheel-driver":
+                task.cancel()
+        await asyncio.sleep(0)
+        release.set()
+        await until(lambda: len(ended) >= 3)
+
+
+@pytest.mark.both_loops
+async def test_jobs_start_again_when_their_task_group_was_killed(until: Until) -> None:
+    """The runs under way are lost, the schedule is not."""
+
+    async def work() -> None:
+        await asyncio.sleep(0)
+
+    async with Timer() as timer:
+        handle = timer.every(0.001, work)
+        await until(lambda: handle.runs)
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        before = handle.runs
+        await until(lambda: handle.runs >= before + 3)
+
+
+@pytest.mark.realtime
+@pytest.mark.parametrize("loops", ["asyncio", "uvloop"])
+def test_the_shared_timers_jobs_end_with_the_loop(loops: str) -> None:
+    """`asyncio.run` cancels them with everybody else: no hang, no warning, clean-up done."""
+    factory = pytest.importorskip(loops).new_event_loop
+    cleaned_up: list[int] = []
+    handles: list[Periodic] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaned_up.append(1)
+
+    async def quick() -> None:
+        await asyncio.sleep(0)
+
+    async def linger() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.005)  # the shared timer ticks on meanwhile
+
+    async def main(lingering: set[asyncio.Task[None]]) -> None:
+        handles.extend([aiowheel.every(0.001, work), aiowheel.every(0.001, quick)])
+        lingering.add(asyncio.ensure_future(linger()))
+        await asyncio.sleep(0.1)
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(main(set()))
+
+    assert cleaned_up == [1]
+    assert all(handle.runs >= 1 for handle in handles)
