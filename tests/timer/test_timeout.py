@@ -1,0 +1,374 @@
+"""`timeout` and `timeout_at`: one contract, held by asyncio's and by ours on every timer.
+
+CPython's own tests of them run in tests/stdlib.
+"""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
+from typing import Any, Protocol
+
+import pytest
+import pytest_asyncio
+
+import aiowheel
+from aiowheel import ForeignLoopError, ManualTimer, Timer, TimerClosedError
+
+pytestmark = pytest.mark.both_loops
+
+
+class Block(Protocol):
+    """What both kinds of timeout block have."""
+
+    def when(self) -> float | None:
+        """The deadline."""
+        ...
+
+    def reschedule(self, when: float | None) -> None:
+        """Move it."""
+        ...
+
+    def expired(self) -> bool:
+        """Whether it came."""
+        ...
+
+
+class Maker(Protocol):
+    """Where timeouts come from: a module or a timer."""
+
+    def timeout(self, delay: float | None) -> AbstractAsyncContextManager[Block]:
+        """Bound a block by a delay."""
+        ...
+
+    def timeout_at(self, when: float | None) -> AbstractAsyncContextManager[Block]:
+        """Bound a block by a deadline."""
+        ...
+
+
+@pytest_asyncio.fixture(params=["asyncio", "shared", "timer"])
+async def maker(request: pytest.FixtureRequest) -> AsyncIterator[Any]:
+    """The standard library's, the shared timer's and a timer's own."""
+    if request.param == "timer":
+        async with Timer() as timer:
+            yield timer
+            assert len(timer) == 0, "a block has left its deadline behind"
+    else:
+        yield asyncio if request.param == "asyncio" else aiowheel
+
+
+async def forever() -> None:
+    """Wait for what never comes."""
+    await asyncio.Event().wait()
+
+
+async def test_time_up_is_a_timeout_error(maker: Maker) -> None:
+    """The cancellation turns into it, and is its cause; no request is left on the task."""
+    with pytest.raises(TimeoutError) as caught:
+        async with maker.timeout(0.001) as block:
+            await forever()
+
+    assert isinstance(caught.value.__cause__, asyncio.CancelledError)
+    assert block.expired()
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+
+
+async def test_a_deadline_in_the_past_expires_at_the_first_await(maker: Maker) -> None:
+    """Even at one that only yields; but a block without any await runs through."""
+    when = asyncio.get_running_loop().time() - 10
+    for block in (maker.timeout(0), maker.timeout(-1), maker.timeout_at(when)):
+        with pytest.raises(TimeoutError):
+            async with block:
+                await asyncio.sleep(0)
+
+    async with maker.timeout(0) as through:
+        pass
+    assert not through.expired()
+
+
+async def test_reschedule_into_the_past(maker: Maker) -> None:
+    """Expires at the next await, wherever the deadline was before."""
+    now = asyncio.get_running_loop().time()
+    for delay in (30, None):
+        with pytest.raises(TimeoutError):
+            async with maker.timeout(delay) as block:
+                block.reschedule(now - 1)
+                block.reschedule(now - 2)
+                await asyncio.sleep(0)
+        assert block.expired()
+
+
+async def test_reschedule_back_out_of_the_past(maker: Maker) -> None:
+    """More time, given before the loop had its turn, counts."""
+    now = asyncio.get_running_loop().time()
+    async with maker.timeout(0) as block:
+        block.reschedule(now + 30)
+        await asyncio.sleep(0)
+        block.reschedule(now - 1)
+        block.reschedule(None)
+        await asyncio.sleep(0)
+    assert not block.expired()
+
+
+async def test_reschedule_to_none_and_back(maker: Maker) -> None:
+    """No deadline, then one again."""
+    now = asyncio.get_running_loop().time()
+    with pytest.raises(TimeoutError):
+        async with maker.timeout(0.001) as block:
+            block.reschedule(None)
+            assert block.when() is None
+            await asyncio.sleep(0.003)
+            block.reschedule(now)
+            assert block.when() == now
+            await forever()
+
+
+async def test_reschedule_earlier_and_later(maker: Maker) -> None:
+    """The last word counts."""
+    now = asyncio.get_running_loop().time()
+    async with maker.timeout(0.001) as later:
+        later.reschedule(now + 30)
+        await asyncio.sleep(0.003)
+    assert not later.expired()
+
+    with pytest.raises(TimeoutError):
+        async with maker.timeout(30) as earlier:
+            earlier.reschedule(now + 30.5)
+            earlier.reschedule(now + 0.001)
+            await forever()
+    assert earlier.expired()
+
+
+async def test_states_and_their_names(maker: Maker) -> None:
+    """The representation and the errors speak asyncio's words."""
+    block: Any = maker.timeout(30)
+    assert repr(block) == "<Timeout [created]>"
+    with pytest.raises(RuntimeError, match="Timeout has not been entered"):
+        block.reschedule(None)
+
+    async with block:
+        assert repr(block) == f"<Timeout [active] when={round(block.when(), 3)}>"
+        block.reschedule(None)
+        assert repr(block) == "<Timeout [active] when=None>"
+        with pytest.raises(RuntimeError, match="Timeout has already been entered"):
+            await block.__aenter__()
+
+    assert repr(block) == "<Timeout [finished]>"
+    with pytest.raises(RuntimeError, match="Cannot change state of finished Timeout"):
+        block.reschedule(None)
+
+
+async def test_an_expiring_block(maker: Maker) -> None:
+    """One that swallows the cancellation ends without an error, and says that it expired."""
+    async with maker.timeout(0.001) as block:
+        with pytest.raises(asyncio.CancelledError):
+            await forever()
+        assert repr(block) == "<Timeout [expiring]>"
+        with pytest.raises(RuntimeError, match="Cannot change state of expiring Timeout"):
+            block.reschedule(None)
+
+    assert repr(block) == "<Timeout [expired]>"
+    assert block.expired()
+
+
+async def test_a_cancellation_from_outside_wins(maker: Maker) -> None:
+    """Cancelled as well as timed out: the cancellation goes on, and is counted."""
+    counts: list[int] = []
+
+    async def body() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        try:
+            async with maker.timeout(0):
+                task.cancel()
+                await forever()
+        finally:
+            counts.append(task.cancelling())
+
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.ensure_future(body())
+    assert counts == [1]
+
+
+@pytest.mark.parametrize("outer_is_ours", [True, False])
+async def test_nests_with_asyncios_own(maker: Maker, outer_is_ours: bool) -> None:  # noqa: FBT001
+    """Whichever is outside: each turns its own cancellation into a TimeoutError, once."""
+    outer, inner = (maker, asyncio) if outer_is_ours else (asyncio, maker)
+
+    with pytest.raises(TimeoutError):
+        async with outer.timeout(0.002), inner.timeout(30) as untouched:
+            await forever()
+    assert not untouched.expired()
+
+    async with outer.timeout(30) as still_running:
+        with pytest.raises(TimeoutError):
+            async with inner.timeout(0.001):
+                await forever()
+        await asyncio.sleep(0)
+    assert not still_running.expired()
+
+
+async def test_around_a_task_group(maker: Maker) -> None:
+    """The group's tasks are cancelled and waited for, and one TimeoutError comes out."""
+    cleaned_up: list[int] = []
+
+    async def child() -> None:
+        try:
+            await forever()
+        finally:
+            await asyncio.sleep(0)
+            cleaned_up.append(1)
+
+    with pytest.raises(TimeoutError):
+        async with maker.timeout(0.001), asyncio.TaskGroup() as group:
+            group.create_task(child())
+            group.create_task(child())
+
+    assert cleaned_up == [1, 1]
+
+
+async def test_inside_a_task_group(maker: Maker) -> None:
+    """A child's timeout is the child's error, and cancels its siblings."""
+
+    async def child() -> None:
+        async with maker.timeout(0.001):
+            await forever()
+
+    with pytest.raises(ExceptionGroup) as caught:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(child())
+            group.create_task(forever())
+
+    assert [type(error) for error in caught.value.exceptions] == [TimeoutError]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks are new in Python 3.12")
+async def test_in_an_eager_task(maker: Maker) -> None:
+    """A task that runs before it is scheduled can enter, leave and expire."""
+    if sys.version_info >= (3, 12):  # for the type checker
+        loop = asyncio.get_running_loop()
+        results: list[str] = []
+
+        async def body() -> None:
+            async with maker.timeout(30):
+                results.append("entered")
+            try:
+                async with maker.timeout(0.001):
+                    await forever()
+            except TimeoutError:
+                results.append("expired")
+
+        task = asyncio.Task(body(), loop=loop, eager_start=True)
+        assert results == ["entered"]
+        await task
+        assert results == ["entered", "expired"]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="new in Python 3.13")
+async def test_an_error_that_hides_the_cancellation_shows_the_timeout(maker: Maker) -> None:
+    """The TimeoutError stands between the error and the cancellation, in groups as well."""
+    with pytest.raises(ExceptionGroup) as caught:
+        async with maker.timeout(0.001):
+            try:
+                await forever()
+            finally:
+                error = LookupError()
+                error.__context__ = sys.exception()
+                raise ExceptionGroup("hidden", [error])
+
+    inner = caught.value.exceptions[0]
+    assert isinstance(inner.__context__, TimeoutError)
+    assert isinstance(inner.__context__.__cause__, asyncio.CancelledError)
+
+
+# --- what is only ours ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("bad", "error"), [("1", TypeError), (True, TypeError), (float("nan"), ValueError)]
+)
+async def test_a_bad_bound_is_refused_at_the_call(bad: object, error: type[Exception]) -> None:
+    """Before the block is entered, and by `reschedule` without moving anything."""
+    with pytest.raises(error, match="delay must"):
+        aiowheel.timeout(bad)
+    with pytest.raises(error, match="when must"):
+        aiowheel.timeout_at(bad)
+    async with aiowheel.timeout(30) as block:
+        when = block.when()
+        with pytest.raises(error, match="when must"):
+            block.reschedule(bad)
+        assert block.when() == when
+
+
+async def test_a_timedelta_and_infinity_will_do() -> None:
+    """`inf` is no bound."""
+    async with Timer() as timer:
+        async with timer.timeout(timedelta(seconds=30)) as block:
+            assert timer.time() + 29 < (block.when() or 0) <= timer.time() + 30
+            assert len(timer) == 1
+        async with timer.timeout(float("inf")) as unbound:
+            assert unbound.when() is None
+            assert len(timer) == 0
+
+
+async def test_a_later_deadline_is_a_write() -> None:
+    """Nothing is filed again, however often it moves."""
+    async with Timer() as timer, timer.timeout(30) as block:
+        cascaded = timer.statistics().cascaded
+        for _ in range(100):
+            block.reschedule((block.when() or 0) + 1)
+
+        assert timer.statistics().rescheduled == 100
+        assert timer.statistics().cascaded == cascaded
+        assert len(timer) == 1
+
+
+async def test_a_manual_clock_bounds_a_task() -> None:
+    """Exactly at the deadline, not before."""
+    timer = ManualTimer()
+
+    async def body() -> None:
+        async with timer.timeout(30):
+            await forever()
+
+    task = asyncio.ensure_future(body())
+    await asyncio.sleep(0)
+    timer.advance(29.999)
+    await asyncio.sleep(0)
+    assert not task.done()
+    timer.advance(0.001)
+
+    with pytest.raises(TimeoutError):
+        await task
+
+
+async def test_a_closed_timer_makes_no_timeouts() -> None:
+    """Nor does one of another loop."""
+    timer = Timer()
+    with pytest.raises(TimerClosedError):
+        timer.timeout(1)
+    async with timer:
+        with pytest.raises(ForeignLoopError):
+            await asyncio.to_thread(timer.timeout, 1)
+    with pytest.raises(TimerClosedError):
+        timer.timeout_at(None)
+
+
+async def test_outside_of_a_task_it_is_refused() -> None:
+    """There would be nobody to cancel."""
+    block = aiowheel.timeout(1)
+    errors: list[Exception] = []
+
+    def enter() -> None:
+        try:
+            block.__aenter__().__await__().__next__()
+        except RuntimeError as error:
+            errors.append(error)
+
+    asyncio.get_running_loop().call_soon(enter)
+    await asyncio.sleep(0)
+
+    assert str(errors[0]) == "Timeout should be used inside a task"
