@@ -64,11 +64,13 @@ class Inbox(Generic[T]):
         with self._lock:
             if self._closed:
                 raise self._closed_error(f"closed: {item!r} was not taken")
-            try:
-                self._ring()
-            except RuntimeError:  # the loop is closed
-                text = f"the event loop is closed: {item!r} was not taken"
-                raise self._closed_error(text) from None
+            if not self._rung:
+                try:
+                    self._loop.call_soon_threadsafe(self._drain, context=self._context)
+                except RuntimeError:  # the loop is closed
+                    text = f"the event loop is closed: {item!r} was not taken"
+                    raise self._closed_error(text) from None
+                self._rung = True
             self._items.append(item)
 
     def close(self) -> list[T]:
@@ -78,11 +80,6 @@ class Inbox(Generic[T]):
             left = list(self._items)
             self._items.clear()
         return left
-
-    def _ring(self) -> None:
-        if not self._rung:
-            self._loop.call_soon_threadsafe(self._drain, context=self._context)
-            self._rung = True
 
     def _drain(self) -> None:
         # Under the lock: between a put's wake-up call and its append there is nothing to see yet.
@@ -94,8 +91,9 @@ class Inbox(Generic[T]):
                 self._hand_over()
         finally:
             with self._lock:
-                if self._items:
-                    self._ring()
+                if self._items and not self._rung:
+                    self._loop.call_soon(self._drain, context=self._context)
+                    self._rung = True
 
     def _hand_over(self) -> None:
         try:
