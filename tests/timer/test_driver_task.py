@@ -1,0 +1,294 @@
+"""What happens to a timer when its driver is killed, and when it is closed from odd places."""
+
+import asyncio
+import logging
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+
+import aiowheel
+from aiowheel import ForeignLoopError, Timer, TimerClosedError
+
+Until = Callable[[Callable[[], object]], Awaitable[None]]
+Step = Callable[[float], None]
+LoopFactory = Callable[[], asyncio.AbstractEventLoop]
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def loop(request: pytest.FixtureRequest) -> Iterator[asyncio.AbstractEventLoop]:
+    """A loop that a test runs in pieces."""
+    factory: LoopFactory = pytest.importorskip(request.param).new_event_loop
+    made = factory()
+    yield made
+    made.close()
+
+
+def driver_task() -> asyncio.Task[object]:
+    """The task that sleeps until the next deadline."""
+    (task,) = (task for task in asyncio.all_tasks() if task.get_name() == "aiowheel-driver")
+    return task
+
+
+def restarts(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The reasons of the restarts that were logged."""
+    texts = (record.getMessage() for record in caplog.records if record.name == "aiowheel")
+    return [text for text in texts if text.startswith("aiowheel.driver_restarted")]
+
+
+@pytest.mark.both_loops
+async def test_a_cancelled_driver_starts_again(
+    until: Until, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It says so, and no deadline is lost: neither one that waits nor one that is armed later."""
+    caplog.set_level(logging.WARNING)
+    fired: list[str] = []
+    async with Timer() as timer:
+        timer.call_later(0.003, fired.append, "armed before")
+        await asyncio.sleep(0)
+        for _ in range(3):
+            driver_task().cancel()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        timer.call_later(0.001, fired.append, "armed after")
+        await until(lambda: len(fired) == 2)
+
+    assert sorted(fired) == ["armed after", "armed before"]
+    assert len(restarts(caplog)) == 3
+    assert "CancelledError" in restarts(caplog)[0]
+
+
+@pytest.mark.both_loops
+async def test_a_driver_killed_as_its_alarm_rings_fires_all_the_same(until: Until) -> None:
+    """The wake-up that the dead one was about to answer is answered by the next."""
+    fired: list[int] = []
+    async with Timer() as timer:
+        await asyncio.sleep(0)
+        timer.call_later(0, fired.append, 1)
+        driver = driver_task()
+        asyncio.get_running_loop().call_soon(driver.cancel)
+        await until(lambda: fired)
+
+    assert fired == [1]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("shared", [False, True], ids=["timer", "shared"])
+def test_an_interrupt_passes_through_a_callback(
+    loop: asyncio.AbstractEventLoop,
+    error: type[BaseException],
+    shared: bool,  # noqa: FBT001
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It leaves the loop; when the loop runs again, the other deadlines fire."""
+    caplog.set_level(logging.WARNING)
+    fired: list[str] = []
+
+    def interrupt() -> None:
+        raise error
+
+    async def begin() -> Timer:
+        timer = aiowheel.current_timer() if shared else await Timer().__aenter__()
+        timer.call_later(0.001, fired.append, "before")
+        timer.call_later(0.002, interrupt)
+        timer.call_later(0.002, fired.append, "same tick")
+        timer.call_later(0.003, fired.append, "after")
+        return timer
+
+    timer = loop.run_until_complete(begin())
+    with pytest.raises(error):
+        loop.run_forever()
+    assert fired[0] == "before"  # uvloop ends its turn first
+
+    async def end() -> None:
+        await timer.sleep(0.01)
+        await timer.aclose()
+
+    loop.run_until_complete(end())
+    assert fired == ["before", "same tick", "after"]
+    assert len(restarts(caplog)) == (0 if shared else 1)
+
+
+@pytest.mark.both_loops
+async def test_the_shared_timer_has_no_task_to_kill(until: Until) -> None:
+    """Cancelling every task there is leaves it alone."""
+    fired: list[int] = []
+    handle = aiowheel.call_later(0.001, fired.append, 1)
+
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    await until(handle.fired)
+
+
+def test_a_loop_that_ends_around_an_open_timer(
+    loop: asyncio.AbstractEventLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`asyncio.run` cancels the driver together with the task that owns the timer: no warning."""
+    closed: list[bool] = []
+
+    async def own() -> None:
+        async with Timer() as timer:
+            timer.call_later(60, print)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await timer.sleep(0.001)
+                closed.append(True)
+
+    async def main(tasks: set[asyncio.Task[None]]) -> None:
+        tasks.add(asyncio.ensure_future(own()))
+        await asyncio.sleep(0)
+
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(main(set()))
+
+    assert closed == [True]
+    assert not [record for record in caplog.records if record.name == "asyncio"]
+
+
+# --- closing --------------------------------------------------------------------------------
+
+
+@pytest.mark.both_loops
+async def test_closing_again_and_at_once() -> None:
+    """Idempotent, also while another task is closing; all of them see it closed."""
+    timer = Timer()
+    await timer.aclose()  # never entered: nothing to do
+    await timer.__aenter__()
+    handle = timer.call_later(60, print)
+
+    await asyncio.gather(timer.aclose(), timer.aclose(), timer.aclose())
+    await timer.aclose()
+
+    assert handle.cancelled()
+    assert [task for task in asyncio.all_tasks() if task.get_name() == "aiowheel-driver"] == []
+    with pytest.raises(TimerClosedError):
+        timer.call_later(1, print)
+
+
+@pytest.mark.both_loops
+async def test_a_cancelled_close_has_closed(until: Until) -> None:
+    """Whoever gives up waiting for the end gets the cancellation, not the driver's."""
+    timer = await Timer().__aenter__()
+    closing = asyncio.ensure_future(timer.aclose())
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+
+    assert closing.cancelled()
+    with pytest.raises(TimerClosedError):
+        timer.call_later(1, print)
+    await timer.aclose()
+
+
+async def close_from_a_callback(until: Until) -> tuple[list[int], list[bool]]:
+    """What ran when a callback started a task that closes, and which handles were cancelled."""
+    loop = asyncio.get_running_loop()
+    ran: list[int] = []
+    tasks: list[asyncio.Task[None]] = []
+    timer = await Timer().__aenter__()
+
+    def close() -> None:
+        ran.append(1)
+        tasks.append(loop.create_task(timer.aclose()))
+
+    handles = [timer.call_later(0, close)]
+    handles.extend(timer.call_later(delay, ran.append, 2) for delay in (0, 60))
+    await until(lambda: tasks)
+    await tasks[0]
+    return ran, [handle.cancelled() for handle in handles]
+
+
+@pytest.mark.both_loops
+async def test_a_callback_may_start_a_task_that_closes(until: Until) -> None:
+    """The slice ends first."""
+    assert await close_from_a_callback(until) == ([1, 2], [False, False, True])
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks are new in Python 3.12")
+async def test_an_eager_task_may_close_in_the_middle_of_a_slice(until: Until) -> None:
+    """What was to come after it in the same slice does not."""
+    if sys.version_info >= (3, 12):  # for the type checker
+        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+        assert await close_from_a_callback(until) == ([1], [False, True, True])
+
+
+def test_closing_while_a_slice_is_half_run(
+    clock_loop: asyncio.SelectorEventLoop, step: Step
+) -> None:
+    """What the budget has put off is dropped, and counted."""
+    fired: list[int] = []
+    two_are_done = asyncio.Event()
+
+    def slow(number: int) -> None:
+        fired.append(number)
+        step(0.006)  # more than a slice may take
+        if number == 1:
+            two_are_done.set()
+
+    async def main() -> None:
+        timer = await Timer().__aenter__()
+        handles = [timer.call_later(0.001, slow, number) for number in range(5)]
+        await two_are_done.wait()
+        await timer.aclose()
+
+        assert [handle.fired() for handle in handles] == [True, True, False, False, False]
+        assert [handle.cancelled() for handle in handles] == [False, False, True, True, True]
+        statistics = timer.statistics()
+        assert (statistics.fired, statistics.cancelled, statistics.pending) == (2, 3, 0)
+
+    clock_loop.run_until_complete(main())
+
+    assert fired == [0, 1]
+
+
+@pytest.mark.both_loops
+async def test_closing_wakes_sleepers_with_an_error() -> None:
+    """Nobody sleeps on a timer that will never wake them."""
+    timer = await Timer().__aenter__()
+    sleeper: asyncio.Task[None] = asyncio.ensure_future(timer.sleep(60))
+    await asyncio.sleep(0)
+
+    await timer.aclose()
+
+    with pytest.raises(TimerClosedError):
+        await sleeper
+
+
+# --- other loops and threads ----------------------------------------------------------------
+
+
+def test_another_loop_is_refused(loop: asyncio.AbstractEventLoop) -> None:
+    """By every call; the error names both loops."""
+    timer = loop.run_until_complete(Timer().__aenter__())
+
+    async def elsewhere() -> None:
+        own = asyncio.get_running_loop()
+        calls: tuple[Callable[[], object], ...] = (
+            lambda: timer.call_later(1, print),
+            lambda: timer.call_at(1, print),
+            lambda: timer.every(1, print),
+            lambda: timer.timeout(1),
+            lambda: timer.timeout_at(1),
+            lambda: timer.sleep(1),
+        )
+        for call in calls:
+            with pytest.raises(ForeignLoopError) as caught:
+                call()
+            assert repr(loop) in str(caught.value)
+            assert repr(own) in str(caught.value)
+        with pytest.raises(ForeignLoopError):
+            await timer.aclose()
+
+    asyncio.run(elsewhere())
+    loop.run_until_complete(timer.aclose())
+
+
+@pytest.mark.both_loops
+async def test_another_thread_is_refused() -> None:
+    """Right after a call from the right one, too: no stale answer is believed."""
+    async with Timer() as timer:
+        for _ in range(20):
+            timer.call_later(60, print).cancel()
+            with pytest.raises(ForeignLoopError, match="thread"):
+                await asyncio.to_thread(timer.call_later, 1, print)
