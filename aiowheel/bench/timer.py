@@ -88,7 +88,7 @@ def churn(report: Report, plan: TimerPlan) -> None:
 
 
 def timeout(report: Report, plan: TimerPlan) -> None:
-    """`async with timeout(30)` around nothing."""
+    """Enter and leave an empty block."""
     wanted = 4.0 if sys.version_info < (3, 12) else 2.5
     for size in (0, plan.sizes[-1]):
         line = Line(

@@ -1,5 +1,6 @@
 """`aiowheel bench`: what it costs here, beside what asyncio and uvloop cost here. Rank 5."""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated
 
@@ -32,6 +33,8 @@ def every(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         wheel(quick=True)
         timer(quick=True)
+        purgatory(quick=True)
+        purgatory(micro=True, quick=True)
 
 
 @bench.command()
@@ -81,7 +84,74 @@ def timer(
     _publish(run(replace(plan, rounds=rounds or plan.rounds, only=only)), out, as_json=json)
 
 
-def _publish(report: Report, out: Path | None, *, as_json: bool) -> None:
+@bench.command()
+def purgatory(
+    *,
+    micro: Annotated[bool, typer.Option("--micro", help="Single calls instead of a load.")] = False,
+    requests: Annotated[int | None, typer.Option(min=100, help="Requests at each rate.")] = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=0, help="Fewer requests at slow rates; 0: never.")
+    ] = None,
+    rate: Annotated[list[int] | None, typer.Option(min=1, help="Requests a second.")] = None,
+    case: Annotated[list[str] | None, typer.Option(help="low or high, of timeouts.")] = None,
+    side: Annotated[list[str] | None, typer.Option(help="Run only this one.")] = None,
+    keys: Annotated[int, typer.Option(min=1, help="Keys a request watches.")] = 1,
+    force: Annotated[bool, typer.Option("--force", help="Complete by force, no check.")] = False,
+    quick: Quick = False,
+    rounds: Rounds = None,
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """The purgatory under load, against older and other designs.
+
+    A load of requests arrives at random, completes at random, or times out after 200 ms; three
+    charts are drawn beside the JSON file. --rate, --case and --side may be given several times.
+
+    \b
+    Example:
+      aiowheel bench purgatory --quick
+      aiowheel bench purgatory --case high --rate 200000 --side aiowheel
+      aiowheel bench purgatory --micro
+    """
+    from dataclasses import replace
+
+    from aiowheel.bench import purgatory as load
+    from aiowheel.bench import purgatory_micro
+    from aiowheel.bench._charts import draw
+
+    if micro:
+        small = purgatory_micro.QUICK if quick else purgatory_micro.MicroPlan()
+        rounds = rounds or small.rounds
+        _publish(purgatory_micro.run(replace(small, rounds=rounds)), out, as_json=json)
+        return
+    _check_names("--case", case, load.CASES)
+    _check_names("--side", side, load.DESIGNS)
+    plan = load.QUICK if quick else load.LoadPlan()
+    plan = replace(
+        plan,
+        requests=requests or plan.requests,
+        seconds=plan.seconds if seconds is None else seconds,
+        rates=tuple(rate or plan.rates),
+        cases=tuple(case or plan.cases),
+        sides=tuple(side or ()),
+        rounds=rounds or plan.rounds,
+        keys=keys,
+        completion="force" if force else "check",
+    )
+    report = load.run(plan)
+    path = _publish(report, out, as_json=json)
+    for chart in draw(report.series, path):
+        if not json:
+            print(f"chart: {chart}")
+
+
+def _check_names(option: str, given: list[str] | None, known: Collection[str]) -> None:
+    for name in given or ():
+        if name not in known:
+            raise BadInputError(f"{option} must be one of {', '.join(known)}, got {name!r}")
+
+
+def _publish(report: Report, out: Path | None, *, as_json: bool) -> Path:
     if as_json:
         print(report.as_json(), end="")
     else:
@@ -90,3 +160,4 @@ def _publish(report: Report, out: Path | None, *, as_json: bool) -> None:
     report.write(path)
     if not as_json:
         print(f"\nall rounds: {path}")
+    return path

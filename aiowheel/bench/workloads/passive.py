@@ -88,5 +88,5 @@ async def memory(kind: str, pending: int) -> AsyncGenerator[Figures, None]:
         yield {
             "bytes_each": (full - before) / pending,
             "kept_percent_after_cancelling": 100 * (cancelled - before) / (full - before),
-            "kept_percent_after_dropping": 100 * (dropped - before) / (again - before),
+            "kept_percent_after_dropping": 100 * (dropped - cancelled) / (again - cancelled),
         }

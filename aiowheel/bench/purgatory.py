@@ -1,0 +1,122 @@
+"""The program `aiowheel bench purgatory`: the seeds' benchmark, rate by rate. Rank 5."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from aiowheel._build import accelerated
+from aiowheel.bench._loops import loops_here
+from aiowheel.bench._report import Report, Table, Verdict
+from aiowheel.bench._rounds import Series, alternate
+from aiowheel.bench._side import Side
+
+CASES = {"low": (0.020, 0.060), "high": (0.200, 0.400)}  # p50 and p75 of the completion times, s
+SATURATED = 0.97  # of the target rate: below this a side did not keep up
+DESIGNS: dict[str, Mapping[str, object]] = {
+    "aiowheel": {"design": "aiowheel"},
+    "aiowheel, size 20": {"design": "aiowheel", "wheel_size": 20},
+    "aiowheel, lazy purge": {"design": "lazy"},
+    "aiowheel pure": {"design": "aiowheel"},
+    "old: heap and reaper": {"design": "old"},
+    "hashed wheel": {"design": "hashed"},
+    "flat wheel": {"design": "flat"},
+    "call_later": {"design": "call_later"},
+    "call_later, asyncio": {"design": "call_later"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPlan:
+    """How much to measure.
+
+    Attributes:
+        requests: In a round.
+        seconds: A slow rate gets fewer requests than that, to last so long; 0 for no such limit.
+        rates: Requests a second.
+        cases: Names in `CASES`.
+        sides: Names in `DESIGNS`; empty for all.
+        rounds: Of every side at every rate.
+        keys: A request.
+        completion: By "check" of its first key, or by "force".
+    """
+
+    requests: int = 1_000_000
+    seconds: float = 10.0
+    rates: tuple[int, ...] = (10_000, 25_000, 50_000, 100_000, 200_000, 300_000, 500_000)
+    cases: tuple[str, ...] = ("low", "high")
+    sides: tuple[str, ...] = ()
+    rounds: int = 3
+    keys: int = 1
+    completion: str = "check"
+
+
+QUICK = LoadPlan(requests=2_000, seconds=0.5, rates=(2_000, 10_000), rounds=1)
+
+
+def run(plan: LoadPlan) -> Report:
+    """Run every case at every rate."""
+    report = Report("purgatory", asdict(plan))
+    for case in plan.cases:
+        for rate in plan.rates:
+            measured = alternate(_sides(plan, case, rate), plan.rounds)
+            report.add(f"{case}, {rate}", measured)
+            report.tables.append(_table(plan, case, rate, measured))
+            if rate <= 200_000 and "aiowheel" in measured:
+                _judge(report, case, rate, measured["aiowheel"])
+    return report
+
+
+def _sides(plan: LoadPlan, case: str, rate: int) -> list[Side]:
+    p50, p75 = CASES[case]
+    bounded = int(rate * plan.seconds) if plan.seconds else plan.requests
+    load = {
+        "requests": min(plan.requests, bounded),
+        "rate": rate,
+        "p50": p50,
+        "p75": p75,
+        "keys": plan.keys,
+        "completion": plan.completion,
+    }
+    wanted = plan.sides or tuple(DESIGNS)
+    if not accelerated():
+        wanted = tuple(name for name in wanted if name != "aiowheel pure")
+    fastest = loops_here()[-1]
+    return [
+        Side(
+            name,
+            "load:purgatory",
+            {**DESIGNS[name], **load},
+            loop="asyncio" if name.endswith(", asyncio") else fastest,
+            pure=name.endswith("pure"),
+        )
+        for name in wanted
+    ]
+
+
+def _table(plan: LoadPlan, case: str, rate: int, measured: Mapping[str, Series]) -> Table:
+    p50, p75 = CASES[case]
+    figures = {
+        "achieved /s": ("achieved", 0),
+        "CPU us each": ("cpu_us", 2),
+        "% gc": ("gc_percent", 1),
+        "peak MB": ("peak_mb", 0),
+        "% expired": ("expired_percent", 2),
+        "% expected": ("expected_percent", 2),
+    }
+    rows = [
+        [name, *(f"{series.median(figure):,.{digits}f}" for figure, digits in figures.values())]
+        for name, series in measured.items()
+    ]
+    model = next(iter(measured.values())).median("model_percent")
+    title = (
+        f"{rate:,} a second, p50 {p50 * 1e3:g} ms, p75 {p75 * 1e3:g} ms, by {plan.completion}, "
+        f"keys {plan.keys} (model: {model:.2f} % expire; medians of {plan.rounds})"
+    )
+    return Table(title, ("", *figures), rows)
+
+
+def _judge(report: Report, case: str, rate: int, ours: Series) -> None:
+    what = f"share of {rate:,}/s that was kept up with, {case}-timeout case"
+    report.verdicts.append(Verdict(what, ours.median("achieved") / rate, SATURATED, at_least=True))
+    if rate == 200_000:
+        what = f"CPU us a request at {rate:,}/s, {case}-timeout case"
+        report.verdicts.append(Verdict(what, ours.median("cpu_us"), 5))

@@ -1,0 +1,83 @@
+"""Every design that can keep requests waiting, behind one set of calls. Rank 5."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from aiowheel import DelayedOperation, Purgatory, Timer
+from aiowheel.bench.baselines._parking import Parked, Parking, Timers
+from aiowheel.bench.baselines.eager_parking import EagerParking
+from aiowheel.bench.baselines.flat_wheel import FlatWheel
+from aiowheel.bench.baselines.hashed_wheel import HashedWheel
+from aiowheel.bench.baselines.loop_timers import LoopTimers
+from aiowheel.bench.baselines.old_purgatory import OldPurgatory
+
+TICK_SECONDS = 0.001
+PURGE_INTERVAL = 1_000  # of the lazy and of the old design; Kafka's default
+
+
+class Request(DelayedOperation[None]):
+    """What a user would write: complete once a flag is set."""
+
+    ready = False
+    payload = b""
+
+    def try_complete(self) -> bool:
+        """Check the flag."""
+        return self.ready
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """The calls of a `Parking`, bound, so that no contender pays for an adapter."""
+
+    make: Callable[[], Any]
+    park: Callable[[Any, tuple[int, ...]], object]
+    check: Callable[[int], object]
+    force: Callable[[Any], object]
+    turn: Callable[[float], object]
+    expired: Callable[[], int]
+
+
+@asynccontextmanager
+async def open_contender(
+    design: str, timeout_seconds: float, wheel_size: int = 256
+) -> AsyncIterator[Contender]:
+    """A contender by name: "aiowheel", "lazy" (aiowheel, purged lazily) or a baseline's."""
+    if design in {"aiowheel", "lazy"}:
+        purge_interval = PURGE_INTERVAL if design == "lazy" else None
+        async with (
+            Timer(tick=TICK_SECONDS, wheel_size=wheel_size) as timer,
+            Purgatory("bench", timer=timer, purge_interval=purge_interval) as purgatory,
+        ):
+            yield Contender(
+                make=lambda: Request(timeout_seconds),
+                park=purgatory.try_complete_else_watch,
+                check=purgatory.check_and_complete,
+                force=Request.force_complete,
+                turn=lambda _: None,
+                expired=lambda: purgatory.statistics().expired,
+            )
+    else:
+        parking = baseline(design, timeout_seconds)
+        yield Contender(
+            make=Parked,
+            park=parking.park,
+            check=parking.check,
+            force=parking.force,
+            turn=parking.turn,
+            expired=lambda: parking.expired,
+        )
+
+
+def baseline(design: str, timeout: float) -> Parking:
+    """A baseline by name: "old", "hashed", "flat" or "call_later"."""
+    if design == "old":
+        return OldPurgatory(timeout, PURGE_INTERVAL)
+    timers: dict[str, Callable[[], Timers]] = {
+        "hashed": lambda: HashedWheel(TICK_SECONDS),
+        "flat": lambda: FlatWheel(TICK_SECONDS),
+        "call_later": LoopTimers,
+    }
+    return EagerParking(timeout, timers[design]())

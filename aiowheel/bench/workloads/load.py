@@ -1,0 +1,157 @@
+"""The seeds' benchmark: a million requests that arrive and complete at random. Rank 5.
+
+Arrivals have exponential gaps, completion times are log-normal; both are drawn before the clock
+starts. One loop runs the generator, the contender and its timer; every turn does what is due by
+then, arrivals and completions, and turns are a millisecond apart, or as close as they can be.
+"""
+
+import asyncio
+import gc
+import math
+import random
+from array import array
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from statistics import NormalDist
+from time import monotonic, process_time
+
+from aiowheel.bench._memory import peak_bytes, resident_bytes
+from aiowheel.bench._side import Figures
+from aiowheel.bench.workloads.contenders import Contender, open_contender
+
+TIMEOUT_SECONDS = 0.2
+TURN_SECONDS = 0.001
+PAYLOAD_BYTES = 100
+#: An overloaded side is stopped after so many times the time that the load was meant to take.
+PATIENCE = 3.0
+_QUARTILE = NormalDist().inv_cdf(0.75)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What arrives and completes, seconds from the start; the same for every side."""
+
+    arrivals: "array[float]"
+    completions: "array[float]"
+    order: "array[int]"  # requests by completion
+
+    @property
+    def expected_expired(self) -> float:
+        """Share that takes longer than the timeout."""
+        pairs = zip(self.arrivals, self.completions, strict=True)
+        late = sum(done - came > TIMEOUT_SECONDS for came, done in pairs)
+        return late / len(self.arrivals)
+
+
+def draw_load(requests: int, rate: float, p50: float, p75: float) -> Load:
+    """Draw so many requests: *rate* a second, completion times with these quantiles."""
+    generator = random.Random(1)
+    mu, sigma = math.log(p50), spread(p50, p75)
+    arrivals, completions = array("d"), array("d")
+    now = 0.0
+    for _ in range(requests):
+        now += generator.expovariate(rate)
+        arrivals.append(now)
+        completions.append(now + generator.lognormvariate(mu, sigma))
+    order = array("l", sorted(range(requests), key=completions.__getitem__))
+    return Load(arrivals, completions, order)
+
+
+def spread(p50: float, p75: float) -> float:
+    """Sigma of the log-normal distribution with these quantiles."""
+    return (math.log(p75) - math.log(p50)) / _QUARTILE
+
+
+def expired_by_model(p50: float, p75: float) -> float:
+    """Share of completion times beyond the timeout."""
+    return 1.0 - NormalDist(math.log(p50), spread(p50, p75)).cdf(math.log(TIMEOUT_SECONDS))
+
+
+class Collections:
+    """Adds up the CPU time that the cyclic collector takes."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._since = 0.0
+
+    def __call__(self, phase: str, _: dict[str, int]) -> None:
+        """One of `gc.callbacks`."""
+        if phase == "start":
+            self._since = process_time()
+        else:
+            self.seconds += process_time() - self._since
+
+
+async def purgatory(
+    design: str,
+    requests: int,
+    rate: float,
+    p50: float,
+    p75: float,
+    *,
+    wheel_size: int = 256,
+    keys: int = 1,
+    completion: str = "check",
+) -> AsyncGenerator[Figures, None]:
+    """Put one contender under the load; *completion* is by "check" of a key or by "force"."""
+    load = draw_load(requests, rate, p50, p75)
+    expected = load.expected_expired
+    while True:
+        collections = Collections()
+        before = resident_bytes()
+        gc.callbacks.append(collections)
+        async with open_contender(design, TIMEOUT_SECONDS, wheel_size) as contender:
+            cpu = process_time()
+            parked, seconds = await _drive(contender, load, keys, by_check=completion == "check")
+            cpu = process_time() - cpu
+            expired = contender.expired()
+        gc.callbacks.remove(collections)
+        yield {
+            "target": rate,
+            "achieved": parked / seconds,
+            "cpu_us": cpu / parked * 1e6,
+            "gc_percent": collections.seconds / cpu * 100,
+            "peak_mb": (peak_bytes() - before) / 1e6,
+            "expired_percent": expired / parked * 100,
+            "expected_percent": expected * 100,
+            "model_percent": expired_by_model(p50, p75) * 100,
+            "parked": parked,
+        }
+
+
+async def _drive(
+    contender: Contender, load: Load, keys: int, *, by_check: bool
+) -> tuple[int, float]:
+    """Run the load; requests that came in, and seconds until the last of them had."""
+    make, park, check, force = contender.make, contender.park, contender.check, contender.force
+    arrivals, completions, order = load.arrivals, load.completions, load.order
+    total = len(arrivals)
+    others = [place * total for place in range(1, keys)]
+    waiting: list[object] = [None] * total
+    came = gone = 0
+    came_all = math.inf  # when the last one had come in
+    began = monotonic()
+    limit = arrivals[-1] * PATIENCE + 1.0
+    while (now := monotonic() - began) < min(came_all + TIMEOUT_SECONDS + 0.1, limit):
+        while came < total and arrivals[came] <= now:
+            request = make()
+            request.payload = bytes(PAYLOAD_BYTES)
+            waiting[came] = request
+            park(request, (came, *[came + other for other in others]))
+            came += 1
+        while gone < total and completions[order[gone]] <= now:
+            place = order[gone]
+            done: object = waiting[place]
+            waiting[place] = None
+            if by_check:
+                done.ready = True  # type: ignore[attr-defined]
+                check(place)
+            else:
+                force(done)
+            gone += 1
+        contender.turn(monotonic())
+        after = monotonic() - began
+        if came == total and came_all == math.inf:
+            came_all = after
+        await asyncio.sleep(max(TURN_SECONDS - (after - now), 0.0))
+    return came, min(came_all, limit)

@@ -1,0 +1,239 @@
+"""Single calls of a purgatory with many operations pending. Rank 5."""
+
+import asyncio
+import gc
+import random
+import sys
+from collections.abc import AsyncGenerator
+from time import process_time_ns
+
+from aiowheel import DelayedOperation, Purgatory, Timer
+from aiowheel.bench._memory import resident_bytes
+from aiowheel.bench._side import Figures
+from aiowheel.bench.workloads.contenders import Request
+from aiowheel.bench.workloads.timers import BATCH, cpu_per_operation, uniform_delays
+
+HOUR = 3600.0
+
+
+async def check(keys: int, pending: int, operations: int) -> AsyncGenerator[Figures, None]:
+    """Make an operation, watch its keys without an awaitable, complete it by a check."""
+    async with Timer() as timer, Purgatory("bench", timer=timer) as purgatory:
+        watch, complete = purgatory.try_complete_else_watch, purgatory.check_and_complete
+        for place, delay in enumerate(uniform_delays(pending)):
+            watch(Request(delay), [("waiting", place, which) for which in range(keys)])
+        delays = uniform_delays(operations)
+        watched = [[("key", place, which) for which in range(keys)] for place in range(operations)]
+
+        def empty(start: int, stop: int) -> None:
+            for _, _ in zip(delays[start:stop], watched[start:stop], strict=True):
+                pass
+
+        def enqueue_and_complete(start: int, stop: int) -> None:
+            for delay, names in zip(delays[start:stop], watched[start:stop], strict=True):
+                request = Request(delay)
+                watch(request, names)
+                request.ready = True
+                complete(names[0])
+
+        while True:
+            yield {
+                "check_empty": await cpu_per_operation(empty, operations),
+                "check": await cpu_per_operation(enqueue_and_complete, operations),
+            }
+            assert len(purgatory) == pending
+
+
+async def round_trip(kind: str, operations: int) -> AsyncGenerator[Figures, None]:
+    """One task that awaits what a callback of the loop completes on its next turn, again and again.
+
+    Args:
+        kind: What it awaits: "watch", completed by a check; or a bare "future".
+        operations: In a round.
+    """
+    loop = asyncio.get_running_loop()
+    async with Timer() as timer, Purgatory("bench", timer=timer) as purgatory:
+        keys = [("key", 1)]
+
+        def complete(request: Request) -> None:
+            request.ready = True
+            purgatory.check_and_complete(keys[0])
+
+        while True:
+            started = process_time_ns()
+            if kind == "watch":
+                for _ in range(operations):
+                    request = Request(HOUR)
+                    loop.call_soon(complete, request)
+                    await purgatory.watch(request, keys)
+            else:
+                for _ in range(operations):
+                    future: asyncio.Future[None] = loop.create_future()
+                    loop.call_soon(future.set_result, None)
+                    await future
+            yield {"awaited": (process_time_ns() - started) / operations}
+
+
+async def awaited(kind: str, operations: int, *, standing: bool) -> AsyncGenerator[Figures, None]:
+    """Tasks that await one thing each, 100 at a time; completed all, then woken on the next turn.
+
+    Args:
+        kind: As in `round_trip`.
+        operations: In a round.
+        standing: The same tasks all the time, or one for each operation.
+    """
+    loop = asyncio.get_running_loop()
+    async with Timer() as timer, Purgatory("bench", timer=timer) as purgatory:
+        requests: list[Request] = [Request(HOUR)] * BATCH
+        futures: list[asyncio.Future[None]] = [loop.create_future()] * BATCH
+        keys = [[("key", place)] for place in range(BATCH)]
+        repeats = operations // BATCH
+
+        async def watch_one(place: int) -> None:
+            request = requests[place] = Request(HOUR)
+            await purgatory.watch(request, keys[place])
+
+        async def await_one(place: int) -> None:
+            future = futures[place] = loop.create_future()
+            await future
+
+        one = watch_one if kind == "watch" else await_one
+
+        async def stand(place: int) -> None:
+            for _ in range(repeats):
+                await one(place)
+
+        while True:
+            tasks: list[asyncio.Task[None]] = []
+            started = process_time_ns()
+            for number in range(repeats):
+                if not standing or number == 0:
+                    run = stand if standing else one
+                    tasks = [loop.create_task(run(place)) for place in range(BATCH)]
+                    await asyncio.sleep(0)
+                if kind == "watch":
+                    for place in range(BATCH):
+                        requests[place].ready = True
+                        purgatory.check_and_complete(keys[place][0])
+                else:
+                    for future in futures:
+                        future.set_result(None)
+                await asyncio.sleep(0)
+            spent = process_time_ns() - started
+            await asyncio.gather(*tasks)
+            yield {"awaited": spent / (repeats * BATCH)}
+
+
+async def advance(waiters: int, operations: int) -> AsyncGenerator[Figures, None]:
+    """One of so many waiters of a key completes per call: by `advance`, and by a scanning check."""
+    async with Timer() as timer, Purgatory("bench", timer=timer) as purgatory:
+        level = 0
+        waits = [purgatory.wait_until({"key": level + n}, HOUR) for n in range(1, waiters + 1)]
+        scanned = [Request(HOUR) for _ in range(waiters)]
+        for request in scanned:
+            purgatory.try_complete_else_watch(request, ["scanned"])
+        scans = max(1, min(operations, 200_000 // waiters))
+        while True:
+            spent = 0
+            for _ in range(operations // BATCH):
+                upcoming = range(level + 1, level + BATCH + 1)
+                started = process_time_ns()
+                for value in upcoming:
+                    purgatory.advance("key", value)
+                spent += process_time_ns() - started
+                level += BATCH
+                del waits[:BATCH]
+                waits += [
+                    purgatory.wait_until({"key": level + waiters - n}, HOUR)
+                    for n in reversed(range(BATCH))
+                ]
+                await asyncio.sleep(0)
+            scanning = 0
+            for _ in range(scans):
+                request = Request(HOUR)
+                purgatory.try_complete_else_watch(request, ["scanned"])
+                request.ready = True
+                started = process_time_ns()
+                purgatory.check_and_complete("scanned")
+                scanning += process_time_ns() - started
+            yield {
+                "advance": spent / (operations // BATCH * BATCH),
+                "scan": scanning / scans,
+            }
+            assert len(waits) == waiters
+
+
+async def memory(operations: int) -> AsyncGenerator[Figures, None]:
+    """Operations on three keys each, forced to complete in random order: what stays behind."""
+    generator = random.Random(1)
+    async with Timer() as timer, Purgatory("bench", timer=timer) as purgatory:
+        while True:
+            order = list(range(operations))
+            generator.shuffle(order)
+            requests: list[Request | None] = [None] * operations
+            names = max(operations // 10, 3)
+            before, blocks = resident_bytes(), sys.getallocatedblocks()
+            for place in range(operations):
+                arriving = requests[place] = Request(HOUR)
+                keys = [(place + which) % names for which in (0, 1, 2)]
+                purgatory.try_complete_else_watch(arriving, keys)
+            full = resident_bytes()
+            del arriving
+            for place in order:
+                leaving = requests[place]
+                assert leaving is not None
+                leaving.force_complete()
+                requests[place] = None
+            del leaving
+            after = resident_bytes()
+            yield {
+                "bytes_each": (full - before) / operations,
+                "kept_percent": 100 * (after - before) / (full - before),
+                "blocks_kept": sys.getallocatedblocks() - blocks,
+            }
+
+
+class Payload:
+    """A megabyte that knows whether it is still there; never written to, it costs no memory."""
+
+    alive = 0
+
+    def __init__(self) -> None:
+        self.content = bytes(1 << 20)
+        Payload.alive += 1
+
+    def __del__(self) -> None:
+        Payload.alive -= 1
+
+
+class Delivery(DelayedOperation[None]):
+    """Holds its payload until it completes."""
+
+    payload: Payload | None = None
+    open = False
+
+    def try_complete(self) -> bool:
+        """All wait for the same event."""
+        return Delivery.open
+
+
+async def payloads(operations: int) -> AsyncGenerator[Figures, None]:
+    """Operations on three keys with a megabyte each, all completed through one: payloads alive.
+
+    With the collector off: they must go by themselves.
+    """
+    async with Timer() as timer, Purgatory("bench", timer=timer) as purgatory:
+        while True:
+            gc.collect()
+            gc.disable()
+            Delivery.open = False
+            for place in range(operations):
+                delivery = Delivery(HOUR)
+                delivery.payload = Payload()
+                purgatory.try_complete_else_watch(delivery, ["one", "two", ("own", place)])
+            del delivery
+            held = Payload.alive
+            Delivery.open = True
+            completed = purgatory.check_and_complete("one")
+            gc.enable()
+            yield {"held": held, "completed": completed, "left": Payload.alive}

@@ -1,0 +1,52 @@
+"""The designs we compare with do their work: none early, each request ends once."""
+
+import asyncio
+from time import monotonic
+
+import pytest
+
+from aiowheel.bench.workloads.contenders import open_contender
+
+DESIGNS = ["aiowheel", "lazy", "old", "hashed", "flat", "call_later"]
+
+
+async def turn_for(turn: object, seconds: float) -> None:
+    """Give a contender its turns."""
+    end = monotonic() + seconds
+    while monotonic() < end:
+        turn(monotonic())  # type: ignore[operator]
+        await asyncio.sleep(0.001)
+
+
+@pytest.mark.realtime
+@pytest.mark.parametrize("design", DESIGNS)
+async def test_a_request_that_nobody_completes_expires_once(design: str) -> None:
+    """And does not before its timeout."""
+    async with open_contender(design, 0.05) as contender:
+        contender.turn(monotonic())
+        for key in range(10):
+            contender.park(contender.make(), (key,))
+        assert contender.expired() == 0
+
+        await turn_for(contender.turn, 0.2)
+
+        assert contender.expired() == 10
+
+
+@pytest.mark.realtime
+@pytest.mark.parametrize("design", DESIGNS)
+async def test_a_completed_request_does_not_expire(design: str) -> None:
+    """By a check of one of its keys, or by force."""
+    async with open_contender(design, 0.05) as contender:
+        contender.turn(monotonic())
+        checked, forced = contender.make(), contender.make()
+        contender.park(checked, (1, 2, 3))
+        contender.park(forced, (1, 4))
+
+        contender.check(1)
+        checked.ready = True
+        contender.check(2)
+        contender.force(forced)
+        await turn_for(contender.turn, 0.2)
+
+        assert contender.expired() == 0

@@ -1,0 +1,115 @@
+"""The benchmark programs at sizes that only show that they run: counts and structure, no times."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiowheel._build import accelerated
+from aiowheel.bench import purgatory, purgatory_micro, timer, wheel
+from aiowheel.bench._loops import loops_here
+from aiowheel.cli import run
+
+pytestmark = pytest.mark.slow
+BUILDS = ["aiowheel", "aiowheel pure"] if accelerated() else ["aiowheel"]
+
+
+def test_the_wheel_is_measured_beside_every_rival(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each size has all sides with all rounds, and the acceptance lines are judged."""
+    monkeypatch.setattr(wheel, "LEAST_REMEMBERED", 100)
+
+    report = wheel.run(wheel.WheelPlan(sizes=(10, 20), operations=100, rounds=2))
+
+    churned = report.series["churn, 20 pending"]
+    assert [each.side.name for each in churned] == [*BUILDS, "HeapWheel", *loops_here()]
+    assert all(len(each.rounds) == 2 for each in churned)
+    assert len(report.verdicts) == 4 + len(loops_here())
+
+
+@pytest.mark.parametrize("line", ["churn", "timeout", "wait_for", "memory", "stall", "fire"])
+def test_a_line_of_the_timer_is_measured_on_every_loop(line: str) -> None:
+    """Each build of ours and the loop's own timers, on each loop."""
+    plan = timer.TimerPlan(sizes=(10, 5_000), operations=100, rounds=1, only=line)
+
+    report = timer.run(plan)
+
+    assert report.tables
+    for table in report.tables:
+        names = [row[0] for row in table.rows]
+        assert names == [f"{who}, {on}" for on in loops_here() for who in (*BUILDS, "own")]
+        assert {len(row) for row in table.rows} == {len(table.columns)}
+
+
+def test_lateness_counts_every_firing() -> None:
+    """None of ours is early, and the report has a verdict on it for each loop."""
+    plan = timer.TimerPlan(firings=500, slice_seconds=0.1, rounds=1, only="lateness")
+
+    report = timer.run(plan)
+
+    early = [each for each in report.verdicts if each.what.startswith("earliest")]
+    assert len(early) == len(loops_here())
+    assert all(each.passed for each in early)
+
+
+def test_bursts_and_idling_run() -> None:
+    """The two lines that wait for a moment of the real clock."""
+    for line in ("burst", "idle"):
+        plan = timer.TimerPlan(sizes=(1, 2), slice_seconds=0.05, rounds=1, burst=100, only=line)
+
+        assert timer.run(plan).verdicts
+
+
+def test_every_design_takes_the_same_load(results: Path) -> None:
+    """All parked what came, and expired about what the load wanted."""
+    plan = purgatory.LoadPlan(requests=1_000, rates=(5_000,), cases=("high",), rounds=1)
+
+    report = purgatory.run(plan)
+
+    (measured,) = report.series.values()
+    assert len(measured) == len(purgatory.DESIGNS) - (not accelerated())
+    for side in measured:
+        assert side.median("parked") == 1_000
+        assert side.median("expected_percent") == measured[0].median("expected_percent")
+        assert abs(side.median("expired_percent") - side.median("expected_percent")) < 10
+
+
+def test_a_purgatory_is_measured_call_by_call() -> None:
+    """All payloads are gone at once, whatever the collector does."""
+    plan = purgatory_micro.MicroPlan(
+        sizes=(50, 150), operations=200, rounds=1, remembered=20_000, payloads=20
+    )
+
+    report = purgatory_micro.run(plan)
+
+    (held,) = (each for each in report.series["payloads"] if each.side.name == "aiowheel")
+    assert held.rounds == [{"held": 20, "completed": 20, "left": 0}]
+    assert {table.title.partition(":")[0] for table in report.tables} >= {"50 pending"}
+
+
+def test_the_command_writes_numbers_and_charts(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One JSON file with machine, arguments and every round; three pictures beside it."""
+    pytest.importorskip("matplotlib")
+    arguments = ["bench", "purgatory", "--requests", "200", "--rate", "2000", "--case", "low"]
+
+    code = run([*arguments, "--side", "aiowheel", "--side", "hashed wheel", "--rounds", "2"])
+
+    assert code == 0
+    assert "2,000 a second" in capsys.readouterr().out
+    content: dict[str, Any] = json.loads((results / "bench-purgatory.json").read_bytes())
+    assert content["arguments"]["sides"] == ["aiowheel", "hashed wheel"]
+    assert {"python", "cpu", "build", "commit"} <= set(content["machine"])
+    (sides,) = content["rounds"].values()
+    assert [len(side["rounds"]) for side in sides] == [2, 2]
+    charts = sorted(path.name for path in results.glob("*.png"))
+    assert charts == [f"bench-purgatory-{name}.png" for name in ("cpu", "gc", "throughput")]
+
+
+def test_an_unknown_line_is_named_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 2 and the legal names."""
+    code = run(["bench", "timer", "--only", "nope"])
+
+    assert code == 2
+    assert "--only must be one of churn, timeout" in capsys.readouterr().err
