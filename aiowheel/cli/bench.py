@@ -156,7 +156,8 @@ def _publish(report: Report, out: Path | None, *, as_json: bool) -> Path:
         print(report.as_json(), end="")
     else:
         report.print()
-    path = out or Path(f"bench-{report.program}.json")
+    path = out or Path("aiowheel-bench", f"{report.program}.json")
+    path.parent.mkdir(parents=True, exist_ok=True)
     report.write(path)
     if not as_json:
         print(f"\nall rounds: {path}")

@@ -98,13 +98,13 @@ def test_the_command_writes_numbers_and_charts(
 
     assert code == 0
     assert "2,000 a second" in capsys.readouterr().out
-    content: dict[str, Any] = json.loads((results / "bench-purgatory.json").read_bytes())
+    content: dict[str, Any] = json.loads((results / "aiowheel-bench" / "purgatory.json").read_bytes())
     assert content["arguments"]["sides"] == ["aiowheel", "hashed wheel"]
     assert {"python", "cpu", "build", "commit"} <= set(content["machine"])
     (sides,) = content["rounds"].values()
     assert [len(side["rounds"]) for side in sides] == [2, 2]
-    charts = sorted(path.name for path in results.glob("*.png"))
-    assert charts == [f"bench-purgatory-{name}.png" for name in ("cpu", "gc", "throughput")]
+    charts = sorted(path.name for path in results.glob("aiowheel-bench/*.png"))
+    assert charts == [f"purgatory-{name}.png" for name in ("cpu", "gc", "throughput")]
 
 
 def test_an_unknown_line_is_named_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
