@@ -8,9 +8,18 @@ from aiowheel._units import FOREVER
 
 
 def checked_count(name: str, count: int | None, least: int) -> None:
-    """Refuse a count below *least*; None means none."""
-    if count is not None and not least <= count < FOREVER:
-        raise ValueError(f"{name} must be at least {least}, got {count}")
+    """Refuse a count below *least*; None means none.
+
+    Raises:
+        TypeError: *count* is no int.
+        ValueError: *count* is out of range.
+    """
+    if count is None:
+        return
+    if isinstance(count, bool) or not isinstance(count, int):
+        raise TypeError(f"{name} must be an int, got {count!r}")
+    if not least <= count < FOREVER:
+        raise ValueError(f"{name} must be from {least} to {FOREVER - 1}, got {count}")
 
 
 def checked_number(name: str, value: object) -> int | float:
@@ -28,6 +37,7 @@ def checked_number(name: str, value: object) -> int | float:
 
 
 def checked_keys(keys: Iterable[Hashable]) -> tuple[object, ...]:
+    """The keys as a tuple; refuses a lone string and an empty collection."""
     if isinstance(keys, (str, bytes)):
         raise TypeError(f"keys must be a collection of keys, not one string: got {keys!r}")
     checked: tuple[object, ...] = tuple(keys)
@@ -37,8 +47,6 @@ def checked_keys(keys: Iterable[Hashable]) -> tuple[object, ...]:
 
 
 def checked_limit(limit: int | None) -> int:
-    if limit is None:
-        return FOREVER
-    if limit < 1:
-        raise ValueError(f"limit must be at least 1, got {limit}")
-    return limit
+    """How many may complete; None means all."""
+    checked_count("limit", limit, 1)
+    return FOREVER if limit is None else limit

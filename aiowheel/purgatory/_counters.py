@@ -58,6 +58,8 @@ class Counters:
             if counter.live == 0 and counter.value is None:
                 self._by_key.pop(counter.key, None)
         operation.waiting = []
+        if not self._by_key:
+            self._by_key.clear()  # else it keeps room for all the keys it ever had
 
     def forget(self, key: object) -> bool:
         """Forget the value of *key*; whether it had one."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from aiowheel.purgatory._operation import DelayedOperation
+from aiowheel.purgatory._operation import Operation
 from aiowheel.purgatory._outcome import Outcome
 
 
-def deliver(operation: DelayedOperation[object], result: object, error: Exception | None) -> bool:
+def deliver(operation: Operation, result: object, error: Exception | None) -> bool:
     """Settle the future of a finished *operation*; False when there is none."""
     waiter = operation._waiter
     if waiter is None:

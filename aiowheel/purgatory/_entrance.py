@@ -8,10 +8,11 @@ from typing import TypeVar, cast
 
 from aiowheel.errors import PurgatoryClosedError
 from aiowheel.purgatory._arguments import checked_keys, checked_number
-from aiowheel.purgatory._operation import DelayedOperation
+from aiowheel.purgatory._operation import Operation
 from aiowheel.purgatory._predicate import PredicateOperation
 from aiowheel.purgatory._room import Room
 from aiowheel.purgatory._thresholds import ThresholdOperation
+from aiowheel.purgatory.operation import DelayedOperation
 
 T = TypeVar("T")
 
@@ -43,16 +44,18 @@ class Entrance:
 
         Cost: O(keys), two calls of `try_complete`.
         """
-        checked = checked_keys(keys)
+        return cast("Awaitable[T]", self._watch(operation, checked_keys(keys)))
+
+    def _watch(self, operation: Operation, keys: tuple[object, ...]) -> Future[object]:
         waiter = self._waiter_for(operation)
         try:
-            over = self._open_room().admit(cast("DelayedOperation[object]", operation), checked)
+            over = self._open_room().admit(operation, keys)
         except BaseException:
             operation._waiter = None
             raise
         if not over:
             waiter.add_done_callback(operation._abandoned)
-        return cast("Awaitable[T]", waiter)
+        return waiter
 
     def try_complete_else_watch(
         self, operation: DelayedOperation[T], keys: Iterable[Hashable]
@@ -63,13 +66,14 @@ class Entrance:
         to the loop's exception handler, or out of the next `ManualTimer.advance`.
         """
         checked = checked_keys(keys)
-        return self._open_room().admit(cast("DelayedOperation[object]", operation), checked)
+        return self._open_room().admit(operation, checked)
 
     def wait_for(
         self, predicate: Callable[[], object], keys: Iterable[Hashable], timeout: object
     ) -> Awaitable[bool]:
         """Wait until *predicate* is true at a check of one of the keys; False on timeout."""
-        return self.watch(PredicateOperation(predicate, timeout), keys)
+        operation = PredicateOperation(predicate, timeout)
+        return cast("Awaitable[bool]", self._watch(operation, checked_keys(keys)))
 
     def wait_until(
         self,
@@ -114,7 +118,7 @@ class Entrance:
         return self._room
 
     @staticmethod
-    def _waiter_for(operation: DelayedOperation[T]) -> Future[object]:
+    def _waiter_for(operation: Operation) -> Future[object]:
         waiter: Future[object] = get_running_loop().create_future()
         if operation._waiter is not None:
             raise ValueError(f"an operation can be watched once, got {operation!r}")

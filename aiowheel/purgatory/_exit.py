@@ -5,6 +5,7 @@ Source: Kafka's `forceComplete` and its purge by the estimated total of operatio
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Callable
 from typing import Final
 
@@ -15,7 +16,7 @@ from aiowheel.abc import Instrument
 from aiowheel.purgatory._counters import Counters
 from aiowheel.purgatory._delivery import deliver
 from aiowheel.purgatory._ledger import Ledger
-from aiowheel.purgatory._operation import DelayedOperation, Place
+from aiowheel.purgatory._operation import Operation, Place, abandoned
 from aiowheel.purgatory._outcome import Outcome
 from aiowheel.purgatory._thresholds import ThresholdOperation
 from aiowheel.purgatory._watch_lists import WatchLists
@@ -23,6 +24,7 @@ from aiowheel.timer._driver import Driver
 
 _COMPLETED: Final = Outcome.COMPLETED
 _EXPIRED: Final = Outcome.EXPIRED
+_CANCELLED: Final = Outcome.CANCELLED
 _FAILED: Final = Outcome.FAILED
 
 
@@ -53,15 +55,16 @@ class Exit(Place):
         self.estimated_total: i64 = 0
         self.purges: i64 = 0
         self.on_empty: Callable[[], object] | None = None  # called when the last one has left
-        self.asked: DelayedOperation[object] | None = None  # whose condition is being checked now
+        self.asked: Operation | None = None  # whose condition is being checked now
         self.asked_for: object = None  # by which key
         self._purge_interval: i64 = -1 if purge_interval is None else purge_interval
         self._instruments = instruments
 
-    def finish(
-        self, operation: DelayedOperation[object], outcome: Outcome, error: Exception | None
-    ) -> None:
+    def finish(self, operation: Operation, outcome: Outcome, error: Exception | None) -> None:
+        if (outcome is _COMPLETED or outcome is _EXPIRED) and abandoned(operation):
+            outcome = _CANCELLED
         operation._outcome = outcome
+        operation._place = None  # what is over keeps no purgatory alive
         operation._finished_ns = self.driver.now_ns()
         if operation is self.asked:
             operation.completed_by = self.asked_for
@@ -76,18 +79,23 @@ class Exit(Place):
                 result = operation.on_complete()
                 if outcome is _EXPIRED:
                     operation.on_expiration()
-            except Exception as caught:  # it fails alone
-                error = caught
+            except (Exception, CancelledError) as caught:  # it fails alone
+                error = failure(caught)
                 operation._outcome = outcome = _FAILED
         self.ledger.record(operation)
+        delivered = deliver(operation, result, error)
         if outcome is _FAILED:
             emit("aiowheel.operation_failed", purgatory=self.name, operation=repr(operation))
-        if not deliver(operation, result, error) and outcome is _FAILED:
-            self._report(operation, error)
+            if not delivered:
+                self.report(operation, error)
         for instrument in self._instruments:
-            instrument.operation_finished(self.name, operation)
+            try:
+                instrument.operation_finished(self.name, operation)
+            except Exception as caught:  # nor may an instrument stop the work
+                self.report(operation, caught)
 
-    def _report(self, operation: DelayedOperation[object], error: Exception | None) -> None:
+    def report(self, operation: Operation, error: Exception | None) -> None:
+        """Tell the loop's exception handler what went wrong and nobody awaits."""
         self.driver.report(
             {
                 "message": f"Exception in delayed operation {operation!r}",
@@ -96,7 +104,7 @@ class Exit(Place):
             }
         )
 
-    def _leave(self, operation: DelayedOperation[object]) -> None:
+    def _leave(self, operation: Operation) -> None:
         self.pending -= 1
         if isinstance(operation, ThresholdOperation):
             self.counters.unlink(operation)
@@ -105,8 +113,28 @@ class Exit(Place):
         if self._purge_interval < 0:
             self.estimated_total -= 1
         elif self.estimated_total - self.pending > self._purge_interval:
-            self.estimated_total = self.pending
-            self.purges += 1
-            self.lists.purge()
+            self._purge()
         if self.pending == 0 and self.on_empty is not None:
             self.on_empty()
+
+    def _purge(self) -> None:
+        self.estimated_total = self.pending
+        self.purges += 1
+        self.lists.purge()
+
+    def sweep(self) -> None:
+        """Purge once more, whatever the estimate: nobody will come and find what is left."""
+        if self.estimated_total > self.pending:
+            self._purge()
+
+
+def failure(error: BaseException) -> Exception:
+    """*error* as an awaiting task may get it.
+
+    There StopIteration cannot be raised, and CancelledError would say that the task was cancelled.
+    """
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    wrapped = RuntimeError(f"a delayed operation raised {error!r}")
+    wrapped.__cause__ = error
+    return wrapped

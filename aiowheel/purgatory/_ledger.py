@@ -6,7 +6,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from aiowheel.purgatory._operation import DelayedOperation
+from aiowheel.purgatory._operation import Operation
 from aiowheel.purgatory._outcome import Outcome
 from aiowheel.timer._histogram import Histogram
 
@@ -29,7 +29,7 @@ class Ledger:
         self.lateness = Histogram()
         self.durations = Histogram()
 
-    def record(self, operation: DelayedOperation[object]) -> None:
+    def record(self, operation: Operation) -> None:
         """Count one that has ended."""
         outcome = operation._outcome
         if outcome is _COMPLETED:

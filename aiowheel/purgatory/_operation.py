@@ -6,7 +6,7 @@ Source: Kafka's DelayedOperation; without its lock, for one event loop runs all 
 from __future__ import annotations
 
 from asyncio import Future
-from typing import Final, Generic, TypeVar, cast
+from typing import Final, cast
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -16,8 +16,6 @@ from aiowheel.purgatory._outcome import Outcome
 from aiowheel.timer._alarm import Alarm
 from aiowheel.wheel._entry import Node
 
-T_co = TypeVar("T_co", covariant=True)
-
 _PENDING: Final = Outcome.PENDING
 _COMPLETED: Final = Outcome.COMPLETED
 _EXPIRED: Final = Outcome.EXPIRED
@@ -25,24 +23,13 @@ _CANCELLED: Final = Outcome.CANCELLED
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class DelayedOperation(Generic[T_co]):
-    """Subclass it with the condition to wait for; give it to `Purgatory.watch`, once.
-
-    It completes when its condition is found true at a check of one of its keys, when somebody
-    forces it, or when its timeout elapses; whoever comes first.
-
-    Args:
-        timeout: Seconds or timedelta from the moment it is watched; `inf` for none.
-
-    Raises:
-        TypeError: *timeout* is no number.
-        ValueError: *timeout* is NaN.
-    """
+class Operation:
+    """What every delayed operation is made of; users derive from `DelayedOperation`."""
 
     def __init__(self, timeout: object) -> None:
         self._timeout_ns: i64 = delay_to_ns("timeout", timeout)
         self._outcome: Outcome = _PENDING
-        #: The key whose check completed it; None for anything else.
+        #: The key whose check ended it; None for anything else.
         self.completed_by: object = None
         #: The keys it was given to watch.
         self.keys: tuple[object, ...] = ()
@@ -65,12 +52,12 @@ class DelayedOperation(Generic[T_co]):
         """
         raise NotImplementedError(f"{type(self).__name__} must implement try_complete")
 
-    def on_complete(self) -> T_co:
+    def on_complete(self) -> object:
         """Do what had to wait; the result of awaiting. Exactly once, expiration included.
 
         What it raises fails this operation alone.
         """
-        return cast(T_co, None)
+        return None
 
     def on_expiration(self) -> None:
         """Called after `on_complete`, only when the timeout did it."""
@@ -118,13 +105,14 @@ class DelayedOperation(Generic[T_co]):
         if self._outcome is not _PENDING:
             return False
         place = self._place
-        if place is not None:
-            place.finish(self, outcome, None)
-        else:  # not watched yet: nobody to tell
+        if place is None:  # not watched yet: nobody to tell
             self._outcome = outcome
             if outcome is _COMPLETED:
                 self.on_complete()
-        return True
+            return True
+        lost = outcome is not _CANCELLED and abandoned(self)
+        place.finish(self, outcome, None)
+        return not lost
 
     def _abandoned(self, waiter: Future[object]) -> None:
         """Called when the future that `watch` returned is done before the operation is."""
@@ -136,12 +124,16 @@ class DelayedOperation(Generic[T_co]):
         return f"<{type(self).__name__} {self._outcome.value} keys={self.keys!r}>"
 
 
+def abandoned(operation: Operation) -> bool:
+    """Whether its awaiting task was cancelled, in this turn of the loop: a result would be lost."""
+    waiter = operation._waiter
+    return waiter is not None and waiter.cancelled()
+
+
 class Place:
     """What an operation needs of the purgatory it waits in."""
 
-    def finish(
-        self, operation: DelayedOperation[object], outcome: Outcome, error: Exception | None
-    ) -> None:
+    def finish(self, operation: Operation, outcome: Outcome, error: Exception | None) -> None:
         """End a pending operation; the caller has made sure that it is pending.
 
         Args:
@@ -161,12 +153,12 @@ class OperationAlarm(Alarm):
     __slots__ = ()
 
     def fire(self) -> None:
-        operation = cast("DelayedOperation[object]", self._payload)
+        operation = cast(Operation, self._payload)
         self._payload = None
         operation._finish(_EXPIRED)
 
     def drop(self) -> None:
-        operation = cast("DelayedOperation[object]", self._payload)
+        operation = cast(Operation, self._payload)
         self._payload = None
         place = operation._place
         if place is not None and operation._outcome is _PENDING:
@@ -179,11 +171,9 @@ class Link(Node):
 
     __slots__ = ("operation", "sibling", "watchers")
 
-    def __init__(
-        self, operation: DelayedOperation[object], watchers: Node, sibling: Link | None
-    ) -> None:
+    def __init__(self, operation: Operation, watchers: Node, sibling: Link | None) -> None:
         self._prev = None
         self._next = None
-        self.operation: DelayedOperation[object] | None = operation
+        self.operation: Operation | None = operation
         self.watchers = watchers
         self.sibling = sibling  # the same operation's link to its previous key

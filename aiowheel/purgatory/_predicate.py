@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from aiowheel.purgatory._operation import DelayedOperation
+from aiowheel.purgatory._operation import Operation
 from aiowheel.purgatory._outcome import Outcome
 
 
-class PredicateOperation(DelayedOperation[bool]):
+class PredicateOperation(Operation):
     """Completes when its predicate is true; made by `wait_for`."""
 
     def __init__(self, predicate: Callable[[], object], timeout: object) -> None:

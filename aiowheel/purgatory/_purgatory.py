@@ -17,7 +17,7 @@ from aiowheel.abc import Instrument
 from aiowheel.errors import PurgatoryClosedError
 from aiowheel.purgatory._arguments import checked_count, checked_limit, checked_number
 from aiowheel.purgatory._entrance import Entrance
-from aiowheel.purgatory._operation import DelayedOperation
+from aiowheel.purgatory._operation import Operation
 from aiowheel.purgatory._outcome import Outcome
 from aiowheel.purgatory._room import Room
 from aiowheel.purgatory._statistics import PurgatoryStatistics
@@ -61,10 +61,13 @@ class Purgatory(Entrance):
     ) -> None:
         checked_count("max_pending", max_pending, 1)
         checked_count("purge_interval", purge_interval, 0)
-        driver = (current_timer() if timer is None else timer).open_driver()
+        # Kept, for a timer that is dropped closes, and nobody else may hold a ManualTimer.
+        self._timer = current_timer() if timer is None else timer
+        driver = self._timer.open_driver()
         super().__init__(Room(name, driver, max_pending, purge_interval, tuple(instruments)))
         self.name = name
         self._loop: AbstractEventLoop | None = driver.loop
+        self._emptied = Event()  # set when the last one leaves a purgatory that is closing
         self._inbox: Inbox[tuple[object, int | float | None]] | None = None
         if self._loop is not None:
             self._inbox = Inbox(self._loop, self._receive, PurgatoryClosedError)
@@ -95,9 +98,10 @@ class Purgatory(Entrance):
         if drain not in {"expire", "cancel", "wait"}:
             raise ValueError(f'drain must be "expire", "cancel" or "wait", got {drain!r}')
         room = self._room
-        if self._inbox is not None and not self._closed:
-            for key, value in self._inbox.close():
-                self._receive((key, value))
+        if not room.driver.closed:
+            room.driver.check()
+        if drain != "wait":
+            self._close_inbox()
         if not self._closed and room.pending:
             emit(
                 "aiowheel.purgatory_closed_with_pending",
@@ -108,18 +112,23 @@ class Purgatory(Entrance):
         self._closed = True
         if drain == "wait":
             await self._wait_empty()
-            return
+            self._close_inbox()  # not before: threads may bring what the pending ones wait for
         outcome = Outcome.EXPIRED if drain == "expire" else Outcome.CANCELLED
         error = None if drain == "expire" else PurgatoryClosedError(f"{self!r} was closed")
         for operation in room.operations():
             if not operation.is_completed():  # an earlier one's on_complete may have ended it
                 room.finish(operation, outcome, error)
+        room.sweep()
 
     async def _wait_empty(self) -> None:
-        emptied = Event()
-        self._room.on_empty = emptied.set
+        self._room.on_empty = self._emptied.set
         if self._room.pending:
-            await emptied.wait()
+            await self._emptied.wait()
+
+    def _close_inbox(self) -> None:
+        if self._inbox is not None:
+            for item in self._inbox.close():
+                self._receive(item)
 
     # --- completing -------------------------------------------------------------------------
 
@@ -178,7 +187,7 @@ class Purgatory(Entrance):
         """Forget the value of the counter *key*; whether it had one. Who waits goes on waiting."""
         return self._room.counters.forget(key)
 
-    def cancel_for_key(self, key: Hashable) -> list[DelayedOperation[object]]:
+    def cancel_for_key(self, key: Hashable) -> list[Operation]:
         """Cancel the operations that watch *key*, everywhere they are watched; returns them."""
         self._room.driver.checked_now()
         return [operation for operation in self._room.operations_of(key) if operation.cancel()]
@@ -188,12 +197,18 @@ class Purgatory(Entrance):
 
         Raises:
             PurgatoryClosedError: The purgatory or its loop is closed.
+            TypeError: *key* is not hashable.
             ValueError: The timer has no loop.
         """
+        hash(key)
         self._loops_inbox().put((key, None))
 
     def advance_threadsafe(self, key: Hashable, value: int | float) -> None:
-        """`advance` from any thread, soon; many calls share one wake-up of the loop."""
+        """`advance` from any thread, soon; many calls share one wake-up of the loop.
+
+        Raises: as `check_and_complete_threadsafe`, and what `advance` raises for a bad value.
+        """
+        hash(key)
         self._loops_inbox().put((key, checked_number("value", value)))
 
     def _loops_inbox(self) -> Inbox[tuple[object, int | float | None]]:
@@ -218,7 +233,7 @@ class Purgatory(Entrance):
         """Links between an operation and a key."""
         return self._room.links
 
-    def pending(self, key: Hashable = None) -> Iterator[DelayedOperation[object]]:
+    def pending(self, key: Hashable = None) -> Iterator[Operation]:
         """The pending operations, or those that wait for *key*: a snapshot, for debugging."""
         room = self._room
         return iter(room.operations() if key is None else room.operations_of(key))

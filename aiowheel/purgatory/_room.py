@@ -6,7 +6,7 @@ queue of its broker, here the queue of nested checks.
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop
+from asyncio import AbstractEventLoop, CancelledError
 from collections import deque
 from typing import Final, cast
 
@@ -16,8 +16,8 @@ from aiowheel._events import emit
 from aiowheel._units import FOREVER
 from aiowheel.abc import Instrument
 from aiowheel.errors import PurgatoryFullError
-from aiowheel.purgatory._exit import Exit
-from aiowheel.purgatory._operation import DelayedOperation, Link, OperationAlarm
+from aiowheel.purgatory._exit import Exit, failure
+from aiowheel.purgatory._operation import Link, Operation, OperationAlarm, abandoned
 from aiowheel.purgatory._outcome import Outcome
 from aiowheel.purgatory._statistics import PurgatoryStatistics
 from aiowheel.purgatory._thresholds import ThresholdOperation
@@ -27,6 +27,7 @@ from aiowheel.timer._driver import Driver
 
 _PENDING: Final = Outcome.PENDING
 _COMPLETED: Final = Outcome.COMPLETED
+_CANCELLED: Final = Outcome.CANCELLED
 _FAILED: Final = Outcome.FAILED
 
 
@@ -45,11 +46,12 @@ class Room(Exit):
         self._max_pending: i64 = FOREVER if max_pending is None else max_pending
         self._full = False  # said so already; until there is room again
         self._busy = False  # a check is under way: nested ones queue up
-        self._queue: deque[tuple[object, int | float | None]] = deque()  # (key, value of advance)
+        # Of each queued call the key, the value of an `advance`, the limit of a check.
+        self._queue: deque[tuple[object, int | float | None, int]] = deque()
 
     # --- coming in --------------------------------------------------------------------------
 
-    def admit(self, operation: DelayedOperation[object], keys: tuple[object, ...]) -> bool:
+    def admit(self, operation: Operation, keys: tuple[object, ...]) -> bool:
         """Try; if not met, watch every key and arm the timeout; try again. True if it is over."""
         self.claim(operation)
         operation.keys = keys
@@ -61,20 +63,24 @@ class Room(Exit):
         except BaseException:
             operation._place = None
             raise
+        if operation._outcome is not _PENDING:  # the hash of a key may run any code
+            self.lists.unlink(operation)
+            return True
         self._settle_in(operation)
         # Kafka tries again because another thread may have met the condition meanwhile; here a
         # condition, or the hash of a key, may have run code that did.
         return self._try(operation, None) or operation._outcome is not _PENDING
 
-    def claim(self, operation: DelayedOperation[object]) -> None:
+    def claim(self, operation: Operation) -> None:
         """Take a new operation in: its timeout counts from now."""
         if operation._place is not None or operation._outcome is not _PENDING:
             raise ValueError(f"an operation can be watched once, got {operation!r}")
+        now = self.driver.checked_now()
         operation._place = self
-        operation._created_ns = now = self.driver.checked_now()
+        operation._created_ns = now
         operation._deadline_ns = min(now + operation._timeout_ns, FOREVER)
 
-    def _make_room_for(self, operation: DelayedOperation[object]) -> None:
+    def _make_room_for(self, operation: Operation) -> None:
         if self.pending < self._max_pending:
             self._full = False
             return
@@ -84,7 +90,7 @@ class Room(Exit):
             emit("aiowheel.purgatory_full", purgatory=self.name, max_pending=self._max_pending)
         raise PurgatoryFullError(self.name, self._max_pending)
 
-    def _settle_in(self, operation: DelayedOperation[object]) -> None:
+    def _settle_in(self, operation: Operation) -> None:
         alarm = OperationAlarm(operation._deadline_ns, operation)
         self.driver.arm(alarm, operation._created_ns)
         operation._alarm = alarm
@@ -110,7 +116,8 @@ class Room(Exit):
     def check(self, key: object, limit: i64) -> int:
         """Ask the operations that watch *key* now; returns how many completed, at most *limit*."""
         if self._busy:
-            self._queue.append((key, None))
+            hash(key)  # refused here, not from within the check under way
+            self._queue.append((key, None, limit))
             return 0
         watchers = self.lists.get(key)
         if watchers is None:
@@ -129,12 +136,14 @@ class Room(Exit):
             return int(self._ask(only, watchers.key))
         completed = 0
         walk = Walk(watchers)
-        while completed < limit:
-            link = walk.next()
-            if link is None:
-                return completed
-            completed += self._ask(link, watchers.key)
-        walk.close()
+        try:
+            while completed < limit:
+                link = walk.next()
+                if link is None:
+                    break
+                completed += self._ask(link, watchers.key)
+        finally:
+            walk.close()
         return completed
 
     def check_slice(self, walk: Walk, key: object, limit: i64, slice_ns: i64) -> int:
@@ -145,21 +154,22 @@ class Room(Exit):
             return 0
         end = self.driver.now_ns() + slice_ns
         completed = 0
+        unfinished = False
         self._busy = True
         try:
-            while completed < limit:
+            while completed < limit and not unfinished:
                 link = walk.next()
                 if link is None:
                     break
                 completed += self._ask(link, key)
-                if self.driver.now_ns() >= end:
-                    loop.call_soon(self.check_slice, walk, key, limit - completed, slice_ns)
-                    break
-            else:
-                walk.close()
+                unfinished = completed < limit and self.driver.now_ns() >= end
             self._drain()
         finally:
             self._busy = False
+            if unfinished:
+                loop.call_soon(self.check_slice, walk, key, limit - completed, slice_ns)
+            else:
+                walk.close()
         return completed
 
     def _ask(self, link: Link, key: object) -> bool:
@@ -172,7 +182,10 @@ class Room(Exit):
             return False
         return self._try(operation, key)
 
-    def _try(self, operation: DelayedOperation[object], key: object) -> bool:
+    def _try(self, operation: Operation, key: object) -> bool:
+        if abandoned(operation):
+            self.finish(operation, _CANCELLED, None)
+            return False
         self.ledger.checks += 1
         operation._checks += 1
         outer, outer_key = self.asked, self.asked_for
@@ -180,16 +193,23 @@ class Room(Exit):
         try:
             if operation.try_complete() and operation._outcome is _PENDING:
                 self.finish(operation, _COMPLETED, None)
-        except Exception as error:  # one bad condition must not end the walk
-            if operation._outcome is _PENDING:
-                self.finish(operation, _FAILED, error)
-        self.asked, self.asked_for = outer, outer_key
+        except (Exception, CancelledError) as error:  # one bad condition must not end the walk
+            self._fail(operation, failure(error))
+        finally:
+            self.asked, self.asked_for = outer, outer_key
         return operation._outcome is _COMPLETED
+
+    def _fail(self, operation: Operation, error: Exception) -> None:
+        if operation._outcome is _PENDING:
+            self.finish(operation, _FAILED, error)
+        else:  # it forced itself and raised then: whoever awaits it has its result
+            self.report(operation, error)
 
     def advance(self, key: object, value: int | float) -> int:
         """Raise the counter *key* to *value*; returns how many operations that completed."""
         if self._busy:
-            self._queue.append((key, value))
+            hash(key)  # as in `check`
+            self._queue.append((key, value, FOREVER))
             return 0
         self._busy = True
         try:
@@ -212,25 +232,25 @@ class Room(Exit):
     def _drain(self) -> None:
         """Do what was asked for from within, one after the other: no recursion, however deep."""
         while self._queue:
-            key, value = self._queue.popleft()
+            key, value, limit = self._queue.popleft()
             if value is not None:
                 self._raise(key, value)
             else:
                 watchers = self.lists.get(key)
                 if watchers is not None:
-                    self._ask_all(watchers, FOREVER)
+                    self._ask_all(watchers, limit)
 
     # --- looking in -------------------------------------------------------------------------
 
-    def operations(self) -> list[DelayedOperation[object]]:
+    def operations(self) -> list[Operation]:
         """The pending operations, each once."""
         found = list(self.lists.operations())
         found.extend(self.counters.operations())
         return [operation for operation in found if operation._outcome is _PENDING]
 
-    def operations_of(self, key: object) -> list[DelayedOperation[object]]:
+    def operations_of(self, key: object) -> list[Operation]:
         """The pending operations that wait for *key*."""
-        found: list[DelayedOperation[object]] = []
+        found: list[Operation] = []
         watchers = self.lists.get(key)
         if watchers is not None:
             found.extend(watchers.operations())
@@ -241,7 +261,10 @@ class Room(Exit):
 
     def sizes(self) -> list[tuple[int, object]]:
         """How many wait for each key, and the key."""
-        return list(self.lists.sizes()) + self.counters.sizes()
+        totals = {key: count for count, key in self.lists.sizes()}
+        for count, key in self.counters.sizes():
+            totals[key] = totals.get(key, 0) + count
+        return [(count, key) for key, count in totals.items()]
 
     @property
     def links(self) -> int:

@@ -11,7 +11,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from aiowheel.purgatory._operation import DelayedOperation
+from aiowheel.purgatory._operation import Operation
 from aiowheel.purgatory._outcome import Outcome
 
 _SLACK: Final = 32  # tombstones a heap may hold before they are counted against its size
@@ -83,7 +83,7 @@ class Threshold:
             self.counter.live -= 1
 
 
-class ThresholdOperation(DelayedOperation[bool]):
+class ThresholdOperation(Operation):
     """Completes when its counters have reached their thresholds; made by `wait_until`."""
 
     def __init__(self, timeout: object, wanted: i64) -> None:

@@ -6,22 +6,27 @@ Source: Kafka's WatcherList and its purge by the estimated total of operations.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import cast
+from typing import Final, cast
 
 from mypy_extensions import i64
 
-from aiowheel.purgatory._operation import DelayedOperation, Link
+from aiowheel.purgatory._operation import Link, Operation
 from aiowheel.purgatory._outcome import Outcome
 from aiowheel.purgatory._watchers import Watchers
+
+_SPARSE: Final = 1024  # keys; below that an emptied dict is no burden
 
 
 class WatchLists:
     """Watch lists by key; a key without watchers has none."""
 
-    __slots__ = ("_by_key", "links")
+    __slots__ = ("_by_key", "_peak", "links")
 
     def __init__(self) -> None:
         self._by_key: dict[object, Watchers] = {}
+        self._peak: i64 = (
+            0  # most keys in that dict, which keeps room for them however few are left
+        )
         self.links: i64 = 0
 
     def __len__(self) -> int:
@@ -31,7 +36,7 @@ class WatchLists:
         """The watch list of *key*, if anybody watches it."""
         return self._by_key.get(key)
 
-    def link(self, operation: DelayedOperation[object], keys: tuple[object, ...]) -> None:
+    def link(self, operation: Operation, keys: tuple[object, ...]) -> None:
         """Hang *operation* into the list of every key, once each.
 
         Raises:
@@ -44,10 +49,12 @@ class WatchLists:
             self.unlink(operation)
             raise
 
-    def _link(self, operation: DelayedOperation[object], key: object) -> None:
+    def _link(self, operation: Operation, key: object) -> None:
         watchers = self._by_key.get(key)
         if watchers is None:
             watchers = self._by_key[key] = Watchers(key)
+            if len(self._by_key) > self._peak:
+                self._peak = len(self._by_key)
         elif watchers.last_operation() is operation:
             return  # the key was given twice; nobody came in between
         link = Link(operation, watchers, operation._links)
@@ -56,7 +63,7 @@ class WatchLists:
         watchers.count += 1
         self.links += 1
 
-    def unlink(self, operation: DelayedOperation[object]) -> None:
+    def unlink(self, operation: Operation) -> None:
         """Take *operation* out of all its lists. O(its keys)."""
         link = operation._links
         operation._links = None
@@ -78,6 +85,9 @@ class WatchLists:
         if watchers.count == 0:
             del self._by_key[watchers.key]
             watchers.dissolve()
+            if self._peak > _SPARSE and len(self._by_key) * 8 < self._peak:
+                self._by_key = dict(self._by_key)
+                self._peak = len(self._by_key)
 
     def purge(self) -> None:
         """Take out every link whose operation is over. O(links)."""
@@ -91,7 +101,7 @@ class WatchLists:
                         self.remove(node)
                 node = following
 
-    def operations(self) -> Iterator[DelayedOperation[object]]:
+    def operations(self) -> Iterator[Operation]:
         """Each operation once; the lists must not change meanwhile. O(links)."""
         for watchers in self._by_key.values():
             for operation in watchers.operations():
@@ -104,7 +114,8 @@ class WatchLists:
         for key, watchers in self._by_key.items():
             yield watchers.count, key
 
-    def clear(self) -> None:
-        """Break every ring, whatever hangs in them."""
-        for operation in list(self.operations()):
-            self.unlink(operation)
+    def __del__(self) -> None:
+        # Only lists that are purged lazily still hold something, and only a ring that was broken
+        # by hand is ever freed.
+        for watchers in self._by_key.values():
+            watchers.dissolve()

@@ -10,7 +10,7 @@ from typing import cast
 
 from mypy_extensions import i64, mypyc_attr
 
-from aiowheel.purgatory._operation import DelayedOperation, Link
+from aiowheel.purgatory._operation import Link, Operation
 from aiowheel.wheel._entry import Node
 
 
@@ -34,12 +34,12 @@ class Watchers(Node):
         node._next = self
         self._prev = node
 
-    def last_operation(self) -> DelayedOperation[object] | None:
+    def last_operation(self) -> Operation | None:
         """The operation that came last, if its link is the last node."""
         last = self._prev
         return last.operation if isinstance(last, Link) else None
 
-    def operations(self) -> Iterator[DelayedOperation[object]]:
+    def operations(self) -> Iterator[Operation]:
         """The operations, oldest first; the list must not change meanwhile."""
         node = self._next
         while node is not None and node is not self:
@@ -48,12 +48,15 @@ class Watchers(Node):
             node = node._next
 
     def dissolve(self) -> None:
-        """Break the ring, which must hold no link any more: nothing else frees an acyclic one."""
+        """Break the ring, whatever hangs in it: nothing else frees an acyclic one."""
         node = self._next
         while node is not None and node is not self:
             following = node._next
             node._prev = None
             node._next = None
+            if isinstance(node, Link):
+                node.operation = None
+                node.sibling = None
             node = following
         self._prev = None
         self._next = None

@@ -1,0 +1,52 @@
+"""What the purgatory's tests share."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from aiowheel import ManualTimer, Purgatory, Timer
+
+Until = Callable[[Callable[[], object]], Awaitable[None]]
+
+
+@pytest.fixture
+def timer() -> ManualTimer:
+    """A timer without a loop."""
+    return ManualTimer()
+
+
+@pytest.fixture
+def purgatory(timer: ManualTimer) -> Purgatory:
+    """A purgatory without a loop."""
+    return Purgatory("test", timer=timer)
+
+
+@pytest.fixture
+async def running() -> AsyncIterator[Purgatory]:
+    """A purgatory on a running timer, closed in the end; it must leave nothing behind."""
+    async with Timer() as timer:
+        async with Purgatory("running", timer=timer) as purgatory:
+            yield purgatory
+        assert (len(purgatory), purgatory.watched, len(timer)) == (0, 0, 0)
+
+
+@pytest.fixture
+async def noise() -> AsyncIterator[list[dict[str, object]]]:
+    """What reaches the loop's exception handler while the test runs."""
+    heard: list[dict[str, object]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: heard.append(context))
+    yield heard
+    loop.set_exception_handler(None)
+
+
+@pytest.fixture
+def until() -> Until:
+    """Let the loop turn until a condition holds; pytest's timeout is the bound."""
+
+    async def turn(condition: Callable[[], object]) -> None:
+        while not condition():  # noqa: ASYNC110 - what is waited for sets no event
+            await asyncio.sleep(0)
+
+    return turn

@@ -1,0 +1,409 @@
+"""One end for every operation, whoever comes first and whatever runs in between."""
+
+import asyncio
+from collections.abc import Callable, Hashable
+from typing import cast
+
+import pytest
+
+from aiowheel import DelayedOperation, ManualTimer, Outcome, Purgatory
+
+UNHASHABLE = cast(Hashable, ["k"])
+
+
+class Gate(DelayedOperation[int]):
+    """Completes once it is opened; runs a hook when it does."""
+
+    def __init__(self, timeout: object = 30.0) -> None:
+        super().__init__(timeout)
+        self.open = False
+        self.ends: list[Outcome] = []
+        self.then: Callable[[], object] = int
+
+    def try_complete(self) -> bool:
+        """Whether it is open."""
+        return self.open
+
+    def on_complete(self) -> int:
+        """Count, then run the hook."""
+        self.ends.append(self.outcome)
+        self.then()
+        return len(self.ends)
+
+
+class Faulty(Gate):
+    """Raises once it is opened."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
+
+    def try_complete(self) -> bool:
+        """Raise when open."""
+        if self.open:
+            raise self.error
+        return False
+
+
+def watched(purgatory: Purgatory, gate: Gate, *keys: object) -> Gate:
+    """Watch *gate*, which must have to wait."""
+    assert not purgatory.try_complete_else_watch(gate, keys)
+    return gate
+
+
+def let_time_pass(purgatory: Purgatory) -> int:
+    """A minute, on the manual timer of *purgatory*."""
+    return cast(ManualTimer, purgatory._timer).advance(60)
+
+
+WAYS: dict[str, Callable[[Purgatory, Gate], object]] = {
+    "check": lambda purgatory, _: purgatory.check_and_complete("k"),
+    "force": lambda _, gate: gate.force_complete(),
+    "timeout": lambda purgatory, _: let_time_pass(purgatory),
+    "cancel": lambda _, gate: gate.cancel(),
+    "cancel for key": lambda purgatory, _: purgatory.cancel_for_key("k"),
+}
+END = {
+    "check": Outcome.COMPLETED,
+    "force": Outcome.COMPLETED,
+    "timeout": Outcome.EXPIRED,
+    "cancel": Outcome.CANCELLED,
+    "cancel for key": Outcome.CANCELLED,
+}
+
+
+@pytest.mark.parametrize("later", WAYS)
+@pytest.mark.parametrize("first", WAYS)
+def test_the_first_way_wins(purgatory: Purgatory, first: str, later: str) -> None:
+    """Whatever comes second finds nothing to do."""
+    gate = watched(purgatory, Gate(), "k")
+    gate.open = True
+
+    assert WAYS[first](purgatory, gate)
+    assert not WAYS[later](purgatory, gate)
+
+    assert gate.outcome is END[first]
+    assert gate.ends == ([] if END[first] is Outcome.CANCELLED else [END[first]])
+    assert (len(purgatory), purgatory.watched) == (0, 0)
+
+
+@pytest.mark.parametrize("later", WAYS)
+@pytest.mark.parametrize("first", WAYS)
+def test_the_first_way_wins_from_within_on_complete(
+    purgatory: Purgatory, first: str, later: str
+) -> None:
+    """on_complete may call anything; the operation is over already and nothing runs twice."""
+    gate = watched(purgatory, Gate(), "k")
+    gate.open = True
+    gate.then = lambda: WAYS[later](purgatory, gate)
+
+    WAYS[first](purgatory, gate)
+
+    assert gate.outcome is END[first]
+    assert len(gate.ends) == (END[first] is not Outcome.CANCELLED)
+
+
+@pytest.mark.parametrize("check_first", [True, False])
+def test_completion_and_timeout_in_the_same_instant(
+    purgatory: Purgatory, timer: ManualTimer, *, check_first: bool
+) -> None:
+    """Two deadlines in one tick: what runs first, by the order of arming, decides; one outcome."""
+    gate = Gate(1.0)
+
+    def check() -> None:
+        gate.open = True
+        purgatory.check_and_complete("k")
+
+    if check_first:
+        timer.call_later(1.0, check)
+    watched(purgatory, gate, "k")
+    if not check_first:
+        timer.call_later(1.0, check)
+    timer.advance(2)
+
+    winner = Outcome.COMPLETED if check_first else Outcome.EXPIRED
+    assert (gate.outcome, gate.ends) == (winner, [winner])
+
+
+def test_a_condition_may_end_its_own_operation(purgatory: Purgatory) -> None:
+    """Forced inside it counts as completed by the check, cancelled inside does not."""
+
+    class Own(Gate):
+        way = ""
+
+        def try_complete(self) -> bool:
+            if self.way:
+                WAYS[self.way](purgatory, self)
+            return bool(self.way)
+
+    forcing, cancelling = watched(purgatory, Own(), "f"), watched(purgatory, Own(), "c")
+    assert isinstance(forcing, Own)
+    assert isinstance(cancelling, Own)
+    forcing.way, cancelling.way = "force", "cancel"
+
+    assert purgatory.check_and_complete("f") == 1
+    assert purgatory.check_and_complete("c") == 0
+    assert (forcing.outcome, forcing.completed_by) == (Outcome.COMPLETED, "f")
+    assert cancelling.outcome is Outcome.CANCELLED
+
+
+@pytest.mark.parametrize("position", [0, 2, 4])
+@pytest.mark.parametrize(
+    "error", [ZeroDivisionError(), RecursionError(), StopIteration(3), asyncio.CancelledError()]
+)
+def test_a_condition_that_raises_fails_its_operation_alone(
+    purgatory: Purgatory, timer: ManualTimer, position: int, error: BaseException
+) -> None:
+    """First, in the middle or last: the walk over the others goes on, the error is reported."""
+    gates = [Faulty(error) if number == position else Gate() for number in range(5)]
+    for gate in gates:
+        watched(purgatory, gate, "k")
+        gate.open = True
+
+    assert purgatory.check_and_complete("k") == 4
+
+    assert [gate.outcome for gate in gates].count(Outcome.COMPLETED) == 4
+    assert gates[position].outcome is Outcome.FAILED
+    assert gates[position].ends == []
+    assert (len(purgatory), purgatory.watched, len(timer)) == (0, 0, 0)
+    with pytest.raises(ExceptionGroup) as caught:
+        timer.advance(0)
+    (reported,) = caught.value.exceptions
+    assert error in {reported, reported.__cause__}
+
+
+@pytest.mark.parametrize("way", ["check", "force", "timeout"])
+@pytest.mark.parametrize("error", [ZeroDivisionError(), StopIteration(), asyncio.CancelledError()])
+def test_an_on_complete_that_raises_fails_its_operation_alone(
+    purgatory: Purgatory, timer: ManualTimer, way: str, error: BaseException
+) -> None:
+    """It is over, counted as failed and gone; others under its key complete."""
+    gate, other = watched(purgatory, Gate(), "k"), watched(purgatory, Gate(100), "k")
+    gate.open = other.open = True
+
+    def fail() -> None:
+        raise error
+
+    gate.then = fail
+
+    with pytest.raises(ExceptionGroup) as caught:
+        WAYS[way](purgatory, gate)
+        timer.advance(0)
+    purgatory.check_and_complete("k")
+
+    (reported,) = caught.value.exceptions
+    assert error in {reported, reported.__cause__}
+    assert (gate.outcome, other.outcome) == (Outcome.FAILED, Outcome.COMPLETED)
+    statistics = purgatory.statistics()
+    assert (statistics.failed, statistics.completed, statistics.pending) == (1, 1, 0)
+
+
+def test_an_on_expiration_that_raises_fails_its_operation(
+    purgatory: Purgatory, timer: ManualTimer
+) -> None:
+    """Failed, though on_complete had run."""
+
+    class Late(Gate):
+        def on_expiration(self) -> None:
+            raise ZeroDivisionError
+
+    gate = watched(purgatory, Late(1), "k")
+
+    with pytest.raises(ExceptionGroup):
+        timer.advance(2)
+
+    assert (gate.outcome, gate.ends) == (Outcome.FAILED, [Outcome.EXPIRED])
+
+
+def test_an_error_after_forcing_is_not_swallowed(purgatory: Purgatory, timer: ManualTimer) -> None:
+    """The operation keeps its first outcome; the error is reported all the same."""
+
+    class Clumsy(Gate):
+        def try_complete(self) -> bool:
+            if self.open:
+                self.force_complete()
+                raise ZeroDivisionError
+            return False
+
+    gate = watched(purgatory, Clumsy(), "k")
+    gate.open = True
+
+    assert purgatory.check_and_complete("k") == 1
+
+    assert gate.outcome is Outcome.COMPLETED
+    with pytest.raises(ExceptionGroup):
+        timer.advance(0)
+
+
+def test_a_keyboard_interrupt_passes_and_leaves_the_purgatory_usable(purgatory: Purgatory) -> None:
+    """No bookmark of the walk stays behind, and no later end is put down to the broken check."""
+    first = watched(purgatory, Gate(), "k")
+    faulty = watched(purgatory, Faulty(KeyboardInterrupt()), "k")
+    last = watched(purgatory, Gate(), "k")
+    faulty.open = True
+
+    with pytest.raises(KeyboardInterrupt):
+        purgatory.check_and_complete("k")
+
+    watchers = purgatory._room.lists.get("k")
+    assert watchers is not None
+    nodes, node = 0, watchers._next
+    while node is not watchers:
+        assert node is not None
+        nodes, node = nodes + 1, node._next
+    assert nodes == 3
+    faulty.force_complete()
+    assert faulty.completed_by is None
+    first.open = last.open = True
+    assert purgatory.check_and_complete("k") == 2
+
+
+def test_checks_nest_without_recursion(purgatory: Purgatory) -> None:
+    """Each of 10,000 completions checks the next key: a queue, not the stack."""
+    gates = [watched(purgatory, Gate(), number) for number in range(10_000)]
+    for number, gate in enumerate(gates):
+        gate.open = True
+        gate.then = lambda number=number: purgatory.check_and_complete(number + 1)  # type: ignore[misc]
+
+    assert purgatory.check_and_complete(0) == 1  # the nested ones count for nobody
+
+    assert {gate.outcome for gate in gates} == {Outcome.COMPLETED}
+    assert purgatory.statistics().completed == 10_000
+
+
+def test_nested_checks_run_in_order_after_the_one_under_way(purgatory: Purgatory) -> None:
+    """First the rest of the walk, then what was asked for from within, first come first served."""
+    order: list[str] = []
+    names = ["k", "k", "a", "b", "c"]
+    gates = [watched(purgatory, Gate(), name) for name in names]
+    for gate, name in zip(gates, ("k1", "k2", "a", "b", "c"), strict=True):
+        gate.open = True
+        gate.then = lambda name=name: order.append(name)  # type: ignore[misc]
+
+    def first() -> None:
+        order.append("k1")
+        assert purgatory.check_and_complete("a") == 0
+        assert purgatory.check_and_complete("b") == 0
+
+    def second() -> None:
+        order.append("a")
+        purgatory.check_and_complete("c")
+
+    gates[0].then, gates[2].then = first, second
+    purgatory.check_and_complete("k")
+
+    assert order == ["k1", "k2", "a", "b", "c"]
+
+
+def test_a_nested_check_keeps_its_limit(purgatory: Purgatory) -> None:
+    """Queued or not, it completes no more than it was asked for."""
+    outer = watched(purgatory, Gate(), "outer")
+    inner = [watched(purgatory, Gate(), "inner") for _ in range(4)]
+    for gate in (outer, *inner):
+        gate.open = True
+    outer.then = lambda: purgatory.check_and_complete("inner", limit=2)
+
+    purgatory.check_and_complete("outer")
+
+    assert [gate.is_completed() for gate in inner] == [True, True, False, False]
+
+
+@pytest.mark.parametrize("call", ["check", "advance"])
+def test_a_bad_nested_call_is_refused_where_it_is_made(purgatory: Purgatory, call: str) -> None:
+    """Not later, from within somebody else's check."""
+    refused: list[TypeError] = []
+    calls: dict[str, Callable[[], object]] = {
+        "check": lambda: purgatory.check_and_complete(UNHASHABLE),
+        "advance": lambda: purgatory.advance(UNHASHABLE, 1),
+    }
+    gate, other = watched(purgatory, Gate(), "k"), watched(purgatory, Gate(), "other")
+    gate.open = other.open = True
+
+    def nested() -> None:
+        with pytest.raises(TypeError, match="unhashable") as caught:
+            calls[call]()
+        refused.append(caught.value)
+        purgatory.check_and_complete("other")
+
+    gate.then = nested
+
+    assert purgatory.check_and_complete("k") == 1
+    assert len(refused) == 1
+    assert other.outcome is Outcome.COMPLETED
+
+
+def test_a_key_emptied_and_watched_again_during_its_own_walk(purgatory: Purgatory) -> None:
+    """The new watchers belong to a later check; the walk ends with those it found."""
+    newcomers: list[Gate] = []
+    gates = [watched(purgatory, Gate(), "k") for _ in range(3)]
+
+    def empty_and_watch() -> None:
+        for gate in gates:
+            gate.cancel()
+        newcomer = Gate()
+        newcomer.open = False
+        newcomers.append(watched(purgatory, newcomer, "k"))
+        newcomer.open = True
+
+    gates[0].open = True
+    gates[0].then = empty_and_watch
+
+    assert purgatory.check_and_complete("k") == 1
+    assert [gate.checks for gate in gates] == [3, 2, 2]
+    assert newcomers[0].checks == 2
+    assert purgatory.check_and_complete("k") == 1
+
+
+def test_newcomers_of_a_walk_are_not_asked_by_it(purgatory: Purgatory) -> None:
+    """An operation that watches its successor under the same key does not keep the loop forever."""
+    count = 0
+
+    def successor() -> None:
+        nonlocal count
+        count += 1
+        gate = watched(purgatory, Gate(), "k")
+        gate.then = successor
+        gate.open = True
+
+    successor()
+    watched(purgatory, Gate(), "k")
+
+    assert purgatory.check_and_complete("k") == 1
+    assert count == 2
+    assert (len(purgatory), purgatory.watched) == (2, 2)
+
+
+def test_an_operation_on_a_thousand_keys_leaves_them_at_once(purgatory: Purgatory) -> None:
+    """Through whichever key it completes."""
+    gate = watched(purgatory, Gate(), *range(1000))
+    assert (purgatory.watched, purgatory.statistics().keys) == (1000, 1000)
+
+    gate.open = True
+
+    assert purgatory.check_and_complete(567) == 1
+    assert (purgatory.watched, purgatory.statistics().keys) == (0, 0)
+
+
+def test_the_hash_of_a_key_may_end_the_operation(purgatory: Purgatory, timer: ManualTimer) -> None:
+    """Any code may run between the first try and the second; nothing of it stays armed."""
+    gate = Gate()
+
+    class Meddling:
+        def __hash__(self) -> int:
+            gate.force_complete()
+            return 1
+
+    assert purgatory.try_complete_else_watch(gate, [Meddling(), "b"])
+
+    assert (len(purgatory), purgatory.watched, len(timer)) == (0, 0, 0)
+    assert gate.ends == [Outcome.COMPLETED]
+
+
+def test_forcing_another_operation_during_a_walk(purgatory: Purgatory) -> None:
+    """The next in line, forced by the one before it, is not asked any more."""
+    first, second = watched(purgatory, Gate(), "k"), watched(purgatory, Gate(), "k")
+    first.open = True
+    first.then = second.force_complete
+
+    assert purgatory.check_and_complete("k") == 1
+    assert (second.outcome, second.checks) == (Outcome.COMPLETED, 2)

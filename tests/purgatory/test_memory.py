@@ -1,0 +1,199 @@
+"""What is over is gone: operations, payloads, keys, lists."""
+
+import gc
+import random
+import sys
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from aiowheel import DelayedOperation, ManualTimer, Purgatory
+
+
+class Payload:
+    """Something heavy."""
+
+    def __init__(self, size: int = 0) -> None:
+        self.content = bytes(size)
+
+
+class Carrier(DelayedOperation[Payload]):
+    """An operation that holds a payload."""
+
+    def __init__(self, payload: Payload | None = None) -> None:
+        super().__init__(30.0)
+        self.payload = payload
+        self.open = False
+
+    def try_complete(self) -> bool:
+        """Whether it is open."""
+        return self.open
+
+
+@pytest.fixture
+def _uncollected() -> Iterator[None]:
+    """No cyclic collector: what is freed is freed by its last reference."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def test_operations_take_weak_references() -> None:
+    """Before, while and after one is watched; on every interpreter and in both builds."""
+    purgatory = Purgatory(timer=ManualTimer())
+    new, waiting = Carrier(), Carrier()
+    purgatory.try_complete_else_watch(waiting, ["a", "b"])
+    references = [weakref.ref(new), weakref.ref(waiting), weakref.ref(waiting, id)]
+
+    waiting.force_complete()
+    del new, waiting
+    gc.collect()
+
+    assert [reference() for reference in references] == [None] * 3
+
+
+@pytest.mark.usefixtures("_uncollected")
+@pytest.mark.parametrize("way", ["check", "force", "timeout", "cancel", "cancel for key", "full"])
+def test_whatever_ends_an_operation_frees_its_payload(way: str) -> None:
+    """At once and under all its keys, without the cyclic collector."""
+    timer = ManualTimer()
+    purgatory = Purgatory(timer=timer, max_pending=1)
+    payload = Payload()
+    remains = weakref.ref(payload)
+    operation = Carrier(payload)
+    del payload
+    if way == "full":
+        purgatory.try_complete_else_watch(Carrier(), ["a"])
+        with pytest.raises(RuntimeError):
+            purgatory.try_complete_else_watch(operation, ["a", "b", "c"])
+    else:
+        purgatory.try_complete_else_watch(operation, ["a", "b", "c"])
+        operation.open = True
+    if way == "check":
+        purgatory.check_and_complete("b")
+    elif way == "force":
+        operation.force_complete()
+    elif way == "timeout":
+        timer.advance(30)
+    elif way == "cancel":
+        operation.cancel()
+    elif way == "cancel for key":
+        purgatory.cancel_for_key("c")
+    assert remains() is not None
+
+    del operation
+
+    assert remains() is None
+
+
+@pytest.mark.usefixtures("_uncollected")
+def test_payloads_completed_through_one_key_are_not_kept_by_the_others() -> None:
+    """Nobody ever checks the second and third key."""
+    purgatory = Purgatory(timer=ManualTimer())
+    payloads: list[weakref.ref[Payload]] = []
+    for number in range(1000):
+        payload = Payload(100_000)
+        payloads.append(weakref.ref(payload))
+        operation = Carrier(payload)
+        purgatory.try_complete_else_watch(operation, ["hot", "cold", ("cold", number)])
+        operation.open = True
+    del payload, operation
+
+    assert purgatory.check_and_complete("hot") == 1000
+
+    assert {payload() for payload in payloads} == {None}
+
+
+@pytest.mark.usefixtures("_uncollected")
+def test_a_failed_operation_frees_its_payload_with_its_report() -> None:
+    """The traceback is the last to know of it."""
+    timer = ManualTimer()
+    purgatory = Purgatory(timer=timer)
+
+    class Faulty(Carrier):
+        def try_complete(self) -> bool:
+            if self.open:
+                raise ZeroDivisionError
+            return False
+
+    payload = Payload()
+    remains = weakref.ref(payload)
+    operation = Faulty(payload)
+    del payload
+    purgatory.try_complete_else_watch(operation, ["a", "b"])
+    operation.open = True
+    purgatory.check_and_complete("a")
+    del operation
+
+    try:
+        timer.advance(0)
+    except ExceptionGroup:
+        pass
+    else:
+        pytest.fail("nothing was reported")
+
+    assert remains() is None
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_uncollected")
+def test_a_hundred_thousand_on_three_keys_leave_nothing() -> None:
+    """Completed in random order, without a purge: all that was allocated is free again."""
+    count = 100_000
+    chance = random.Random(4)
+    purgatory = Purgatory(timer=ManualTimer())
+
+    def churn() -> int:
+        operations: list[Carrier] = []
+        for number in range(count):
+            operation = Carrier()
+            purgatory.try_complete_else_watch(operation, [("a", number), ("b", number % 1000), "c"])
+            operations.append(operation)
+        assert purgatory.watched == 3 * count
+        chance.shuffle(operations)
+        peak = sys.getallocatedblocks()
+        for operation in operations:
+            operation.force_complete()
+        return peak
+
+    churn()  # what is made once and kept, like the wheel's levels
+    before = sys.getallocatedblocks()
+    peak = churn()
+    after = sys.getallocatedblocks()
+
+    assert (purgatory.watched, purgatory.top_keys()) == (0, [])
+    assert after - before < (peak - before) / 1000
+    assert sys.getsizeof(purgatory._room.lists._by_key) < 100_000
+
+
+def test_a_crowd_that_left_does_not_make_the_few_pay() -> None:
+    """The table of keys shrinks with the keys, though some of them stay."""
+    purgatory = Purgatory(timer=ManualTimer())
+    operations = [Carrier() for _ in range(20_000)]
+    for number, operation in enumerate(operations):
+        purgatory.try_complete_else_watch(operation, [number])
+
+    for operation in operations[10:]:
+        operation.cancel()
+
+    assert len(purgatory.top_keys(100)) == 10
+    assert sys.getsizeof(purgatory._room.lists._by_key) < 100_000
+
+
+def test_keys_that_come_and_go_leave_nothing(timer: ManualTimer) -> None:
+    """A hundred thousand distinct keys, some emptied by a check, some by a timeout."""
+    purgatory = Purgatory(timer=timer)
+    for number in range(100_000):
+        operation = Carrier()
+        purgatory.try_complete_else_watch(operation, [number])
+        operation.open = True
+        if number % 10:
+            assert purgatory.check_and_complete(number) == 1
+
+    timer.advance(31)
+
+    assert purgatory.statistics().keys == 0
+    assert len(purgatory._room.lists) == 0
+    assert purgatory.watched == 0

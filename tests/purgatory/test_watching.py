@@ -1,0 +1,490 @@
+"""Watching keys: who is asked, in which order, and what is refused. All of it without a loop."""
+
+import math
+from collections.abc import Hashable
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+
+from aiowheel import (
+    AiowheelError,
+    DelayedOperation,
+    ManualTimer,
+    Outcome,
+    Purgatory,
+    PurgatoryFullError,
+    TimerClosedError,
+)
+
+UNHASHABLE = cast(Hashable, ["k"])
+
+
+class Gate(DelayedOperation[str]):
+    """Completes once it is opened; remembers what was called."""
+
+    def __init__(self, timeout: object = 30.0, name: str = "") -> None:
+        super().__init__(timeout)
+        self.name = name
+        self.open = False
+        self.calls: list[str] = []
+
+    def try_complete(self) -> bool:
+        """Kafka's form: ask, and force when met."""
+        self.calls.append("try")
+        return self.open and self.force_complete()
+
+    def on_complete(self) -> str:
+        """Note the outcome it sees."""
+        self.calls.append(self.outcome.name)
+        return self.name
+
+    def on_expiration(self) -> None:
+        """Only the timeout gets here."""
+        self.calls.append("expiration")
+
+
+def watched(purgatory: Purgatory, gate: Gate, *keys: Hashable) -> Gate:
+    """Watch *gate*, which must have to wait."""
+    assert not purgatory.try_complete_else_watch(gate, keys)
+    return gate
+
+
+def test_an_unknown_key_completes_nothing(purgatory: Purgatory) -> None:
+    """A check of a key that nobody watches is no error."""
+    assert purgatory.check_and_complete("nobody") == 0
+    assert purgatory.cancel_for_key("nobody") == []
+    assert list(purgatory.pending("nobody")) == []
+
+
+def test_operations_under_different_keys_do_not_see_each_other(purgatory: Purgatory) -> None:
+    """A check asks the watchers of its key alone, and completes each once."""
+    first = watched(purgatory, Gate(name="1"), "k1")
+    second = watched(purgatory, Gate(name="2"), "k2")
+
+    first.open = second.open = True
+
+    assert purgatory.check_and_complete("k1") == 1
+    assert purgatory.check_and_complete("k1") == 0
+    assert (first.outcome, second.outcome) == (Outcome.COMPLETED, Outcome.PENDING)
+    assert purgatory.check_and_complete("k2") == 1
+
+
+def test_a_met_condition_is_not_watched(purgatory: Purgatory, timer: ManualTimer) -> None:
+    """What completes at the first try leaves no trace in the wheel or in a list."""
+    gate = Gate()
+    gate.open = True
+
+    assert purgatory.try_complete_else_watch(gate, ["k"])
+
+    assert (len(purgatory), purgatory.watched, len(timer)) == (0, 0, 0)
+    assert (gate.checks, gate.completed_by) == (1, None)
+    assert gate.calls == ["try", "COMPLETED"]
+
+
+def test_the_condition_is_tried_before_and_after_the_keys_are_watched(
+    purgatory: Purgatory,
+) -> None:
+    """What becomes true between the two is not missed, and the second answer is returned."""
+    watched_at_try: list[int] = []
+
+    class SecondTry(DelayedOperation[None]):
+        def try_complete(self) -> bool:
+            watched_at_try.append(purgatory.watched)
+            return len(watched_at_try) == 2
+
+    assert purgatory.try_complete_else_watch(SecondTry(30), ["a", "b"])
+    assert watched_at_try == [0, 2]
+    assert (len(purgatory), purgatory.watched) == (0, 0)
+
+
+def test_finished_operations_leave_all_their_lists_at_once(purgatory: Purgatory) -> None:
+    """Six links become four and one, without a check or a purge."""
+    first = watched(purgatory, Gate(), 1)
+    second = watched(purgatory, Gate(), 1, 2)
+    third = watched(purgatory, Gate(), 1, 2, 3)
+    assert (len(purgatory), purgatory.watched) == (3, 6)
+
+    second.force_complete()
+    assert (len(purgatory), purgatory.watched) == (2, 4)
+    third.force_complete()
+    assert (len(purgatory), purgatory.watched) == (1, 1)
+    assert purgatory.top_keys() == [(1, 1)]
+
+    first.cancel()
+    assert (len(purgatory), purgatory.watched, purgatory.top_keys()) == (0, 0, [])
+
+
+def test_a_timeout_expires_its_operation_and_no_other(
+    purgatory: Purgatory, timer: ManualTimer
+) -> None:
+    """After on_complete comes on_expiration; another operation waits on."""
+    short = watched(purgatory, Gate(0.020), "k")
+    long = watched(purgatory, Gate(200.0), "k")
+
+    timer.advance(0.019)
+    assert not short.is_completed()
+    timer.advance(0.001)
+
+    assert short.outcome is Outcome.EXPIRED
+    assert short.calls == ["try", "try", "EXPIRED", "expiration"]
+    assert short.finished - short.created >= 0.020
+    assert long.outcome is Outcome.PENDING
+    assert (len(purgatory), purgatory.watched) == (1, 1)
+
+
+def test_times_are_on_the_scale_of_the_timer(purgatory: Purgatory, timer: ManualTimer) -> None:
+    """Created, deadline and finished can be compared with `timer.time()`."""
+    timer.advance(5)
+    gate = watched(purgatory, Gate(timedelta(seconds=2)), "k")
+
+    assert (gate.created, gate.deadline, gate.finished) == (5.0, 7.0, math.inf)
+    timer.advance(1)
+    gate.force_complete()
+    assert (gate.finished, timer.time()) == (6.0, 6.0)
+
+
+def test_an_endless_timeout_never_expires(purgatory: Purgatory, timer: ManualTimer) -> None:
+    """`inf` is legal; a year later the operation still waits and can be completed."""
+    gate = watched(purgatory, Gate(math.inf), "k")
+
+    timer.advance(365 * 86_400)
+
+    assert (gate.outcome, gate.deadline) == (Outcome.PENDING, math.inf)
+    assert gate.force_complete()
+
+
+@pytest.mark.overdue
+@pytest.mark.parametrize("timeout", [0, -1, -math.inf])
+def test_a_timeout_that_is_over_expires_with_the_next_advance(
+    purgatory: Purgatory, timer: ManualTimer, timeout: float
+) -> None:
+    """Never inside the call that watches it, so the condition has had its two tries."""
+    gate = watched(purgatory, Gate(timeout), "k")
+
+    timer.advance(0.001)
+
+    assert gate.calls == ["try", "try", "EXPIRED", "expiration"]
+
+
+def test_completed_by_names_the_key(purgatory: Purgatory) -> None:
+    """The key whose check did it; None when it was forced or expired."""
+    by_key = watched(purgatory, Gate(), "a", "b")
+    forced = watched(purgatory, Gate(), "a", "b")
+
+    by_key.open = True
+    purgatory.check_and_complete("b")
+    forced.force_complete()
+
+    assert (by_key.completed_by, forced.completed_by) == ("b", None)
+    assert by_key.keys == ("a", "b")
+
+
+def test_completed_by_is_not_borrowed_from_a_check_under_way(purgatory: Purgatory) -> None:
+    """An operation forced from within another one's condition was completed by no key."""
+    victim = watched(purgatory, Gate(), "other")
+
+    class Forcing(Gate):
+        def try_complete(self) -> bool:
+            if self.open:
+                victim.force_complete()
+            return self.open
+
+    forcing = watched(purgatory, Forcing(), "k")
+    forcing.open = True
+
+    assert purgatory.check_and_complete("k") == 1
+    assert (victim.completed_by, forcing.completed_by) == (None, "k")
+
+
+def test_a_check_asks_the_oldest_first(purgatory: Purgatory) -> None:
+    """First in, first asked: also when some in the middle have left and others came."""
+    order: list[str] = []
+
+    class Noting(Gate):
+        def on_complete(self) -> str:
+            order.append(self.name)
+            return self.name
+
+    gates = [watched(purgatory, Noting(name=str(number)), "k") for number in range(6)]
+    gates[2].cancel()
+    gates.append(watched(purgatory, Noting(name="6"), "k"))
+    for gate in gates:
+        gate.open = True
+
+    assert purgatory.check_and_complete("k") == 6
+    assert order == ["0", "1", "3", "4", "5", "6"]
+
+
+def test_a_limit_completes_that_many_of_the_oldest(purgatory: Purgatory) -> None:
+    """Those whose condition is not met are passed over and do not count."""
+    gates = [watched(purgatory, Gate(name=str(number)), "k") for number in range(6)]
+    for number in (1, 2, 4, 5):
+        gates[number].open = True
+
+    assert purgatory.check_and_complete("k", limit=3) == 3
+    assert [gate.name for gate in gates if not gate.is_completed()] == ["0", "3", "5"]
+    assert gates[5].checks == 2  # not asked again once the limit was reached
+    assert purgatory.check_and_complete("k", limit=3) == 1
+
+
+def test_a_key_given_twice_counts_once(purgatory: Purgatory) -> None:
+    """Neither links nor checks double, wherever the second one stands."""
+    gate = watched(purgatory, Gate(), "a", "b", "a", "b", "b")
+    assert purgatory.watched == 2
+
+    purgatory.check_and_complete("a")
+    assert gate.checks == 3
+
+
+def test_keys_that_are_equal_are_one_key(purgatory: Purgatory) -> None:
+    """As in a dict: 1, 1.0 and True."""
+    watched(purgatory, Gate(), 1, 1.0, True)
+
+    assert purgatory.top_keys() == [(1, 1)]
+
+
+def test_cancel_for_key_cancels_everywhere(purgatory: Purgatory, timer: ManualTimer) -> None:
+    """The cancelled are returned, oldest first, gone from their other keys and from the wheel."""
+    first = watched(purgatory, Gate(), "a", "b")
+    second = watched(purgatory, Gate(), "a")
+    other = watched(purgatory, Gate(), "b")
+
+    assert purgatory.cancel_for_key("a") == [first, second]
+
+    assert (first.outcome, other.outcome) == (Outcome.CANCELLED, Outcome.PENDING)
+    assert first.calls == ["try", "try"]  # no on_complete
+    assert (len(purgatory), purgatory.watched, len(timer)) == (1, 1, 1)
+
+
+def test_true_is_whatever_is_true(purgatory: Purgatory) -> None:
+    """A condition may return any object."""
+
+    class Truthy(DelayedOperation[str]):
+        answer: object = ""
+
+        def try_complete(self) -> object:
+            return self.answer
+
+    operation = Truthy(30)
+    assert not purgatory.try_complete_else_watch(operation, ["k"])
+
+    operation.answer = "yes"
+
+    assert purgatory.check_and_complete("k") == 1
+    assert operation.outcome is Outcome.COMPLETED
+
+
+def test_forcing_before_watching_ends_it(purgatory: Purgatory) -> None:
+    """on_complete runs once; the operation cannot be watched any more."""
+    gate = Gate()
+
+    assert gate.force_complete()
+    assert not gate.force_complete()
+    assert not gate.cancel()
+
+    assert gate.calls == ["COMPLETED"]
+    with pytest.raises(ValueError, match=r"watched once, got <Gate completed keys=\(\)>"):
+        purgatory.try_complete_else_watch(gate, ["k"])
+    assert len(purgatory) == 0
+
+
+def test_cancelling_before_watching_ends_it(purgatory: Purgatory) -> None:
+    """Without on_complete."""
+    gate = Gate()
+
+    assert gate.cancel()
+    assert not gate.force_complete()
+
+    assert gate.calls == []
+    with pytest.raises(ValueError, match="watched once, got <Gate cancelled"):
+        purgatory.try_complete_else_watch(gate, ["k"])
+
+
+def test_a_subclass_needs_no_constructor(purgatory: Purgatory) -> None:
+    """The timeout is then its only argument, and on_complete returns None."""
+
+    class Plain(DelayedOperation[None]):
+        def try_complete(self) -> bool:
+            return True
+
+    operation = Plain(5)
+
+    assert purgatory.try_complete_else_watch(operation, ["k"])
+    assert operation.outcome is Outcome.COMPLETED
+
+
+def test_a_condition_must_be_written(purgatory: Purgatory, timer: ManualTimer) -> None:
+    """The error names the class; the operation fails."""
+    operation: DelayedOperation[None] = DelayedOperation(5)
+
+    assert purgatory.try_complete_else_watch(operation, ["k"])
+
+    assert operation.outcome is Outcome.FAILED
+    with pytest.raises(ExceptionGroup) as caught:
+        timer.advance(0)
+    assert "DelayedOperation must implement try_complete" in str(caught.value.exceptions[0])
+
+
+def test_a_subclass_that_forgets_its_base_is_refused(purgatory: Purgatory) -> None:
+    """It has no timeout; nothing is registered."""
+
+    class Forgetful(DelayedOperation[None]):
+        def __init__(self) -> None:
+            pass
+
+        def try_complete(self) -> bool:
+            return False
+
+    with pytest.raises(AttributeError):
+        purgatory.try_complete_else_watch(Forgetful(), ["k"])
+    assert (len(purgatory), purgatory.watched) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("timeout", "error", "text"),
+    [
+        (None, TypeError, "timeout must be a number of seconds or a timedelta, got None"),
+        (True, TypeError, "got True"),
+        ("5", TypeError, "got '5'"),
+        (math.nan, ValueError, "timeout must not be NaN"),
+    ],
+)
+def test_a_bad_timeout_is_refused(timeout: object, error: type[Exception], text: str) -> None:
+    """Where it is given, with the value in the text."""
+    with pytest.raises(error, match=text):
+        Gate(timeout)
+
+
+@pytest.mark.parametrize(
+    ("keys", "error", "text"),
+    [
+        ([], ValueError, "keys must name at least one key"),
+        ("topic", TypeError, "not one string: got 'topic'"),
+        (b"topic", TypeError, "not one string: got b'topic'"),
+        (["a", ["b"], "c"], TypeError, "unhashable"),
+        (5, TypeError, "not iterable"),
+    ],
+)
+def test_bad_keys_are_refused_without_a_trace(
+    purgatory: Purgatory,
+    timer: ManualTimer,
+    keys: list[Hashable],
+    error: type[Exception],
+    text: str,
+) -> None:
+    """Nothing is watched or armed, and the operation may be watched with better keys."""
+    gate = Gate()
+
+    with pytest.raises(error, match=text):
+        purgatory.try_complete_else_watch(gate, keys)
+
+    assert (len(purgatory), purgatory.watched, len(timer)) == (0, 0, 0)
+    assert purgatory.statistics().estimated_total == 0
+    watched(purgatory, gate, "good")
+
+
+def test_an_operation_is_watched_once(purgatory: Purgatory, timer: ManualTimer) -> None:
+    """The second attempt, here or elsewhere, is refused and changes nothing."""
+    gate = watched(purgatory, Gate(), "a")
+
+    for room in (purgatory, Purgatory(timer=timer)):
+        with pytest.raises(ValueError, match=r"watched once, got <Gate pending keys=\('a',\)>"):
+            room.try_complete_else_watch(gate, ["b"])
+
+    assert (purgatory.watched, gate.keys, len(timer)) == (1, ("a",), 1)
+
+
+def test_a_full_purgatory_refuses_and_keeps_no_trace(timer: ManualTimer) -> None:
+    """The refused operation may come again once there is room."""
+    purgatory = Purgatory("small", timer=timer, max_pending=2)
+    first = watched(purgatory, Gate(), "k")
+    watched(purgatory, Gate(), "k")
+    third = Gate()
+
+    with pytest.raises(PurgatoryFullError, match="'small' holds its max_pending of 2") as caught:
+        purgatory.try_complete_else_watch(third, ["k", "other"])
+
+    assert isinstance(caught.value, AiowheelError)
+    assert (caught.value.name, caught.value.max_pending) == ("small", 2)
+    assert (len(purgatory), purgatory.watched, len(timer)) == (2, 2, 2)
+    assert third.outcome is Outcome.PENDING
+    first.cancel()
+    watched(purgatory, third, "k")
+
+
+def test_a_full_purgatory_still_takes_what_need_not_wait(timer: ManualTimer) -> None:
+    """The limit is on those who wait."""
+    purgatory = Purgatory(timer=timer, max_pending=1)
+    watched(purgatory, Gate(), "k")
+    ready = Gate()
+    ready.open = True
+
+    assert purgatory.try_complete_else_watch(ready, ["k"])
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"max_pending": 0}, ValueError, "max_pending must be from 1 to .*, got 0"),
+        ({"max_pending": -5}, ValueError, "got -5"),
+        ({"purge_interval": -1}, ValueError, "purge_interval must be from 0 to .*, got -1"),
+        ({"max_pending": 2**70}, ValueError, f"got {2**70}"),
+        ({"max_pending": 2.5}, TypeError, "int"),
+        ({"purge_interval": "1000"}, TypeError, "int"),
+    ],
+)
+def test_a_bad_limit_of_the_purgatory_is_refused(
+    timer: ManualTimer, options: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    """By the constructor, with value and range."""
+    with pytest.raises(error, match=text):
+        Purgatory(timer=timer, **options)
+
+
+@pytest.mark.parametrize("limit", [0, -1, 2**70])
+def test_a_bad_limit_of_a_check_is_refused(purgatory: Purgatory, limit: int) -> None:
+    """With value and range; nothing was asked."""
+    gate = watched(purgatory, Gate(), "k")
+
+    with pytest.raises(ValueError, match=f"limit must be from 1 to .*, got {limit}"):
+        purgatory.check_and_complete("k", limit=limit)
+    assert gate.checks == 2
+
+
+def test_an_unhashable_key_cannot_be_checked(purgatory: Purgatory) -> None:
+    """The text names the type."""
+    with pytest.raises(TypeError, match="unhashable type: 'list'"):
+        purgatory.check_and_complete(UNHASHABLE)
+
+
+def test_nothing_is_watched_where_the_timer_is_closed(timer: ManualTimer) -> None:
+    """A clear error, and an operation that is as new as before."""
+    purgatory = Purgatory(timer=timer)
+    timer._manual.close()
+    gate = Gate()
+
+    with pytest.raises(TimerClosedError):
+        purgatory.try_complete_else_watch(gate, ["k"])
+
+    watched(Purgatory(timer=ManualTimer()), gate, "k")
+
+
+def test_pending_tells_who_waits_for_what(purgatory: Purgatory) -> None:
+    """Each operation once, or those of one key; a snapshot that may be walked at leisure."""
+    first = watched(purgatory, Gate(), "a", "b")
+    second = watched(purgatory, Gate(), "b")
+
+    assert set(purgatory.pending()) == {first, second}
+    assert list(purgatory.pending("b")) == [first, second]
+    for operation in purgatory.pending():
+        operation.cancel()
+    assert list(purgatory.pending()) == []
+
+
+def test_reprs_say_what_a_debugger_needs(purgatory: Purgatory) -> None:
+    """Name, state and keys."""
+    gate = watched(purgatory, Gate(), ("topic", 0))
+
+    assert repr(purgatory) == "<Purgatory 'test' pending=1>"
+    assert repr(gate) == "<Gate pending keys=(('topic', 0),)>"
