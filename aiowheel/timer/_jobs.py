@@ -6,13 +6,17 @@ Not the driver's task: killing that one must not cancel what it has started.
 from __future__ import annotations
 
 import inspect
-from asyncio import Event, Task, get_running_loop, wait
-from collections.abc import Awaitable
+from asyncio import AbstractEventLoop, Event, Task, get_running_loop, wait
+from asyncio.events import _get_running_loop
+from collections.abc import Awaitable, Coroutine
 from contextvars import Context
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
+
+#: What is to be run, and what it awaits: one that never begins must be closed by hand.
+_Run = tuple[Coroutine[object, object, None], Awaitable[object]]
 
 
 class Job(Protocol):
@@ -44,10 +48,16 @@ class Jobs:
         self._outlives_cancelling = outlives_cancelling
         self._host: Task[None] | None = None
         self._group: TaskGroup | None = None
-        self._not_begun: dict[Job, Awaitable[object]] = {}
+        self._not_begun: dict[Job, _Run] = {}
         self._cut_short: list[Job] = []  # by the end of the group, for which they wait
         self._stop = Event()
         self._ended = False
+
+    def prepare(self, function: object) -> None:
+        """Open the group for a coroutine *function*: what it has to load must not delay a tick."""
+        loop = _get_running_loop()
+        if loop is not None and self._host is None and inspect.iscoroutinefunction(function):
+            self._open(loop)
 
     def start(self, job: Job, awaitable: Awaitable[object]) -> None:
         """Await *awaitable* in the task group, then tell *job*.
@@ -60,37 +70,53 @@ class Jobs:
             job.drop()
             return
         if self._host is None:
-            self._open(awaitable)
-        self._not_begun[job] = awaitable
-        if self._group is not None:
-            job.captured().run(self._group.start_soon, self._run, job)
+            try:
+                self._open(get_running_loop())
+            except RuntimeError:
+                _discard(awaitable)
+                raise
+        self._not_begun[job] = (self._run(job, awaitable), awaitable)
+        if self._group is not None and not self._is_dying():
+            self._spawn(self._group, job)
 
-    def _open(self, awaitable: Awaitable[object]) -> None:
-        try:
-            loop = get_running_loop()
-        except RuntimeError:
-            _discard(awaitable)
-            raise
+    def _spawn(self, group: TaskGroup, job: Job) -> None:
+        def coroutine() -> Coroutine[object, object, None]:
+            return self._not_begun[job][0]
+
+        job.captured().run(group.start_soon, coroutine)
+
+    def _is_dying(self) -> bool:
+        """Whether the group is being cancelled: what starts now waits for `_on_done`."""
+        host, group = self._host, self._group
+        return (host is not None and host.cancelling() > 0) or (
+            group is not None and group.cancel_scope.cancel_called
+        )
+
+    def _open(self, loop: AbstractEventLoop) -> None:
         self._host = loop.create_task(self._serve(), name="aiowheel-jobs", context=Context())
         self._host.add_done_callback(self._on_done)
 
     async def _serve(self) -> None:
-        from anyio import create_task_group  # 25 ms that only coroutines need to pay
+        from anyio import create_task_group  # 25 ms to load: not for timers without coroutines
 
-        async with create_task_group() as group:
-            self._group = group
-            for job in self._not_begun:
-                job.captured().run(group.start_soon, self._run, job)
-            await self._stop.wait()
-            group.cancel_scope.cancel()
+        try:
+            async with create_task_group() as group:
+                self._group = group
+                for job in self._not_begun:
+                    self._spawn(group, job)
+                await self._stop.wait()
+                group.cancel_scope.cancel()
+        finally:
+            self._group = None
 
     def _on_done(self, host: Task[None]) -> None:
-        self._group = self._host = None
+        self._host = None
         if host.cancelled():
             self._ended = self._ended or not self._outlives_cancelling
         else:
             host.exception()  # KeyboardInterrupt or SystemExit, which has left the loop by itself
-        for awaitable in self._not_begun.values():
+        for run, awaitable in self._not_begun.values():
+            run.close()
             _discard(awaitable)
         jobs, self._cut_short = [*self._cut_short, *self._not_begun], []
         self._not_begun = {}
@@ -100,15 +126,16 @@ class Jobs:
             else:
                 job.ended(None)
 
-    async def _run(self, job: Job) -> None:
+    async def _run(self, job: Job, awaitable: Awaitable[object]) -> None:
+        del self._not_begun[job]
         error: Exception | None = None
         try:
-            await self._not_begun.pop(job)
+            await awaitable
         except Exception as raised:  # one bad run must not end the others, nor the job
             error = raised
         except BaseException:
-            if self._host is not None and self._host.cancelling():
-                self._cut_short.append(job)  # a new run now would begin in a dying group
+            if self._is_dying():
+                self._cut_short.append(job)
             else:
                 job.ended(None)
             raise

@@ -230,7 +230,9 @@ class Timer:
             TypeError: An argument is no number, or *fn* is not callable.
         """
         driver = self.open_driver()
-        periodic = Periodic(driver, cast(Jobs, self._jobs), fn, args)
+        jobs = cast(Jobs, self._jobs)
+        periodic = Periodic(driver, jobs, fn, args)
+        jobs.prepare(fn)
         periodic.begin(period, missed, jitter, first)
         return periodic
 

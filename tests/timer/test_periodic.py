@@ -406,6 +406,35 @@ async def test_jobs_start_again_when_their_task_group_was_killed(until: Until) -
         await until(lambda: handle.runs >= before + 3)
 
 
+@pytest.mark.parametrize("loops", ["asyncio", "uvloop"])
+def test_an_interrupt_passes_through_a_coroutine(loops: str) -> None:
+    """It leaves the loop; when the loop runs again, every schedule goes on, without a complaint."""
+    loop: asyncio.AbstractEventLoop = pytest.importorskip(loops).new_event_loop()
+    contexts: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _, context: contexts.append(context))
+
+    async def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    async def work() -> None:
+        await asyncio.sleep(0)
+
+    async def begin() -> tuple[Timer, Periodic, Periodic]:
+        timer = await Timer().__aenter__()
+        return timer, timer.every(0.002, interrupt), timer.every(0.001, work)
+
+    timer, bad, good = loop.run_until_complete(begin())
+    for number in range(1, 4):
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_forever()
+        assert bad.runs >= number  # uvloop ends its turn first
+    assert good.runs >= 3
+    loop.run_until_complete(timer.aclose())
+    loop.close()
+
+    assert contexts == []
+
+
 @pytest.mark.realtime
 @pytest.mark.parametrize("loops", ["asyncio", "uvloop"])
 def test_the_shared_timers_jobs_end_with_the_loop(loops: str) -> None:
