@@ -1,6 +1,6 @@
 """Every design that can keep requests waiting, behind one set of calls. Rank 5."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -43,8 +43,8 @@ class Contender:
 @asynccontextmanager
 async def open_contender(
     design: str, timeout_seconds: float, wheel_size: int = 256
-) -> AsyncIterator[Contender]:
-    """A contender by name: "aiowheel", "lazy" (aiowheel, purged lazily) or a baseline's."""
+) -> AsyncGenerator[Contender, None]:
+    """A contender by name: "aiowheel", "lazy" (aiowheel, purged lazily), "nobody", a baseline's."""
     if design in {"aiowheel", "lazy"}:
         purge_interval = PURGE_INTERVAL if design == "lazy" else None
         async with (
@@ -59,6 +59,16 @@ async def open_contender(
                 turn=lambda _: None,
                 expired=lambda: purgatory.statistics().expired,
             )
+    elif design == "nobody":
+        # The empty harness: requests are made, handed over, and forgotten.
+        yield Contender(
+            make=Parked,
+            park=lambda _request, _keys: None,
+            check=lambda _: None,
+            force=lambda _: None,
+            turn=lambda _: None,
+            expired=lambda: 0,
+        )
     else:
         parking = baseline(design, timeout_seconds)
         yield Contender(

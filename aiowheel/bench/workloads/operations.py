@@ -23,14 +23,18 @@ async def check(keys: int, pending: int, operations: int) -> AsyncGenerator[Figu
         for place, delay in enumerate(uniform_delays(pending)):
             watch(Request(delay), [("waiting", place, which) for which in range(keys)])
         delays = uniform_delays(operations)
-        watched = [[("key", place, which) for which in range(keys)] for place in range(operations)]
+
+        def fresh_keys(start: int, stop: int) -> list[list[tuple[str, int, int]]]:
+            return [
+                [("key", place, which) for which in range(keys)] for place in range(start, stop)
+            ]
 
         def empty(start: int, stop: int) -> None:
-            for _, _ in zip(delays[start:stop], watched[start:stop], strict=True):
+            for _, _ in zip(delays[start:stop], fresh_keys(start, stop), strict=True):
                 pass
 
         def enqueue_and_complete(start: int, stop: int) -> None:
-            for delay, names in zip(delays[start:stop], watched[start:stop], strict=True):
+            for delay, names in zip(delays[start:stop], fresh_keys(start, stop), strict=True):
                 request = Request(delay)
                 watch(request, names)
                 request.ready = True
@@ -170,21 +174,18 @@ async def memory(operations: int) -> AsyncGenerator[Figures, None]:
         while True:
             order = list(range(operations))
             generator.shuffle(order)
-            requests: list[Request | None] = [None] * operations
+            over = Request(HOUR)
+            requests = [over] * operations
             names = max(operations // 10, 3)
             before, blocks = resident_bytes(), sys.getallocatedblocks()
             for place in range(operations):
-                arriving = requests[place] = Request(HOUR)
+                requests[place] = Request(HOUR)
                 keys = [(place + which) % names for which in (0, 1, 2)]
-                purgatory.try_complete_else_watch(arriving, keys)
+                purgatory.try_complete_else_watch(requests[place], keys)
             full = resident_bytes()
-            del arriving
             for place in order:
-                leaving = requests[place]
-                assert leaving is not None
-                leaving.force_complete()
-                requests[place] = None
-            del leaving
+                requests[place].force_complete()
+                requests[place] = over
             after = resident_bytes()
             yield {
                 "bytes_each": (full - before) / operations,
@@ -217,6 +218,13 @@ class Delivery(DelayedOperation[None]):
         return Delivery.open
 
 
+def loaded() -> Delivery:
+    """A delivery with a payload of its own."""
+    delivery = Delivery(HOUR)
+    delivery.payload = Payload()
+    return delivery
+
+
 async def payloads(operations: int) -> AsyncGenerator[Figures, None]:
     """Operations on three keys with a megabyte each, all completed through one: payloads alive.
 
@@ -228,10 +236,7 @@ async def payloads(operations: int) -> AsyncGenerator[Figures, None]:
             gc.disable()
             Delivery.open = False
             for place in range(operations):
-                delivery = Delivery(HOUR)
-                delivery.payload = Payload()
-                purgatory.try_complete_else_watch(delivery, ["one", "two", ("own", place)])
-            del delivery
+                purgatory.try_complete_else_watch(loaded(), ["one", "two", ("own", place)])
             held = Payload.alive
             Delivery.open = True
             completed = purgatory.check_and_complete("one")

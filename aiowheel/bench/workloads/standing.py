@@ -31,9 +31,8 @@ async def memory(api: str, pending: int) -> AsyncGenerator[Figures, None]:
             for place in range(pending):
                 handles[place] = call_later(3600.0, connection.on_timeout)
             after = resident_bytes()
-            for handle in handles:
-                handle.cancel()  # type: ignore[attr-defined]
-            del handle, handles
+            while handles:
+                handles.pop().cancel()  # type: ignore[attr-defined]
             # The loop's own are thrown out of its heap on a later turn.
             call_later(0.001, nothing)
             await asyncio.sleep(0.01)

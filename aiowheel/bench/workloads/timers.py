@@ -6,7 +6,7 @@ server's would; the empty harness takes the same turns.
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from time import process_time_ns
 from typing import Protocol, cast
@@ -36,7 +36,7 @@ def nothing() -> None:
 
 
 @asynccontextmanager
-async def open_timers(api: str) -> AsyncIterator[CallLater]:
+async def open_timers(api: str) -> AsyncGenerator[CallLater, None]:
     """`call_later` of an aiowheel timer ("aiowheel"), or the loop's own ("loop")."""
     if api == "loop":
         yield asyncio.get_running_loop().call_later
