@@ -7,7 +7,7 @@ timeouts of that clean-up must still work; nor should it show up in `asyncio.all
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop, get_running_loop
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context
 from typing import TypeVar, TypeVarTuple, Unpack, cast
 
@@ -75,9 +75,9 @@ def every(
     return timer.every(period, fn, *args, missed=missed, jitter=jitter, first=first)
 
 
-async def sleep(delay: object, result: T = None) -> T:  # type: ignore[assignment]
+def sleep(delay: object, result: T = None) -> Coroutine[object, object, T]:  # type: ignore[assignment]
     """`Timer.sleep` on the running loop's shared timer."""
-    return await current_timer().sleep(delay, result)
+    return current_timer().sleep(delay, result)
 
 
 def timeout(delay: object) -> Timeout:
@@ -91,6 +91,6 @@ def timeout_at(when: object) -> Timeout:
     return current_timer().timeout_at(when)
 
 
-async def wait_for(fut: Awaitable[T], timeout: object) -> T:
+def wait_for(fut: Awaitable[T], timeout: object) -> Coroutine[object, object, T]:
     """`Timer.wait_for` on the running loop's shared timer; in place of `asyncio.wait_for`."""
-    return await current_timer().wait_for(fut, timeout)
+    return current_timer().wait_for(fut, timeout)

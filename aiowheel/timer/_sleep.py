@@ -1,38 +1,20 @@
-"""A task that sleeps on the wheel. Rank 1."""
+"""A task that sleeps on the wheel. Rank 1.
+
+Interpreted, as is every coroutine that suspends: mypyc's would throw what ends the wait by a call
+that Python 3.12 deprecates, and where warnings are errors that hides the cancellation.
+"""
 
 from __future__ import annotations
 
-from asyncio import Future, get_running_loop
+from asyncio import get_running_loop
 from asyncio import sleep as yield_to_loop
-from typing import TypeVar, cast
-
-from mypy_extensions import mypyc_attr
+from typing import TypeVar
 
 from aiowheel._units import delay_to_ns
-from aiowheel.errors import TimerClosedError
-from aiowheel.timer._alarm import Alarm
 from aiowheel.timer._driver import Driver
+from aiowheel.timer._wakeup import Wakeup
 
 T = TypeVar("T")
-
-
-@mypyc_attr(acyclic=True, free_list_len=1)
-class Wakeup(Alarm):
-    """Sets the future of a sleeper; its payload."""
-
-    __slots__ = ()
-
-    def fire(self) -> None:
-        future = cast("Future[None]", self._payload)
-        self._payload = None
-        if not future.done():
-            future.set_result(None)
-
-    def drop(self) -> None:
-        future = cast("Future[None]", self._payload)
-        self._payload = None
-        if not future.done() and not future.get_loop().is_closed():
-            future.set_exception(TimerClosedError("the timer was closed while a task slept on it"))
 
 
 async def sleep_on(driver: Driver, delay: object, result: T) -> T:

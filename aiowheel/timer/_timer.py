@@ -14,6 +14,7 @@ from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
 from aiowheel.errors import TimerClosedError
 from aiowheel.timer._driver import Driver
 from aiowheel.timer._driver_task import DriverTask
+from aiowheel.timer._ending import end
 from aiowheel.timer._handle import TimerHandle, captured_context
 from aiowheel.timer._jobs import Jobs
 from aiowheel.timer._loop_driver import LoopDriver
@@ -76,8 +77,8 @@ class Timer:
         self._task = DriverTask(driver)
         return self
 
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self.aclose()
+    def __aexit__(self, *exc_info: object) -> Coroutine[object, object, None]:
+        return self.aclose()
 
     def bind(self, loop: AbstractEventLoop) -> None:
         """Belong to *loop* without a driver task: slices run as plain callbacks of the loop."""
@@ -89,22 +90,21 @@ class Timer:
         self._threads = Threads(driver)
         self._jobs = jobs
 
-    async def aclose(self) -> None:
+    def aclose(self) -> Coroutine[object, object, None]:
         """Drop what is pending and stop; idempotent, and safe to call from several tasks.
 
         Callbacks are dropped and counted as cancelled, sleepers get `TimerClosedError`, running
         coroutines of periodic calls are cancelled and waited for, and every later call raises
         `TimerClosedError`. Blocks under a timeout lose their bound.
         """
+        return end(self.close_now, self._task, self._jobs)
+
+    def close_now(self) -> None:
+        """The half of `aclose` that has nothing to wait for."""
         driver = self._driver
-        if driver is None:
-            return
-        if not driver.closed:
+        if driver is not None and not driver.closed:
             driver.check()
             self._close(driver)
-        if self._task is not None:
-            await self._task.stop()
-        await cast(Jobs, self._jobs).aclose()
 
     def _close(self, driver: Driver) -> None:
         driver.close()
