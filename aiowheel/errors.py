@@ -47,3 +47,27 @@ class PurgatoryFullError(AiowheelError, RuntimeError):
 
     def __str__(self) -> str:
         return f"purgatory {self.name!r} holds its max_pending of {self.max_pending} operations"
+
+
+class NotVirtualError(AiowheelError, RuntimeError):
+    """A virtual clock was asked of an event loop that runs on the real one."""
+
+
+class VirtualDeadlockError(AiowheelError, RuntimeError):
+    """On a virtual clock nothing is ready, and nothing is left that could make it so."""
+
+    def __init__(self, time: float, timers: str, waiting: list[str]) -> None:
+        """Name the time in seconds, the timers that cannot fire, and each waiting task."""
+        super().__init__(time, timers, waiting)
+        self.time, self.timers, self.waiting = time, timers, waiting
+
+    def __str__(self) -> str:
+        count = len(self.waiting)
+        text = (
+            f"deadlock at {self.time} s: no callback is ready, and no timer, I/O or executor job "
+            f"is left that could make one ready{self.timers}; tasks that wait: {count}"
+        )
+        lines = [text, *(f"  {each}" for each in self.waiting[:20])]
+        if count > 20:
+            lines.append(f"  and {count - 20} more")
+        return "\n".join(lines)

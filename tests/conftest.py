@@ -15,6 +15,7 @@ from hypothesis import settings
 
 from aiowheel import _events
 from aiowheel._build import build_info
+from aiowheel.testing import plugin
 from aiowheel.timer import ManualTimer
 
 # A busy machine is no counterexample.
@@ -22,6 +23,12 @@ settings.register_profile("aiowheel", deadline=None)
 settings.load_profile("aiowheel")
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Use our own plugin also where the package is not installed, only on the path."""
+    if not config.pluginmanager.has_plugin("aiowheel"):
+        config.pluginmanager.register(plugin, "aiowheel")
 
 
 def pytest_report_header() -> str:

@@ -1,0 +1,18 @@
+"""Time that tests can turn: a virtual event loop, a timer moved by hand, pytest fixtures. Rank 4.
+
+Source: the wishes and the traps of trio's MockClock, tokio's paused time and looptime.
+"""
+
+from aiowheel.errors import NotVirtualError as NotVirtualError
+from aiowheel.errors import VirtualDeadlockError as VirtualDeadlockError
+from aiowheel.testing._clock import VirtualClock as VirtualClock
+from aiowheel.testing._loop import VirtualClockEventLoop as VirtualClockEventLoop
+from aiowheel.timer import ManualTimer as ManualTimer
+
+__all__ = (
+    "ManualTimer",
+    "NotVirtualError",
+    "VirtualClock",
+    "VirtualClockEventLoop",
+    "VirtualDeadlockError",
+)

@@ -1,0 +1,61 @@
+"""The timers of a virtual loop, by the instant they are due. Rank 4.
+
+asyncio's own heap leaves the order of timers due at one instant to chance: it compares nothing but
+the time. Here it is the order they were armed in, or one drawn from a seed.
+"""
+
+from __future__ import annotations
+
+import heapq
+from asyncio import TimerHandle
+from itertools import count
+from random import Random
+
+from aiowheel._units import FOREVER
+
+_ROOM = 1_000  # handles beyond twice the living ones before the cancelled are swept out
+
+
+class Agenda:
+    """Holds timer handles until they are due; cancelled ones are passed over.
+
+    Args:
+        seed: Draws the order of handles due at one instant; None: the order they were armed in.
+    """
+
+    def __init__(self, seed: int | None) -> None:
+        self._random = None if seed is None else Random(seed)  # noqa: S311 - repeatable on purpose
+        self._arming = count()
+        #: (due in ns, draw, number in order of arming, handle), a heap.
+        self._heap: list[tuple[int, int, int, TimerHandle]] = []
+        self._sweep_at = _ROOM
+
+    def add(self, due_ns: int, handle: TimerHandle) -> None:
+        """File *handle*. O(log n)."""
+        draw = 0 if self._random is None else self._random.getrandbits(32)
+        heapq.heappush(self._heap, (due_ns, draw, next(self._arming), handle))
+        if len(self._heap) > self._sweep_at:
+            self._heap = [item for item in self._heap if not item[3].cancelled()]
+            heapq.heapify(self._heap)
+            self._sweep_at = 2 * len(self._heap) + _ROOM
+
+    def next_due(self) -> int | None:
+        """The earliest instant with something to do; None where there is none, or never."""
+        heap = self._heap
+        while heap and heap[0][3].cancelled():
+            heapq.heappop(heap)
+        return heap[0][0] if heap and heap[0][0] < FOREVER else None
+
+    def pop_due(self, now_ns: int) -> list[TimerHandle]:
+        """Take what is due at *now_ns*, in order."""
+        heap = self._heap
+        due: list[TimerHandle] = []
+        while heap and heap[0][0] <= now_ns:
+            handle = heapq.heappop(heap)[3]
+            if not handle.cancelled():
+                due.append(handle)
+        return due
+
+    def pending(self) -> int:
+        """How many handles wait. O(n): for error texts."""
+        return sum(not item[3].cancelled() for item in self._heap)

@@ -1,0 +1,59 @@
+"""The virtual clock as tests hold it. Rank 4."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AbstractContextManager
+
+from aiowheel.errors import NotVirtualError
+from aiowheel.testing._loop import VirtualClockEventLoop
+
+_REMEDY = (
+    "run the test on aiowheel.testing.VirtualClockEventLoop: mark it "
+    "@pytest.mark.virtual_time, with pytest-asyncio 1.4 or later or with anyio's plugin; elsewhere "
+    "asyncio.Runner(loop_factory=VirtualClockEventLoop)"
+)
+
+
+class VirtualClock:
+    """The clock of whichever `VirtualClockEventLoop` is running when it is used.
+
+    Raises:
+        NotVirtualError: On every use, where the running loop is another one or none runs.
+    """
+
+    @property
+    def loop(self) -> VirtualClockEventLoop:
+        """The running loop."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise NotVirtualError(f"no event loop is running; {_REMEDY}") from None
+        if isinstance(loop, VirtualClockEventLoop):
+            return loop
+        if type(loop).__module__.partition(".")[0] in {"uvloop", "winloop"}:
+            raise NotVirtualError(
+                f"{loop!r} cannot be virtual: uvloop reads the time inside libuv; {_REMEDY}"
+            )
+        raise NotVirtualError(f"{loop!r} runs on the real clock; {_REMEDY}")
+
+    def time(self) -> float:
+        """Seconds on the clock."""
+        return self.loop.time()
+
+    async def advance(self, seconds: object) -> None:
+        """See `VirtualClockEventLoop.advance`."""
+        await self.loop.advance(seconds)
+
+    def freeze(self) -> AbstractContextManager[None]:
+        """See `VirtualClockEventLoop.freeze`."""
+        return self.loop.freeze()
+
+    @property
+    def autojump(self) -> bool:
+        """Whether time passes by itself; may be set."""
+        return self.loop.autojump
+
+    @autojump.setter
+    def autojump(self, on: bool) -> None:
+        self.loop.autojump = on

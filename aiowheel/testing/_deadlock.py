@@ -1,0 +1,45 @@
+"""Who waits, and where: the text of a deadlock. Rank 4."""
+
+from __future__ import annotations
+
+import asyncio
+import linecache
+import os
+from asyncio import Task
+from collections.abc import Iterable, Iterator
+from types import FrameType
+
+import aiowheel
+
+#: Frames of these folders say how waiting is done, not who waits.
+_MACHINERY = tuple(folder + os.sep for folder in (*asyncio.__path__, *aiowheel.__path__))
+
+
+def waiting_lines(tasks: Iterable[Task[object]]) -> list[str]:
+    """A line for each task, in order of names: its name and the line of code where it waits."""
+    ordered = sorted(tasks, key=lambda task: (len(task.get_name()), task.get_name()))
+    return [f"{task.get_name()} {_place(task)}" for task in ordered]
+
+
+def _place(task: Task[object]) -> str:
+    frames = list(_frames(task.get_coro()))
+    if not frames:
+        return f"in {task.get_coro()!r}"
+    own = [each for each in frames if not each.f_code.co_filename.startswith(_MACHINERY)]
+    frame = (own or frames)[-1]
+    code = frame.f_code
+    source = linecache.getline(code.co_filename, frame.f_lineno).strip()
+    return f"in {code.co_qualname}, {code.co_filename}:{frame.f_lineno}: {source}"
+
+
+def _frames(coro: object) -> Iterator[FrameType]:
+    """Frames from a suspended coroutine inwards; compiled ones have none and end the walk."""
+    while coro is not None:
+        for prefix, inner in (("cr", "cr_await"), ("gi", "gi_yieldfrom"), ("ag", "ag_await")):
+            frame = getattr(coro, f"{prefix}_frame", None)
+            if frame is not None:
+                yield frame
+                coro = getattr(coro, inner)
+                break
+        else:
+            return

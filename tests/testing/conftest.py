@@ -1,0 +1,22 @@
+"""What the tests of virtual time share."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from aiowheel.testing import VirtualClockEventLoop
+
+
+@pytest.fixture
+def virtual_loop() -> Iterator[Callable[..., VirtualClockEventLoop]]:
+    """Makes virtual loops and closes them."""
+    loops: list[VirtualClockEventLoop] = []
+
+    def make(patience: float = 0.02, *, autojump: bool = True) -> VirtualClockEventLoop:
+        loop = VirtualClockEventLoop(patience=patience, autojump=autojump)
+        loops.append(loop)
+        return loop
+
+    yield make
+    for loop in loops:
+        loop.close()

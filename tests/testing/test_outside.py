@@ -1,0 +1,163 @@
+"""Sockets, jobs, child processes and threads are real; a virtual loop is patient with them."""
+
+import asyncio
+import math
+import sys
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from aiowheel.testing import VirtualClock
+
+PATIENT = pytest.mark.virtual_time(patience=math.inf)
+HASTY = pytest.mark.virtual_time(patience=0)
+
+
+@asynccontextmanager
+async def connection() -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """The client's end of a TCP connection to a server that answers lines in capitals."""
+    ended = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            writer.write(line.upper())
+        await close(writer)
+        ended.set()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        yield reader, writer
+        await close(writer)
+        await ended.wait()
+
+
+async def close(writer: asyncio.StreamWriter) -> None:
+    """Leave no transport behind."""
+    writer.close()
+    await writer.wait_closed()
+
+
+@PATIENT
+async def test_sockets_work_while_time_stands_still(virtual_clock: VirtualClock) -> None:
+    """A request under a timeout is answered, and no virtual time has passed."""
+    async with connection() as (reader, writer), asyncio.timeout(30):
+        for _ in range(10):
+            writer.write(b"ping\n")
+            assert await reader.readline() == b"PING\n"
+
+    assert virtual_clock.time() == 0.0
+
+
+@HASTY
+async def test_a_peer_that_says_nothing_times_out(virtual_clock: VirtualClock) -> None:
+    """An open socket does not stop the clock once patience is at its end."""
+    async with connection() as (reader, _):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(reader.readline(), 30)
+
+    assert virtual_clock.time() == 30.0
+
+
+@PATIENT
+async def test_a_job_is_waited_for(virtual_clock: VirtualClock) -> None:
+    """Before its timeout, however long it really takes."""
+    release = threading.Event()
+    asyncio.get_running_loop().call_soon(release.set)
+
+    assert await asyncio.wait_for(asyncio.to_thread(release.wait), 1)
+    assert virtual_clock.time() == 0.0
+
+
+@HASTY
+async def test_a_job_that_takes_too_long_times_out(virtual_clock: VirtualClock) -> None:
+    """Without patience the clock jumps over a running job."""
+    release = threading.Event()
+
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(asyncio.to_thread(release.wait), 30)
+    release.set()
+
+    assert virtual_clock.time() == 30.0
+
+
+@PATIENT
+async def test_a_child_process_is_waited_for(virtual_clock: VirtualClock) -> None:
+    """With pipes and without."""
+    program = [sys.executable, "-c", "print(6 * 7)"]
+    async with asyncio.timeout(30):
+        child = await asyncio.create_subprocess_exec(*program, stdout=asyncio.subprocess.PIPE)
+        assert (await child.communicate())[0].split() == [b"42"]
+        quiet = await asyncio.create_subprocess_exec(*program, stdout=asyncio.subprocess.DEVNULL)
+        assert await quiet.wait() == 0
+
+    assert virtual_clock.time() == 0.0
+
+
+@PATIENT
+async def test_a_thread_wakes_the_loop(virtual_clock: VirtualClock) -> None:
+    """A thread that was started since counts as something to wait for."""
+    loop = virtual_clock.loop
+    called = asyncio.Event()
+    go_on = threading.Event()
+
+    def call() -> None:
+        go_on.wait()
+        loop.call_soon_threadsafe(called.set)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    loop.call_soon(go_on.set)
+    await asyncio.wait_for(called.wait(), 30)
+    thread.join()
+
+    assert virtual_clock.time() == 0.0
+
+
+@PATIENT
+async def test_idle_workers_of_an_executor_do_not_hold_the_clock(
+    virtual_clock: VirtualClock,
+) -> None:
+    """Their jobs count, they do not: else infinite patience would wait for ever."""
+    await asyncio.to_thread(int)
+
+    await asyncio.sleep(3600)
+
+    assert virtual_clock.time() == 3600.0
+
+
+def test_a_loop_on_another_thread_waits_for_calls(
+    virtual_loop: Callable[..., asyncio.AbstractEventLoop],
+) -> None:
+    """With nothing to do it serves, as any loop would."""
+    loop = virtual_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    asked = asyncio.run_coroutine_threadsafe(asyncio.sleep(3600, "slept"), loop)
+
+    assert asked.result(timeout=30) == "slept"
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    assert loop.time() == 3600.0
+
+
+def test_the_end_of_a_run_waits_for_running_jobs(
+    virtual_loop: Callable[..., asyncio.AbstractEventLoop],
+) -> None:
+    """The bound that asyncio puts on it is no virtual time: it would be over at once."""
+    ended = threading.Event()
+
+    def job() -> None:
+        time.sleep(0.05)  # longer than the loop's patience, and there is nobody to wait for
+        ended.set()
+
+    async def leave_a_job_behind() -> None:
+        asyncio.get_running_loop().run_in_executor(None, job)
+
+    with asyncio.Runner(loop_factory=lambda: virtual_loop(patience=0.0)) as runner:
+        runner.run(leave_a_job_behind())
+
+    assert ended.is_set()

@@ -1,0 +1,331 @@
+"""Time on a virtual loop: exact, in jumps, and moved by hand."""
+
+import asyncio
+import math
+import random
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+import pytest
+
+import aiowheel
+from aiowheel import DelayedOperation, Purgatory
+from aiowheel.testing import VirtualClock, VirtualClockEventLoop
+
+pytestmark = pytest.mark.virtual_time
+
+Sleep = Callable[[float], Awaitable[None]]
+SLEEPS = pytest.mark.parametrize("sleep", [asyncio.sleep, aiowheel.sleep], ids=["loop", "wheel"])
+
+
+class Never(DelayedOperation[float]):
+    """Ends by its timeout; its result is the time of its end."""
+
+    def try_complete(self) -> bool:
+        """Not before the timeout."""
+        return False
+
+    def on_complete(self) -> float:
+        """The time on the loop's clock."""
+        return asyncio.get_running_loop().time()
+
+
+async def note_after(sleep: Sleep, delay: float, trace: list[float]) -> None:
+    """Write down when a sleep ended."""
+    await sleep(delay)
+    trace.append(asyncio.get_running_loop().time())
+
+
+@SLEEPS
+async def test_a_sleep_ends_at_exactly_its_time(sleep: Sleep, virtual_clock: VirtualClock) -> None:
+    """Decimal fractions of seconds come out as they are written."""
+    await sleep(0.3)
+    assert virtual_clock.time() == 0.3
+    await sleep(0.1)
+    assert virtual_clock.time() == 0.4
+    await sleep(3600)
+    assert virtual_clock.time() == 3600.4
+
+
+async def test_all_kinds_of_timers_share_the_clock(virtual_clock: VirtualClock) -> None:
+    """Loop, wheel and purgatory: 0.3 s is one instant for all of them."""
+    loop = virtual_clock.loop
+    times: list[float] = []
+    loop.call_later(0.3, lambda: times.append(loop.time()))
+    aiowheel.call_later(0.3, lambda: times.append(loop.time()))
+    async with (
+        aiowheel.Timer() as timer,
+        Purgatory("waits", timer=timer) as purgatory,
+        asyncio.timeout(0.4),
+        aiowheel.timeout(0.4),
+    ):
+        timer.call_later(0.3, lambda: times.append(loop.time()))
+        times.append(await purgatory.watch(Never(timeout=0.3), keys=["key"]))
+
+    assert times == [0.3] * 4
+
+
+@SLEEPS
+async def test_timeouts_end_what_sleeps_longer(sleep: Sleep, virtual_clock: VirtualClock) -> None:
+    """The shorter of two waits wins, whoever keeps the deadline."""
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(asyncio.ensure_future(sleep(31)), 30)
+    assert virtual_clock.time() == 30.0
+    with pytest.raises(TimeoutError):
+        async with aiowheel.timeout(30):
+            await sleep(31)
+    assert virtual_clock.time() == 60.0
+
+
+async def test_the_rest_of_a_rounding_error_can_be_slept(virtual_clock: VirtualClock) -> None:
+    """Sleeping until `time()` has reached a float between two nanoseconds ends."""
+    loop = virtual_clock.loop
+    deadline = 0.1 + 0.2  # a hair more than 0.3
+    await asyncio.sleep(0.3)
+
+    sleeps = 0
+    while loop.time() < deadline:
+        await asyncio.sleep(deadline - loop.time())
+        sleeps += 1
+
+    assert sleeps == 1
+
+
+@pytest.mark.parametrize("start", [0.0, 2**24 + 0.1, 2e8 + 0.3, 1.5e9 + 0.7, -5.5])
+@SLEEPS
+def test_the_clock_never_lags_behind_a_deadline(sleep: Sleep, start: float) -> None:
+    """Also after years, where a float no longer tells nanoseconds apart; nothing spins."""
+
+    async def sleep_often() -> None:
+        loop = asyncio.get_running_loop()
+        for delay in (1e-9, 1e-6, 0.001, 0.1, 0.3, 1 / 3, 86_400.5):
+            before = loop.time()
+            await sleep(delay)
+            assert loop.time() >= before + delay * 0.999999 - math.ulp(before)
+
+    with asyncio.Runner(loop_factory=lambda: VirtualClockEventLoop(start=start)) as runner:
+        runner.run(sleep_often())
+
+
+async def test_advance_runs_everything_on_the_way_at_its_own_time(
+    virtual_clock: VirtualClock,
+) -> None:
+    """Timers, and the timers that what they woke has armed, up to the target and no further."""
+    virtual_clock.autojump = False
+    trace: list[float] = []
+
+    async def repeat() -> None:
+        while True:
+            await note_after(asyncio.sleep, 4.0, trace)
+            await note_after(aiowheel.sleep, 4.0, trace)
+
+    task = asyncio.create_task(repeat())
+    await virtual_clock.advance(16)
+
+    assert trace == [4.0, 8.0, 12.0, 16.0]
+    assert virtual_clock.time() == 16.0
+    task.cancel()
+
+
+async def test_advance_is_exact_to_the_microsecond(virtual_clock: VirtualClock) -> None:
+    """Odd steps add up, and a sleeper far ahead is not run over."""
+    virtual_clock.autojump = False
+    far = asyncio.create_task(asyncio.sleep(60))
+
+    for step in (0.051592, 0.000001, 3.141592):
+        await virtual_clock.advance(step)
+
+    assert virtual_clock.time() == 3.193185
+    assert not far.done()
+    far.cancel()
+
+
+async def test_four_quarters_make_a_whole(virtual_clock: VirtualClock) -> None:
+    """A sleep of 1 ms ends with the fourth advance of 250 µs."""
+    virtual_clock.autojump = False
+    sleepers = [asyncio.create_task(asyncio.sleep(0.001)), asyncio.create_task(wheel_sleep(0.001))]
+
+    ended: list[list[bool]] = []
+    for _ in range(4):
+        await virtual_clock.advance(timedelta(microseconds=250))
+        ended.append([task.done() for task in sleepers])
+
+    assert ended == [[False, False]] * 3 + [[True, True]]
+
+
+async def wheel_sleep(delay: float) -> None:
+    """`aiowheel.sleep` as a coroutine that a task takes."""
+    await aiowheel.sleep(delay)
+
+
+async def test_advance_by_nothing_lets_what_is_due_run(virtual_clock: VirtualClock) -> None:
+    """However many turns of the loop it takes."""
+    virtual_clock.autojump = False
+    turns = 0
+
+    async def turn() -> None:
+        nonlocal turns
+        for _ in range(100):
+            await asyncio.sleep(0)
+            turns += 1
+
+    task = asyncio.create_task(turn())
+    await virtual_clock.advance(0)
+
+    assert (turns, task.done(), virtual_clock.time()) == (100, True, 0.0)
+
+
+async def test_advances_of_several_tasks_end_at_their_own_times(
+    virtual_clock: VirtualClock,
+) -> None:
+    """The clock goes to the nearest target first; a cancelled call is forgotten."""
+    virtual_clock.autojump = False
+    trace: list[float] = []
+    given_up = asyncio.create_task(virtual_clock.advance(5))
+    await asyncio.sleep(0)
+    given_up.cancel()
+
+    await asyncio.gather(
+        *(note_after(virtual_clock.advance, step, trace) for step in (20.0, 10.0, 20.0))
+    )
+
+    assert trace == [10.0, 20.0, 20.0]
+
+
+@pytest.mark.parametrize("seconds", [-1, -1e-9, math.inf, math.nan])
+async def test_advance_refuses_what_is_no_distance(
+    seconds: float, virtual_clock: VirtualClock
+) -> None:
+    """Time goes forward, and not for ever."""
+    with pytest.raises(ValueError, match="seconds must"):
+        await virtual_clock.advance(seconds)
+
+
+async def test_frozen_time_passes_in_advance_alone(virtual_clock: VirtualClock) -> None:
+    """Freezing nests, and ends with the outermost block."""
+    sleeper = asyncio.create_task(asyncio.sleep(10))
+
+    with virtual_clock.freeze():
+        with virtual_clock.freeze():
+            await virtual_clock.advance(4)
+        await virtual_clock.advance(4)
+        assert (virtual_clock.time(), sleeper.done()) == (8.0, False)
+    await sleeper
+
+    assert virtual_clock.time() == 10.0
+
+
+@pytest.mark.virtual_time(autojump=False, start=100.0)
+async def test_the_mark_sets_the_clock(virtual_clock: VirtualClock) -> None:
+    """What the mark says, the loop is made with."""
+    assert (virtual_clock.time(), virtual_clock.autojump) == (100.0, False)
+
+
+async def test_a_cancelled_timer_is_not_jumped_to(virtual_clock: VirtualClock) -> None:
+    """Nor do a hundred thousand of them stay in memory."""
+    loop = virtual_clock.loop
+    for _ in range(100_000):
+        loop.call_later(5, int).cancel()
+    await asyncio.sleep(10)
+
+    assert virtual_clock.time() == 10.0
+    loop.call_later(1, int)
+    assert len(loop._agenda._heap) < 2_000
+
+
+async def test_a_timer_cancelled_in_its_own_instant_does_not_run(
+    virtual_clock: VirtualClock,
+) -> None:
+    """As on any loop: what is ready can still be cancelled."""
+    loop = virtual_clock.loop
+    fired: list[str] = []
+    handles: list[asyncio.TimerHandle] = []
+    loop.call_later(1, lambda: [each.cancel() for each in handles])
+    handles.append(loop.call_later(1, fired.append, "second"))
+
+    await asyncio.sleep(2)
+
+    assert fired == []
+    assert repr(handles[0]).startswith("<TimerHandle cancelled when=1.0")
+
+
+async def test_what_is_due_at_once_runs_on_a_later_turn(virtual_clock: VirtualClock) -> None:
+    """Delays of nothing and less, as on any loop, and without moving the clock."""
+    loop = virtual_clock.loop
+    fired: list[float] = []
+    for delay in (0, -1, -1e9):
+        loop.call_later(delay, fired.append, delay)
+    assert fired == []
+
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+    assert sorted(fired) == [-1e9, -1, 0]
+    assert virtual_clock.time() == 0.0
+
+
+async def test_a_callback_that_raises_goes_to_the_exception_handler(
+    virtual_clock: VirtualClock,
+) -> None:
+    """With the handle and its own message, as on any loop."""
+    loop = virtual_clock.loop
+    contexts: list[dict[str, object]] = []
+    loop.set_exception_handler(lambda _, context: contexts.append(context))
+    handle = loop.call_later(1, divmod, 1, 0)
+
+    await asyncio.sleep(2)
+
+    assert [each["handle"] for each in contexts] == [handle]
+    assert isinstance(contexts[0]["exception"], ZeroDivisionError)
+
+
+async def test_arming_is_refused_as_on_any_loop(virtual_clock: VirtualClock) -> None:
+    """No time, no number, and in debug mode a foreign thread or a coroutine."""
+    loop = virtual_clock.loop
+    with pytest.raises(TypeError):
+        loop.call_at(None, int)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="NaN"):
+        loop.call_at(math.nan, int)
+    loop.set_debug(True)
+    with pytest.raises(TypeError, match="coroutines"):
+        loop.call_later(1, wheel_sleep, 1)
+    with pytest.raises(RuntimeError, match="Non-thread-safe"):
+        await asyncio.to_thread(lambda: loop.call_later(1, int))
+    loop.set_debug(False)
+
+
+def test_a_closed_loop_arms_nothing() -> None:
+    """Nothing is left that could fire."""
+    loop = VirtualClockEventLoop()
+    loop.close()
+
+    with pytest.raises(RuntimeError, match="closed"):
+        loop.call_later(1, int)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"patience": -1}, "patience must be 0 or more seconds, got -1"),
+        ({"patience": math.nan}, "patience must be 0 or more seconds, got nan"),
+        ({"start": math.inf}, "start must be finite, got inf"),
+    ],
+)
+def test_bad_options_are_refused(options: dict[str, float], text: str) -> None:
+    """The text names the value and the legal range."""
+    with pytest.raises(ValueError, match=text):
+        VirtualClockEventLoop(**options)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.slow
+@SLEEPS
+async def test_an_hour_with_ten_thousand_sleepers(
+    sleep: Sleep, virtual_clock: VirtualClock
+) -> None:
+    """Each wakes at its own time; `examples` of such scenarios must not take long."""
+    trace: list[float] = []
+    delays = [random.Random(number).randrange(1, 3_600_000) / 1000 for number in range(10_000)]
+
+    await asyncio.gather(*(note_after(sleep, delay, trace) for delay in delays))
+
+    assert trace == sorted(delays)
