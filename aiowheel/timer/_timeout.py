@@ -111,7 +111,7 @@ class Timeout:
                 if _LOOKS_INSIDE:
                     _insert_timeout_error(exc_val)
                     if isinstance(exc_val, ExceptionGroup):
-                        for inner in exc_val.exceptions:
+                        for inner in cast("ExceptionGroup[Exception]", exc_val).exceptions:
                             _insert_timeout_error(inner)
         elif self._state == _ENTERED:
             self._state = _EXITED

@@ -76,7 +76,8 @@ def use_uvloop() -> None:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+        policy = uvloop.EventLoopPolicy()
+        asyncio.set_event_loop_policy(policy)  # pyright: ignore[reportDeprecated] - up to 3.13
 
     def keep(policy: object) -> None:
         """`tearDownModule` would put asyncio's back."""

@@ -65,8 +65,10 @@ async def forever() -> None:
 
 async def test_time_up_is_a_timeout_error(maker: Maker) -> None:
     """The cancellation turns into it, and is its cause; no request is left on the task."""
+    block: Any = maker.timeout(0.001)
+
     with pytest.raises(TimeoutError) as caught:
-        async with maker.timeout(0.001) as block:
+        async with block:
             await forever()
 
     assert isinstance(caught.value.__cause__, asyncio.CancelledError)
@@ -93,8 +95,9 @@ async def test_reschedule_into_the_past(maker: Maker) -> None:
     """Expires at the next await, wherever the deadline was before."""
     now = asyncio.get_running_loop().time()
     for delay in (30, None):
+        block: Any = maker.timeout(delay)
         with pytest.raises(TimeoutError):
-            async with maker.timeout(delay) as block:
+            async with block:
                 block.reschedule(now - 1)
                 block.reschedule(now - 2)
                 await asyncio.sleep(0)
@@ -134,8 +137,9 @@ async def test_reschedule_earlier_and_later(maker: Maker) -> None:
         await asyncio.sleep(0.003)
     assert not later.expired()
 
+    earlier: Any = maker.timeout(30)
     with pytest.raises(TimeoutError):
-        async with maker.timeout(30) as earlier:
+        async with earlier:
             earlier.reschedule(now + 30.5)
             earlier.reschedule(now + 0.001)
             await forever()
@@ -198,8 +202,9 @@ async def test_nests_with_asyncios_own(maker: Maker, outer_is_ours: bool) -> Non
     """Whichever is outside: each turns its own cancellation into a TimeoutError, once."""
     outer, inner = (maker, asyncio) if outer_is_ours else (asyncio, maker)
 
+    untouched: Any = inner.timeout(30)
     with pytest.raises(TimeoutError):
-        async with outer.timeout(0.002), inner.timeout(30) as untouched:
+        async with outer.timeout(0.002), untouched:
             await forever()
     assert not untouched.expired()
 
