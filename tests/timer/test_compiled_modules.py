@@ -1,0 +1,35 @@
+"""What the compiled modules of the timer must not contain."""
+
+import ast
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def compiled_modules() -> list[Path]:
+    """The timer's files in the one list of what is compiled."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    hook = project["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]
+    paths = sorted(path for pattern in hook["compile"] for path in ROOT.glob(pattern))
+    return [path for path in paths if path.parent.name == "timer"]
+
+
+@pytest.mark.parametrize("path", compiled_modules(), ids=lambda path: path.name)
+def test_no_coroutine_in_them_suspends(path: Path) -> None:
+    """mypyc throws into what a coroutine awaits by a call that Python 3.12 deprecates.
+
+    Where warnings are errors, a cancellation would arrive as a DeprecationWarning.
+    """
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+
+    assert [
+        n.lineno for n in nodes if isinstance(n, ast.Await | ast.AsyncFor | ast.AsyncWith)
+    ] == []
+
+
+def test_there_are_compiled_modules() -> None:
+    """An empty list would make the test above pass."""
+    assert "_timer.py" in {path.name for path in compiled_modules()}
