@@ -19,7 +19,7 @@ def compiled_modules() -> list[Path]:
 
 @pytest.mark.parametrize("path", compiled_modules(), ids=lambda path: path.name)
 def test_no_coroutine_in_them_suspends(path: Path) -> None:
-    """mypyc throws into what a coroutine awaits by a call that Python 3.12 deprecates.
+    """A compiled one throws into what it awaits by a call that Python 3.12 deprecates.
 
     Where warnings are errors, a cancellation would arrive as a DeprecationWarning.
     """
