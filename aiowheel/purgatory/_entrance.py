@@ -14,6 +14,8 @@ from aiowheel.purgatory._room import Room
 from aiowheel.purgatory._thresholds import ThresholdOperation
 from aiowheel.purgatory.operation import DelayedOperation
 
+# Mapping is invariant in its keys: Mapping[Hashable, ...] would take no dict[str, int].
+K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 
@@ -77,7 +79,7 @@ class Entrance:
 
     def wait_until(
         self,
-        thresholds: Mapping[Hashable, int | float],
+        thresholds: Mapping[K, int | float],
         timeout: object,
         mode: str = "all",
     ) -> Awaitable[bool]:
@@ -99,6 +101,7 @@ class Entrance:
             raise ValueError(f'mode must be "all" or "any", got {mode!r}')
         if not thresholds:
             raise ValueError("thresholds must name at least one key")
+        wanted: list[tuple[object, int | float]]
         wanted = [(key, checked_number("threshold", least)) for key, least in thresholds.items()]
         operation = ThresholdOperation(timeout, len(wanted) if mode == "all" else 1)
         operation.keys = tuple(thresholds)

@@ -1,0 +1,502 @@
+"""Awaiting an operation: every way to stop waiting leaves nothing behind."""
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, cast
+
+import pytest
+
+import aiowheel
+from aiowheel import (
+    DelayedOperation,
+    ForeignLoopError,
+    ManualTimer,
+    Outcome,
+    Purgatory,
+    PurgatoryFullError,
+    Timer,
+    TimerClosedError,
+)
+
+Noise = list[dict[str, object]]
+Until = Callable[[Callable[[], object]], Awaitable[None]]
+
+pytestmark = pytest.mark.both_loops
+
+
+class Gate(DelayedOperation[str]):
+    """Completes once it is opened."""
+
+    def __init__(self, timeout: object = 30.0) -> None:
+        super().__init__(timeout)
+        self.open = False
+        self.completions = 0
+
+    def try_complete(self) -> bool:
+        """Whether it is open."""
+        return self.open
+
+    def on_complete(self) -> str:
+        """Count, and tell how it ended."""
+        self.completions += 1
+        return self.outcome.name
+
+
+def counts(purgatory: Purgatory) -> tuple[int, int, int]:
+    """(pending operations, links, armed timeouts)."""
+    return len(purgatory), purgatory.watched, len(purgatory._timer)
+
+
+NOTHING = (0, 0, 0)
+
+
+async def test_awaiting_returns_what_on_complete_returned(running: Purgatory) -> None:
+    """For a check, for force and for the timeout alike."""
+    checked, forced = Gate(), Gate()
+    by_check, by_force = running.watch(checked, ["k"]), running.watch(forced, ["k"])
+    checked.open = True
+
+    running.check_and_complete("k")
+    forced.force_complete()
+
+    assert (await by_check, await by_force) == ("COMPLETED", "COMPLETED")
+    assert await running.watch(Gate(0.001), ["k"]) == "EXPIRED"
+
+
+async def test_a_met_condition_needs_no_turn_of_the_loop(running: Purgatory) -> None:
+    """The awaitable is done when `watch` returns."""
+    gate = Gate()
+    gate.open = True
+
+    waiting = cast("asyncio.Future[str]", running.watch(gate, ["k"]))
+
+    assert waiting.done()
+    assert await waiting == "COMPLETED"
+    assert counts(running) == NOTHING
+
+
+async def test_it_is_registered_by_the_call(running: Purgatory) -> None:
+    """Whether and when it is awaited makes no difference; it may be awaited often."""
+    gate = Gate()
+    waiting = running.watch(gate, ["k"])
+    assert counts(running) == (1, 1, 1)
+
+    gate.force_complete()
+    await asyncio.sleep(0)
+
+    assert (await waiting, await waiting) == ("COMPLETED", "COMPLETED")
+
+
+async def test_watching_costs_no_task(running: Purgatory) -> None:
+    """However many are watched, no task is started."""
+    before = len(asyncio.all_tasks())
+
+    gates = [Gate() for _ in range(100)]
+    waiting = [running.watch(gate, ["k"]) for gate in gates]
+
+    assert len(asyncio.all_tasks()) == before
+    running.cancel_for_key("k")
+    assert all(cast("asyncio.Future[str]", each).cancelled() for each in waiting)
+
+
+async def test_wait_for_is_true_when_met_and_false_in_time(running: Purgatory) -> None:
+    """As `threading.Condition.wait_for`."""
+    basket: list[str] = []
+    met = running.wait_for(lambda: basket, ["basket"], 30)
+    late = running.wait_for(lambda: len(basket) > 5, ["basket"], 0.001)
+
+    basket.append("apple")
+
+    assert running.check_and_complete("basket") == 1
+    assert (await met, await late) == (True, False)
+
+
+async def test_cancelling_the_operation_cancels_who_awaits_it(running: Purgatory) -> None:
+    """CancelledError, and no on_complete."""
+    gate = Gate()
+    waiting = running.watch(gate, ["k"])
+
+    assert gate.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert gate.completions == 0
+
+
+# --- every way to stop waiting -------------------------------------------------------------------
+
+
+async def cancelled_before_it_starts(waiting: Awaitable[str]) -> None:
+    """Cancel a task that has not run yet; the operation was registered all the same."""
+
+    async def wait() -> str:
+        return await waiting
+
+    task = asyncio.create_task(wait())
+    task.cancel()
+    await asyncio.wait([task])
+    cast("asyncio.Future[str]", waiting).cancel()  # no task has ever seen it
+    await asyncio.sleep(0)
+
+
+async def cancelled_while_it_waits(waiting: Awaitable[str]) -> None:
+    """Cancel a task in the await itself."""
+
+    async def wait() -> str:
+        return await waiting
+
+    task = asyncio.create_task(wait())
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+
+
+async def timeout_of_asyncio(waiting: Awaitable[str]) -> None:
+    """`asyncio.timeout` around the await."""
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.001):
+            await waiting
+
+
+async def timeout_of_aiowheel(waiting: Awaitable[str]) -> None:
+    """`aiowheel.timeout` around the await."""
+    with pytest.raises(TimeoutError):
+        async with aiowheel.timeout(0.001):
+            await waiting
+
+
+async def wait_for_of_asyncio(waiting: Awaitable[str]) -> None:
+    """`asyncio.wait_for` on the awaitable."""
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(waiting, 0.001)
+
+
+async def wait_for_of_aiowheel(waiting: Awaitable[str]) -> None:
+    """`aiowheel.wait_for` on the awaitable."""
+    with pytest.raises(TimeoutError):
+        await aiowheel.wait_for(waiting, 0.001)
+
+
+async def task_group(waiting: Awaitable[str]) -> None:
+    """A sibling in a task group fails."""
+
+    async def wait() -> str:
+        return await waiting
+
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise ZeroDivisionError
+
+    with pytest.raises(ExceptionGroup):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(wait())
+            group.create_task(fail())
+
+
+async def gather(waiting: Awaitable[str]) -> None:
+    """The gathering is cancelled."""
+    gathered = asyncio.gather(waiting, asyncio.sleep(30))
+    await asyncio.sleep(0)
+    gathered.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await gathered
+
+
+async def first_completed(waiting: Awaitable[str]) -> None:
+    """`asyncio.wait` returns for another; the loser is cancelled by hand, as asyncio has it."""
+    future = cast("asyncio.Future[str]", waiting)
+    other = asyncio.create_task(asyncio.sleep(0, "done"))
+    finished, losers = await asyncio.wait([future, other], return_when=asyncio.FIRST_COMPLETED)
+    assert (finished, losers) == ({other}, {future})
+    for loser in losers:
+        loser.cancel()
+    await asyncio.wait(losers)
+
+
+WAYS = [
+    cancelled_before_it_starts,
+    cancelled_while_it_waits,
+    timeout_of_asyncio,
+    timeout_of_aiowheel,
+    wait_for_of_asyncio,
+    wait_for_of_aiowheel,
+    task_group,
+    gather,
+    first_completed,
+]
+
+
+@pytest.mark.parametrize("stop", WAYS)
+async def test_who_stops_waiting_leaves_nothing(
+    running: Purgatory,
+    noise: Noise,
+    until: Until,
+    stop: Callable[[Awaitable[str]], Coroutine[Any, Any, None]],
+) -> None:
+    """Neither operation, link, timeout nor reference, without a collection; nothing is logged."""
+    gc.collect()
+    gc.disable()
+    try:
+        gate = Gate()
+        remains = weakref.ref(gate)
+
+        await stop(running.watch(gate, ["a", "b"]))
+
+        assert counts(running) == NOTHING
+        assert (gate.outcome, gate.completions) == (Outcome.CANCELLED, 0)
+        del gate
+        await asyncio.sleep(0)
+        if stop not in (task_group, gather, timeout_of_asyncio, timeout_of_aiowheel):
+            assert remains() is None
+    finally:
+        gc.enable()
+    gc.collect()
+    assert remains() is None
+    assert noise == []
+
+
+async def test_gone_by_the_time_the_task_has_ended(running: Purgatory) -> None:
+    """The task itself, in its `finally`, finds nothing of it any more."""
+    seen: list[tuple[int, int, int]] = []
+
+    async def wait() -> None:
+        try:
+            await running.watch(Gate(), ["a", "b"])
+        finally:
+            seen.append(counts(running))
+
+    task = asyncio.create_task(wait())
+    await asyncio.sleep(0)
+    assert counts(running) == (1, 2, 1)
+    task.cancel()
+    await asyncio.wait([task])
+
+    assert seen == [NOTHING]
+
+
+async def test_abandoned_it_ends_by_its_timeout(
+    running: Purgatory, noise: Noise, until: Until
+) -> None:
+    """An awaitable that is dropped is no cancellation; nothing is left and nothing complains."""
+    gate = Gate(0.001)
+    running.watch(gate, ["k"])
+
+    await until(gate.is_completed)
+    gc.collect()
+
+    assert (gate.outcome, gate.completions) == (Outcome.EXPIRED, 1)
+    assert (counts(running), noise) == (NOTHING, [])
+
+
+async def test_a_shield_keeps_it_waiting(running: Purgatory) -> None:
+    """The outer wait is cancelled, the operation is not."""
+    gate = Gate()
+    waiting = running.watch(gate, ["k"])
+    shielded = asyncio.shield(waiting)
+
+    shielded.cancel()
+    await asyncio.sleep(0)
+    assert counts(running) == (1, 1, 1)
+    gate.force_complete()
+
+    assert await waiting == "COMPLETED"
+
+
+async def test_a_check_in_the_turn_of_the_cancellation_completes_nothing(
+    running: Purgatory,
+) -> None:
+    """The task is going to see CancelledError, so what on_complete took would be lost."""
+    ways: list[Callable[[Gate], object]] = [
+        lambda _: running.check_and_complete("k"),
+        lambda gate: gate.force_complete(),
+        lambda gate: running.cancel_for_key("k") and gate.force_complete(),
+    ]
+    for way in ways:
+        gate = Gate()
+        task = asyncio.ensure_future(running.watch(gate, ["k"]))
+        gate.open = True
+        task.cancel()
+
+        assert not way(gate)
+
+        assert (gate.outcome, gate.completions) == (Outcome.CANCELLED, 0)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def test_a_cancellation_after_completion_leaves_the_result_with_the_operation(
+    running: Purgatory,
+) -> None:
+    """The task was to get it in this very turn: its `except` can tell by the outcome."""
+    gate = Gate()
+    outcomes: list[Outcome] = []
+
+    async def wait() -> None:
+        try:
+            await running.watch(gate, ["k"])
+        except asyncio.CancelledError:
+            outcomes.append(gate.outcome)
+            raise
+
+    task = asyncio.create_task(wait())
+    await asyncio.sleep(0)
+    gate.force_complete()
+    task.cancel()
+    await asyncio.wait([task])
+
+    assert (task.cancelled(), outcomes, gate.completions) == (True, [Outcome.COMPLETED], 1)
+
+
+# --- failures ------------------------------------------------------------------------------------
+
+
+class Faulty(Gate):
+    """Raises where it is told to."""
+
+    def __init__(self, where: str, error: BaseException) -> None:
+        super().__init__()
+        self.where = where
+        self.error = error
+
+    def try_complete(self) -> bool:
+        """Raise when open, or complete."""
+        if self.open and self.where == "try":
+            raise self.error
+        return self.open
+
+    def on_complete(self) -> str:
+        """Raise."""
+        raise self.error
+
+
+@pytest.mark.parametrize("where", ["try", "complete"])
+async def test_an_error_goes_to_who_awaits(running: Purgatory, noise: Noise, where: str) -> None:
+    """As it is, and to nobody else."""
+    gate = Faulty(where, ZeroDivisionError("by hand"))
+    waiting = running.watch(gate, ["k"])
+    gate.open = True
+
+    assert running.check_and_complete("k") == 0
+
+    with pytest.raises(ZeroDivisionError, match="by hand"):
+        await waiting
+    assert (gate.outcome, noise) == (Outcome.FAILED, [])
+
+
+@pytest.mark.parametrize("error", [StopIteration(), asyncio.CancelledError()])
+@pytest.mark.parametrize("where", ["try", "complete"])
+async def test_errors_that_mean_something_to_a_task_arrive_wrapped(
+    running: Purgatory, where: str, error: BaseException
+) -> None:
+    """A task would take the one for its own end and the other for its cancellation."""
+    gate = Faulty(where, error)
+    waiting = running.watch(gate, ["k"])
+    gate.open = True
+
+    running.check_and_complete("k")
+
+    with pytest.raises(RuntimeError, match=type(error).__name__) as caught:
+        await waiting
+    assert caught.value.__cause__ is error
+
+
+async def test_an_error_nobody_awaits_goes_to_the_loop(running: Purgatory, noise: Noise) -> None:
+    """To its exception handler, by us without an awaitable and by asyncio with a dropped one."""
+    silent, dropped = (Faulty("try", ZeroDivisionError()) for _ in range(2))
+    running.try_complete_else_watch(silent, ["k"])
+    running.watch(dropped, ["k"])
+    silent.open = dropped.open = True
+
+    running.check_and_complete("k")
+
+    gc.collect()
+
+    assert [context.get("operation") for context in noise] == [silent, None]
+    assert "Exception in delayed operation <Faulty failed" in str(noise[0]["message"])
+    assert "never retrieved" in str(noise[1]["message"])
+
+
+# --- where it does not belong --------------------------------------------------------------------
+
+
+async def test_refusals_leave_no_trace(noise: Noise) -> None:
+    """Full, watched twice, bad keys: the operation that waits goes on, nothing is armed."""
+    async with Timer() as timer, Purgatory(timer=timer, max_pending=1) as purgatory:
+        gate, other = Gate(), Gate()
+        waiting = purgatory.watch(gate, ["k"])
+        with pytest.raises(PurgatoryFullError):
+            purgatory.watch(other, ["k"])
+        with pytest.raises(ValueError, match="watched once"):
+            purgatory.watch(gate, ["k"])
+        gate.force_complete()
+        with pytest.raises(TypeError, match="unhashable"):
+            purgatory.watch(other, cast("list[str]", [[]]))
+        assert counts(purgatory) == NOTHING
+
+        again = purgatory.watch(other, ["k"])
+        other.force_complete()
+        assert (await waiting, await again) == ("COMPLETED", "COMPLETED")
+    gc.collect()
+    assert noise == []
+
+
+async def test_another_thread_is_refused(running: Purgatory) -> None:
+    """For everything that is not `*_threadsafe`; the operation stays new."""
+    gate = Gate()
+    calls: list[Callable[[], object]] = [
+        lambda: running.try_complete_else_watch(gate, ["k"]),
+        lambda: running.check_and_complete("k"),
+        lambda: running.advance("k", 1),
+        lambda: running.cancel_for_key("k"),
+        lambda: asyncio.run(running.aclose()),
+        lambda: asyncio.run(_watch(running, gate)),
+    ]
+
+    for call in calls:
+        with pytest.raises(ForeignLoopError, match="belongs to"):
+            await asyncio.to_thread(call)
+
+    assert counts(running) == NOTHING
+    gate.open = True
+    assert await running.watch(gate, ["k"]) == "COMPLETED"
+
+
+async def _watch(purgatory: Purgatory, gate: Gate) -> str:
+    return await purgatory.watch(gate, ["k"])
+
+
+def test_watching_needs_a_loop() -> None:
+    """Without one there is `try_complete_else_watch`."""
+    purgatory = Purgatory(timer=ManualTimer())
+
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        purgatory.watch(Gate(), ["k"])
+
+
+async def test_closing_the_timer_tells_who_awaits(noise: Noise) -> None:
+    """TimerClosedError, and an empty purgatory that can still be closed."""
+    timer = Timer()
+    async with timer:
+        purgatory = Purgatory(timer=timer)
+        gate = Gate()
+        waiting = purgatory.watch(gate, ["a", "b"])
+        until = purgatory.wait_until({"c": 1}, 30)
+
+    for each in (waiting, until):
+        with pytest.raises(TimerClosedError):
+            await each
+    assert counts(purgatory) == NOTHING
+    assert (gate.outcome, gate.completions) == (Outcome.CANCELLED, 0)
+    with pytest.raises(TimerClosedError):
+        purgatory.watch(Gate(), ["k"])
+    await purgatory.aclose()
+    assert noise == []
+
+
+async def test_the_shared_timer_is_the_default() -> None:
+    """A purgatory needs no timer of its own."""
+    async with Purgatory() as purgatory:
+        assert await purgatory.watch(Gate(0.001), ["k"]) == "EXPIRED"

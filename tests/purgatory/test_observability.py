@@ -1,0 +1,244 @@
+"""What a purgatory tells of itself: counts, histograms, events, instruments."""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from aiowheel import DelayedOperation, ManualTimer, Purgatory, PurgatoryFullError
+from aiowheel.abc import FinishedOperation, Instrument
+
+
+class Gate(DelayedOperation[None]):
+    """Completes once it is opened, or raises."""
+
+    def __init__(self, timeout: object = 30.0) -> None:
+        super().__init__(timeout)
+        self.open = False
+        self.fail = False
+
+    def try_complete(self) -> bool:
+        """Whether it is open."""
+        return self.open
+
+    def on_complete(self) -> None:
+        """Raise when told to."""
+        if self.fail:
+            raise ZeroDivisionError
+
+
+def watch(purgatory: Purgatory, *keys: object, timeout: object = 30.0) -> Gate:
+    """Watch a new operation."""
+    gate = Gate(timeout)
+    purgatory.try_complete_else_watch(gate, keys)
+    return gate
+
+
+def end_in_every_way(purgatory: Purgatory, timer: ManualTimer) -> None:
+    """Two completed, one each expired, cancelled, failed, and one still pending."""
+    gates = [watch(purgatory, "k", number) for number in range(4)]
+    watch(purgatory, "late", timeout=1.0)
+    watch(purgatory, "pending")
+    gates[0].open = True
+    timer.advance(0.5)
+    purgatory.check_and_complete("k")
+    gates[1].force_complete()
+    gates[2].cancel()
+    gates[3].fail = True
+    gates[3].force_complete()
+    with pytest.raises(ExceptionGroup):
+        timer.advance(0.5)
+
+
+def test_statistics_count_every_end(purgatory: Purgatory, timer: ManualTimer) -> None:
+    """Each operation once; the snapshot does not change afterwards."""
+    end_in_every_way(purgatory, timer)
+
+    statistics = purgatory.statistics()
+
+    assert (statistics.completed, statistics.expired) == (2, 1)
+    assert (statistics.cancelled, statistics.failed) == (1, 1)
+    assert (statistics.pending, statistics.watched, statistics.keys) == (1, 1, 1)
+    assert statistics.checks == 6 * 2 + 4
+    assert statistics.estimated_total == 1
+    assert statistics.purges == 0
+    watch(purgatory, "more").force_complete()
+    assert (statistics.completed, statistics.durations.count) == (2, 2)
+
+
+def test_histograms_tell_how_long_and_how_late(purgatory: Purgatory, timer: ManualTimer) -> None:
+    """Durations of what completed, lateness of what expired, in seconds."""
+    for seconds in (1, 2, 3):
+        gate = watch(purgatory, "k")
+        timer.advance(seconds)
+        gate.force_complete()
+    watch(purgatory, "k", timeout=0.0105)  # half a tick beyond the tick it falls into
+    timer.advance(1)
+
+    statistics = purgatory.statistics()
+
+    assert (statistics.durations.count, statistics.durations.maximum) == (3, 3.0)
+    assert statistics.durations.quantile(0.5) == pytest.approx(2.0, rel=0.0625)
+    assert statistics.lateness.count == 1
+    assert statistics.lateness.maximum == pytest.approx(0.0005)
+
+
+def test_top_keys_have_most_watchers(purgatory: Purgatory) -> None:
+    """Most first, as many as asked for."""
+    for number in range(10):
+        for _ in range(number + 1):
+            watch(purgatory, number)
+
+    assert purgatory.top_keys(3) == [(9, 10), (8, 9), (7, 8)]
+    assert len(purgatory.top_keys()) == 10
+    assert purgatory.top_keys(0) == []
+
+
+class Recorder(Instrument):
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str, object, int]] = []
+
+    def operation_finished(self, purgatory: str, operation: FinishedOperation) -> None:
+        """Read all an instrument may read."""
+        assert operation.created <= operation.finished
+        self.seen.append(
+            (purgatory, str(operation.outcome), operation.completed_by, operation.checks)
+        )
+
+
+def test_instruments_are_told_once_of_every_operation(timer: ManualTimer) -> None:
+    """Whatever ended it, first tries included."""
+    recorder = Recorder()
+    purgatory = Purgatory("room", timer=timer, instruments=[recorder])
+
+    end_in_every_way(purgatory, timer)
+    at_once = Gate()
+    at_once.open = True
+    purgatory.try_complete_else_watch(at_once, ["k"])
+
+    assert recorder.seen == [
+        ("room", "Outcome.COMPLETED", "k", 3),
+        ("room", "Outcome.COMPLETED", None, 3),
+        ("room", "Outcome.CANCELLED", None, 3),
+        ("room", "Outcome.FAILED", None, 3),
+        ("room", "Outcome.EXPIRED", None, 2),
+        ("room", "Outcome.COMPLETED", None, 1),
+    ]
+
+
+def test_an_instrument_that_raises_stops_nobody(timer: ManualTimer) -> None:
+    """The operation has ended as it should, the next instrument is told, the error is reported."""
+
+    class Broken(Instrument):
+        def operation_finished(self, purgatory: str, operation: FinishedOperation) -> None:
+            raise ZeroDivisionError
+
+    recorder = Recorder()
+    purgatory = Purgatory("room", timer=timer, instruments=[Broken(), recorder])
+    gates = [watch(purgatory, "k") for _ in range(2)]
+    gates[0].open = gates[1].open = True
+
+    assert purgatory.check_and_complete("k") == 2
+
+    assert len(recorder.seen) == 2
+    with pytest.raises(ExceptionGroup) as caught:
+        timer.advance(0)
+    assert len(caught.value.exceptions) == 2
+
+
+# --- events --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def events() -> Iterator[list[structlog.typing.EventDict]]:
+    """What structlog is given by an application that configured it."""
+    structlog.configure(cache_logger_on_first_use=False)
+    try:
+        with structlog.testing.capture_logs() as captured:
+            yield captured
+    finally:
+        structlog.reset_defaults()
+
+
+def test_an_event_for_every_filling(
+    events: list[structlog.typing.EventDict], timer: ManualTimer
+) -> None:
+    """Once while it stays full, again when it was emptier in between."""
+    purgatory = Purgatory("small", timer=timer, max_pending=1)
+
+    for _ in range(2):
+        gate = watch(purgatory, "k")
+        for _ in range(3):
+            with pytest.raises(PurgatoryFullError):
+                watch(purgatory, "k")
+        gate.cancel()
+
+    full = {
+        "event": "aiowheel.purgatory_full",
+        "purgatory": "small",
+        "max_pending": 1,
+        "log_level": "warning",
+    }
+    assert events == [full, full]
+
+
+async def test_an_event_for_closing_with_pending(
+    events: list[structlog.typing.EventDict], timer: ManualTimer
+) -> None:
+    """Once, with their number; none when nobody waits."""
+    quiet, crowded = Purgatory("quiet", timer=timer), Purgatory("crowded", timer=timer)
+    watch(crowded, "a", "b")
+    watch(crowded, "a")
+
+    await quiet.aclose()
+    await crowded.aclose(drain="cancel")
+    await crowded.aclose()
+
+    assert events == [
+        {
+            "event": "aiowheel.purgatory_closed_with_pending",
+            "purgatory": "crowded",
+            "pending": 2,
+            "drain": "cancel",
+            "log_level": "warning",
+        }
+    ]
+
+
+def test_an_event_for_a_failed_operation(
+    events: list[structlog.typing.EventDict], purgatory: Purgatory, timer: ManualTimer
+) -> None:
+    """With the operation and its keys."""
+    gate = watch(purgatory, "k")
+    gate.fail = True
+    gate.force_complete()
+
+    assert events == [
+        {
+            "event": "aiowheel.operation_failed",
+            "purgatory": "test",
+            "operation": "<Gate failed keys=('k',)>",
+            "log_level": "warning",
+        }
+    ]
+    with pytest.raises(ExceptionGroup):
+        timer.advance(0)
+
+
+def test_events_are_silent_where_nobody_listens(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, timer: ManualTimer
+) -> None:
+    """Nothing is printed; the standard library's logger has them for who wants them."""
+    assert not structlog.is_configured()
+    purgatory = Purgatory("small", timer=timer, max_pending=1)
+    watch(purgatory, "k")
+
+    with caplog.at_level(logging.WARNING, "aiowheel"), pytest.raises(PurgatoryFullError):
+        watch(purgatory, "k")
+
+    assert capsys.readouterr() == ("", "")
+    assert [record.name for record in caplog.records] == ["aiowheel"]
+    assert caplog.messages == ["aiowheel.purgatory_full purgatory='small' max_pending=1"]

@@ -1,0 +1,254 @@
+"""Whatever the order of calls, a purgatory does what polling every operation would do.
+
+The oracle is a list of all operations, their conditions and deadlines; it has no watch lists, no
+heaps and no wheel. After each step both must agree on who is over, how, and through which key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from aiowheel import DelayedOperation, ManualTimer, Outcome, Purgatory, PurgatoryFullError
+
+KEYS = st.sampled_from("abcd")
+TICK = 1.0
+MAX_PENDING = 12
+
+
+class Probe(DelayedOperation[int]):
+    """An operation whose condition a test flips, and that may act when it ends."""
+
+    def __init__(self, number: int, timeout: float, action: Action | None) -> None:
+        super().__init__(timeout)
+        self.number = number
+        self.condition = "closed"  # or "open", "forcing", "raising"
+        self.action = action
+        self.ends: list[Outcome] = []
+
+    def try_complete(self) -> bool:
+        """As the condition says."""
+        if self.condition == "raising":
+            raise ZeroDivisionError
+        if self.condition == "forcing":
+            return self.force_complete()
+        return self.condition == "open"
+
+    def on_complete(self) -> int:
+        """Count and act."""
+        self.ends.append(self.outcome)
+        if self.action is not None:
+            self.action(self)
+        return self.number
+
+
+Action = Callable[[Probe], object]
+
+
+class PurgatoryMatchesPolling(RuleBasedStateMachine):
+    """Drives a purgatory and the oracle by the same calls."""
+
+    @initialize(purge_interval=st.sampled_from([None, 0, 1, 3, 1000]))
+    def open(self, purge_interval: int | None) -> None:
+        """Begin with eager or lazy watch lists."""
+        self.timer = ManualTimer(tick=TICK)
+        self.purge_interval = purge_interval
+        self.purgatory = Purgatory(
+            timer=self.timer, max_pending=MAX_PENDING, purge_interval=purge_interval
+        )
+        self.probes: list[Probe] = []
+        self.expected: dict[Probe, Outcome] = {}
+        self.now = 0.0
+        self.closed = False
+
+    # --- the oracle ---------------------------------------------------------------------------
+
+    def poll(self, key: object, limit: int = 1000) -> int:
+        """Ask everybody who waits for *key*, oldest first, then whom their ends ask for."""
+        queue: list[object] = [key]
+        counts: list[int] = []
+        while queue:
+            current = queue.pop(0)
+            asked = [probe for probe in self.waiting() if current in probe.keys]
+            counts.append(0)
+            for probe in asked:
+                if counts[-1] == (limit if len(counts) == 1 else 1000):
+                    break
+                if self.expected[probe] is not Outcome.PENDING:
+                    continue
+                if probe.condition == "raising":
+                    self.expected[probe] = Outcome.FAILED
+                elif probe.condition != "closed":
+                    counts[-1] += 1
+                    queue += self.end(probe, Outcome.COMPLETED)
+        return counts[0]
+
+    def end(self, probe: Probe, outcome: Outcome) -> list[object]:
+        """End one and those its action ends at once; returns the keys its action checks."""
+        self.expected[probe] = outcome
+        action = probe.action
+        if outcome is Outcome.CANCELLED or action is None:
+            return []
+        if not isinstance(action, CancelAll):
+            return [cast(Check, action).key]
+        for each in self.waiting():
+            if action.key in each.keys:
+                self.expected[each] = Outcome.CANCELLED
+        return []
+
+    def waiting(self) -> list[Probe]:
+        """Who has not ended."""
+        return [probe for probe in self.probes if self.expected[probe] is Outcome.PENDING]
+
+    def follow(self, keys: list[object]) -> None:
+        """Poll the keys that an end outside a check asked for."""
+        for key in keys:
+            self.poll(key)
+
+    def advance(self, seconds: int) -> None:
+        """Let time pass; errors that nobody awaits come out of the manual timer."""
+        try:
+            self.timer.advance(seconds)
+        except ExceptionGroup as group:
+            assert group.subgroup(ZeroDivisionError) is not None  # noqa: PT017
+
+    # --- the calls ----------------------------------------------------------------------------
+
+    @rule(
+        keys=st.lists(KEYS, min_size=1, max_size=5),
+        timeout=st.sampled_from([1.0, 2.0, 5.0, 100.0, float("inf")]),
+        act=st.sampled_from(["", "", "check", "cancel"]),
+        act_on=KEYS,
+    )
+    def watch(self, keys: list[str], timeout: float, act: str, act_on: str) -> None:
+        """Watch a new operation, closed at first."""
+        action: Action | None = None
+        if act:
+            action = (Check if act == "check" else CancelAll)(self.purgatory, act_on)
+        probe = Probe(len(self.probes), timeout, action)
+        try:
+            assert not self.purgatory.try_complete_else_watch(probe, keys)
+        except PurgatoryFullError:
+            assert len(self.waiting()) == MAX_PENDING
+        else:
+            self.probes.append(probe)
+            self.expected[probe] = Outcome.PENDING
+
+    @precondition(lambda self: self.waiting())
+    @rule(data=st.data(), condition=st.sampled_from(["closed", "open", "forcing", "raising"]))
+    def flip(self, data: st.DataObject, condition: str) -> None:
+        """Change a condition; nobody is told."""
+        data.draw(st.sampled_from(self.waiting())).condition = condition
+
+    @rule(key=KEYS)
+    def check(self, key: str) -> None:
+        """Check all."""
+        assert self.purgatory.check_and_complete(key) == self.poll(key)
+
+    @rule(key=KEYS, limit=st.integers(1, 3))
+    def check_some(self, key: str, limit: int) -> None:
+        """Check with a limit."""
+        assert self.purgatory.check_and_complete(key, limit=limit) == self.poll(key, limit)
+
+    @precondition(lambda self: self.probes)
+    @rule(data=st.data(), force=st.booleans())
+    def end_one(self, data: st.DataObject, *, force: bool) -> None:
+        """Force or cancel any, over or not: it wins exactly if nobody has before."""
+        probe = data.draw(st.sampled_from(self.probes))
+        wins = self.expected[probe] is Outcome.PENDING
+        if wins:
+            self.follow(self.end(probe, Outcome.COMPLETED if force else Outcome.CANCELLED))
+
+        assert (probe.force_complete() if force else probe.cancel()) == wins
+
+    @rule(key=KEYS)
+    def cancel_for_key(self, key: str) -> None:
+        """Cancel all who watch it."""
+        expected = [probe for probe in self.waiting() if key in probe.keys]
+        for probe in expected:
+            self.end(probe, Outcome.CANCELLED)
+
+        assert self.purgatory.cancel_for_key(key) == expected
+
+    @rule(seconds=st.integers(1, 4))
+    def let_time_pass(self, seconds: int) -> None:
+        """Expire what is due, second by second, oldest first."""
+        for _ in range(seconds):
+            self.now += 1
+            self.advance(1)
+            for probe in list(self.waiting()):
+                if self.expected[probe] is Outcome.PENDING and probe.deadline <= self.now:
+                    self.follow(self.end(probe, Outcome.EXPIRED))
+
+    @rule(drain=st.sampled_from(["expire", "cancel"]))
+    @precondition(lambda self: len(self.probes) > 15)
+    def close_and_open_another(self, drain: str) -> None:
+        """Close; whoever was left has one end, and nobody comes in any more."""
+        outcome = Outcome.EXPIRED if drain == "expire" else Outcome.CANCELLED
+        left = self.waiting()
+        asyncio.run(self.purgatory.aclose(drain=drain))
+        assert (len(self.purgatory), self.purgatory.watched) == (0, 0)
+        for probe in left:
+            assert probe.outcome in {outcome, Outcome.CANCELLED, Outcome.COMPLETED, Outcome.FAILED}
+            assert len(probe.ends) == (probe.outcome in {Outcome.EXPIRED, Outcome.COMPLETED})
+        self.advance(0)
+        self.open(self.purge_interval)
+
+    # --- what must always hold ----------------------------------------------------------------
+
+    @invariant()
+    def agree(self) -> None:
+        """Same ends, one each, and a recount of every number."""
+        if not hasattr(self, "probes"):
+            return
+        self.advance(0)
+        for probe, outcome in self.expected.items():
+            assert probe.outcome is outcome, probe.number
+            assert probe.ends == ([outcome] if outcome.name in {"COMPLETED", "EXPIRED"} else [])
+        waiting = self.waiting()
+        links = sum(len(set(probe.keys)) for probe in waiting)
+        statistics = self.purgatory.statistics()
+        counted = list(self.expected.values()).count
+        assert len(self.purgatory) == statistics.pending == len(self.timer) == len(waiting)
+        assert set(self.purgatory.pending()) == set(waiting)
+        assert statistics.completed == counted(Outcome.COMPLETED)
+        assert statistics.expired == counted(Outcome.EXPIRED)
+        assert statistics.cancelled == counted(Outcome.CANCELLED)
+        assert statistics.failed == counted(Outcome.FAILED)
+        if self.purge_interval is None:
+            assert self.purgatory.watched == statistics.watched == links
+            assert statistics.keys == len({key for probe in waiting for key in probe.keys})
+            assert statistics.estimated_total == len(waiting)
+        else:
+            assert self.purgatory.watched == statistics.watched >= links
+            assert statistics.estimated_total - len(waiting) <= self.purge_interval
+        assert sum(count for _, count in self.purgatory.top_keys()) == statistics.watched
+
+
+class Check:
+    """Checks a key when its operation ends."""
+
+    def __init__(self, purgatory: Purgatory, key: str) -> None:
+        self.purgatory = purgatory
+        self.key = key
+
+    def __call__(self, probe: Probe) -> None:
+        """Check."""
+        self.purgatory.check_and_complete(self.key)
+
+
+class CancelAll(Check):
+    """Empties a key when its operation ends."""
+
+    def __call__(self, probe: Probe) -> None:
+        """Cancel all who watch the key."""
+        self.purgatory.cancel_for_key(self.key)
+
+
+TestPurgatoryMatchesPolling = PurgatoryMatchesPolling.TestCase
+TestPurgatoryMatchesPolling.settings = settings(max_examples=300, stateful_step_count=40)

@@ -1,0 +1,211 @@
+"""A key with a crowd: `budget=` completes it in slices, and the loop has its turns between."""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from aiowheel import DelayedOperation, Outcome, Purgatory
+
+Until = Callable[[Callable[[], object]], Awaitable[None]]
+
+pytestmark = pytest.mark.both_loops
+
+SHORTEST = 1e-9  # a budget that one operation uses up: a slice is one operation
+
+
+class Gate(DelayedOperation[None]):
+    """Completes once it is opened."""
+
+    def __init__(self, order: list[int] | None = None, number: int = 0) -> None:
+        super().__init__(30.0)
+        self.open = False
+        self.order = order
+        self.number = number
+
+    def try_complete(self) -> bool:
+        """Whether it is open."""
+        return self.open
+
+    def on_complete(self) -> None:
+        """Note who came when."""
+        if self.order is not None:
+            self.order.append(self.number)
+
+
+def crowd(purgatory: Purgatory, size: int, order: list[int] | None = None) -> list[Gate]:
+    """Open operations that all watch "k"."""
+    gates = [Gate(order, number) for number in range(size)]
+    for gate in gates:
+        assert not purgatory.try_complete_else_watch(gate, ["k"])
+        gate.open = True
+    return gates
+
+
+@pytest.mark.slow
+async def test_a_crowd_completes_in_slices(running: Purgatory, until: Until) -> None:
+    """200,000 watchers, oldest first; meanwhile others have many turns."""
+    order: list[int] = []
+    crowd(running, 200_000, order)
+    turns = 0
+    done = asyncio.Event()
+
+    async def bystander() -> None:
+        nonlocal turns
+        while not done.is_set():
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(bystander())
+    first = running.check_and_complete("k", budget=0.002)
+    assert 0 < first < 200_000
+    await until(lambda: not len(running))
+    done.set()
+    await task
+
+    assert order == list(range(200_000))
+    assert turns > 10
+    assert running.watched == 0
+
+
+async def test_who_was_not_asked_yet_can_still_be_cancelled(
+    running: Purgatory, until: Until
+) -> None:
+    """Between two slices; the slices go on behind it."""
+    gates = crowd(running, 5)
+
+    assert running.check_and_complete("k", budget=SHORTEST) == 1
+    gates[1].cancel()
+    gates[3].cancel()
+    await until(lambda: not len(running))
+
+    assert [gate.outcome.name[:3] for gate in gates] == ["COM", "CAN", "COM", "CAN", "COM"]
+
+
+async def test_a_check_of_the_same_key_meanwhile(running: Purgatory, until: Until) -> None:
+    """It asks all who are left at once, the slices then find nobody; each completes once."""
+    order: list[int] = []
+    crowd(running, 50, order)
+
+    first = running.check_and_complete("k", budget=SHORTEST)
+    rest = running.check_and_complete("k")
+    await asyncio.sleep(0)
+
+    assert first + rest == 50
+    assert order == list(range(50))
+    assert running.watched == 0
+
+
+async def test_two_sliced_checks_share_the_work(running: Purgatory, until: Until) -> None:
+    """Both walk the same list; nobody is asked who is over."""
+    order: list[int] = []
+    gates = crowd(running, 50, order)
+
+    running.check_and_complete("k", budget=SHORTEST)
+    running.check_and_complete("k", budget=SHORTEST)
+    await until(lambda: not len(running))
+
+    assert sorted(order) == list(range(50))
+    assert {gate.checks for gate in gates} == {3}
+
+
+async def test_newcomers_are_left_to_the_next_check(running: Purgatory, until: Until) -> None:
+    """The slices end with those who watched when the check began."""
+    gates = crowd(running, 5)
+    running.check_and_complete("k", budget=SHORTEST)
+
+    newcomers = crowd(running, 5)
+    await until(lambda: all(gate.is_completed() for gate in gates))
+    await asyncio.sleep(0)
+
+    assert not any(gate.is_completed() for gate in newcomers)
+    assert running.check_and_complete("k") == 5
+
+
+async def test_the_limit_holds_over_all_slices(running: Purgatory, until: Until) -> None:
+    """Not for each of them."""
+    gates = crowd(running, 10)
+
+    running.check_and_complete("k", limit=4, budget=SHORTEST)
+    await until(lambda: len(running) == 6)
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+    assert [gate.is_completed() for gate in gates] == [True] * 4 + [False] * 6
+
+
+@pytest.mark.parametrize("drain", ["expire", "cancel"])
+async def test_closing_between_slices(running: Purgatory, drain: str) -> None:
+    """Who was not asked yet ends as the drain says, and the slices end as well."""
+    gates = crowd(running, 5)
+    running.check_and_complete("k", budget=SHORTEST)
+
+    await running.aclose(drain=drain)
+    await asyncio.sleep(0)
+
+    rest = Outcome.EXPIRED if drain == "expire" else Outcome.CANCELLED
+    assert [gate.outcome for gate in gates] == [Outcome.COMPLETED] + [rest] * 4
+
+
+async def test_a_sliced_check_from_within_a_check_comes_later(
+    running: Purgatory, until: Until
+) -> None:
+    """On a turn of its own, so that the check under way keeps to its time."""
+    gates = crowd(running, 3)
+    nested: list[int] = []
+
+    class Outer(Gate):
+        def on_complete(self) -> None:
+            nested.append(running.check_and_complete("k", budget=1))
+
+    outer = Outer()
+    running.try_complete_else_watch(outer, ["o"])
+    outer.open = True
+    running.check_and_complete("o")
+    assert (nested, gates[0].is_completed()) == ([0], False)
+    await until(lambda: all(gate.is_completed() for gate in gates))
+
+
+async def test_a_condition_that_raises_in_a_slice_ends_alone(
+    running: Purgatory, until: Until
+) -> None:
+    """The following slices go on."""
+
+    class Faulty(Gate):
+        def try_complete(self) -> bool:
+            if self.open:
+                raise ZeroDivisionError
+            return False
+
+    faulty = Faulty()
+    waiting = running.watch(faulty, ["k"])
+    faulty.open = True
+    gates = crowd(running, 3)
+
+    running.check_and_complete("k", budget=SHORTEST)
+    await until(lambda: not len(running))
+
+    with pytest.raises(ZeroDivisionError):
+        await waiting
+    assert all(gate.outcome is Outcome.COMPLETED for gate in gates)
+
+
+async def test_nobody_to_ask(running: Purgatory) -> None:
+    """An unknown key is no error here either."""
+    assert running.check_and_complete("nobody", budget=0.001) == 0
+
+
+@pytest.mark.parametrize("budget", [0, -1, math.nan])
+async def test_a_bad_budget_is_refused(running: Purgatory, budget: float) -> None:
+    """With its value."""
+    with pytest.raises(ValueError, match="budget must"):
+        running.check_and_complete("k", budget=budget)
+    with pytest.raises(TypeError, match="budget must be a number of seconds"):
+        running.check_and_complete("k", budget="5 ms")
+
+
+def test_a_manual_timer_has_no_turns_to_slice(purgatory: Purgatory) -> None:
+    """The error says so."""
+    with pytest.raises(ValueError, match="needs a loop, got"):
+        purgatory.check_and_complete("k", budget=0.005)

@@ -1,0 +1,165 @@
+"""News from other threads: a burst costs one wake-up of the loop, and nothing is lost."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from contextvars import Context
+from threading import Barrier, Thread
+from typing import TypeVarTuple, cast
+
+import pytest
+
+from aiowheel import DelayedOperation, Purgatory, PurgatoryClosedError, Timer
+
+Ts = TypeVarTuple("Ts")
+Until = Callable[[Callable[[], object]], Awaitable[None]]
+
+THREADS = 8
+
+
+class Gate(DelayedOperation[None]):
+    """Completes at the first check after it was watched."""
+
+    def try_complete(self) -> bool:
+        """True for a check."""
+        return self.checks > 2
+
+
+class CountingLoop(asyncio.SelectorEventLoop):
+    """Counts how often it was woken from another thread."""
+
+    wakeups = 0
+
+    def call_soon_threadsafe(
+        self,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.Handle:
+        """Count, and do as usual."""
+        self.wakeups += 1
+        return super().call_soon_threadsafe(callback, *args, context=context)
+
+
+def in_threads(work: Callable[[int], object]) -> None:
+    """Run *work* in eight threads that start together, and wait for them."""
+    barrier = Barrier(THREADS)
+
+    def run(number: int) -> None:
+        barrier.wait(30)
+        work(number)
+
+    threads = [Thread(target=run, args=(number,)) for number in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def test_a_burst_from_eight_threads_wakes_the_loop_once() -> None:
+    """4,000 checks and 4,000 advances while the loop is busy: one wake-up, all of them done."""
+    loop = CountingLoop()
+
+    async def main() -> tuple[int, int]:
+        async with Timer() as timer, Purgatory(timer=timer) as purgatory:
+            for number in range(4_000):
+                purgatory.try_complete_else_watch(Gate(30), [number])
+                purgatory.wait_until({number: 1}, 30)
+
+            def work(thread: int) -> None:
+                for number in range(thread, 4_000, THREADS):
+                    purgatory.check_and_complete_threadsafe(number)
+                    purgatory.advance_threadsafe(number, 1)
+
+            before = loop.wakeups
+            in_threads(work)  # in the loop's own thread: it cannot turn meanwhile
+            burst = loop.wakeups - before
+            while len(purgatory):  # noqa: ASYNC110 - no event tells when threads are through
+                await asyncio.sleep(0)
+            return burst, purgatory.statistics().completed
+
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        assert runner.run(main()) == (1, 8_000)
+
+
+@pytest.mark.both_loops
+async def test_nothing_is_lost_while_the_loop_turns(running: Purgatory, until: Until) -> None:
+    """Threads and loop at work at once; every operation completes, each exactly once."""
+    gates = [Gate(30) for _ in range(2_000)]
+    for number, gate in enumerate(gates):
+        running.try_complete_else_watch(gate, [number])
+
+    def work(thread: int) -> None:
+        for number in range(thread, 2_000, THREADS):
+            running.check_and_complete_threadsafe(number)
+
+    await asyncio.to_thread(in_threads, work)
+    await until(lambda: not len(running))
+
+    assert {gate.checks for gate in gates} == {3}
+    assert running.statistics().completed == 2_000
+
+
+@pytest.mark.both_loops
+async def test_calls_of_one_thread_keep_their_order(running: Purgatory, until: Until) -> None:
+    """A counter ends at the last value, though a smaller one would be ignored."""
+    waiting = [running.wait_until({"k": number}, 30) for number in range(500)]
+
+    def work() -> None:
+        for number in range(500):
+            running.advance_threadsafe("k", number)
+
+    await asyncio.to_thread(work)
+
+    assert all(await asyncio.gather(*waiting))
+
+
+@pytest.mark.both_loops
+async def test_what_was_handed_over_before_the_closing_counts() -> None:
+    """It is done before the others expire; later calls raise."""
+    async with Timer() as timer:
+        purgatory = Purgatory(timer=timer)
+        waiting = purgatory.wait_until({"k": 1}, 30)
+        late = purgatory.wait_until({"k": 2}, 30)
+        in_threads(lambda _: purgatory.advance_threadsafe("k", 1))
+
+        await purgatory.aclose()
+
+        assert (await waiting, await late) == (True, False)
+        for call in (
+            lambda: purgatory.check_and_complete_threadsafe("k"),
+            lambda: purgatory.advance_threadsafe("k", 5),
+        ):
+            with pytest.raises(PurgatoryClosedError, match="was not taken"):
+                await asyncio.to_thread(call)
+
+
+def test_a_closed_loop_is_a_closed_purgatory() -> None:
+    """The thread gets the clear error, not one of asyncio's."""
+
+    async def main() -> Purgatory:
+        return Purgatory()
+
+    purgatory = asyncio.run(main())
+
+    with pytest.raises(PurgatoryClosedError, match="loop is closed"):
+        purgatory.check_and_complete_threadsafe("k")
+
+
+@pytest.mark.both_loops
+async def test_bad_values_are_refused_in_the_thread(running: Purgatory) -> None:
+    """Not later, where nobody would know who sent them."""
+    unhashable = cast(Hashable, ["k"])
+
+    with pytest.raises(TypeError, match="unhashable"):
+        await asyncio.to_thread(running.check_and_complete_threadsafe, unhashable)
+    with pytest.raises(TypeError, match="unhashable"):
+        await asyncio.to_thread(running.advance_threadsafe, unhashable, 1)
+    with pytest.raises(ValueError, match="value must not be NaN"):
+        await asyncio.to_thread(running.advance_threadsafe, "k", float("nan"))
+
+
+def test_a_manual_timer_has_no_loop_to_wake(purgatory: Purgatory) -> None:
+    """The error says so."""
+    with pytest.raises(ValueError, match="no loop for threads to wake"):
+        purgatory.check_and_complete_threadsafe("k")

@@ -1,0 +1,342 @@
+"""Waiting for counters: `wait_until` and `advance`, whose cost is what completes."""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Mapping
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiowheel import ManualTimer, Outcome, Purgatory, PurgatoryFullError
+from aiowheel.purgatory._thresholds import Counter
+
+pytestmark = pytest.mark.both_loops
+
+
+def future(waiting: Awaitable[bool]) -> "asyncio.Future[bool]":
+    """The future that `wait_until` returned."""
+    return cast("asyncio.Future[bool]", waiting)
+
+
+def done(*waiting: Awaitable[bool]) -> list[bool]:
+    """Which of them are over."""
+    return [future(each).done() for each in waiting]
+
+
+async def test_waiters_complete_as_the_counter_passes_their_thresholds(
+    purgatory: Purgatory,
+) -> None:
+    """Waiting for 3, 1 and 5: the values 1 to 5 complete 1, 0, 1, 0 and 1 of them."""
+    three, one, five = (purgatory.wait_until({"k": least}, 30) for least in (3, 1, 5))
+
+    assert [purgatory.advance("k", value) for value in range(1, 6)] == [1, 0, 1, 0, 1]
+    assert (await three, await one, await five) == (True, True, True)
+
+
+async def test_they_expire_in_the_order_of_their_deadlines(
+    purgatory: Purgatory, timer: ManualTimer
+) -> None:
+    """Timeouts of 50, 100 and 200 ms: the number of waiters falls one by one."""
+    waiting = [purgatory.wait_until({"k": 1}, seconds) for seconds in (0.05, 0.2, 0.1)]
+
+    seen: list[tuple[int, list[bool]]] = []
+    for _ in range(4):
+        timer.advance(0.05)
+        seen.append((len(purgatory), done(*waiting)))
+
+    assert seen == [
+        (2, [True, False, False]),
+        (1, [True, False, True]),
+        (1, [True, False, True]),
+        (0, [True, True, True]),
+    ]
+    assert [await each for each in waiting] == [False] * 3
+    assert purgatory.watched == 0
+
+
+async def test_a_value_reached_already_completes_at_once(purgatory: Purgatory) -> None:
+    """Without a trace; the value is remembered though nobody waited when it came."""
+    assert purgatory.advance("k", 10) == 0
+
+    waiting = purgatory.wait_until({"k": 10}, 30)
+
+    assert done(waiting) == [True]
+    assert await waiting
+    assert (len(purgatory), purgatory.watched) == (0, 0)
+
+
+async def test_a_smaller_value_is_ignored(purgatory: Purgatory) -> None:
+    """A counter never goes back."""
+    purgatory.advance("k", 10)
+
+    assert purgatory.advance("k", 3) == 0
+    assert purgatory.advance("k", 10) == 0
+    assert await purgatory.wait_until({"k": 9}, 30)
+
+
+async def test_all_means_every_key(purgatory: Purgatory) -> None:
+    """In whatever order they come; completed by the last."""
+    waiting = purgatory.wait_until({"a": 5, "b": 3}, 30)
+    (operation,) = purgatory.pending()
+
+    assert purgatory.advance("a", 6) == 0
+    assert purgatory.watched == 1
+    assert purgatory.advance("b", 2) == 0
+    assert purgatory.advance("b", 3) == 1
+
+    assert await waiting
+    assert (operation.completed_by, operation.outcome) == ("b", Outcome.COMPLETED)
+
+
+async def test_any_means_the_first_key(purgatory: Purgatory) -> None:
+    """The others forget it at once."""
+    waiting = purgatory.wait_until({"a": 5, "b": 3}, 30, mode="any")
+    (operation,) = purgatory.pending()
+
+    assert purgatory.advance("b", 3) == 1
+
+    assert await waiting
+    assert operation.completed_by == "b"
+    assert (purgatory.watched, purgatory.top_keys()) == (0, [])
+    assert purgatory.advance("a", 5) == 0
+
+
+async def test_keys_reached_before_count(purgatory: Purgatory) -> None:
+    """`all` waits for the rest only, `any` for nothing."""
+    purgatory.advance("a", 5)
+
+    rest = purgatory.wait_until({"a": 5, "b": 3}, 30)
+    assert purgatory.watched == 1
+    assert await purgatory.wait_until({"a": 5, "b": 3}, 30, mode="any")
+    assert purgatory.advance("b", 3) == 1
+    assert await rest
+
+
+async def test_equal_thresholds_complete_first_come_first_served(purgatory: Purgatory) -> None:
+    """Lower thresholds before, and an int and a float of the same value are equal."""
+    order: list[str] = []
+    for name, least in (("c", 2), ("a", 1), ("d", 2.0), ("b", 1.0), ("e", 2)):
+        waiting = future(purgatory.wait_until({"k": least}, 30))
+        waiting.add_done_callback(lambda _, name=name: order.append(name))  # type: ignore[misc]
+
+    assert purgatory.advance("k", 2) == 5
+    await asyncio.sleep(0)
+
+    assert order == ["a", "b", "c", "d", "e"]
+
+
+async def test_integers_beyond_floats_are_exact(purgatory: Purgatory) -> None:
+    """2**53 + 1 is not 2**53, nor is 10**30 + 1 10**30, though their floats are."""
+    far = purgatory.wait_until({"float": 2**53 + 1}, 30)
+    assert purgatory.advance("float", 2.0**53) == 0
+    assert purgatory.advance("float", 2.0**53 + 2) == 1
+    assert await far
+    for least in (2**53 + 1, 10**30 + 1):
+        waiting = purgatory.wait_until({least: least}, 30)
+        assert purgatory.advance(least, least - 1) == 0
+        assert purgatory.advance(least, least) == 1
+        assert await waiting
+
+
+async def test_infinity_is_a_threshold_like_any_other(purgatory: Purgatory) -> None:
+    """Reached by infinity alone; minus infinity by the first value."""
+    high = purgatory.wait_until({"k": math.inf}, 30)
+    low = purgatory.wait_until({"k": -math.inf}, 30)
+
+    assert purgatory.advance("k", -5) == 1
+    assert done(low, high) == [True, False]
+    assert purgatory.advance("k", 10**400) == 0
+    assert purgatory.advance("k", math.inf) == 1
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "options", "error", "text"),
+    [
+        ({}, {}, ValueError, "thresholds must name at least one key"),
+        ({"k": math.nan}, {}, ValueError, "threshold must not be NaN"),
+        ({"k": "5"}, {}, TypeError, "int.*float"),
+        ({"k": True}, {}, TypeError, "got True"),
+        ({"k": None}, {}, TypeError, "int.*float"),
+        ({"k": 1}, {"mode": "some"}, ValueError, 'mode must be "all" or "any", got \'some\''),
+        ({"k": 1}, {"timeout": math.nan}, ValueError, "timeout must not be NaN"),
+    ],
+)
+async def test_bad_arguments_are_refused_without_a_trace(
+    purgatory: Purgatory,
+    timer: ManualTimer,
+    thresholds: Mapping[str, int],
+    options: dict[str, Any],
+    error: type[Exception],
+    text: str,
+) -> None:
+    """Value and legal range are in the text."""
+    with pytest.raises(error, match=text):
+        purgatory.wait_until(thresholds, **{"timeout": 30, **options})
+
+    assert (len(purgatory), purgatory.watched, len(timer)) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "text"),
+    [
+        (math.nan, ValueError, "value must not be NaN"),
+        ("7", TypeError, "int.*float"),
+        (False, TypeError, "got False"),
+    ],
+)
+async def test_a_bad_value_is_refused(
+    purgatory: Purgatory, value: int, error: type[Exception], text: str
+) -> None:
+    """It leaves the counter as it was."""
+    with pytest.raises(error, match=text):
+        purgatory.advance("k", value)
+
+    assert not purgatory.forget("k")
+
+
+async def test_forget_drops_the_value_and_nobody_else(purgatory: Purgatory) -> None:
+    """Who waits goes on waiting; a counter may then begin anew, and lower."""
+    purgatory.advance("k", 10)
+    waiting = purgatory.wait_until({"k": 20}, 30)
+
+    assert purgatory.forget("k")
+    assert not purgatory.forget("k")
+    assert not purgatory.forget("unknown")
+
+    low = purgatory.wait_until({"k": 5}, 30)
+    assert purgatory.advance("k", 5) == 1
+    assert done(waiting, low) == [False, True]
+    assert purgatory.advance("k", 20) == 1
+
+
+async def test_counters_without_value_or_waiters_are_forgotten(
+    purgatory: Purgatory, timer: ManualTimer
+) -> None:
+    """By completion of another key, by timeout and by cancellation."""
+    by_other = purgatory.wait_until({"a": 1, "b": 1}, 30, mode="any")
+    expired = purgatory.wait_until({"c": 1}, 1)
+    cancelled = future(purgatory.wait_until({"d": 1}, 30))
+    purgatory.advance("a", 1)
+    timer.advance(1)
+    cancelled.cancel()
+    await asyncio.sleep(0)
+
+    assert (await by_other, await expired) == (True, False)
+    assert set(purgatory._room.counters._by_key) == {"a"}
+    assert purgatory.forget("a")
+    assert purgatory._room.counters._by_key == {}
+
+
+async def test_the_limit_holds_for_waiters_of_counters(timer: ManualTimer) -> None:
+    """One too many leaves no trace."""
+    purgatory = Purgatory(timer=timer, max_pending=1)
+    waiting = purgatory.wait_until({"a": 1}, 30)
+
+    with pytest.raises(PurgatoryFullError):
+        purgatory.wait_until({"a": 1, "b": 1}, 30)
+
+    assert (len(purgatory), purgatory.watched, len(timer)) == (1, 1, 1)
+    assert set(purgatory._room.counters._by_key) == {"a"}
+    assert purgatory.advance("a", 1) == 1
+    assert await waiting
+
+
+async def test_advancing_from_within_is_queued(purgatory: Purgatory) -> None:
+    """A chain of 10,000 counters, each advanced by the end of the one before, needs no stack."""
+    count = 10_000
+
+    class Step:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def __call__(self) -> bool:
+            if purgatory._room._busy:
+                purgatory.advance(self.number + 1, 1)
+                purgatory.check_and_complete(self.number + 1)
+                return True
+            return False
+
+    waiting = [purgatory.wait_for(Step(number), [number], 30) for number in range(count)]
+    last = purgatory.wait_until({count: 1}, 30)
+
+    assert purgatory.check_and_complete(0) == 1
+
+    assert await last
+    assert all(await asyncio.gather(*waiting))
+
+
+async def test_cancel_for_key_finds_waiters_of_counters_too(purgatory: Purgatory) -> None:
+    """A key may have watchers and a counter; both are cancelled, pending and counted under it."""
+    purgatory.wait_until({"k": 1, "other": 1}, 30)
+    purgatory.wait_for(lambda: False, ["k"], 30)
+
+    assert len(list(purgatory.pending("k"))) == 2
+    assert purgatory.top_keys() == [("k", 2), ("other", 1)]
+    assert purgatory.statistics().keys == 2
+    assert len(purgatory.cancel_for_key("k")) == 2
+    assert (len(purgatory), purgatory.watched) == (0, 0)
+
+
+async def test_an_advance_costs_what_completes(
+    purgatory: Purgatory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 10,000 waiters, one is asked per advance, and the heap is popped once."""
+    waiting = [purgatory.wait_until({"k": number}, 30) for number in range(10_000)]
+    counter = purgatory._room.counters.get("k")
+    assert isinstance(counter, Counter)
+    before = purgatory.statistics().checks
+
+    for number in range(100):
+        size = len(counter._heap)
+        assert purgatory.advance("k", number) == 1
+        assert len(counter._heap) == size - 1
+
+    assert purgatory.statistics().checks == before + 100
+    purgatory.advance("k", 10_000)
+    assert all(await asyncio.gather(*waiting))
+
+
+async def test_tombstones_are_compacted(purgatory: Purgatory) -> None:
+    """Waiters that leave another way do not pile up in the heap, nor does the order suffer."""
+    waiting = [future(purgatory.wait_until({"k": number}, 30)) for number in range(5_000)]
+    counter = purgatory._room.counters.get("k")
+    assert isinstance(counter, Counter)
+
+    for each in waiting[100:]:
+        each.cancel()
+    await asyncio.sleep(0)
+
+    assert (counter.live, purgatory.watched) == (100, 100)
+    assert len(counter._heap) < 300
+    assert [purgatory.advance("k", number) for number in range(100)] == [1] * 100
+
+
+@given(
+    thresholds=st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(0, 9), min_size=1)),
+    steps=st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9))),
+    mode=st.sampled_from(["all", "any"]),
+)
+async def test_any_order_completes_what_the_definition_says(
+    thresholds: list[dict[str, int]], steps: list[tuple[str, int]], mode: str
+) -> None:
+    """After every advance exactly those are over whose thresholds the counters have reached."""
+    purgatory = Purgatory(timer=ManualTimer())
+    waiting = [purgatory.wait_until(each, 30, mode=mode) for each in thresholds]
+    values: dict[str, int] = {}
+    quantifier = all if mode == "all" else any
+
+    for key, value in steps:
+        before = done(*waiting).count(True)
+        completed = purgatory.advance(key, value)
+        values[key] = max(value, values.get(key, value))
+        expected = [
+            quantifier(values.get(name, -1) >= least for name, least in each.items())
+            for each in thresholds
+        ]
+        assert done(*waiting) == expected
+        assert completed == expected.count(True) - before
+
+    await purgatory.aclose()
+    assert purgatory.watched == 0
