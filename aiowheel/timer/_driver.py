@@ -133,9 +133,9 @@ class Driver(Tally):
         self.wakeups += 1
         self._armed_ns = _RUNNING
         try:
-            if not wheel.pass_is_open():
-                # A clock that was set back: nothing is due before it has caught up.
-                wheel.open_pass(max(now, wheel._now))
+            # Behind the wheel the clock was set back: nothing is due before it has caught up.
+            if not wheel.pass_is_open() and now >= wheel._now:
+                wheel.open_pass(now)
             while wheel.pass_is_open():
                 entry = wheel.pop_due()
                 if entry is not None:
