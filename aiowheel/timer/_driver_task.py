@@ -25,11 +25,12 @@ class DriverTask:
     def _start(self) -> None:
         loop = self._driver.own_loop
         self._rung: Future[None] = loop.create_future()
-        # An empty context: the driver must not keep alive what its creator had in its own.
+        context = Context()
+        # Empty: the driver must not keep alive what its creator had in its own.
         self._task: Task[None] = loop.create_task(
-            self._drive(), name="aiowheel-driver", context=Context()
+            self._drive(), name="aiowheel-driver", context=context
         )
-        self._task.add_done_callback(self._on_done)
+        self._task.add_done_callback(self._on_done, context=context)
 
     def _ring(self) -> None:
         if not self._rung.done():

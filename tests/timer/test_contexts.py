@@ -1,0 +1,170 @@
+"""Which context a callback runs in, and what keeps one alive."""
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Iterator
+from contextvars import Context, ContextVar, copy_context
+
+import pytest
+
+from aiowheel import IdleDetector, ManualTimer, Timer, TimerHandle
+
+REQUEST: ContextVar[object] = ContextVar("REQUEST", default=None)
+
+
+class Request:
+    """What a context variable holds, and must not hold for long."""
+
+
+@pytest.fixture
+def no_gc() -> Iterator[None]:
+    """With the cyclic collector off."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def test_the_callers_context_is_captured() -> None:
+    """As it was at the call, whatever is set later, and each call its own."""
+    timer = ManualTimer()
+    seen: list[object] = []
+    for name in ("first", "second"):
+        token = REQUEST.set(name)
+        timer.call_later(1, lambda: seen.append(REQUEST.get()))
+        REQUEST.reset(token)
+
+    timer.advance(1)
+
+    assert seen == ["first", "second"]
+
+
+def test_what_a_callback_sets_stays_in_its_context() -> None:
+    """The caller's own is untouched."""
+    timer = ManualTimer()
+    context = Context()
+    timer.call_later(1, REQUEST.set, "inside", context=context)
+
+    timer.advance(1)
+
+    assert REQUEST.get() is None
+    assert context[REQUEST] == "inside"
+
+
+@pytest.mark.parametrize("with_args", [False, True])
+def test_a_given_context_is_used(*, with_args: bool) -> None:
+    """The very object, for a bound method without arguments as for any callable."""
+    timer = ManualTimer()
+    context = copy_context()
+    context.run(REQUEST.set, "given")
+    seen: list[object] = []
+
+    class Server:
+        def note(self, *args: object) -> None:
+            seen.append((REQUEST.get(), *args))
+
+    if with_args:
+        handle = timer.call_later(1, Server().note, 5, context=context)
+    else:
+        handle = timer.call_at(1, Server().note, context=context)
+    assert handle.get_context() is context
+    timer.advance(1)
+
+    assert seen == [("given", 5)] if with_args else [("given",)]
+
+
+def test_an_empty_context_hides_the_callers() -> None:
+    """What a cache or a pool gives for timers that outlive the request that made them."""
+    timer = ManualTimer()
+    REQUEST.set("outside")
+    seen: list[object] = []
+
+    timer.call_later(1, lambda: seen.append(REQUEST.get()), context=Context())
+    timer.advance(1)
+    REQUEST.set(None)
+
+    assert seen == [None]
+
+
+def arm_with_request(timer: Timer, delay: float) -> tuple[TimerHandle, weakref.ref[Request]]:
+    """A timer whose context alone holds a request."""
+    request = Request()
+
+    def arm() -> TimerHandle:
+        REQUEST.set(request)
+        return timer.call_later(delay, int)
+
+    return Context().run(arm), weakref.ref(request)
+
+
+@pytest.mark.usefixtures("no_gc")
+@pytest.mark.parametrize("end", ["fire", "cancel", "close"])
+async def test_a_finished_timer_releases_its_context_at_once(end: str) -> None:
+    """While its handle is kept, and a sibling's context stays."""
+    timer = ManualTimer()
+    handle, watched = arm_with_request(timer, 1)
+    sibling, kept = arm_with_request(timer, 60)
+
+    assert watched() is not None
+    match end:
+        case "fire":
+            timer.advance(1)
+        case "cancel":
+            handle.cancel()
+        case _:
+            await timer.aclose()
+
+    assert watched() is None
+    assert (kept() is None) == (end == "close") == sibling.cancelled()
+
+
+async def use_timer_everywhere() -> tuple[Timer, asyncio.Task[None]]:
+    """Enter a timer, sleep on it, bound a block with it and watch a key."""
+    REQUEST.set(Request())
+    timer = Timer()
+    await timer.__aenter__()
+    IdleDetector[str](60, len, timer=timer).touch("key")
+    sleeper = asyncio.create_task(timer.sleep(60), context=Context())
+    async with timer.timeout(60):
+        await asyncio.sleep(0)
+    return timer, sleeper
+
+
+async def test_internal_timers_capture_no_context() -> None:
+    """Sleeps, timeouts, idle deadlines and the driver keep no request alive."""
+    context = Context()
+    timer, sleeper = await asyncio.create_task(use_timer_everywhere(), context=context)
+    await asyncio.sleep(0)  # until then the loop still holds the finished task
+    request = context[REQUEST]
+    assert isinstance(request, Request)
+    watched = weakref.ref(request)
+    del request, context
+    gc.collect()
+    left, pending = watched(), len(timer)
+    sleeper.cancel()
+    await asyncio.gather(sleeper, return_exceptions=True)
+    await timer.aclose()
+
+    assert left is None
+    assert pending == 2
+
+
+async def test_the_drivers_alarm_does_not_pass_a_context_on() -> None:
+    """A callback that re-arms for ever keeps its own context, not that of whoever woke it."""
+    async with Timer() as timer:
+        seen: list[object] = []
+        done = asyncio.get_running_loop().create_future()
+
+        def again(left: int) -> None:
+            seen.append(REQUEST.get())
+            if left:
+                timer.call_later(0, again, left - 1)
+            else:
+                done.set_result(None)
+
+        Context().run(lambda: (REQUEST.set("chain"), timer.call_later(0, again, 5)))
+        Context().run(lambda: (REQUEST.set("other"), timer.call_later(0, int)))
+        await done
+
+    assert seen == ["chain"] * 6
