@@ -27,7 +27,7 @@ def delay_to_ns(name: str, seconds: object) -> i64:
         seconds: A number or a timedelta; `inf` and whatever exceeds 73 years become FOREVER.
 
     Raises:
-        TypeError: *seconds* is no number (bool and None are none).
+        TypeError: *seconds* is no number (bool and None are none, nor are numpy's durations).
         ValueError: *seconds* is NaN.
     """
     if type(seconds) is float:
@@ -36,12 +36,17 @@ def delay_to_ns(name: str, seconds: object) -> i64:
         return i64(seconds) * 1_000_000_000
     if isinstance(seconds, timedelta):
         return seconds_to_ns(name, seconds.total_seconds())
-    if isinstance(seconds, bool) or not isinstance(seconds, SupportsFloat):
+    if isinstance(seconds, bool) or not isinstance(seconds, SupportsFloat) or _is_odd(seconds):
         raise TypeError(f"{name} must be a number of seconds or a timedelta, got {seconds!r}")
     try:
         return seconds_to_ns(name, float(seconds))
     except OverflowError:  # an integer beyond any float
         return FOREVER if seconds > 0 else -FOREVER  # type: ignore[operator]
+
+
+def _is_odd(value: object) -> bool:
+    """Whether *value* is numpy's bool, duration or date: they would pass for plain numbers."""
+    return getattr(getattr(value, "dtype", None), "kind", "f") in {"b", "m", "M"}
 
 
 def seconds_to_ns(name: str, seconds: float) -> i64:
