@@ -13,17 +13,19 @@ from mypy_extensions import i64
 
 _STEPS: Final = 16  # linear buckets an octave
 _SHIFT: Final = 4
+_FULL: Final = 2**61
 _BUCKETS: Final = _STEPS * 59  # up to 2**62 ns
 
 
 class Histogram:
     """Counts durations in nanoseconds; O(1) to record, about 8 kB whatever the number."""
 
-    __slots__ = ("_count", "_counts", "_maximum_ns", "_total")
+    __slots__ = ("_carried", "_count", "_counts", "_maximum_ns", "_total")
 
     def __init__(self) -> None:
         self._counts: list[int] = [0] * _BUCKETS
         self._total: i64 = 0
+        self._carried: int = 0  # what would not fit 64 bits: from 73 years in all
         self._count: i64 = 0
         self._maximum_ns: i64 = 0
 
@@ -33,6 +35,9 @@ class Histogram:
             ns = 0
         self._count += 1
         self._total += ns
+        if self._total >= _FULL:
+            self._carried += int(self._total)  # i64 would swallow the sum
+            self._total = 0
         self._maximum_ns = max(ns, self._maximum_ns)
         shift: i64 = 0
         rest = ns
@@ -61,7 +66,8 @@ class Histogram:
     @property
     def mean(self) -> float:
         """The mean duration in seconds; 0.0 when none was recorded."""
-        return int(self._total) / 1e9 / int(self._count) if self._count else 0.0
+        total = self._carried + int(self._total)
+        return total / 1e9 / int(self._count) if self._count else 0.0
 
     def quantile(self, q: float) -> float:
         """The duration in seconds that a share *q* of all does not exceed; 0.0 when empty.
@@ -93,6 +99,7 @@ class Histogram:
         twin = Histogram()
         twin._counts = list(self._counts)
         twin._total = self._total
+        twin._carried = self._carried
         twin._count = self._count
         twin._maximum_ns = self._maximum_ns
         return twin

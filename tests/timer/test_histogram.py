@@ -1,0 +1,106 @@
+"""The lateness histogram: fixed memory, bounded error."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiowheel import Histogram
+
+DURATIONS = st.integers(0, 2**62 - 1)
+
+
+def filled(durations: list[int]) -> Histogram:
+    """A histogram of durations in nanoseconds."""
+    histogram = Histogram()
+    for ns in durations:
+        histogram.record(ns)
+    return histogram
+
+
+def test_an_empty_histogram_is_zero_everywhere() -> None:
+    """No division by nothing."""
+    empty = Histogram()
+
+    assert (empty.count, empty.maximum, empty.mean, empty.quantile(0.99)) == (0, 0.0, 0.0, 0.0)
+    assert list(empty.buckets()) == []
+
+
+@given(DURATIONS)
+def test_one_duration_is_every_quantile(ns: int) -> None:
+    """The maximum is exact, and no quantile lies above it."""
+    histogram = filled([ns])
+
+    assert histogram.maximum == ns / 1e9
+    assert {histogram.quantile(q) for q in (0.01, 0.5, 1.0)} == {ns / 1e9}
+
+
+@given(st.lists(DURATIONS, min_size=1), st.floats(0.01, 1.0))
+def test_a_quantile_is_at_most_a_sixteenth_above_the_true_one(
+    durations: list[int], q: float
+) -> None:
+    """And never below it."""
+    ordered = sorted(durations)
+    rank = next(rank for rank in range(len(ordered)) if rank + 1 >= q * len(ordered))
+    true = ordered[rank] / 1e9
+
+    assert true <= filled(durations).quantile(q) <= true * 1.0625
+
+
+def test_quantiles_rise() -> None:
+    """Of 1 to 10,000 microseconds: p50, p99 and the maximum are where they belong."""
+    histogram = filled([us * 1000 for us in range(1, 10_001)])
+
+    assert histogram.quantile(0.5) == pytest.approx(0.005, rel=0.0625)
+    assert histogram.quantile(0.99) == pytest.approx(0.0099, rel=0.0625)
+    assert histogram.quantile(1.0) == histogram.maximum == 0.01
+    assert histogram.mean == pytest.approx(0.005_000_5)
+
+
+def test_counts_add_up() -> None:
+    """Every duration is in exactly one bucket, whose edge it does not exceed."""
+    rng = random.Random(1)
+    durations = [int(2 ** rng.uniform(0, 61)) for _ in range(5000)]
+    histogram = filled(durations)
+
+    edges = list(histogram.buckets())
+
+    assert sum(count for _, count in edges) == histogram.count == 5000
+    assert [upper for upper, _ in edges] == sorted(upper for upper, _ in edges)
+    seen = 0
+    for upper, count in edges:
+        seen += count
+        assert sum(ns / 1e9 <= upper for ns in durations) == seen
+
+
+def test_a_negative_duration_counts_as_none() -> None:
+    """The minimum of lateness is 0."""
+    histogram = filled([-5])
+
+    assert (histogram.count, histogram.maximum, histogram.mean) == (1, 0.0, 0.0)
+
+
+def test_the_mean_of_enormous_durations_does_not_wrap() -> None:
+    """Three of a hundred years each are more nanoseconds than 64 bits hold."""
+    century = 100 * 365 * 86_400
+
+    assert filled([century * 10**9] * 3).mean == pytest.approx(century)
+
+
+@pytest.mark.parametrize("q", [-0.01, 1.01, float("nan")])
+def test_a_quantile_out_of_range_is_refused(q: float) -> None:
+    """With the value and the range."""
+    with pytest.raises(ValueError, match="q must be from 0 to 1, got"):
+        Histogram().quantile(q)
+
+
+def test_a_copy_no_longer_changes() -> None:
+    """Statistics are snapshots."""
+    histogram = filled([1000])
+    copy = histogram.copy()
+
+    histogram.record(5000)
+
+    assert (copy.count, copy.maximum_ns) == (1, 1000)
+    assert (histogram.count, histogram.maximum_ns) == (2, 5000)
