@@ -58,7 +58,7 @@ class ManualTimer(Timer):
             How many deadlines fired.
 
         Raises:
-            ValueError: *seconds* is negative or not finite.
+            ValueError: *seconds* is negative or not finite, or leads beyond 73 years.
             ExceptionGroup: Callbacks raised; the others ran all the same.
         """
         step = delay_to_ns("seconds", seconds)
@@ -67,6 +67,8 @@ class ManualTimer(Timer):
         driver = self._manual
         driver.check()
         target = driver.manual_ns + step
+        if target >= FOREVER:
+            raise ValueError(f"time must stay within 73 years, got {seconds!r} from {self.time()}")
         fired = driver.fired
         while True:
             driver.run_slice()
@@ -76,7 +78,7 @@ class ManualTimer(Timer):
             if upcoming is None or upcoming > target:
                 break
             driver.manual_ns = max(upcoming, driver.manual_ns)
-        driver.manual_ns = target
+        driver.manual_ns = max(target, driver.manual_ns)  # a callback may have gone further
         errors, driver.errors = driver.errors, []
         if errors:
             raise ExceptionGroup("timer callbacks failed", errors)

@@ -1,0 +1,133 @@
+"""The manual timer: the same rule of what is due, on a clock turned by hand."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from aiowheel import ManualTimer, TimerClosedError
+
+
+def test_it_works_without_a_loop() -> None:
+    """Time begins at 0 and passes in `advance`."""
+    timer = ManualTimer()
+    fired: list[str] = []
+    handle = timer.call_later(1.5, fired.append, "fired")
+
+    assert (timer.time(), handle.when(), len(timer)) == (0.0, 1.5, 1)
+    assert timer.advance(1.499) == 0
+    assert timer.advance(timedelta(milliseconds=1)) == 1
+
+    assert fired == ["fired"]
+    assert timer.time() == 1.5
+
+
+def test_deadlines_fire_at_their_own_tick_on_the_way() -> None:
+    """A callback sees the time of its tick, not of the end of the jump."""
+    timer = ManualTimer(tick=0.01)
+    seen: list[float] = []
+    for delay in (0.031, 0.005, 10.0):
+        timer.call_later(delay, lambda: seen.append(timer.time()))
+
+    assert timer.advance(3600) == 3
+
+    assert seen == [0.01, 0.04, 10.0]
+    assert timer.time() == 3600.0
+
+
+def test_what_callbacks_arm_on_the_way_fires_as_well() -> None:
+    """A chain of ten steps in one advance."""
+    timer = ManualTimer()
+    seen: list[float] = []
+
+    def again() -> None:
+        seen.append(timer.time())
+        timer.call_later(1.0, again)
+
+    timer.call_later(1.0, again)
+
+    assert timer.advance(10.0) == 10
+    assert seen == [float(second) for second in range(1, 11)]
+
+
+@pytest.mark.parametrize("seconds", [-1, -0.001, float("inf"), 1e300])
+def test_time_goes_forward_by_finite_steps(seconds: float) -> None:
+    """A refused step changes nothing."""
+    timer = ManualTimer()
+
+    with pytest.raises(ValueError, match="seconds must be finite and not negative, got"):
+        timer.advance(seconds)
+
+    assert timer.time() == 0.0
+
+
+@pytest.mark.parametrize("seconds", [None, True, "1"])
+def test_a_step_is_a_number(seconds: Any) -> None:
+    """As a delay is."""
+    with pytest.raises(TypeError, match="seconds must be a number"):
+        ManualTimer().advance(seconds)
+
+
+def test_the_end_of_time_is_refused() -> None:
+    """73 years are all there is; the clock stays where it was."""
+    timer = ManualTimer()
+    timer.advance(2e9)
+
+    with pytest.raises(ValueError, match="73 years"):
+        timer.advance(2e9)
+
+    assert timer.time() == 2e9
+    assert timer.advance(1) == 0
+
+
+def test_an_advance_inside_a_callback_never_turns_time_back() -> None:
+    """The clock is where the furthest advance put it."""
+    timer = ManualTimer()
+    timer.call_later(5, timer.advance, 100)
+
+    timer.advance(10)
+
+    assert timer.time() == 105.0
+
+
+def test_failing_callbacks_are_raised_together_at_the_end() -> None:
+    """The others ran, and the time has passed."""
+    timer = ManualTimer()
+    fired: list[str] = []
+    timer.call_later(1, lambda: 1 // 0)
+    timer.call_later(2, fired.append, "ran")
+    timer.call_later(3, lambda: int("no number"))
+
+    with pytest.raises(ExceptionGroup, match="timer callbacks failed") as failure:
+        timer.advance(5)
+
+    assert [type(error) for error in failure.value.exceptions] == [ZeroDivisionError, ValueError]
+    assert fired == ["ran"]
+    assert timer.time() == 5.0
+    assert timer.statistics().callback_errors == 2
+    assert timer.advance(5) == 0
+
+
+async def test_tasks_can_sleep_on_it() -> None:
+    """They wake when the time has been passed and the loop turns."""
+    timer = ManualTimer()
+    sleeper = asyncio.create_task(timer.sleep(60, "slept"))
+    await asyncio.sleep(0)
+
+    assert timer.advance(59) == 0
+    assert timer.advance(1) == 1
+
+    assert await sleeper == "slept"
+
+
+async def test_a_closed_one_refuses() -> None:
+    """Like the real one."""
+    async with ManualTimer() as timer:
+        timer.call_later(1, int)
+
+    with pytest.raises(TimerClosedError, match="closed"):
+        timer.call_later(1, int)
+    assert isinstance(timer, ManualTimer)
+    with pytest.raises(TimerClosedError, match="closed"):
+        timer.advance(1)
