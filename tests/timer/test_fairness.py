@@ -1,0 +1,235 @@
+"""Many timers at once, and timers that never end, starve nobody."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from aiowheel import Timer, TimerHandle
+from aiowheel.timer._driver import BUDGET_NS
+
+Step = Callable[[float], None]
+
+MANY = 200_000
+
+
+def test_a_mass_expiry_runs_in_slices(clock_loop: asyncio.SelectorEventLoop, step: Step) -> None:
+    """200,000 callbacks of 1 microsecond in one tick: the loop turns every few milliseconds.
+
+    The clock passes in the callbacks alone, so that slices are counted and not timed.
+    """
+    longest = 0.0
+    fired = 0
+    turns = 0
+
+    def work() -> None:
+        nonlocal fired
+        fired += 1
+        step(0.000_001)
+
+    async def heartbeat() -> None:
+        nonlocal longest, turns
+        while fired < MANY:
+            before = clock_loop.time()
+            await asyncio.sleep(0)
+            longest = max(longest, clock_loop.time() - before)
+            turns += 1
+
+    async def main() -> None:
+        async with Timer() as timer:
+            for _ in range(MANY):
+                timer.call_later(0.0005, work)
+            step(1.0)
+            await asyncio.create_task(heartbeat())
+            assert timer.statistics().fired == MANY
+
+    clock_loop.run_until_complete(main())
+
+    assert longest <= 1.5 * BUDGET_NS / 1e9
+    assert turns >= MANY * 1000 // BUDGET_NS
+
+
+def test_what_has_not_run_in_a_slice_can_still_be_cancelled_or_moved(
+    clock_loop: asyncio.SelectorEventLoop, step: Step
+) -> None:
+    """Between two slices, though all of them are due."""
+    fired: list[int] = []
+
+    def work(number: int) -> None:
+        fired.append(number)
+        step(0.001)
+
+    async def main() -> None:
+        async with Timer() as timer:
+            handles = [timer.call_later(0.0005, work, number) for number in range(1000)]
+            step(1.0)
+            while not fired:  # noqa: ASYNC110 - one turn at a time is the point
+                await asyncio.sleep(0)
+            assert len(fired) < 10
+            late = handles[-1]
+            assert late.touch(5.0)
+            cancelled = sum(handle.cancel() for handle in handles[:-1])
+            assert cancelled == 999 - len(fired)
+            count = len(fired)
+            await asyncio.sleep(1.0)
+            assert len(fired) == count
+            await asyncio.sleep(5.0)
+            assert fired[-1] == 999
+            assert timer.statistics().cancelled == cancelled
+
+    clock_loop.run_until_complete(main())
+
+
+def test_order_between_ticks_is_kept_across_slices(
+    clock_loop: asyncio.SelectorEventLoop, step: Step
+) -> None:
+    """And within a tick: first armed, first run."""
+    fired: list[tuple[int, int]] = []
+
+    def work(tick: int, number: int) -> None:
+        fired.append((tick, number))
+        step(0.000_3)
+
+    async def main() -> None:
+        async with Timer() as timer:
+            for number in range(50):
+                for tick in (700, 3, 300, 1, 2):
+                    timer.call_later(tick / 1000, work, tick, number)
+            step(10.0)
+            while len(fired) < 250:  # noqa: ASYNC110 - the clock must not jump
+                await asyncio.sleep(0)
+            assert timer.statistics().wakeups > 10
+
+    clock_loop.run_until_complete(main())
+
+    assert fired == sorted(fired)
+
+
+def test_what_is_armed_meanwhile_waits_for_its_turn(
+    clock_loop: asyncio.SelectorEventLoop, step: Step
+) -> None:
+    """A callback's own delay 0 comes after everything that was due before it."""
+    fired: list[str] = []
+
+    async def main() -> None:
+        async with Timer() as timer:
+
+            def first() -> None:
+                timer.call_later(0, fired.append, "armed inside")
+                timer.call_at(0, fired.append, "armed inside for long ago")
+                fired.append("first")
+
+            timer.call_later(0.001, first)
+            for name in ("second", "third"):
+                timer.call_later(0.002, fired.append, name)
+            step(1.0)
+            await timer.sleep(0.01)
+
+    clock_loop.run_until_complete(main())
+
+    assert fired == ["first", "second", "third", "armed inside", "armed inside for long ago"]
+
+
+def test_a_callback_that_rearms_itself_at_once_starves_nobody(
+    clock_loop: asyncio.SelectorEventLoop,
+) -> None:
+    """Ten thousand times at delay 0: the loop turns between any two, without recursion."""
+    turns = 0
+    left = 10_000
+
+    async def main() -> None:
+        nonlocal turns
+        async with Timer() as timer:
+
+            def again() -> None:
+                nonlocal left
+                left -= 1
+                if left:
+                    timer.call_later(0, again)
+
+            timer.call_later(0, again)
+            while left:
+                turns += 1
+                await asyncio.sleep(0)
+            assert timer.statistics().fired == 10_000
+
+    clock_loop.run_until_complete(main())
+
+    assert turns >= 10_000
+
+
+@pytest.mark.both_loops
+async def test_a_timer_beside_an_endless_one_fires() -> None:
+    """Ten milliseconds are ten milliseconds while another timer re-arms for ever."""
+    async with Timer() as timer:
+
+        def again() -> None:
+            timer.call_later(0, again)
+
+        again()
+        await timer.sleep(0.01)
+
+        assert len(timer) == 1
+
+
+def test_five_timers_that_meddle_with_each_other(
+    clock_loop: asyncio.SelectorEventLoop, step: Step
+) -> None:
+    """The first cancels two of its tick, the third another, itself armed again."""
+    fired: list[str] = []
+    handles: dict[str, TimerHandle] = {}
+
+    async def main() -> None:
+        async with Timer() as timer:
+
+            def first() -> None:
+                fired.append("1")
+                handles["2"].cancel()
+                handles["4"].cancel()
+
+            def third() -> None:
+                fired.append("3")
+                handles["5"].cancel()
+                handles["b"].cancel()
+                handles["z"].cancel()
+                if fired.count("3") == 1:
+                    handles["3"] = timer.call_later(0.005, third)
+
+            for name, callback in (("1", first), ("3", third)):
+                handles[name] = timer.call_later(0.005, callback)
+                following = str(int(name) + 1)
+                handles[following] = timer.call_later(0.005, fired.append, following)
+            handles["5"] = timer.call_later(0.005, fired.append, "5")
+            for name in "abc":
+                handles[name] = timer.call_later(0.01, fired.append, name)
+            handles["z"] = timer.call_later(0.02, fired.append, "z")
+            await timer.sleep(0.1)
+            numbers = timer.statistics()
+            assert (numbers.cancelled, numbers.pending) == (5, 0)
+
+    clock_loop.run_until_complete(main())
+
+    assert [name for name in fired if name.isdigit()] == ["1", "3", "3"]
+    assert [name for name in fired if name.isalpha()] == ["a", "c"]
+
+
+def test_a_blocking_callback_makes_no_count_go_wrong(
+    clock_loop: asyncio.SelectorEventLoop, step: Step
+) -> None:
+    """The first of eleven blocks for a second and the others are cancelled meanwhile."""
+
+    async def main() -> None:
+        async with Timer() as timer:
+            handles: list[TimerHandle] = []
+
+            def block() -> None:
+                step(1.0)
+                assert all(handle.cancel() for handle in handles)
+
+            timer.call_later(0.005, block)
+            handles.extend(timer.call_later(0.005, int) for _ in range(10))
+            await timer.sleep(0.5)
+            numbers = timer.statistics()
+            assert (numbers.pending, numbers.cancelled, numbers.fired) == (0, 10, 2)
+
+    clock_loop.run_until_complete(main())

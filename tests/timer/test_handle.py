@@ -1,0 +1,251 @@
+"""What `call_later` returns: a handle that can be moved, withdrawn and kept for ever."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from aiowheel import ManualTimer, Timer, TimerHandle
+
+PAST_USE: dict[str, Callable[[TimerHandle], object]] = {
+    "cancel": TimerHandle.cancel,
+    "touch": TimerHandle.touch,
+    "touch to": lambda handle: handle.touch(5),
+    "reschedule": lambda handle: handle.reschedule(100),
+}
+
+
+def test_it_has_whatever_asyncios_has() -> None:
+    """Duck-types `asyncio.TimerHandle`: each public method is there and may be called alike."""
+    theirs = {name for name in dir(asyncio.TimerHandle) if not name.startswith("_")}
+    timer = ManualTimer()
+    ours = timer.call_later(1, int)
+
+    assert theirs <= set(dir(ours))
+    assert ours.when() == 1.0
+    assert ours.cancelled() is False
+    assert ours == ours  # noqa: PLR0124 - identity is what is tested
+    assert ours != timer.call_later(1, int)
+    assert len({ours, ours}) == 1
+
+
+@pytest.mark.both_loops
+async def test_its_life_is_told_as_asyncios_is() -> None:
+    """Waiting, fired, cancelled: `when` and `cancelled` answer as the loop's own handle does."""
+    loop = asyncio.get_running_loop()
+    fired: list[str] = []
+    async with Timer() as timer:
+        ours = [timer.call_later(0, fired.append, "ours"), timer.call_later(60, int)]
+        theirs = [loop.call_later(0, fired.append, "theirs"), loop.call_later(60, int)]
+        while len(fired) < 2:  # noqa: ASYNC110 - on both loops, whichever comes first
+            await asyncio.sleep(0)
+        ours[1].cancel()
+        theirs[1].cancel()
+
+        assert [handle.cancelled() for handle in ours] == [each.cancelled() for each in theirs]
+        assert ours[1].when() == pytest.approx(theirs[1].when(), abs=5)
+
+
+def test_states() -> None:
+    """Waiting, then fired or cancelled, never both."""
+    timer = ManualTimer()
+    fires, withdrawn = timer.call_later(1, int), timer.call_later(1, int)
+    assert not fires.fired()
+    assert not fires.cancelled()
+
+    withdrawn.cancel()
+    timer.advance(1)
+
+    assert (fires.fired(), fires.cancelled()) == (True, False)
+    assert (withdrawn.fired(), withdrawn.cancelled()) == (False, True)
+
+
+def test_it_has_fired_while_its_callback_runs() -> None:
+    """The callback sees its own handle as fired, and cannot cancel it any more."""
+    timer = ManualTimer()
+    seen: list[bool] = []
+    handle = timer.call_later(1, lambda: seen.extend([handle.fired(), handle.cancel()]))
+
+    timer.advance(1)
+
+    assert seen == [True, False]
+    assert not handle.cancelled()
+
+
+def test_cancel_is_true_once() -> None:
+    """For the call that did it."""
+    timer = ManualTimer()
+    handle = timer.call_later(1, int)
+
+    assert [handle.cancel(), handle.cancel()] == [True, False]
+    assert timer.advance(10) == 0
+
+
+@pytest.mark.parametrize("end", ["fire", "cancel", "close"])
+@pytest.mark.parametrize("use", PAST_USE.values(), ids=PAST_USE)
+async def test_it_is_safe_for_ever_after(end: str, use: Callable[[TimerHandle], object]) -> None:
+    """Every method answers False, and the handle hangs nowhere again."""
+    timer = ManualTimer()
+    handle = timer.call_later(1, int)
+    match end:
+        case "fire":
+            timer.advance(1)
+        case "cancel":
+            handle.cancel()
+        case _:
+            await timer.aclose()
+    counts = timer.statistics()
+
+    assert use(handle) is False
+
+    assert handle.when() == 1.0
+    assert handle.fired() == (end == "fire")
+    assert handle.cancelled() == (end != "fire")
+    assert handle.get_context() is None
+    assert end in repr(handle).replace("fired", "fire") or "cancelled" in repr(handle)
+    after = timer.statistics()
+    assert (after.pending, after.rescheduled) == (0, counts.rescheduled)
+
+
+def test_touch_pushes_the_deadline_by_the_delay_it_was_made_with() -> None:
+    """From now, as often as it is called."""
+    timer = ManualTimer()
+    handle = timer.call_later(30, int)
+    for _ in range(100):
+        timer.advance(20)
+        assert handle.touch()
+        assert handle.when() == timer.time() + 30
+
+    assert timer.advance(29.999) == 0
+    assert timer.advance(0.001) == 1
+    assert timer.statistics().rescheduled == 100
+
+
+@pytest.mark.parametrize(
+    ("delay", "fires_at"), [(100, 110), (1, 11), (timedelta(seconds=2), 12), (0, 10)]
+)
+def test_touch_takes_another_delay(delay: object, fires_at: float) -> None:
+    """Later or earlier, once; the delay it was made with stays its own."""
+    timer = ManualTimer()
+    seen: list[float] = []
+    handle = timer.call_later(30, lambda: seen.append(timer.time()))
+    timer.advance(10)
+
+    handle.touch(delay)
+    timer.advance(200)
+
+    assert seen == [fires_at]
+
+
+def test_a_delay_given_to_touch_does_not_stick() -> None:
+    """The next bare touch is the first delay again."""
+    timer = ManualTimer()
+    handle = timer.call_later(30, int)
+
+    handle.touch(5)
+    handle.touch()
+
+    assert handle.when() == 30.0
+
+
+def test_call_ats_own_delay_is_what_was_left() -> None:
+    """Touching it waits as long again as it did when it was made."""
+    timer = ManualTimer()
+    timer.advance(100)
+    handle = timer.call_at(130, int)
+    timer.advance(10)
+
+    handle.touch()
+
+    assert handle.when() == 140.0
+
+
+@pytest.mark.parametrize("when", [2.0, 17.5, 60.0, 3600.0])
+def test_reschedule_moves_to_a_time(when: float) -> None:
+    """Either way."""
+    timer = ManualTimer()
+    seen: list[float] = []
+    handle = timer.call_later(30, lambda: seen.append(timer.time()))
+
+    assert handle.reschedule(when)
+    assert handle.when() == when
+    timer.advance(4000)
+
+    assert seen == [when]
+
+
+@pytest.mark.overdue
+def test_reschedule_to_the_past_is_due_now_and_not_inside_the_call() -> None:
+    """It runs when time is looked at next."""
+    timer = ManualTimer()
+    timer.advance(10)
+    fired: list[str] = []
+    handle = timer.call_later(30, fired.append, "fired")
+
+    handle.reschedule(1)
+    assert fired == []
+    timer.advance(0)
+
+    assert fired == ["fired"]
+
+
+def test_inf_is_never_and_can_be_brought_back() -> None:
+    """A handle that waits for ever is moved like any other."""
+    timer = ManualTimer()
+    handle = timer.call_later(float("inf"), int)
+    assert handle.when() == float("inf")
+    assert timer.advance(365 * 86_400) == 0
+
+    handle.touch(5)
+
+    assert timer.advance(5) == 1
+
+
+@pytest.mark.parametrize("value", [float("nan"), "5", True])
+def test_a_bad_delay_leaves_the_handle_as_it_was(value: object) -> None:
+    """Refused as by `call_later`; None means the delay it was made with."""
+    timer = ManualTimer()
+    handle = timer.call_later(30, int)
+
+    with pytest.raises((TypeError, ValueError)):
+        handle.touch(value)
+    with pytest.raises((TypeError, ValueError)):
+        handle.reschedule(value)
+
+    assert handle.when() == 30.0
+    assert timer.statistics().rescheduled == 0
+
+
+def test_touching_costs_no_wake_up_and_one_refiling_a_bucket() -> None:
+    """A thousand touches within one bucket of an overflow level are filed again once."""
+    timer = ManualTimer()
+    handle = timer.call_later(30, int)
+    for _ in range(1000):
+        timer.advance(0.01)
+        handle.touch()
+
+    assert timer.statistics().cascaded <= 2
+    assert handle.cancel()
+
+
+def test_a_stale_handle_never_touches_another() -> None:
+    """Memory is used again, identities are not."""
+    timer = ManualTimer()
+    stale = timer.call_later(1, int)
+    stale.cancel()
+    fresh = [timer.call_later(1, int) for _ in range(100)]
+
+    assert not stale.cancel()
+    assert not stale.touch(50)
+
+    assert all(handle.when() == 1.0 for handle in fresh)
+    assert timer.advance(1) == 100
+
+
+def test_it_tells_what_it_will_call() -> None:
+    """For people who debug."""
+    timer = ManualTimer()
+    handle = timer.call_later(1.5, test_states)
+
+    assert repr(handle) == "<TimerHandle when=1.5 callback=test_states>"
