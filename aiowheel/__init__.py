@@ -13,6 +13,9 @@ from aiowheel.errors import ForeignLoopError as ForeignLoopError
 from aiowheel.errors import PurgatoryClosedError as PurgatoryClosedError
 from aiowheel.errors import PurgatoryFullError as PurgatoryFullError
 from aiowheel.errors import TimerClosedError as TimerClosedError
+from aiowheel.loop import WheelEventLoopMixin as WheelEventLoopMixin
+from aiowheel.loop import new_event_loop as new_event_loop
+from aiowheel.loop import run as run
 from aiowheel.purgatory import DelayedOperation as DelayedOperation
 from aiowheel.purgatory import Outcome as Outcome
 from aiowheel.purgatory import Purgatory as Purgatory
@@ -63,6 +66,7 @@ __all__ = (
     "TimerHandle",
     "TimerStatistics",
     "TimingWheel",
+    "WheelEventLoopMixin",
     "WheelStatistics",
     "accelerated",
     "build_info",
@@ -70,6 +74,8 @@ __all__ = (
     "call_later",
     "current_timer",
     "every",
+    "new_event_loop",
+    "run",
     "sleep",
     "timeout",
     "timeout_at",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop, BaseEventLoop, Handle
+from asyncio import AbstractEventLoop, BaseEventLoop
 from collections.abc import Callable
 from contextvars import Context
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
 from mypy_extensions import i64
 
@@ -25,9 +25,21 @@ class LoopDriver(Driver):
 
     `ring` is what the loop calls when the alarm goes off: `run_slice` itself, or the `set` of
     whatever a driver task waits for.
+
+    Args:
+        loop: Where slices run.
+        tick_ns: Width of a bucket.
+        wheel_size: Buckets a level.
+        call_at: The loop's own `call_at`, for a loop that overrides it with this driver's wheel.
     """
 
-    def __init__(self, loop: AbstractEventLoop, tick_ns: int, wheel_size: int) -> None:
+    def __init__(
+        self,
+        loop: AbstractEventLoop,
+        tick_ns: int,
+        wheel_size: int,
+        call_at: Callable[..., object] | None = None,
+    ) -> None:
         time = type(loop).time
         counts_milliseconds = getattr(time, "__module__", "") == "uvloop.loop"
         # Both loops' own `time` is the monotonic clock; uvloop's is cut to milliseconds, and a
@@ -38,7 +50,10 @@ class LoopDriver(Driver):
         self.loop = self.own_loop = loop
         self.ring: Callable[[], object] = self.run_slice
         self._grain_ns: i64 = _MILLISECOND if counts_milliseconds else 1
-        self._handle: Handle | None = None
+        # Any: compiled code would hold a loop's handle to the letter of asyncio's, whose cancel()
+        # returns None; a wheel loop's own returns a bool.
+        self._call_at: Callable[..., Any] = loop.call_at if call_at is None else call_at
+        self._handle: Any = None
         # Not the context of whoever happened to arm the earliest deadline: that one would live
         # as long as the alarm, and each alarm would hand it on to the next.
         self._context = Context()
@@ -49,7 +64,7 @@ class LoopDriver(Driver):
         due_ns = min(due_ns, self.now_ns() + _LONGEST_SLEEP_NS)
         # uvloop rounds a delay to the nearest millisecond: give it whole ones, not before due.
         due_ns = -(-due_ns // self._grain_ns) * self._grain_ns
-        self._handle = self.own_loop.call_at(ns_to_alarm(due_ns), self.ring, context=self._context)
+        self._handle = self._call_at(ns_to_alarm(due_ns), self.ring, context=self._context)
 
     def wake_again(self) -> None:
         self._cancel()

@@ -1,0 +1,127 @@
+"""An event loop whose own timers are the wheel. Rank 3."""
+
+from __future__ import annotations
+
+import inspect
+from asyncio import AbstractEventLoop, BaseEventLoop, TimerHandle
+from collections.abc import Callable
+from contextvars import Context
+from functools import partial
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, TypeVarTuple, Unpack, cast
+
+from aiowheel.loop._loop_timers import LoopTimers, WheelLoopDriver
+
+Ts = TypeVarTuple("Ts")
+
+if TYPE_CHECKING:
+    _Base = AbstractEventLoop
+else:
+    _Base = object
+
+_TICK_NS = 1_000_000  # epoll and uvloop tell no less apart
+_WHEEL_SIZE = 256
+
+
+class WheelEventLoopMixin(_Base):
+    """Put in front of an event loop class: its `call_later` and `call_at` become O(1).
+
+    ```python
+    class Loop(WheelEventLoopMixin, asyncio.SelectorEventLoop): ...
+    ```
+
+    With them `asyncio.sleep`, `asyncio.timeout` and every library on the loop use the wheel; of the
+    base class's own timers one is armed at most. What differs from the base loop:
+
+    - Deadlines are rounded up to a millisecond, and within one fire in the order they were armed;
+      never early, where asyncio's may be by a clock tick and uvloop's by a millisecond.
+    - Many callbacks due at once run in slices of 5 ms, with turns of the loop in between.
+    - Handles are `LoopHandle`, see there; `cancel()` returns whether it was in time.
+    - A delay or time that is NaN is refused.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Take the base class's arguments."""
+        super().__init__(*args, **kwargs)
+        self._running_thread: int | None = None
+        # asyncio's call_later ends in self.call_at and uvloop's call_at in self.call_later, which
+        # are ours: the alarm needs the one that does the work itself.
+        alarm: Callable[..., object] = super().call_at
+        if not isinstance(self, BaseEventLoop):
+            alarm = partial(_call_at, super().call_later, super().time)
+        self._wheel_driver = WheelLoopDriver(self, _TICK_NS, _WHEEL_SIZE, alarm)
+        timers = self._wheel_timers = LoopTimers(self._wheel_driver, self._check_timer_caller)
+        timers.debug = self.get_debug()
+        # One clock for all: uvloop's own is cut to milliseconds, and a delay counted from a cut
+        # "now" ends early.
+        self.time = self._wheel_driver.clock  # type: ignore[method-assign]
+        # The compiled methods stand on the instance: a Python frame in between would cost as much
+        # as they do. A subclass that overrides the methods below is heeded.
+        if type(self).call_later is WheelEventLoopMixin.call_later:
+            self.call_later = timers.call_later  # type: ignore[method-assign, assignment]
+        if type(self).call_at is WheelEventLoopMixin.call_at:
+            self.call_at = timers.call_at  # type: ignore[method-assign, assignment]
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: Unpack[Ts],
+        context: Context | None = None,
+    ) -> TimerHandle:
+        """As `asyncio.loop.call_later`. O(1)."""
+        handle = self._wheel_timers.call_later(delay, callback, *args, context=context)
+        return cast(TimerHandle, handle)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: Unpack[Ts],
+        context: Context | None = None,
+    ) -> TimerHandle:
+        """As `asyncio.loop.call_at`. O(1)."""
+        handle = self._wheel_timers.call_at(when, callback, *args, context=context)
+        return cast(TimerHandle, handle)
+
+    def run_forever(self) -> None:
+        """As the base loop's; notes the thread for debug mode's checks."""
+        before, self._running_thread = self._running_thread, get_ident()
+        try:
+            super().run_forever()
+        finally:
+            self._running_thread = before
+
+    def set_debug(self, enabled: bool) -> None:  # noqa: FBT001 - the base method's signature
+        """As the base loop's."""
+        super().set_debug(enabled)
+        timers = getattr(self, "_wheel_timers", None)  # asyncio's __init__ calls this too
+        if timers is not None:
+            timers.debug = enabled
+
+    def close(self) -> None:
+        """As the base loop's; what is pending is dropped."""
+        super().close()
+        self._wheel_driver.close()
+
+    def _check_timer_caller(self, callback: object, method: str) -> None:
+        """Refuse in debug mode what asyncio refuses in debug mode."""
+        if self._running_thread not in {None, get_ident()}:
+            raise RuntimeError(
+                "Non-thread-safe operation invoked on an event loop other than the current one"
+            )
+        if inspect.iscoroutine(callback) or inspect.iscoroutinefunction(callback):
+            raise TypeError(f"coroutines cannot be used with {method}()")
+        if not callable(callback):
+            raise TypeError(f"a callable object was expected by {method}(), got {callback!r}")
+
+
+def _call_at(
+    call_later: Callable[..., object],
+    time: Callable[[], float],
+    when: float,
+    callback: Callable[[], object],
+    *,
+    context: Context,
+) -> object:
+    return call_later(when - time(), callback, context=context)

@@ -1,0 +1,58 @@
+"""Making and running a loop whose timers are the wheel. Rank 3."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from functools import cache
+from typing import Any, Literal, TypeVar
+
+from aiowheel.errors import MissingExtraError
+from aiowheel.loop._mixin import WheelEventLoopMixin
+
+T = TypeVar("T")
+
+
+class WheelSelectorEventLoop(WheelEventLoopMixin, asyncio.SelectorEventLoop):
+    """asyncio's selector loop with the wheel's timers."""
+
+
+def new_event_loop(*, uvloop: bool | Literal["auto"] = "auto") -> asyncio.AbstractEventLoop:
+    """Make a loop whose own timers are the wheel.
+
+    Args:
+        uvloop: "auto": on uvloop where it is installed, else on asyncio's selector loop. True:
+            on uvloop. False: on asyncio's.
+
+    Raises:
+        ValueError: *uvloop* is none of these.
+        MissingExtraError: uvloop is asked for and not installed.
+    """
+    if uvloop not in {True, False, "auto"}:
+        raise ValueError(f'uvloop must be True, False or "auto", got {uvloop!r}')
+    if uvloop is False:
+        return WheelSelectorEventLoop()
+    try:
+        return _uvloop_class()()
+    except ImportError:
+        if uvloop is True:
+            raise MissingExtraError("uvloop") from None
+        return WheelSelectorEventLoop()
+
+
+@cache
+def _uvloop_class() -> type[asyncio.AbstractEventLoop]:
+    import uvloop  # imported when asked for, for it may be missing
+
+    return type("WheelUvloop", (WheelEventLoopMixin, uvloop.Loop), {"__module__": __name__})
+
+
+def run(
+    main: Coroutine[Any, Any, T],
+    *,
+    uvloop: bool | Literal["auto"] = "auto",
+    debug: bool | None = None,
+) -> T:
+    """As `asyncio.run`, on a loop from `new_event_loop`."""
+    with asyncio.Runner(debug=debug, loop_factory=lambda: new_event_loop(uvloop=uvloop)) as runner:
+        return runner.run(main)
