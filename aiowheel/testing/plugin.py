@@ -43,12 +43,16 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Have a marked test run on virtual loops, under pytest-asyncio and under anyio."""
+@pytest.hookimpl(wrapper=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
+    """Have a marked test run on virtual loops; before pytest-asyncio asks for its loops."""
     mark = metafunc.definition.get_closest_marker(MARK)
-    if mark is None:
-        return
+    if mark is not None:
+        _choose_loops(metafunc, mark)
+    return (yield)
+
+
+def _choose_loops(metafunc: pytest.Metafunc, mark: pytest.Mark) -> None:
     if "anyio_backend" in metafunc.fixturenames:
         loops = _virtual_loops(mark)
         backends = [("asyncio", {"loop_factory": factory}) for factory in loops.values()]

@@ -1,0 +1,302 @@
+"""The pytest plugin, in projects of its own: under pytest-asyncio, under anyio, beside neither."""
+
+import importlib.metadata
+
+import pytest
+
+pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.slow
+
+ASYNC_TEST = """
+import asyncio
+import pytest
+from aiowheel.testing import VirtualClock, VirtualClockEventLoop
+"""
+ASYNCIO = ("-p", "no:anyio", "-o", "asyncio_default_fixture_loop_scope=function")
+ANYIO = ("-p", "no:asyncio", "-p", "anyio")
+
+
+def run(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:
+    """Run the project's tests in a process of their own, with our plugin."""
+    # Where the package is installed pytest finds the plugin by itself; blocking that name and
+    # naming the module gives the same everywhere.
+    plugin = ("-p", "no:aiowheel", "-p", "aiowheel.testing.plugin")
+    return pytester.runpytest_subprocess(*plugin, "-W", "error", *options, timeout=30)
+
+
+def test_the_package_declares_the_plugin() -> None:
+    """Whoever installs the package has it without a line in the project."""
+    declared = importlib.metadata.entry_points(group="pytest11", name="aiowheel")
+    if not declared:
+        pytest.skip("aiowheel is not installed, only on the path")
+
+    assert [each.value for each in declared] == ["aiowheel.testing.plugin"]
+
+
+def test_a_marked_test_runs_on_virtual_time(pytester: pytest.Pytester) -> None:
+    """Strict mode of pytest-asyncio; options go to the loop, fixtures share it."""
+    pytester.makepyfile(
+        ASYNC_TEST
+        + """
+import pytest_asyncio
+
+@pytest_asyncio.fixture
+async def started():
+    return asyncio.get_running_loop()
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time(start=100)
+async def test_virtual(virtual_clock: VirtualClock, started):
+    await asyncio.sleep(3600)
+    assert virtual_clock.time() == 3700
+    assert virtual_clock.loop is started
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time(autojump=False)
+async def test_by_hand(virtual_clock):
+    sleeper = asyncio.create_task(asyncio.sleep(30))
+    await virtual_clock.advance(29)
+    assert not sleeper.done()
+    await virtual_clock.advance(1)
+    assert sleeper.done()
+
+@pytest.mark.asyncio
+async def test_unmarked():
+    assert not isinstance(asyncio.get_running_loop(), VirtualClockEventLoop)
+"""
+    )
+
+    run(pytester, *ASYNCIO).assert_outcomes(passed=3)
+
+
+def test_the_projects_own_loops_stay(pytester: pytest.Pytester) -> None:
+    """Its hook answers for unmarked tests, ours for marked ones; a policy keeps its say."""
+    pytester.makeconftest(
+        """
+import asyncio
+
+class Own(asyncio.SelectorEventLoop):
+    pass
+
+def pytest_asyncio_loop_factories(config, item):
+    return {"own": Own, "other": Own}
+"""
+    )
+    pytester.makepyfile(
+        ASYNC_TEST
+        + """
+pytestmark = pytest.mark.asyncio
+
+@pytest.mark.virtual_time
+async def test_virtual(virtual_clock):
+    await virtual_clock.advance(3600)
+
+async def test_unmarked():
+    assert type(asyncio.get_running_loop()).__name__ == "Own"
+"""
+    )
+
+    run(pytester, *ASYNCIO).assert_outcomes(passed=3)
+
+
+def test_a_project_without_marks_never_meets_the_hook(pytester: pytest.Pytester) -> None:
+    """Then pytest-asyncio does as if this plugin were not there: no parameter, no ids."""
+    pytester.makepyfile(
+        ASYNC_TEST
+        + """
+@pytest.mark.asyncio
+async def test_unmarked(request):
+    assert request.config.hook.pytest_asyncio_loop_factories.get_hookimpls() == []
+    assert not hasattr(request.node, "callspec")
+"""
+    )
+
+    run(pytester, *ASYNCIO).assert_outcomes(passed=1)
+
+
+def test_several_seeds_are_several_tests(pytester: pytest.Pytester) -> None:
+    """The id tells the seed that found the fault."""
+    pytester.makepyfile(
+        ASYNC_TEST
+        + """
+pytestmark = pytest.mark.asyncio
+
+@pytest.mark.virtual_time(seed=range(8))
+async def test_order():
+    order = []
+    loop = asyncio.get_running_loop()
+    loop.call_later(1, order.append, "first")
+    loop.call_later(1, order.append, "second")
+    await asyncio.sleep(2)
+    assert order == ["first", "second"]
+"""
+    )
+
+    result = run(pytester, *ASYNCIO, "-rf")
+
+    outcomes = result.parseoutcomes()
+    assert outcomes["passed"] + outcomes["failed"] == 8
+    assert min(outcomes["passed"], outcomes["failed"]) > 0
+    result.stdout.re_match_lines([r"FAILED .*test_order\[seed=\d\]"])
+
+
+def test_another_loop_beside_the_mark_is_refused(pytester: pytest.Pytester) -> None:
+    """Asked for uvloop as well, the plugin says that it cannot be virtual."""
+    pytester.makepyfile(
+        ASYNC_TEST
+        + """
+@pytest.mark.asyncio(loop_factories=["uvloop"])
+@pytest.mark.virtual_time
+async def test_virtual():
+    pass
+"""
+    )
+
+    result = run(pytester, *ASYNCIO)
+
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*uvloop above all, cannot be virtual*"])
+
+
+@pytest.mark.parametrize(
+    ("factory", "text"),
+    [
+        ("asyncio.new_event_loop", "*NotVirtualError: *runs on the real clock; run the test on*"),
+        ("uvloop.new_event_loop", "*NotVirtualError: *cannot be virtual: uvloop reads the time*"),
+    ],
+)
+def test_the_clock_of_a_real_loop_cannot_be_had(
+    pytester: pytest.Pytester, factory: str, text: str
+) -> None:
+    """The error names the loop and the mark that helps."""
+    module = factory.partition(".")[0]
+    pytest.importorskip(module)
+    pytester.makepyfile(
+        ASYNC_TEST
+        + f"""
+import {module}
+
+def test_it(virtual_clock):
+    async def use():
+        await virtual_clock.advance(1)
+
+    with asyncio.Runner(loop_factory={factory}) as runner:
+        runner.run(use())
+"""
+    )
+
+    result = run(pytester, *ASYNCIO)
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([text])
+    result.stdout.fnmatch_lines(["*@pytest.mark.virtual_time*"])
+
+
+def test_the_clock_of_no_loop_cannot_be_had(pytester: pytest.Pytester) -> None:
+    """A plain test has to bring a loop."""
+    pytester.makepyfile("def test_it(virtual_clock):\n    virtual_clock.time()\n")
+
+    result = run(pytester, *ASYNCIO)
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*NotVirtualError: no event loop is running; run the test on*"])
+
+
+def test_anyio_runs_marked_tests_on_virtual_time(pytester: pytest.Pytester) -> None:
+    """By the mark, or by an `anyio_backend` of the project's own; unmarked tests stay."""
+    pytester.makepyfile(
+        ASYNC_TEST
+        + """
+import anyio
+
+pytestmark = pytest.mark.anyio
+
+@pytest.mark.virtual_time(seed=[1, 2])
+async def test_marked(virtual_clock):
+    with anyio.move_on_after(30) as scope:
+        await anyio.sleep_forever()
+    assert scope.cancelled_caught
+    assert virtual_clock.time() == 30
+
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"loop_factory": VirtualClockEventLoop})])
+async def test_own_backend(virtual_clock):
+    await virtual_clock.advance(30)
+    assert anyio.current_time() == 30
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_unmarked():
+    assert not isinstance(asyncio.get_running_loop(), VirtualClockEventLoop)
+
+@pytest.mark.virtual_time
+async def test_deadlock():
+    await anyio.sleep_forever()
+
+@pytest.mark.virtual_time
+async def test_after_a_deadlock(virtual_clock):
+    await anyio.sleep(5)
+    assert virtual_clock.time() == 5
+
+@pytest.mark.virtual_time(patience=float("inf"))
+async def test_thread(virtual_clock):
+    with anyio.fail_after(30):
+        assert await anyio.to_thread.run_sync(sum, [1, 2]) == 3
+    assert virtual_clock.time() == 0
+"""
+    )
+
+    result = run(pytester, *ANYIO)
+
+    result.assert_outcomes(passed=6, failed=1)
+    result.stdout.fnmatch_lines(["E *VirtualDeadlockError: deadlock at 0.0 s: *"])
+
+
+def test_a_deadlock_fails_its_test_alone(pytester: pytest.Pytester) -> None:
+    """Under pytest-asyncio: the next test has a loop of its own."""
+    pytester.makepyfile(
+        ASYNC_TEST
+        + """
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
+
+async def test_deadlock():
+    await asyncio.Event().wait()
+
+async def test_after_a_deadlock():
+    await asyncio.sleep(5)
+"""
+    )
+
+    result = run(pytester, *ASYNCIO)
+
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["E *Task-* in test_deadlock, *test_*.py:*"])
+
+
+def test_without_an_async_plugin_nothing_is_missing(pytester: pytest.Pytester) -> None:
+    """The fixtures work in plain tests, and pytest-asyncio is not imported."""
+    pytester.makepyfile(
+        ASYNC_TEST
+        + """
+import sys
+
+def test_manual(manual_timer):
+    fired = []
+    manual_timer.call_later(30, fired.append, "x")
+    assert manual_timer.advance(30) == 1
+    assert fired == ["x"]
+
+def test_own_loop(virtual_clock):
+    async def hour():
+        await asyncio.sleep(3600)
+        return virtual_clock.time()
+
+    with asyncio.Runner(loop_factory=VirtualClockEventLoop) as runner:
+        assert runner.run(hour()) == 3600
+
+def test_nothing_else_was_loaded():
+    assert {"pytest_asyncio", "anyio", "uvloop", "structlog"} & set(sys.modules) == set()
+"""
+    )
+
+    result = run(pytester, "-p", "no:asyncio", "-p", "no:anyio")
+
+    result.assert_outcomes(passed=3)
