@@ -1,11 +1,16 @@
 """What the purgatory's tests share."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
 from aiowheel import ManualTimer, Purgatory, Timer
+
+# `examples.broker` is imported from the checkout; last, for the build under test may be elsewhere.
+sys.path.append(str(Path(__file__).parent.parent.parent))
 
 Until = Callable[[Callable[[], object]], Awaitable[None]]
 

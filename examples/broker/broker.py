@@ -1,0 +1,102 @@
+"""The leader of a few partitions: what comes in, who is told, who must wait."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable, Mapping
+
+from aiowheel import Purgatory, Timer
+from examples.broker.coordinator import Coordinator
+from examples.broker.delayed import DelayedFetch, DelayedProduce
+from examples.broker.log import PartitionLog
+
+
+class Broker:
+    """Answers produce and fetch requests; every answer may be awaited, or dropped.
+
+    Args:
+        timer: For all timeouts.
+        partitions: Names of those it leads.
+        followers: Names of the brokers that copy them.
+        rebalance_timeout: Seconds, see `Coordinator`.
+        session_timeout: Seconds, see `Coordinator`.
+    """
+
+    def __init__(
+        self,
+        timer: Timer,
+        partitions: Iterable[str],
+        followers: Iterable[str] = (),
+        rebalance_timeout: float = 60.0,
+        session_timeout: float = 10.0,
+    ) -> None:
+        names = tuple(followers)
+        self.logs = {partition: PartitionLog(names) for partition in partitions}
+        self.produces = Purgatory("produce", timer=timer)
+        self.fetches = Purgatory("fetch", timer=timer)
+        self.watermarks = Purgatory("watermark", timer=timer)
+        self.coordinator = Coordinator(timer, rebalance_timeout, session_timeout)
+
+    def produce(
+        self, batches: Mapping[str, list[str]], timeout: float = 30.0
+    ) -> Awaitable[dict[str, str]]:
+        """Append, and answer when all followers have copied it (acks=all)."""
+        needed = self._append(batches)
+        return self.produces.watch(DelayedProduce(self.logs, needed, timeout), needed)
+
+    def produce_counted(
+        self, batches: Mapping[str, list[str]], timeout: float = 30.0
+    ) -> Awaitable[bool]:
+        """The same with counters: wait until the watermarks are there. True, or False in time."""
+        return self.watermarks.wait_until(self._append(batches), timeout)
+
+    def fetch(
+        self, offsets: Mapping[str, int], min_bytes: int = 1, max_wait: float = 0.5
+    ) -> Awaitable[dict[str, list[str]]]:
+        """Read what is committed, from the offsets on; wait for *min_bytes* of it."""
+        return self._watch_fetch(offsets, min_bytes, max_wait, follower=False)
+
+    def wait_for_bytes(
+        self, partition: str, position: int, min_bytes: int, max_wait: float
+    ) -> Awaitable[bool]:
+        """The same for one partition with a counter: *min_bytes* beyond the first *position*."""
+        return self.watermarks.wait_until({("bytes", partition): position + min_bytes}, max_wait)
+
+    def copy(
+        self, follower: str, offsets: Mapping[str, int], max_wait: float = 0.5
+    ) -> Awaitable[dict[str, list[str]]]:
+        """A follower's fetch: asking for an offset says that it has everything before."""
+        for partition, offset in offsets.items():
+            if self.logs[partition].note_copied(follower, offset):
+                self._grew(partition)
+        return self._watch_fetch(offsets, 1, max_wait, follower=True)
+
+    def _watch_fetch(
+        self, offsets: Mapping[str, int], min_bytes: int, max_wait: float, *, follower: bool
+    ) -> Awaitable[dict[str, list[str]]]:
+        operation = DelayedFetch(self.logs, offsets, min_bytes, max_wait, follower=follower)
+        return self.fetches.watch(operation, offsets)
+
+    def _append(self, batches: Mapping[str, list[str]]) -> dict[str, int]:
+        ends = {partition: self.logs[partition].append(batches[partition]) for partition in batches}
+        for partition in batches:
+            self._grew(partition)
+        return ends
+
+    def _grew(self, partition: str) -> None:
+        """Tell everybody who may have waited for more of it, or for more of it to be committed."""
+        log = self.logs[partition]
+        self.produces.check_and_complete(partition)
+        self.fetches.check_and_complete(partition)
+        self.watermarks.advance(partition, log.high_watermark)
+        self.watermarks.advance(("bytes", partition), log.committed_bytes)
+
+    async def aclose(self) -> None:
+        """Let everybody who waits time out now."""
+        for purgatory in (
+            self.produces,
+            self.fetches,
+            self.watermarks,
+            self.coordinator.joins,
+            self.coordinator.heartbeats,
+        ):
+            await purgatory.aclose()

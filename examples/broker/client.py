@@ -1,0 +1,49 @@
+"""A client: many requests at once over one connection, answered in any order."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Any, Self
+
+from examples.broker.frames import read_message, write_message
+
+
+class Client:
+    """`async with Client(port) as client: await client.call("fetch", offsets={"orders": 0})`."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._last_id = 0
+
+    async def __aenter__(self) -> Self:
+        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
+        self._listener = asyncio.create_task(self._listen())
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        self._writer.close()
+        await self._listener
+
+    async def call(self, name: str, /, **arguments: object) -> Any:
+        """Ask the broker; returns its answer."""
+        self._last_id += 1
+        number = self._last_id
+        answer = asyncio.get_running_loop().create_future()
+        self._answers[number] = answer
+        write_message(self._writer, {"id": number, "call": name, "arguments": arguments})
+        return await answer
+
+    async def _listen(self) -> None:
+        while (message := await read_message(self._reader)) is not None:
+            answer = self._answers.pop(message["id"])
+            if not answer.done():  # done: whoever asked has been cancelled
+                answer.set_result(message["answer"])
+        for answer in self._answers.values():
+            answer.cancel()

@@ -1,0 +1,29 @@
+"""A message on the wire: four bytes of length, then JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+Message = dict[str, Any]
+
+MAX_BYTES = 1_000_000
+
+
+async def read_message(reader: asyncio.StreamReader) -> Message | None:
+    """The next message; None when the other side has hung up."""
+    try:
+        size = int.from_bytes(await reader.readexactly(4))
+        if size > MAX_BYTES:
+            raise ValueError(f"a message has at most {MAX_BYTES} bytes, got {size}")
+        message: Message = json.loads(await reader.readexactly(size))
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+    return message
+
+
+def write_message(writer: asyncio.StreamWriter, message: Message) -> None:
+    """Hand a message to the transport."""
+    body = json.dumps(message).encode()
+    writer.write(len(body).to_bytes(4) + body)

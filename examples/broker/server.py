@@ -1,0 +1,64 @@
+"""The broker behind a TCP port. A client that hangs up takes its waiting requests with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from examples.broker.broker import Broker
+from examples.broker.frames import Message, read_message, write_message
+
+
+class Server:
+    """One task a request, so that a connection may have several requests waiting."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one client until it hangs up."""
+        waiting: set[asyncio.Task[None]] = set()
+        try:
+            while (request := await read_message(reader)) is not None:
+                task = asyncio.create_task(self._answer(request, writer))
+                waiting.add(task)
+                task.add_done_callback(waiting.discard)
+        finally:
+            for task in waiting:
+                task.cancel()  # and with it the operation it awaits, in every watch list
+            writer.close()
+
+    async def _answer(self, request: Message, writer: asyncio.StreamWriter) -> None:
+        write_message(writer, {"id": request["id"], "answer": await self._ask_broker(request)})
+        await writer.drain()
+
+    async def _ask_broker(self, request: Message) -> Any:
+        arguments = request["arguments"]
+        match request["call"]:
+            case "produce":
+                return await self._broker.produce(**arguments)
+            case "fetch":
+                return await self._broker.fetch(**arguments)
+            case "copy":
+                return await self._broker.copy(**arguments)
+            case "join":
+                return await self._broker.coordinator.join(**arguments)
+            case "leave":
+                return self._broker.coordinator.leave(**arguments)
+            case "heartbeat":
+                return self._broker.coordinator.heartbeat(**arguments)
+            case unknown:
+                return {"error": f"there is no call {unknown!r}"}
+
+
+@asynccontextmanager
+async def serving(broker: Broker) -> AsyncIterator[int]:
+    """Serve on a free port of this machine, whose number is yielded."""
+    server = await asyncio.start_server(Server(broker).serve, "127.0.0.1", 0)
+    try:
+        yield int(server.sockets[0].getsockname()[1])
+    finally:
+        server.close()
+        await broker.aclose()
