@@ -240,13 +240,17 @@ async def test_a_timer_cancelled_in_its_own_instant_does_not_run(
     loop = virtual_clock.loop
     fired: list[str] = []
     handles: list[asyncio.TimerHandle] = []
-    loop.call_later(1, lambda: [each.cancel() for each in handles])
+
+    def cancel_the_second() -> None:
+        handles[1].cancel()
+
+    handles.append(loop.call_later(1, cancel_the_second))
     handles.append(loop.call_later(1, fired.append, "second"))
 
     await asyncio.sleep(2)
 
     assert fired == []
-    assert repr(handles[0]).startswith("<TimerHandle cancelled when=1.0")
+    assert repr(handles[1]).startswith("<TimerHandle cancelled when=1.0")
 
 
 async def test_what_is_due_at_once_runs_on_a_later_turn(virtual_clock: VirtualClock) -> None:
