@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import heapq
 from asyncio import AbstractEventLoop, Event
-from collections.abc import Hashable, Iterator, Sequence
-from types import TracebackType
+from collections.abc import Coroutine, Hashable, Iterator, Sequence
 
 from aiowheel._events import emit
 from aiowheel._units import FOREVER, delay_to_ns
 from aiowheel.abc import Instrument
 from aiowheel.errors import PurgatoryClosedError
 from aiowheel.purgatory._arguments import checked_count, checked_limit, checked_number
+from aiowheel.purgatory._closing import close
 from aiowheel.purgatory._entrance import Entrance
 from aiowheel.purgatory._operation import Operation
 from aiowheel.purgatory._outcome import Outcome
@@ -77,15 +77,10 @@ class Purgatory(Entrance):
     async def __aenter__(self) -> Purgatory:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> None:
-        await self.aclose()
+    def __aexit__(self, *exc_info: object) -> Coroutine[object, object, None]:
+        return self.aclose()
 
-    async def aclose(self, drain: str = "expire") -> None:
+    def aclose(self, drain: str = "expire") -> Coroutine[object, object, None]:
         """Take nothing more in and see off who waits; idempotent.
 
         Args:
@@ -95,6 +90,10 @@ class Purgatory(Entrance):
         Raises:
             ValueError: *drain* is none of these.
         """
+        return close(self._begin_closing, self._finish_closing, drain)
+
+    def _begin_closing(self, drain: str) -> Event | None:
+        """Take nothing more in; the event to wait for, if any."""
         if drain not in {"expire", "cancel", "wait"}:
             raise ValueError(f'drain must be "expire", "cancel" or "wait", got {drain!r}')
         room = self._room
@@ -110,20 +109,21 @@ class Purgatory(Entrance):
                 drain=drain,
             )
         self._closed = True
-        if drain == "wait":
-            await self._wait_empty()
-            self._close_inbox()  # not before: threads may bring what the pending ones wait for
+        if drain != "wait" or not room.pending:
+            return None
+        room.on_empty = self._emptied.set
+        return self._emptied
+
+    def _finish_closing(self, drain: str) -> None:
+        """See off who is still there."""
+        room = self._room
+        self._close_inbox()  # when waiting not before: threads may bring what was waited for
         outcome = Outcome.EXPIRED if drain == "expire" else Outcome.CANCELLED
         error = None if drain == "expire" else PurgatoryClosedError(f"{self!r} was closed")
         for operation in room.operations():
             if not operation.is_completed():  # an earlier one's on_complete may have ended it
                 room.finish(operation, outcome, error)
         room.sweep()
-
-    async def _wait_empty(self) -> None:
-        self._room.on_empty = self._emptied.set
-        if self._room.pending:
-            await self._emptied.wait()
 
     def _close_inbox(self) -> None:
         if self._inbox is not None:
