@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -54,7 +54,7 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(broker: Broker) -> AsyncIterator[int]:
+async def serving(broker: Broker) -> AsyncGenerator[int, None]:
     """Serve on a free port of this machine, whose number is yielded."""
     server = await asyncio.start_server(Server(broker).serve, "127.0.0.1", 0)
     try:

@@ -215,9 +215,10 @@ async def test_a_cancelled_task_is_not_expired_by_the_closing(running: Purgatory
 
 async def test_leaving_the_block_closes() -> None:
     """By expiring who waits, also when an error leaves it."""
+    purgatory = Purgatory()
+    waiting = purgatory.watch(Gate(), ["k"])
     with pytest.raises(ZeroDivisionError):
-        async with Purgatory() as purgatory:
-            waiting = purgatory.watch(Gate(), ["k"])
+        async with purgatory:
             raise ZeroDivisionError
 
     assert await waiting == "EXPIRED"

@@ -93,13 +93,16 @@ def test_payloads_completed_through_one_key_are_not_kept_by_the_others() -> None
     """Nobody ever checks the second and third key."""
     purgatory = Purgatory(timer=ManualTimer())
     payloads: list[weakref.ref[Payload]] = []
-    for number in range(1000):
+
+    def watch(number: int) -> None:
         payload = Payload(100_000)
         payloads.append(weakref.ref(payload))
         operation = Carrier(payload)
         purgatory.try_complete_else_watch(operation, ["hot", "cold", ("cold", number)])
         operation.open = True
-    del payload, operation
+
+    for number in range(1000):
+        watch(number)
 
     assert purgatory.check_and_complete("hot") == 1000
 

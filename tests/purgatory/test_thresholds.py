@@ -173,7 +173,7 @@ async def test_bad_arguments_are_refused_without_a_trace(
 ) -> None:
     """Value and legal range are in the text."""
     with pytest.raises(error, match=text):
-        purgatory.wait_until(thresholds, **{"timeout": 30, **options})
+        purgatory.wait_until(thresholds, options.get("timeout", 30), options.get("mode", "all"))
 
     assert (len(purgatory), purgatory.watched, len(timer)) == (0, 0, 0)
 
