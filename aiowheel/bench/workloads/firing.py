@@ -4,7 +4,7 @@ import asyncio
 import random
 from array import array
 from collections.abc import AsyncGenerator
-from time import monotonic, perf_counter, process_time_ns
+from time import monotonic, perf_counter, process_time_ns, thread_time
 
 from aiowheel.bench._side import Figures
 from aiowheel.bench.workloads.timers import open_timers
@@ -56,7 +56,10 @@ async def lateness(api: str, per_second: int, seconds: float) -> AsyncGenerator[
 
 
 async def burst(api: str, timers: int) -> AsyncGenerator[Figures, None]:
-    """So many timers due at one moment, beside a task that wants to run every millisecond."""
+    """So many timers due at one moment, beside a task that wants to run every millisecond.
+
+    The longest gap between two runs of that task, by the wall clock and by the CPU clock.
+    """
     loop = asyncio.get_running_loop()
     async with open_timers(api) as call_later:
         while True:
@@ -73,15 +76,17 @@ async def burst(api: str, timers: int) -> AsyncGenerator[Figures, None]:
             assert fired == 0, "arming took too long"
             await asyncio.sleep(max(moment - loop.time() - 0.05, 0.0))
             cpu = process_time_ns()
-            longest_gap = 0.0
-            last = perf_counter()
+            longest_gap = longest_gap_cpu = 0.0
+            last, last_cpu = perf_counter(), thread_time()
             while fired < timers:
                 await asyncio.sleep(0.001)
-                now = perf_counter()
+                now, now_cpu = perf_counter(), thread_time()
                 longest_gap = max(longest_gap, now - last)
-                last = now
+                longest_gap_cpu = max(longest_gap_cpu, now_cpu - last_cpu)
+                last, last_cpu = now, now_cpu
             yield {
                 "longest_gap_ms": longest_gap * _MILLISECONDS,
+                "longest_gap_cpu_ms": longest_gap_cpu * _MILLISECONDS,
                 "total_ms": (loop.time() - moment) * _MILLISECONDS,
                 "cpu_ns": (process_time_ns() - cpu) / timers,
             }
