@@ -50,6 +50,13 @@ class DriverTask:
         self._start()
         self._driver.wake_again()
 
+    def abandon(self) -> None:
+        """End the task without waiting for it, from any thread: the collector's, say."""
+        self._stopping = True
+        loop = self._driver.own_loop
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(self._task.cancel, context=Context())
+
     async def stop(self) -> None:
         """End the task and wait for its end; must not be called from the task itself."""
         self._stopping = True

@@ -39,6 +39,15 @@ def _open_on(loop: AbstractEventLoop) -> Timer:
     timer = Timer()
     timer.bind(loop)
     setattr(loop, _ATTRIBUTE, timer)
+    close = loop.close
+
+    def close_both() -> None:
+        close()
+        timer.close_for_good()
+
+    # A loop tells nobody that it is being closed. What is still pending then refers, more often
+    # than not, to the loop and so to the wheel it hangs in: a cycle the collector cannot see.
+    loop.close = close_both  # type: ignore[method-assign]
     return timer
 
 

@@ -64,8 +64,9 @@ class Timer:
         if driver is None:
             return
         if self._task is not None and not driver.closed:
+            self._task.abandon()
             warnings.warn(f"unclosed {self!r}", ResourceWarning, source=self, stacklevel=2)
-        self._close(driver)
+        self.close_for_good()
 
     # --- life -------------------------------------------------------------------------------
 
@@ -104,10 +105,11 @@ class Timer:
         driver = self._driver
         if driver is not None and not driver.closed:
             driver.check()
-            self._close(driver)
+            self.close_for_good()
 
-    def _close(self, driver: Driver) -> None:
-        driver.close()
+    def close_for_good(self) -> None:
+        """Drop what is pending, whoever asks: the loop was closed, or nobody knows the timer."""
+        cast(Driver, self._driver).close()
         cast(Threads, self._threads).close()
 
     def open_driver(self) -> Driver:

@@ -1,0 +1,180 @@
+"""What a timer keeps alive, and what a pending one costs."""
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Callable, Iterator
+from contextvars import Context
+
+import psutil
+import pytest
+
+import aiowheel
+from aiowheel import ManualTimer, Timer, TimerHandle
+
+MILLION = 1_000_000
+
+
+class Connection:
+    """An owner whose method is the callback."""
+
+    handle: TimerHandle | None = None
+
+    def abort(self, *args: object) -> None:
+        """What its timer calls."""
+
+
+@pytest.fixture
+def no_gc() -> Iterator[None]:
+    """With the cyclic collector off: what goes, goes by reference counts."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def arm(timer: Timer, *, as_argument: bool) -> tuple[TimerHandle, weakref.ref[Connection]]:
+    """A handle whose timer alone holds a connection."""
+    connection = Connection()
+    if as_argument:
+        handle = timer.call_later(1, Connection.abort, connection)
+    else:
+        handle = timer.call_later(1, connection.abort)
+    return handle, weakref.ref(connection)
+
+
+@pytest.mark.usefixtures("no_gc")
+@pytest.mark.parametrize("as_argument", [False, True], ids=["method", "argument"])
+@pytest.mark.parametrize("end", ["fire", "cancel", "close", "drop"])
+async def test_a_finished_timer_drops_callback_and_arguments_at_once(
+    end: str, *, as_argument: bool
+) -> None:
+    """While the handle is kept, without the collector."""
+    timer = ManualTimer()
+    handle, watched = arm(timer, as_argument=as_argument)
+
+    assert watched() is not None
+    match end:
+        case "fire":
+            timer.advance(1)
+        case "cancel":
+            handle.cancel()
+        case "close":
+            await timer.aclose()
+        case _:
+            del timer
+
+    assert watched() is None
+    assert handle.fired() != handle.cancelled()
+
+
+@pytest.mark.usefixtures("no_gc")
+@pytest.mark.parametrize("end", ["fire", "cancel"])
+def test_an_owner_that_keeps_its_handle_makes_no_cycle(end: str) -> None:
+    """Once the timer has fired or was cancelled; asyncio's own handles are the model."""
+    timer = ManualTimer()
+    connection = Connection()
+    connection.handle = timer.call_later(1, connection.abort)
+    watched = weakref.ref(connection)
+    if end == "fire":
+        timer.advance(1)
+    else:
+        connection.handle.cancel()
+
+    del connection
+
+    assert watched() is None
+
+
+def test_a_callback_that_raised_keeps_nothing() -> None:
+    """Once its error is gone, with the frames that it holds."""
+    timer = ManualTimer()
+    connection = Connection()
+    watched = weakref.ref(connection)
+
+    def fail(_: Connection) -> None:
+        raise RuntimeError
+
+    handle = timer.call_later(1, fail, connection)
+    del connection
+    try:
+        timer.advance(1)
+    except ExceptionGroup as group:
+        assert len(group.exceptions) == 1  # noqa: PT017 - the name is dropped with the block
+    gc.collect()
+
+    assert watched() is None
+    assert handle.fired()
+
+
+async def test_dropping_an_unclosed_timer_frees_everything_and_says_so() -> None:
+    """A warning, no pending task left to complain, and every callback gone."""
+    loop = asyncio.get_running_loop()
+    complaints: list[object] = []
+    loop.set_exception_handler(lambda _, context: complaints.append(context))
+    timer = Timer()
+    await timer.__aenter__()
+    handle, watched = arm(timer, as_argument=False)
+    await asyncio.sleep(0)
+
+    with pytest.warns(ResourceWarning, match="unclosed <Timer"):
+        del timer
+    assert watched() is None
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    gc.collect()
+
+    assert handle.cancelled()
+    assert complaints == []
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+def test_dropping_a_timer_after_its_loop_was_closed_is_safe() -> None:
+    """Nothing is left to be told."""
+    loop = asyncio.new_event_loop()
+    timer = Timer()
+    timer.bind(loop)
+    loop.close()
+
+    del timer
+    gc.collect()
+
+
+def resident() -> int:
+    """Bytes of the process that lie in memory."""
+    return psutil.Process().memory_info().rss
+
+
+def fill(timer: Timer, handles: list[TimerHandle | None], callback: Callable[[], object]) -> None:
+    """A million deadlines over a minute, in place: the list is not counted."""
+    for number in range(MILLION):
+        handles[number] = timer.call_later(number / 20_000 + 1, callback)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not aiowheel.accelerated, reason="the bound is the compiled build's")
+@pytest.mark.parametrize("end", ["cancel", "drop", "fire"])
+def test_a_million_pending_timers_cost_120_bytes_each_and_give_them_back(end: str) -> None:
+    """A method as callback, an empty context as at the top of a program; the handle is kept.
+
+    The bounds leave room for the allocator; half of the memory kept would be a leak.
+    """
+    handles: list[TimerHandle | None] = [None] * MILLION
+    timer = ManualTimer()
+    connection = Connection()
+    gc.collect()
+    before = resident()
+
+    Context().run(fill, timer, handles, connection.abort)
+    full = resident()
+    assert full - before <= 120 * MILLION
+
+    if end == "cancel":
+        assert all(handle is not None and handle.cancel() for handle in handles)
+    elif end == "drop":
+        del timer
+    else:
+        assert timer.advance(60) == MILLION
+    handles.clear()
+
+    assert resident() - before <= 30 * MILLION

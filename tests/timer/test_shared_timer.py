@@ -1,0 +1,155 @@
+"""The timer every loop has: made on first use, gone with the loop."""
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Callable
+
+import pytest
+import uvloop
+
+import aiowheel
+from aiowheel import IdleDetector, TimerClosedError
+
+RUNNERS = {"asyncio": asyncio.run, "uvloop": uvloop.run}
+
+
+class Server:
+    """Refers to its loop, as protocols do."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.timer = aiowheel.current_timer()
+
+    def tick(self) -> None:
+        """What its timers call."""
+
+
+async def call_later() -> weakref.ref[Server]:
+    """Leave a callback pending when the loop ends."""
+    server = Server()
+    aiowheel.call_later(3600, server.tick)
+    return weakref.ref(server)
+
+
+async def sleep() -> weakref.ref[Server]:
+    """Leave a sleeper behind."""
+    server = Server()
+
+    async def sleeper() -> None:
+        await aiowheel.sleep(3600)
+        server.tick()
+
+    task = asyncio.create_task(sleeper())
+    await asyncio.sleep(0)
+    assert not task.done()
+    return weakref.ref(server)
+
+
+async def watch_idle_keys() -> weakref.ref[Server]:
+    """Leave a key pending in a detector whose callback refers to everything."""
+    server = Server()
+    detector = IdleDetector[Server](3600, lambda server: server.tick())
+    detector.touch(server)
+    return weakref.ref(server)
+
+
+@pytest.mark.parametrize("run", RUNNERS.values(), ids=RUNNERS)
+@pytest.mark.parametrize("main", [call_later, sleep, watch_idle_keys])
+def test_what_is_pending_goes_with_the_loop(
+    run: Callable[..., weakref.ref[Server]], main: Callable[[], object]
+) -> None:
+    """Though a callback refers to its loop, and the loop to its timer."""
+    watched = run(main())
+    gc.collect()
+
+    assert watched() is None
+
+
+async def test_a_loop_has_one() -> None:
+    """Every call finds the same."""
+    timer = aiowheel.current_timer()
+
+    assert aiowheel.current_timer() is timer
+    handle = aiowheel.call_later(60, int)
+    assert len(timer) == 1
+    handle.cancel()
+
+
+def test_loops_do_not_share_theirs() -> None:
+    """Nor does a later loop get the timer of one that ended."""
+
+    async def main() -> aiowheel.Timer:
+        return aiowheel.current_timer()
+
+    assert asyncio.run(main()) is not asyncio.run(main())
+
+
+def test_without_a_loop_there_is_none() -> None:
+    """As asyncio says it."""
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        aiowheel.current_timer()
+
+
+def test_after_its_loop_it_refuses() -> None:
+    """Nothing would ever fire."""
+
+    async def main() -> aiowheel.Timer:
+        return aiowheel.current_timer()
+
+    timer = asyncio.run(main())
+
+    async def use() -> None:
+        timer.call_later(1, int)
+
+    with pytest.raises(TimerClosedError, match="closed"):
+        asyncio.run(use())
+
+
+@pytest.mark.both_loops
+async def test_the_module_functions_use_it() -> None:
+    """Callback, absolute callback, sleep and timeout."""
+    loop = asyncio.get_running_loop()
+    first, second = loop.create_future(), loop.create_future()
+    aiowheel.call_later(0.001, first.set_result, 1)
+    aiowheel.call_at(aiowheel.current_timer().time() + 0.001, second.set_result, 2)
+
+    assert [await first, await second] == [1, 2]
+    assert await aiowheel.sleep(0.001, "slept") == "slept"
+    with pytest.raises(TimeoutError):
+        async with aiowheel.timeout(0.001):
+            await asyncio.Event().wait()
+    assert aiowheel.current_timer().statistics().pending == 0
+
+
+@pytest.mark.both_loops
+async def test_it_adds_no_task() -> None:
+    """`asyncio.run` cancels all tasks before their clean-up, which may still want timeouts."""
+    aiowheel.call_later(60, int).cancel()
+
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+@pytest.mark.parametrize("run", RUNNERS.values(), ids=RUNNERS)
+def test_timeouts_still_work_while_a_loop_shuts_down(run: Callable[..., None]) -> None:
+    """A task cancelled by the end of `run` can bound its own clean-up."""
+    ended: list[str] = []
+
+    async def clean_up_slowly() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            try:
+                async with aiowheel.timeout(0.01):
+                    await asyncio.Event().wait()
+            except TimeoutError:
+                ended.append("bounded")
+
+    async def main() -> None:
+        tasks.append(asyncio.create_task(clean_up_slowly()))
+        await asyncio.sleep(0)
+
+    tasks: list[asyncio.Task[None]] = []
+    run(main())
+
+    assert ended == ["bounded"]
