@@ -34,6 +34,11 @@ class IdleAlarm(Alarm):
         self._payload = None
         detector._expired(self.key)
 
+    def drop(self) -> None:
+        detector = cast("IdleDetector[object]", self._payload)
+        self._payload = None
+        detector._alarms.pop(self.key, None)
+
 
 class IdleDetector(Generic[K]):
     """Calls `on_idle(key)` once a key saw no touch for more than the timeout.
