@@ -1,0 +1,261 @@
+"""The running timer from entering to closing."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from aiowheel import ForeignLoopError, Timer, TimerClosedError
+
+Step = Callable[[float], None]
+Until = Callable[[Callable[[], object]], Any]
+
+pytestmark = pytest.mark.both_loops
+
+
+async def test_a_callback_runs_with_its_arguments() -> None:
+    """Once, after its delay, on the loop."""
+    fired = asyncio.get_running_loop().create_future()
+    async with Timer() as timer:
+        armed = timer.time()
+        handle = timer.call_later(0.01, fired.set_result, "argument")
+
+        assert await fired == "argument"
+
+        assert timer.time() >= handle.when() >= armed + 0.01
+        assert handle.fired()
+
+
+@pytest.mark.parametrize("delay", [0, -1, -500_000.0, timedelta(days=-1), float("-inf")])
+async def test_no_delay_runs_later_and_never_inside_the_call(delay: object) -> None:
+    """Negative is now."""
+    fired = asyncio.Event()
+    async with Timer() as timer:
+        handle = timer.call_later(delay, fired.set)
+
+        assert not fired.is_set()
+        assert not handle.fired()
+        await fired.wait()
+
+
+@pytest.mark.parametrize("method", [Timer.call_later, Timer.call_at])
+@pytest.mark.parametrize("value", [None, True, "1", b"1", 1j, float("nan"), Decimal("nan"), [1]])
+async def test_what_is_no_time_is_refused(method: Callable[..., object], value: object) -> None:
+    """At the call; nothing is armed."""
+    async with Timer() as timer:
+        with pytest.raises((TypeError, ValueError), match=r"delay|when"):
+            method(timer, value, int)
+
+        assert len(timer) == 0
+
+
+async def test_what_cannot_be_called_is_refused() -> None:
+    """At the call and not when it fires."""
+    not_callable: Any = "not callable"
+    async with Timer() as timer:
+        with pytest.raises(TypeError, match="callback must be callable, got 'not callable'"):
+            timer.call_later(1, not_callable)
+
+        assert len(timer) == 0
+
+
+@pytest.mark.parametrize(
+    "delay", [float("inf"), 1e300, 10**400, timedelta.max, Decimal("1e400"), 5 * 365 * 86_400]
+)
+async def test_a_huge_delay_waits_and_can_be_cancelled(delay: object) -> None:
+    """Beside a short one, which it does not delay."""
+    async with Timer() as timer:
+        handle = timer.call_later(delay, int)
+        await timer.sleep(0.002)
+
+        assert not handle.fired()
+        assert handle.cancel()
+
+
+async def test_an_earlier_deadline_armed_later_fires_first() -> None:
+    """The loop's alarm is moved forward for it."""
+    fired: list[str] = []
+    async with Timer() as timer:
+        timer.call_later(0.03, fired.append, "late")
+        timer.call_later(0.001, fired.append, "early")
+        await timer.sleep(0.04)
+
+    assert fired == ["early", "late"]
+
+
+async def test_sleep_returns_its_result() -> None:
+    """Also for no time at all, which yields once."""
+    async with Timer() as timer:
+        assert await timer.sleep(0.001, "slept") == "slept"
+        turned: list[str] = []
+        asyncio.get_running_loop().call_soon(turned.append, "turned")
+        assert await timer.sleep(0, "at once") == "at once"
+        assert turned == ["turned"]
+        assert await timer.sleep(timedelta(milliseconds=1)) is None
+
+
+async def test_a_cancelled_sleep_leaves_no_deadline() -> None:
+    """Nothing waits for a task that is gone."""
+    async with Timer() as timer:
+        sleeper = asyncio.create_task(timer.sleep(60))
+        await asyncio.sleep(0)
+        assert len(timer) == 1
+        sleeper.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sleeper
+
+        assert len(timer) == 0
+
+
+async def test_a_raising_callback_is_reported_and_the_others_go_on() -> None:
+    """To the loop's exception handler, with the handle."""
+    reports: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
+    fired: list[int] = []
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    async with Timer() as timer:
+        timer.call_later(0.001, fired.append, 1)
+        failing = timer.call_later(0.001, fail)
+        timer.call_later(0.001, fired.append, 2)
+        await timer.sleep(0.003)
+
+        assert timer.statistics().callback_errors == 1
+    assert fired == [1, 2]
+    assert [type(report["exception"]) for report in reports] == [ZeroDivisionError]
+    assert reports[0]["handle"] is failing
+    assert "fail" in reports[0]["message"]
+
+
+async def test_closing_drops_and_counts_what_is_pending() -> None:
+    """Callbacks never run, sleepers are told, and it can be done twice."""
+    fired: list[str] = []
+    timer = Timer()
+    async with timer:
+        handles = [timer.call_later(delay, fired.append, "never") for delay in (30, 60, 90)]
+        sleeper = asyncio.create_task(timer.sleep(60))
+        await asyncio.sleep(0)
+        await timer.aclose()
+    await timer.aclose()
+    numbers = timer.statistics()
+
+    with pytest.raises(TimerClosedError, match="closed while a task slept"):
+        await sleeper
+    await asyncio.sleep(0.003)
+    assert fired == []
+    assert all(handle.cancelled() for handle in handles)
+    assert (numbers.pending, numbers.cancelled, numbers.scheduled) == (0, 4, 4)
+
+
+async def test_a_closed_timer_refuses_everything() -> None:
+    """Every way in."""
+    async with Timer() as timer:
+        pass
+
+    for call in (
+        lambda: timer.call_later(1, int),
+        lambda: timer.call_at(1, int),
+        lambda: timer.timeout(1),
+        lambda: timer.timeout_at(1),
+    ):
+        with pytest.raises(TimerClosedError, match="closed"):
+            call()
+    with pytest.raises(TimerClosedError, match="closed"):
+        await timer.sleep(1)
+    with pytest.raises(TimerClosedError, match="entered once"):
+        await timer.__aenter__()
+
+
+async def test_closing_from_a_callback_drops_the_rest_of_the_slice() -> None:
+    """A task started by the callback closes; what was due with it and not yet run is dropped."""
+    fired: list[str] = []
+    done = asyncio.Event()
+    async with Timer() as timer:
+
+        async def close() -> None:
+            await timer.aclose()
+            done.set()
+
+        def start_closing() -> None:
+            tasks.append(asyncio.create_task(close()))
+
+        tasks: list[asyncio.Task[None]] = []
+        timer.call_later(0.001, start_closing)
+        later = timer.call_later(0.02, fired.append, "never")
+        await done.wait()
+
+    assert later.cancelled()
+    assert fired == []
+
+
+async def test_before_it_is_entered_it_refuses() -> None:
+    """It has no loop yet."""
+    timer = Timer()
+
+    assert len(timer) == 0
+    assert repr(timer) == "<Timer tick=0.001 new>"
+    with pytest.raises(TimerClosedError, match="inside `async with`"):
+        timer.call_later(1, int)
+    with pytest.raises(TimerClosedError, match="not been entered"):
+        timer.time()
+
+
+async def test_another_loop_is_refused() -> None:
+    """In words that name what to use instead."""
+
+    def use(timer: Timer) -> None:
+        async def main() -> None:
+            timer.call_later(1, int)
+
+        asyncio.run(main())
+
+    async with Timer() as timer:
+        with pytest.raises(ForeignLoopError, match="threadsafe"):
+            await asyncio.to_thread(use, timer)
+        with pytest.raises(ForeignLoopError, match="threadsafe"):
+            await asyncio.to_thread(timer.call_later, 1, int)
+
+        assert len(timer) == 0
+
+
+@pytest.mark.parametrize("tick", [0, -1, 1e-7, 3601, float("inf")])
+async def test_a_tick_out_of_range_is_refused(tick: float) -> None:
+    """With the legal range."""
+    with pytest.raises(ValueError, match="tick must be from 1 microsecond to 1 hour"):
+        Timer(tick=tick)
+
+
+async def test_time_is_on_the_loops_scale() -> None:
+    """`when` and `loop.time()` can be compared."""
+    loop = asyncio.get_running_loop()
+    async with Timer() as timer:
+        assert timer.time() == pytest.approx(loop.time(), abs=1.0)
+
+
+async def test_statistics_equal_a_recount() -> None:
+    """Scheduled is what is pending, fired and cancelled together."""
+    fired: list[int] = []
+    async with Timer() as timer:
+        handles = [
+            timer.call_later(number % 7 / 1000, fired.append, number) for number in range(200)
+        ]
+        far = [timer.call_later(60, int) for _ in range(50)]
+        cancelled = sum(handle.cancel() for handle in handles[::3])
+        touched = sum(handle.touch() for handle in far)
+        await timer.sleep(0.02)
+        numbers = timer.statistics()
+
+        assert numbers.fired == len(fired) + 1  # and the sleep
+        assert numbers.cancelled == cancelled
+        assert numbers.rescheduled == touched == 50
+        assert numbers.pending == len(timer) == 50
+        assert numbers.scheduled == numbers.fired + numbers.cancelled + numbers.pending == 251
+        assert numbers.lateness.count == numbers.fired
+        assert 0 < numbers.wakeups <= 20
+        assert numbers.callback_errors == 0
+        assert repr(timer) == "<Timer tick=0.001 pending=50>"
