@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable
 from aiowheel._units import FOREVER
 
 
-def checked_count(name: str, count: int | None, least: int) -> None:
+def checked_count(name: str, count: object, least: int) -> None:
     """Refuse a count below *least*; None means none.
 
     Raises:

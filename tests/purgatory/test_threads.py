@@ -101,6 +101,33 @@ async def test_nothing_is_lost_while_the_loop_turns(running: Purgatory, until: U
 
 
 @pytest.mark.both_loops
+async def test_a_condition_met_by_a_thread_is_never_missed(
+    running: Purgatory, until: Until
+) -> None:
+    """Eight threads, 100 operations each, 20 checks of each; only the last finds its condition."""
+    met: set[tuple[int, int]] = set()
+    waiting: list[Awaitable[bool]] = []
+
+    def met_for(key: tuple[int, int]) -> Callable[[], bool]:
+        return lambda: key in met
+
+    for key in ((thread, number) for thread in range(THREADS) for number in range(100)):
+        waiting.append(running.wait_for(met_for(key), [key], 30))
+
+    def work(thread: int) -> None:
+        for attempt in range(20):
+            for number in range(100):
+                if attempt == 19:
+                    met.add((thread, number))
+                running.check_and_complete_threadsafe((thread, number))
+
+    await asyncio.to_thread(in_threads, work)
+
+    assert all(await asyncio.gather(*waiting))
+    await until(lambda: not len(running))
+
+
+@pytest.mark.both_loops
 async def test_calls_of_one_thread_keep_their_order(running: Purgatory, until: Until) -> None:
     """A counter ends at the last value, though a smaller one would be ignored."""
     waiting = [running.wait_until({"k": number}, 30) for number in range(500)]
