@@ -34,7 +34,7 @@ class LoopHandle(TimerHandle):
         self._source_traceback: object = None  # in debug mode, where it was made
 
     @property  # type: ignore[misc]
-    def __class__(self) -> type:
+    def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride] - no setter
         return AsyncioTimerHandle
 
     def when(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from asyncio import AbstractEventLoop, BaseEventLoop, TimerHandle
+from asyncio import BaseEventLoop, TimerHandle
 from collections.abc import Callable
 from contextvars import Context
 from functools import partial
@@ -15,7 +15,7 @@ from aiowheel.loop._loop_timers import LoopTimers, WheelLoopDriver
 Ts = TypeVarTuple("Ts")
 
 if TYPE_CHECKING:
-    _Base = AbstractEventLoop
+    _Base = BaseEventLoop  # what is called through super() exists in both kinds of base
 else:
     _Base = object
 
@@ -47,7 +47,7 @@ class WheelEventLoopMixin(_Base):
         # asyncio's call_later ends in self.call_at and uvloop's call_at in self.call_later, which
         # are ours: the alarm needs the one that does the work itself.
         alarm: Callable[..., object] = super().call_at
-        if not isinstance(self, BaseEventLoop):
+        if BaseEventLoop not in type(self).__mro__:
             alarm = partial(_call_at, super().call_later, super().time)
         self._wheel_driver = WheelLoopDriver(self, _TICK_NS, _WHEEL_SIZE, alarm)
         timers = self._wheel_timers = LoopTimers(self._wheel_driver, self._check_timer_caller)

@@ -7,6 +7,7 @@ import contextvars
 import math
 import threading
 from collections.abc import Callable, Iterator
+from typing import cast
 
 import pytest
 
@@ -189,8 +190,8 @@ def test_sleeps_and_timeouts_of_asyncio_use_the_wheel(loop: asyncio.AbstractEven
         await asyncio.sleep(0)
         assert loop._wheel_driver.pending == 2_000
         if isinstance(loop, WheelSelectorEventLoop):
-            armed = [each for each in loop._scheduled if not each.cancelled()]  # type: ignore[attr-defined]
-            assert len(armed) == 1
+            scheduled = cast("list[asyncio.TimerHandle]", vars(loop)["_scheduled"])
+            assert sum(not handle.cancelled() for handle in scheduled) == 1
         return await asyncio.gather(*sleepers)
 
     assert all(loop.run_until_complete(main()))
@@ -232,10 +233,16 @@ def test_a_closed_loop_arms_nothing_and_drops_what_was_pending(
 
 def test_a_subclass_that_overrides_call_later_is_heeded() -> None:
     """The fast path on the instance must not hide an override."""
-    calls: list[object] = []
+    calls: list[float] = []
 
     class Loop(WheelSelectorEventLoop):
-        def call_later(self, delay, callback, *args, context=None):  # type: ignore[no-untyped-def, override]  # noqa: ANN001, ANN002, ANN202
+        def call_later(
+            self,
+            delay: float,
+            callback: Callable[..., object],
+            *args: object,
+            context: contextvars.Context | None = None,
+        ) -> asyncio.TimerHandle:
             calls.append(delay)
             return super().call_later(delay, callback, *args, context=context)
 
