@@ -106,13 +106,12 @@ async def test_a_condition_met_by_a_thread_is_never_missed(
 ) -> None:
     """Eight threads, 100 operations each, 20 checks of each; only the last finds its condition."""
     met: set[tuple[int, int]] = set()
-    waiting: list[Awaitable[bool]] = []
 
     def met_for(key: tuple[int, int]) -> Callable[[], bool]:
         return lambda: key in met
 
-    for key in ((thread, number) for thread in range(THREADS) for number in range(100)):
-        waiting.append(running.wait_for(met_for(key), [key], 30))
+    keys = [(thread, number) for thread in range(THREADS) for number in range(100)]
+    waiting = [running.wait_for(met_for(key), [key], 30) for key in keys]
 
     def work(thread: int) -> None:
         for attempt in range(20):
