@@ -5,9 +5,15 @@
 
 Every firing of every test is watched: none may be early, and on a `ManualTimer` none may be late by
 a tick or more. `pytest.mark.overdue` is for tests that arm deadlines already past.
+
+Whoever waits for time to pass does so on a virtual or a manual clock, or says `realtime`: other
+tests may sleep for some milliseconds, where a real loop is what they are about, and no more.
 """
 
 import asyncio
+import selectors
+import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
@@ -21,6 +27,8 @@ from aiowheel.timer import ManualTimer
 # A busy machine is no counterexample.
 settings.register_profile("aiowheel", deadline=None)
 settings.load_profile("aiowheel")
+
+MOST_SLEEP = 0.05  #: seconds that a test without the mark `realtime` may sleep in all
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
@@ -97,3 +105,36 @@ def late_firings(
         monkeypatch.setattr(ManualTimer, "advance", advance_and_look)
     yield late
     assert late == []
+
+
+@pytest.fixture(autouse=True)
+def real_sleeps(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[list[float]]:
+    """Fail a test that is not marked `realtime` and sleeps: in its loop, or in `time.sleep`.
+
+    A loop sleeps when its selector was given a time and nothing came. uvloop does not show it; what
+    runs there runs on asyncio's loop as well. What is counted is the time asked for: a busy
+    machine does not change it.
+    """
+    sleeps: list[float] = []
+    select, sleep = selectors.DefaultSelector.select, time.sleep
+
+    def select_and_note(
+        selector: selectors.DefaultSelector, timeout: float | None = None
+    ) -> list[tuple[selectors.SelectorKey, int]]:
+        events = select(selector, timeout)
+        if not events and timeout is not None and timeout > 0:
+            sleeps.append(timeout)
+        return events
+
+    def sleep_and_note(seconds: float) -> None:
+        if "/tests/" in sys._getframe(1).f_code.co_filename:  # not the standard library's polling
+            sleeps.append(seconds)
+        sleep(seconds)
+
+    monkeypatch.setattr(selectors.DefaultSelector, "select", select_and_note)
+    monkeypatch.setattr(time, "sleep", sleep_and_note)
+    yield sleeps
+    if request.node.get_closest_marker("realtime") is None:
+        assert sum(sleeps) <= MOST_SLEEP, "use virtual time, or mark the test realtime"

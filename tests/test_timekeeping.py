@@ -1,7 +1,11 @@
-"""The fixtures that watch every firing of the suite can fail."""
+"""The fixtures that watch every firing and every sleep of the suite can fail."""
+
+import asyncio
+import time
 
 import pytest
 
+import aiowheel
 from aiowheel import ManualTimer
 
 
@@ -37,3 +41,22 @@ def test_a_deadline_armed_in_the_past_can_be_excused() -> None:
     timer.advance(0)
 
     assert timer.statistics().lateness.maximum == 1.0
+
+
+@pytest.mark.realtime
+async def test_a_real_sleep_is_noticed(real_sleeps: list[float]) -> None:
+    """In the loop, on a timer of either kind, and in `time.sleep`."""
+    await asyncio.sleep(0.05)
+    await aiowheel.sleep(0.05)
+    time.sleep(0.001)  # noqa: ASYNC251 - what is to be noticed
+
+    assert len(real_sleeps) >= 3
+    assert real_sleeps[-1] == 0.001
+
+
+@pytest.mark.virtual_time
+async def test_a_virtual_sleep_is_none(real_sleeps: list[float]) -> None:
+    """An hour on a virtual clock is no time at all."""
+    await asyncio.sleep(3600)
+
+    assert real_sleeps == []
