@@ -125,7 +125,7 @@ async def use_timer_everywhere() -> tuple[Timer, asyncio.Task[None]]:
     timer = Timer()
     await timer.__aenter__()
     IdleDetector[str](60, len, timer=timer).touch("key")
-    sleeper = asyncio.create_task(timer.sleep(60), context=Context())
+    sleeper: asyncio.Task[None] = asyncio.create_task(timer.sleep(60), context=Context())
     async with timer.timeout(60):
         await asyncio.sleep(0)
     return timer, sleeper

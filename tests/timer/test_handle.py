@@ -65,12 +65,17 @@ def test_it_has_fired_while_its_callback_runs() -> None:
     """The callback sees its own handle as fired, and cannot cancel it any more."""
     timer = ManualTimer()
     seen: list[bool] = []
-    handle = timer.call_later(1, lambda: seen.extend([handle.fired(), handle.cancel()]))
+    handles: list[TimerHandle] = []
+
+    def look() -> None:
+        seen.extend([handles[0].fired(), handles[0].cancel()])
+
+    handles.append(timer.call_later(1, look))
 
     timer.advance(1)
 
     assert seen == [True, False]
-    assert not handle.cancelled()
+    assert not handles[0].cancelled()
 
 
 def test_cancel_is_true_once() -> None:

@@ -100,7 +100,7 @@ async def test_sleep_returns_its_result() -> None:
 async def test_a_cancelled_sleep_leaves_no_deadline() -> None:
     """Nothing waits for a task that is gone."""
     async with Timer() as timer:
-        sleeper = asyncio.create_task(timer.sleep(60))
+        sleeper: asyncio.Task[None] = asyncio.create_task(timer.sleep(60))
         await asyncio.sleep(0)
         assert len(timer) == 1
         sleeper.cancel()
@@ -138,7 +138,7 @@ async def test_closing_drops_and_counts_what_is_pending() -> None:
     timer = Timer()
     async with timer:
         handles = [timer.call_later(delay, fired.append, "never") for delay in (30, 60, 90)]
-        sleeper = asyncio.create_task(timer.sleep(60))
+        sleeper: asyncio.Task[None] = asyncio.create_task(timer.sleep(60))
         await asyncio.sleep(0)
         await timer.aclose()
     await timer.aclose()
@@ -218,7 +218,7 @@ async def test_another_loop_is_refused() -> None:
         with pytest.raises(ForeignLoopError, match="threadsafe"):
             await asyncio.to_thread(use, timer)
         with pytest.raises(ForeignLoopError, match="threadsafe"):
-            await asyncio.to_thread(timer.call_later, 1, int)
+            await asyncio.to_thread(lambda: timer.call_later(1, int))
 
         assert len(timer) == 0
 
