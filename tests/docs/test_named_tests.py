@@ -1,0 +1,43 @@
+"""Pages that name tests name tests that exist."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = [
+    ROOT / "docs/explanation/tested-scenarios.md",
+    ROOT / "docs/explanation/timing-guarantees.md",
+]
+NAMED = re.compile(r"`([\w/]+\.py)::(\w+)`")
+WITHOUT_FILE = re.compile(r"held by `([\w/]+\.py)::`")
+BARE = re.compile(r"\| `(test_\w+)` \|")
+
+
+def names_in(path: Path) -> set[str]:
+    """Top-level functions, classes and assigned names of a test file."""
+    names: set[str] = set()
+    for node in ast.parse(path.read_text("utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign):
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return names
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_test_a_page_names_exists(page: Path) -> None:
+    """A renamed test takes its guarantee along."""
+    text = page.read_text("utf-8")
+    named = set(NAMED.findall(text))
+    for file in WITHOUT_FILE.findall(text):
+        named |= {(file, name) for name in BARE.findall(text)}
+
+    missing = {
+        f"{file}::{name}" for file, name in named if name not in names_in(ROOT / "tests" / file)
+    }
+
+    assert len(named) > 20
+    assert missing == set()
