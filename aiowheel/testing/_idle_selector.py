@@ -58,5 +58,6 @@ class IdleSelector(BaseSelector):
         return self._selector.get_map()
 
     def close(self) -> None:
-        """As the real one does."""
+        """As the real one does; lets go of whoever decides."""
         self._selector.close()
+        self._on_idle = list  # nothing is ready; the loop, which made us, is in no cycle now
