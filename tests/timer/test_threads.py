@@ -173,7 +173,7 @@ def test_a_closed_loop_cancels_what_waits() -> None:
 
     assert [handle.cancelled() for handle in handles] == [True, True]
     assert [handle.cancel() for handle in handles] == [False, False]
-    with pytest.raises(TimerClosedError, match="loop is closed"):
+    with pytest.raises(TimerClosedError, match="closed"):
         timer.call_later_threadsafe(60, print)
 
 
