@@ -71,7 +71,7 @@ class VirtualClockEventLoop(asyncio.SelectorEventLoop):
         selector: BaseSelector | None = None,
         *,
         autojump: bool = True,
-        patience: float = 0.02,
+        patience: float = 0.1,
         seed: int | None = None,
         start: float = 0.0,
     ) -> None:
@@ -223,6 +223,16 @@ class VirtualClockEventLoop(asyncio.SelectorEventLoop):
             job = super().run_in_executor(executor, func, *args)
         self._outside.expect(job)
         return job
+
+    def add_signal_handler(self, sig: int, callback: Callable[[*Ts], object], *args: *Ts) -> None:
+        """As on any loop; the clock is patient with the signal."""
+        super().add_signal_handler(sig, callback, *args)
+        self._outside.heed(sig)
+
+    def remove_signal_handler(self, sig: int) -> bool:
+        """As on any loop."""
+        self._outside.ignore(sig)
+        return super().remove_signal_handler(sig)
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ARG002, ASYNC109 - BaseEventLoop's
         """Wait for the threads of the default executor, in real time and without a bound.

@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Make the mark known."""
     config.addinivalue_line(
         "markers",
-        f"{MARK}(autojump=True, patience=0.02, seed=None, start=0.0): run the async test on "
+        f"{MARK}(autojump=True, patience=0.1, seed=None, start=0.0): run the async test on "
         "aiowheel.testing.VirtualClockEventLoop; several seeds run it once for each",
     )
 

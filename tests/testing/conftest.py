@@ -12,7 +12,7 @@ def virtual_loop() -> Iterator[Callable[..., VirtualClockEventLoop]]:
     """Makes virtual loops and closes them."""
     loops: list[VirtualClockEventLoop] = []
 
-    def make(patience: float = 0.02, *, autojump: bool = True) -> VirtualClockEventLoop:
+    def make(patience: float = 0.1, *, autojump: bool = True) -> VirtualClockEventLoop:
         loop = VirtualClockEventLoop(patience=patience, autojump=autojump)
         loops.append(loop)
         return loop

@@ -2,6 +2,8 @@
 
 import asyncio
 import math
+import os
+import signal
 import sys
 import threading
 import time
@@ -114,6 +116,25 @@ async def test_a_thread_wakes_the_loop(virtual_clock: VirtualClock) -> None:
     thread.join()
 
     assert virtual_clock.time() == 0.0
+
+
+@PATIENT
+async def test_a_signal_is_waited_for(virtual_clock: VirtualClock) -> None:
+    """Where a handler was added, until it is removed."""
+    loop = virtual_clock.loop
+    came = asyncio.Event()
+    loop.add_signal_handler(signal.SIGUSR1, came.set)
+    later = threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGUSR1))
+    later.daemon = True  # known to the loop or not, it ends at once
+    later.start()
+
+    await asyncio.wait_for(came.wait(), 30)
+    later.join()
+    assert virtual_clock.time() == 0.0
+
+    assert loop.remove_signal_handler(signal.SIGUSR1)
+    await asyncio.sleep(30)
+    assert virtual_clock.time() == 30.0
 
 
 @PATIENT
