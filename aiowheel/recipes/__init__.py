@@ -1,5 +1,5 @@
 """What servers build on timers, ready made; one recipe a file. Rank 3."""
 
-from aiowheel.recipes._idle_detector import IdleDetector as IdleDetector
+from aiowheel.recipes.idle_detector import IdleDetector as IdleDetector
 
 __all__ = ("IdleDetector",)

@@ -170,3 +170,13 @@ def test_a_key_is_dropped_with_its_watch(how: str) -> None:
 
     assert len(detector) == len(timer) == 0
     assert not any(reference() for reference in watched)
+
+
+def test_a_detector_can_be_weakly_referenced() -> None:
+    """The reference dies with it; a compiled generic class would crash here before Python 3.12."""
+    detector: IdleDetector[str] = IdleDetector(1, lambda _: None, timer=ManualTimer())
+    reference = weakref.ref(detector)
+
+    del detector
+
+    assert reference() is None

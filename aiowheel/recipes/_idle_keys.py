@@ -6,8 +6,8 @@ not move the key from bucket to bucket, it writes down a later deadline.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar, cast
+from collections.abc import Callable
+from typing import cast
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -15,8 +15,6 @@ from aiowheel._units import FOREVER, delay_to_ns
 from aiowheel.timer._alarm import Alarm
 from aiowheel.timer._shared import current_timer
 from aiowheel.timer._timer import Timer
-
-K = TypeVar("K", bound=Hashable)
 
 
 @mypyc_attr(acyclic=True)
@@ -30,34 +28,22 @@ class IdleAlarm(Alarm):
         self.key = key
 
     def fire(self) -> None:
-        detector = cast("IdleDetector[object]", self._payload)
+        detector = cast("IdleKeys", self._payload)
         self._payload = None
         detector._expired(self.key)
 
     def drop(self) -> None:
-        detector = cast("IdleDetector[object]", self._payload)
+        detector = cast("IdleKeys", self._payload)
         self._payload = None
         detector._alarms.pop(self.key, None)
 
 
-class IdleDetector(Generic[K]):
-    """Calls `on_idle(key)` once a key saw no touch for more than the timeout.
-
-    With touches t1 <= t2, the key is idle at t1 + timeout if t2 > t1 + timeout or there is no t2; a
-    touch at that very instant still counts. An idle key is forgotten, and a later touch begins
-    anew.
-
-    Args:
-        timeout: Seconds or timedelta, more than 0 and finite.
-        on_idle: A plain callable; what it raises goes to the loop's exception handler.
-        timer: Default: the running loop's shared timer.
-
-    Raises:
-        ValueError: *timeout* is out of range.
-    """
+@mypyc_attr(allow_interpreted_subclasses=True)
+class IdleKeys:
+    """The compiled half of `IdleDetector`, which says what it does."""
 
     def __init__(
-        self, timeout: object, on_idle: Callable[[K], object], *, timer: Timer | None = None
+        self, timeout: object, on_idle: Callable[[object], object], *, timer: Timer | None = None
     ) -> None:
         self._timeout_ns: i64 = delay_to_ns("timeout", timeout)
         if not 0 < self._timeout_ns < FOREVER:
@@ -68,13 +54,8 @@ class IdleDetector(Generic[K]):
         self._driver = (current_timer() if timer is None else timer).open_driver()
         self._alarms: dict[object, IdleAlarm] = {}
 
-    def touch(self, key: K) -> None:
-        """Note that *key* is alive now. One dictionary look-up, one clock reading, one write.
-
-        Raises:
-            TimerClosedError: The timer is not open.
-            ForeignLoopError: Called from another loop or thread.
-        """
+    def touch(self, key: object) -> None:
+        """See `IdleDetector.touch`."""
         driver = self._driver
         now = driver.checked_now()
         # Due strictly after the timeout: one nanosecond later, so that a tie is no silence.
@@ -87,14 +68,14 @@ class IdleDetector(Generic[K]):
         else:
             driver.move(alarm, deadline)
 
-    def discard(self, key: K) -> bool:
-        """Forget *key* without calling `on_idle`; whether it was watched. O(1)."""
+    def discard(self, key: object) -> bool:
+        """See `IdleDetector.discard`."""
         alarm = self._alarms.pop(key, None)
         return alarm is not None and alarm.cancel()
 
     def _expired(self, key: object) -> None:
         del self._alarms[key]
-        self._on_idle(cast(K, key))
+        self._on_idle(key)
 
     def __len__(self) -> int:
         return len(self._alarms)
