@@ -98,6 +98,7 @@ def _table(plan: LoadPlan, case: str, rate: int, measured: Mapping[str, Series])
     figures = {
         "achieved /s": ("achieved", 0),
         "CPU us each": ("cpu_us", 2),
+        "% of a core": ("busy_percent", 0),
         "% gc": ("gc_percent", 1),
         "peak MB": ("peak_mb", 0),
         "% expired": ("expired_percent", 2),

@@ -101,15 +101,16 @@ async def purgatory(
         before = resident_bytes()
         gc.callbacks.append(collections)
         async with open_contender(design, TIMEOUT_SECONDS, wheel_size) as contender:
-            cpu = process_time()
+            cpu, wall = process_time(), monotonic()
             parked, seconds = await _drive(contender, load, keys, by_check=completion == "check")
-            cpu = process_time() - cpu
+            cpu, wall = process_time() - cpu, monotonic() - wall
             expired = contender.expired()
         gc.callbacks.remove(collections)
         yield {
             "target": rate,
             "achieved": parked / seconds,
             "cpu_us": cpu / parked * 1e6,
+            "busy_percent": cpu / wall * 100,
             "gc_percent": collections.seconds / cpu * 100,
             "peak_mb": (peak_bytes() - before) / 1e6,
             "expired_percent": expired / parked * 100,
