@@ -28,7 +28,7 @@ Where we lose:
 - `wait_for` on uvloop and Python 3.11 costs a little more than asyncio's.
 - The pure build costs more than either loop's own timers, except for `touch`.
 - Awaiting a watch costs more than twice a bare future.
-- A purged-lazily purgatory falls behind when a great deal is pending: each purge looks at all of it.
+- A purgatory that is purged lazily falls behind when much is pending: a purge looks at all of it.
 - Promises marked as missed, below.
 """
 WORDS = {False: "at most", True: "at least"}
