@@ -120,9 +120,10 @@ class Entrance:
             raise PurgatoryClosedError(f"{self!r} is closed")
         return self._room
 
-    @staticmethod
-    def _waiter_for(operation: Operation) -> Future[object]:
-        waiter: Future[object] = get_running_loop().create_future()
+    def _waiter_for(self, operation: Operation) -> Future[object]:
+        # Not asked for where it is known: it costs a system call on Python 3.11.
+        loop = self._room.driver.loop
+        waiter: Future[object] = (get_running_loop() if loop is None else loop).create_future()
         if operation._waiter is not None:
             raise ValueError(f"an operation can be watched once, got {operation!r}")
         operation._waiter = waiter

@@ -90,8 +90,11 @@ class Driver(Tally):
 
     def arm(self, alarm: Alarm, now_ns: i64) -> None:
         """File *alarm*; *now_ns* is a fresh reading of the clock. O(1)."""
-        self.wheel.forward(now_ns)
-        self.wheel.arm(alarm)
+        wheel = self.wheel
+        wheel.forward(now_ns)
+        if alarm._deadline <= now_ns:
+            wheel.witness(now_ns)
+        wheel.arm(alarm)
         if alarm._deadline < self._armed_ns:
             try:
                 self._come_back_for(alarm)
@@ -101,9 +104,14 @@ class Driver(Tally):
 
     def move(self, alarm: Alarm, deadline: i64) -> None:
         """Give a pending *alarm* another deadline. One write when later, O(1) when earlier."""
+        if deadline >= self._armed_ns:
+            self.wheel.move(alarm, deadline)
+            return
+        now = self.now_ns()
+        if deadline <= now:
+            self.wheel.witness(now)
         self.wheel.move(alarm, deadline)
-        if deadline < self._armed_ns:
-            self._come_back_for(alarm)
+        self._come_back_for(alarm)
 
     def _come_back_for(self, alarm: Alarm) -> None:
         due = self.wheel.due_at(alarm)

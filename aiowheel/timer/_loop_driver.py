@@ -61,7 +61,11 @@ class LoopDriver(Driver):
     def wake_at(self, due_ns: i64) -> None:
         self._cancel()
         self._armed_ns = due_ns
-        due_ns = min(due_ns, self.now_ns() + _LONGEST_SLEEP_NS)
+        now = self.now_ns()
+        if due_ns <= now and self._grain_ns > 1:  # uvloop's own way with a delay of 0
+            self._handle = self.own_loop.call_soon(self.ring, context=self._context)
+            return
+        due_ns = min(due_ns, now + _LONGEST_SLEEP_NS)
         # uvloop rounds a delay to the nearest millisecond: give it whole ones, not before due.
         due_ns = -(-due_ns // self._grain_ns) * self._grain_ns
         self._handle = self._call_at(ns_to_alarm(due_ns), self.ring, context=self._context)

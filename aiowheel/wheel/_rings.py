@@ -79,7 +79,9 @@ class Rings:
         coarsest.append(entry, tick)
 
     def due_at(self, entry: TimerEntry) -> i64:
-        """When a pending *entry* is to be returned: its deadline, rounded up to a tick."""
+        """When a pending *entry* is to be returned: its deadline, rounded up to a tick, or now."""
+        if entry._deadline <= self._now:
+            return self._now
         return max((self._tick_of(entry._deadline) + self._origin) * self._tick, self._reached)
 
     def _next_tick(self) -> i64:

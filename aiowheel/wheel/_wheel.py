@@ -181,6 +181,13 @@ class TimingWheel(Rings):
             self._file(entry, self._tick_of(entry._deadline))
         return None
 
+    def witness(self, now: i64) -> None:
+        """Note that time has come to *now*, visiting nothing: for what is scheduled as due already.
+
+        Without it a driver's delay of 0 would wait for the end of the tick.
+        """
+        self._now = max(self._now, now)
+
     def forward(self, now: i64) -> None:
         """Catch up with *now* if nothing is due on the way.
 
