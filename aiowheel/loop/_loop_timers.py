@@ -6,6 +6,7 @@ import sys
 from asyncio.format_helpers import extract_stack
 from collections.abc import Callable
 from contextvars import Context
+from types import FrameType
 
 from aiowheel._units import clock_to_ns, delay_to_ns, ns_to_seconds, seconds_to_ns
 from aiowheel.loop._loop_handle import LoopHandle
@@ -89,6 +90,14 @@ class LoopTimers:
             context = captured_context()
         handle = LoopHandle(when, seconds_to_ns("when", when), callback, args, context)
         if self.debug:
-            handle._source_traceback = extract_stack(sys._getframe(1))
+            handle._source_traceback = _where()
         driver.arm(handle, clock_to_ns(now))
         return handle
+
+
+def _where() -> object:
+    """The stack of whoever called in; this module's own frames exist only where it is pure."""
+    frame: FrameType | None = sys._getframe(0)
+    while frame is not None and frame.f_code.co_filename == __file__:
+        frame = frame.f_back
+    return extract_stack(frame)

@@ -14,6 +14,13 @@ from aiowheel.testing import VirtualClockEventLoop, VirtualDeadlockError
 Loops = Callable[..., VirtualClockEventLoop]
 
 
+@pytest.fixture(autouse=True)
+def alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process without other threads; tests elsewhere leave some behind."""
+    if "thread" not in request.node.name:
+        monkeypatch.setattr(threading, "active_count", lambda: 1)
+
+
 def deadlock_of(
     main: Callable[[], Coroutine[None, None, object]], loop: VirtualClockEventLoop
 ) -> VirtualDeadlockError:

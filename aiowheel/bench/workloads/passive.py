@@ -87,6 +87,6 @@ async def memory(kind: str, pending: int) -> AsyncGenerator[Figures, None]:
         dropped = resident_bytes()
         yield {
             "bytes_each": (full - before) / pending,
-            "kept_percent_after_cancelling": 100 * (cancelled - before) / (full - before),
-            "kept_percent_after_dropping": 100 * (dropped - cancelled) / (again - cancelled),
+            "kept_percent_after_cancelling": 100 * (cancelled - before) / max(full - before, 1),
+            "kept_percent_after_dropping": 100 * (dropped - cancelled) / max(again - cancelled, 1),
         }
