@@ -17,22 +17,27 @@ class FinishedOperation(Protocol):
     @property
     def outcome(self) -> object:
         """A member of `Outcome`, not PENDING."""
+        ...
 
     @property
     def checks(self) -> int:
         """How often its condition was asked for."""
+        ...
 
     @property
     def created(self) -> float:
         """When it was watched."""
+        ...
 
     @property
     def deadline(self) -> float:
         """When it was to expire."""
+        ...
 
     @property
     def finished(self) -> float:
         """When it ended."""
+        ...
 
 
 class Instrument:

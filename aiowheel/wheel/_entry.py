@@ -46,10 +46,12 @@ class TimerEntry(Node):
     def __init__(self, deadline: i64, payload: object, tally: Tally | None) -> None:
         self._prev = None
         self._next = None
+        # In this order, with the delay of a TimerHandle behind them, what a touch reads and writes
+        # lies in one cache line of a compiled entry: at a million entries that is what it costs.
         self._deadline = deadline
         self._filed: i64 = 0  # the tick it hangs at; a later reschedule leaves it behind
-        self._payload = payload
         self._tally = tally  # None when not pending
+        self._payload = payload
 
     @property
     def deadline(self) -> int:
