@@ -20,6 +20,8 @@ import pytest
 
 from aiowheel.cli import run
 
+pytestmark = pytest.mark.realtime  # a page shows what a reader would type
+
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(

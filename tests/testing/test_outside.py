@@ -165,6 +165,7 @@ def test_a_loop_on_another_thread_waits_for_calls(
     assert loop.time() == 3600.0
 
 
+@pytest.mark.realtime
 def test_the_end_of_a_run_waits_for_running_jobs(
     virtual_loop: Callable[..., asyncio.AbstractEventLoop],
 ) -> None:

@@ -75,6 +75,7 @@ async def test_a_huge_delay_waits_and_can_be_cancelled(delay: object) -> None:
         assert handle.cancel()
 
 
+@pytest.mark.realtime
 async def test_an_earlier_deadline_armed_later_fires_first() -> None:
     """The loop's alarm is moved forward for it."""
     fired: list[str] = []
