@@ -48,10 +48,19 @@ class Entrance:
         """
         return cast("Awaitable[T]", self._watch(operation, checked_keys(keys)))
 
-    def _watch(self, operation: Operation, keys: tuple[object, ...]) -> Future[object]:
+    def _watch(
+        self,
+        operation: Operation,
+        keys: tuple[object, ...],
+        thresholds: list[tuple[object, int | float]] | None = None,
+    ) -> Future[object]:
         waiter = self._waiter_for(operation)
         try:
-            over = self._open_room().admit(operation, keys)
+            room = self._open_room()
+            if thresholds is None:
+                over = room.admit(operation, keys)
+            else:
+                over = room.admit_until(cast(ThresholdOperation, operation), thresholds)
         except BaseException:
             operation._waiter = None
             raise
@@ -105,15 +114,7 @@ class Entrance:
         wanted = [(key, checked_number("threshold", least)) for key, least in thresholds.items()]
         operation = ThresholdOperation(timeout, len(wanted) if mode == "all" else 1)
         operation.keys = tuple(thresholds)
-        waiter = self._waiter_for(operation)
-        try:
-            over = self._open_room().admit_until(operation, wanted)
-        except BaseException:
-            operation._waiter = None
-            raise
-        if not over:
-            waiter.add_done_callback(operation._abandoned)
-        return cast("Awaitable[bool]", waiter)
+        return cast("Awaitable[bool]", self._watch(operation, operation.keys, wanted))
 
     def _open_room(self) -> Room:
         if self._closed:

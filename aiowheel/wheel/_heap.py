@@ -1,7 +1,8 @@
 """The wheel's interface on a binary heap: the tests' oracle and the benchmarks' baseline. Rank 0.
 
-Deliberately dumb, and interpreted: cancelled entries stay in the heap until they surface, as in the
-standard library's event loop and in Kafka's purgatory before 2015.
+Deliberately dumb: cancelled entries stay in the heap until they surface, as in the standard
+library's event loop and in Kafka's purgatory before 2015. Compiled with the wheel, so that the two
+differ in their structure alone.
 """
 
 from __future__ import annotations
