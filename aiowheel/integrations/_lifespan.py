@@ -1,0 +1,78 @@
+"""A timer and a purgatory for as long as an application lives. Rank 4; needs the `web` extra."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, TypedDict
+
+from starlette.requests import HTTPConnection
+
+from aiowheel.abc import Instrument
+from aiowheel.errors import AiowheelError
+from aiowheel.purgatory import Purgatory
+from aiowheel.timer import Timer
+
+
+class WheelState(TypedDict):
+    """What the lifespan adds to `request.state`."""
+
+    timer: Timer
+    purgatory: Purgatory
+
+
+def wheel_lifespan(
+    name: str = "requests",
+    *,
+    tick: object = 0.001,
+    max_pending: int | None = None,
+    instruments: Sequence[Instrument] = (),
+) -> Callable[[Any], AbstractAsyncContextManager[WheelState]]:
+    """A lifespan that opens a `Timer` and a `Purgatory`: `Starlette(lifespan=wheel_lifespan())`.
+
+    They are `request.state.timer` and `request.state.purgatory` in every request. At the end every
+    operation that still waits expires. Inside a lifespan of your own:
+    `async with wheel_lifespan()(app) as state: yield {**state, "pool": pool}`.
+
+    Args:
+        name: The purgatory's.
+        tick: The timer's.
+        max_pending: Most requests that may wait at once; default: no limit.
+        instruments: Told of every finished operation.
+    """
+
+    @asynccontextmanager
+    async def lifespan(_app: object) -> AsyncGenerator[WheelState]:
+        async with (
+            Timer(tick=tick) as timer,
+            Purgatory(
+                name, timer=timer, max_pending=max_pending, instruments=instruments
+            ) as purgatory,
+        ):
+            yield {"timer": timer, "purgatory": purgatory}
+
+    return lifespan
+
+
+def get_purgatory(connection: HTTPConnection) -> Purgatory:
+    """The purgatory of the lifespan, for a request or websocket; FastAPI: `Depends(get_purgatory)`.
+
+    Raises:
+        AiowheelError: The application has no `wheel_lifespan`.
+    """
+    purgatory: object = getattr(connection.state, "purgatory", None)
+    if not isinstance(purgatory, Purgatory):
+        raise AiowheelError("no purgatory in request.state: give the app lifespan=wheel_lifespan()")
+    return purgatory
+
+
+def get_timer(connection: HTTPConnection) -> Timer:
+    """The timer of the lifespan, for a request or websocket; FastAPI: `Depends(get_timer)`.
+
+    Raises:
+        AiowheelError: The application has no `wheel_lifespan`.
+    """
+    timer: object = getattr(connection.state, "timer", None)
+    if not isinstance(timer, Timer):
+        raise AiowheelError("no timer in request.state: give the app lifespan=wheel_lifespan()")
+    return timer

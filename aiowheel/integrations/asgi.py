@@ -1,0 +1,17 @@
+"""Long polls in Starlette, FastAPI and other ASGI applications. Rank 4; needs the `web` extra."""
+
+from aiowheel.integrations._lifespan import WheelState as WheelState
+from aiowheel.integrations._lifespan import get_purgatory as get_purgatory
+from aiowheel.integrations._lifespan import get_timer as get_timer
+from aiowheel.integrations._lifespan import wheel_lifespan as wheel_lifespan
+from aiowheel.integrations._long_poll import long_poll as long_poll
+from aiowheel.integrations._long_poll import long_poll_version as long_poll_version
+
+__all__ = (
+    "WheelState",
+    "get_purgatory",
+    "get_timer",
+    "long_poll",
+    "long_poll_version",
+    "wheel_lifespan",
+)

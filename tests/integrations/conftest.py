@@ -1,0 +1,88 @@
+"""An HTTP request without a network: what an ASGI server would do, one message at a time."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from starlette.types import ASGIApp, Message, Scope
+
+
+class Exchange:
+    """One request to *app*, under way; the client says when its body comes and when it leaves."""
+
+    def __init__(self, app: ASGIApp, scope: Scope) -> None:
+        self.sent: list[Message] = []
+        self._inbox: asyncio.Queue[Message] = asyncio.Queue()
+        self.task = asyncio.create_task(self._run(app, scope))
+
+    async def _run(self, app: ASGIApp, scope: Scope) -> None:
+        async def send(message: Message) -> None:
+            self.sent.append(message)
+
+        await app(scope, self._inbox.get, send)
+
+    def send_body(self, chunk: bytes, *, more: bool = False) -> None:
+        """The client sends a piece of its body."""
+        self._inbox.put_nowait({"type": "http.request", "body": chunk, "more_body": more})
+
+    def disconnect(self) -> None:
+        """The client leaves."""
+        self._inbox.put_nowait({"type": "http.disconnect"})
+
+    @property
+    def status(self) -> int:
+        """Of the response."""
+        return int(self.sent[0]["status"])
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Of the response, names in lower case."""
+        return {name.decode(): value.decode() for name, value in self.sent[0]["headers"]}
+
+    @property
+    def body(self) -> bytes:
+        """Of the response."""
+        return b"".join(message.get("body", b"") for message in self.sent[1:])
+
+    def json(self) -> Any:
+        """The body, read as JSON."""
+        return json.loads(self.body)
+
+
+Ask = Callable[..., Exchange]
+
+
+@pytest.fixture
+def ask() -> Ask:
+    """Begin a request: `ask(app, "/path?query", headers={...}, state={...})`.
+
+    The body of a GET is empty; of any other method the test sends it.
+    """
+
+    def begin(
+        app: ASGIApp,
+        target: str = "/",
+        *,
+        headers: dict[str, str] | None = None,
+        state: dict[str, object] | None = None,
+        method: str = "GET",
+    ) -> Exchange:
+        path, _, query = target.partition("?")
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": method,
+            "path": path,
+            "query_string": query.encode(),
+            "headers": [(name.encode(), each.encode()) for name, each in (headers or {}).items()],
+            "state": dict(state or {}),
+        }
+        exchange = Exchange(app, scope)
+        if method == "GET":
+            exchange.send_body(b"")
+        return exchange
+
+    return begin

@@ -1,0 +1,383 @@
+"""Requests that wait for news: answered, timed out, refused, or given up by their client."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+
+import pytest
+import pytest_asyncio
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from aiowheel import Outcome, Purgatory
+from aiowheel.integrations.asgi import long_poll
+from aiowheel.testing import VirtualClock
+
+from .conftest import Ask
+
+pytestmark = pytest.mark.virtual_time
+
+
+class News:
+    """What happened, and an application whose requests wait for it."""
+
+    def __init__(self, purgatory: Purgatory) -> None:
+        self.purgatory = purgatory
+        self.items: list[str] = []
+        self.options: dict[str, object] = {"timeout": 30}
+        self.app = Starlette(routes=[Route("/", self.poll)])
+
+    async def poll(self, request: Request) -> Response:
+        """Wait for the items."""
+        ready: Callable[[], object] = self.items.copy
+        options = {"keys": ["news"], "ready": ready, **self.options}
+        return await long_poll(request, self.purgatory, **options)  # type: ignore[arg-type]
+
+    def publish(self, item: str) -> int:
+        """Something happens; how many were answered."""
+        self.items.append(item)
+        return self.purgatory.check_and_complete("news")
+
+
+@pytest_asyncio.fixture
+async def news() -> AsyncGenerator[News]:
+    """Room for two, so that it can be full."""
+    async with Purgatory("news", max_pending=2) as purgatory:
+        yield News(purgatory)
+
+
+async def turns(count: int = 3) -> None:
+    """Let everybody go on as far as they can."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_a_poll_waits_and_is_answered(
+    news: News, ask: Ask, virtual_clock: VirtualClock
+) -> None:
+    """At the time of the news, once, and nobody may keep the answer."""
+    exchange = ask(news.app)
+    await asyncio.sleep(7)
+    assert len(news.purgatory) == 1
+
+    assert news.publish("rain") == 1
+    await exchange.task
+
+    assert virtual_clock.time() == 7
+    assert (exchange.status, exchange.json()) == (200, ["rain"])
+    assert exchange.headers["cache-control"] == "no-store"
+    assert (len(news.purgatory), news.purgatory.watched) == (0, 0)
+
+
+async def test_a_poll_that_comes_late_does_not_wait(news: News, ask: Ask) -> None:
+    """The condition is asked before anybody listens to the client."""
+    news.publish("rain")
+
+    exchange = ask(news.app)
+    await exchange.task
+
+    assert exchange.json() == ["rain"]
+
+
+async def test_the_timeout_answers_204(news: News, ask: Ask, virtual_clock: VirtualClock) -> None:
+    """Without a body, and without anything left behind."""
+    exchange = ask(news.app)
+    await exchange.task
+
+    assert virtual_clock.time() == pytest.approx(30, abs=0.002)
+    assert (exchange.status, exchange.body) == (204, b"")
+    assert (len(news.purgatory), news.purgatory.watched) == (0, 0)
+
+
+async def test_the_timeout_answers_with_a_body_where_one_is_wanted(news: News, ask: Ask) -> None:
+    """Asked for when the time is up, and not before."""
+    news.options["on_timeout"] = lambda: {"items": news.items, "again": True}
+
+    exchange = ask(news.app)
+    await exchange.task
+
+    assert (exchange.status, exchange.json()) == (200, {"items": [], "again": True})
+
+
+async def test_a_response_is_sent_as_it_is(news: News, ask: Ask) -> None:
+    """With its own status and headers."""
+    response = PlainTextResponse("tea", 418, headers={"cache-control": "private"})
+    news.options["ready"] = lambda: response
+
+    exchange = ask(news.app)
+    await exchange.task
+
+    assert (exchange.status, exchange.body) == (418, b"tea")
+    assert exchange.headers["cache-control"] == "private"
+
+
+async def test_what_is_found_is_rendered_as_asked(news: News, ask: Ask) -> None:
+    """JSON is the default and no more."""
+    news.options |= {"ready": lambda: "rain", "render": PlainTextResponse}
+
+    exchange = ask(news.app)
+    await exchange.task
+
+    assert exchange.body == b"rain"
+
+
+async def test_a_client_that_disconnects_leaves_at_once(
+    news: News, ask: Ask, virtual_clock: VirtualClock
+) -> None:
+    """Its operation is cancelled, and the handler ends without an error or a task left behind."""
+    exchange = ask(news.app)
+    await asyncio.sleep(7)
+    (operation,) = news.purgatory.pending("news")
+    tasks = len(asyncio.all_tasks())
+
+    exchange.disconnect()
+    await exchange.task
+
+    assert virtual_clock.time() == 7
+    assert operation.outcome is Outcome.CANCELLED
+    assert (len(news.purgatory), news.purgatory.watched) == (0, 0)
+    assert len(asyncio.all_tasks()) == tasks - 1
+    assert exchange.status == 499
+    assert news.publish("rain") == 0
+
+
+async def test_waiting_takes_no_task_of_its_own(news: News, ask: Ask) -> None:
+    """The request's own task listens to its client."""
+    exchange = ask(news.app)
+    await turns()
+
+    assert asyncio.all_tasks() - {asyncio.current_task()} == {exchange.task}
+    news.publish("rain")
+    await exchange.task
+
+
+async def test_the_rest_of_a_body_is_no_disconnect(news: News, ask: Ask) -> None:
+    """Pieces that come while it waits are thrown away."""
+    news.app = Starlette(routes=[Route("/", news.poll, methods=["POST"])])
+    exchange = ask(news.app, method="POST")
+    for more in (True, True, False):
+        exchange.send_body(b"x" * 1000, more=more)
+        await turns()
+
+    assert len(news.purgatory) == 1
+    news.publish("rain")
+    await exchange.task
+    assert exchange.json() == ["rain"]
+
+
+@pytest.mark.parametrize("first", ["news", "disconnect"])
+async def test_news_and_disconnect_in_one_turn_end_it_once(
+    news: News, ask: Ask, first: str
+) -> None:
+    """Whoever comes first, the operation completes, and nothing is left or raised."""
+    exchange = ask(news.app)
+    await turns()
+
+    if first == "news":
+        news.publish("rain")
+        exchange.disconnect()
+    else:
+        exchange.disconnect()
+        news.publish("rain")
+    await exchange.task
+
+    assert news.purgatory.statistics().completed == 1
+    assert (len(news.purgatory), news.purgatory.watched) == (0, 0)
+
+
+async def test_cancelling_the_request_cancels_its_operation(news: News, ask: Ask) -> None:
+    """As servers do that cancel the handler of a client that left."""
+    exchange = ask(news.app)
+    await turns()
+
+    exchange.task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await exchange.task
+
+    assert (len(news.purgatory), news.purgatory.watched) == (0, 0)
+    assert news.purgatory.statistics().cancelled == 1
+
+
+@pytest.mark.parametrize("news_first", [False, True])
+async def test_a_cancellation_in_the_turn_of_the_news_is_not_lost(
+    news: News, ask: Ask, *, news_first: bool
+) -> None:
+    """The interruption by the news does not swallow somebody else's."""
+    exchange = ask(news.app)
+    await turns()
+
+    if news_first:
+        news.publish("rain")
+        await asyncio.sleep(0)  # it interrupts the request now
+        exchange.task.cancel()
+    else:
+        exchange.task.cancel()
+        news.publish("rain")
+
+    with pytest.raises(asyncio.CancelledError):
+        await exchange.task
+    assert len(news.purgatory) == 0
+
+
+async def test_an_outer_timeout_still_works(news: News, ask: Ask) -> None:
+    """Both are cancellations, and each is told from the other."""
+
+    async def bounded(request: Request) -> Response:
+        try:
+            async with asyncio.timeout(5):
+                return await news.poll(request)
+        except TimeoutError:
+            return PlainTextResponse("bounded")
+
+    exchange = ask(Starlette(routes=[Route("/", bounded)]))
+    await exchange.task
+    assert exchange.body == b"bounded"
+
+    exchange = ask(Starlette(routes=[Route("/", bounded)]))
+    await turns()
+    news.publish("rain")
+    await exchange.task
+
+    assert exchange.json() == ["rain"]
+
+
+async def test_the_task_counts_no_cancellation_afterwards(news: News, ask: Ask) -> None:
+    """What interrupted it is taken back, so a timeout around later work is not confused."""
+    counts: list[int] = []
+
+    async def counting(request: Request) -> Response:
+        response = await news.poll(request)
+        task = asyncio.current_task()
+        assert task is not None
+        counts.append(task.cancelling())
+        await asyncio.sleep(1)
+        return response
+
+    exchange = ask(Starlette(routes=[Route("/", counting)]))
+    await turns()
+    news.publish("rain")
+    await exchange.task
+
+    assert counts == [0]
+
+
+async def test_more_than_max_pending_are_told_to_come_back(news: News, ask: Ask) -> None:
+    """At once, with 503; those who wait already are not disturbed."""
+    news.options["retry_after"] = 7
+    waiting = [ask(news.app) for _ in range(2)]
+    await turns()
+
+    refused = ask(news.app)
+    await refused.task
+
+    assert (refused.status, refused.headers["retry-after"]) == (503, "7")
+    assert news.publish("rain") == 2
+    await asyncio.gather(*[each.task for each in waiting])
+    assert [each.status for each in waiting] == [200, 200]
+
+
+@pytest.mark.parametrize(("drain", "status"), [("expire", 204), ("cancel", 503)])
+async def test_closing_the_purgatory_answers_who_waits(
+    news: News, ask: Ask, drain: str, status: int
+) -> None:
+    """And whoever comes later is refused."""
+    exchange = ask(news.app)
+    await turns()
+
+    await news.purgatory.aclose(drain=drain)
+    await exchange.task
+    late = ask(news.app)
+    await late.task
+
+    assert (exchange.status, late.status) == (status, 503)
+
+
+async def test_a_wait_that_the_application_gives_up_is_503(news: News, ask: Ask) -> None:
+    """`cancel_for_key` is no cancellation of the request."""
+    exchange = ask(news.app)
+    await turns()
+
+    assert len(news.purgatory.cancel_for_key("news")) == 1
+    await exchange.task
+
+    assert exchange.status == 503
+
+
+@pytest.mark.parametrize("when", ["at once", "at a check", "at the timeout"])
+async def test_an_error_of_the_condition_is_the_requests_own(
+    news: News, ask: Ask, when: str
+) -> None:
+    """It reaches the framework like any other of the handler, and nothing is left behind."""
+
+    def fail() -> object:
+        raise ZeroDivisionError
+
+    if when == "at the timeout":
+        news.options["on_timeout"] = fail
+    else:
+        news.options["ready"] = lambda: (when == "at once" or news.items) and fail()
+    exchange = ask(news.app)
+    await turns()
+    if when == "at a check":
+        news.publish("rain")
+
+    with pytest.raises(ZeroDivisionError):
+        await exchange.task
+    assert exchange.status == 500
+    assert (len(news.purgatory), news.purgatory.watched) == (0, 0)
+
+
+@pytest.mark.virtual_time(seed=range(5))
+async def test_jittered_timeouts_do_not_come_together(
+    ask: Ask, virtual_clock: VirtualClock
+) -> None:
+    """Polls that began at once end one by one, and none later than its timeout."""
+    ended: list[float] = []
+    async with Purgatory() as purgatory:
+        news = News(purgatory)
+        news.options |= {"timeout": 30, "jitter": 10}
+        exchanges = [ask(news.app) for _ in range(50)]
+        for each in exchanges:
+            each.task.add_done_callback(lambda _: ended.append(virtual_clock.time()))
+        await asyncio.gather(*[each.task for each in exchanges])
+
+    assert len({round(each, 2) for each in ended}) > 40
+    assert 20 <= min(ended) < 23
+    assert 27 < max(ended) <= 30.002
+
+
+@pytest.mark.parametrize("jitter", [-1, 31, float("nan"), "3"])
+async def test_a_jitter_out_of_range_is_refused(news: News, ask: Ask, jitter: object) -> None:
+    """Before anything waits."""
+    news.options["jitter"] = jitter
+
+    with pytest.raises((ValueError, TypeError), match="jitter"):
+        await ask(news.app).task
+    assert len(news.purgatory) == 0
+
+
+async def test_middleware_that_listens_to_the_client_too(news: News, ask: Ask) -> None:
+    """Starlette's BaseHTTPMiddleware receives in a task group: news and disconnects pass it."""
+
+    async def unchanged(request: Request, call_next: RequestResponseEndpoint) -> Response:
+        return await call_next(request)
+
+    app = Starlette(
+        routes=[Route("/", news.poll)],
+        middleware=[Middleware(BaseHTTPMiddleware, dispatch=unchanged)] * 2,
+    )
+    left, answered = ask(app), ask(app)
+    await turns(20)
+    assert len(news.purgatory) == 2
+
+    left.disconnect()
+    await left.task
+    assert len(news.purgatory) == 1
+    news.publish("rain")
+    await answered.task
+
+    assert (answered.status, answered.json()) == (200, ["rain"])
+    assert len(news.purgatory) == 0
