@@ -54,8 +54,11 @@ def wheel_lifespan(
     return lifespan
 
 
-def get_purgatory(connection: HTTPConnection) -> Purgatory:
-    """The purgatory of the lifespan, for a request or websocket; FastAPI: `Depends(get_purgatory)`.
+async def get_purgatory(connection: HTTPConnection) -> Purgatory:
+    """The lifespan's purgatory, for a request or websocket; in FastAPI `Depends(get_purgatory)`.
+
+    A coroutine, for FastAPI calls plain functions in a thread. Starlette's handlers may as well
+    read `request.state.purgatory`.
 
     Raises:
         AiowheelError: The application has no `wheel_lifespan`.
@@ -66,8 +69,8 @@ def get_purgatory(connection: HTTPConnection) -> Purgatory:
     return purgatory
 
 
-def get_timer(connection: HTTPConnection) -> Timer:
-    """The timer of the lifespan, for a request or websocket; FastAPI: `Depends(get_timer)`.
+async def get_timer(connection: HTTPConnection) -> Timer:
+    """The lifespan's timer; see `get_purgatory`.
 
     Raises:
         AiowheelError: The application has no `wheel_lifespan`.

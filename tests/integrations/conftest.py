@@ -2,10 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx
 import pytest
+from starlette.applications import Starlette
 from starlette.types import ASGIApp, Message, Scope
 
 
@@ -86,3 +89,21 @@ def ask() -> Ask:
         return exchange
 
     return begin
+
+
+@asynccontextmanager
+async def running(app: Starlette) -> AsyncGenerator[httpx.AsyncClient]:
+    """A client of *app*, whose lifespan is under way; no server, no socket."""
+    async with app.router.lifespan_context(app) as state:
+        transport = httpx.ASGITransport(with_state(app, dict(state or {})))
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            yield client
+
+
+def with_state(app: Starlette, state: dict[str, Any]) -> Any:
+    """What a server does with what a lifespan yields."""
+
+    async def call(scope: Any, receive: Any, send: Any) -> None:
+        await app({**scope, "state": state.copy()}, receive, send)
+
+    return call

@@ -1,0 +1,71 @@
+"""The timer and the purgatory that an application opens at its start."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Mount, Route
+
+from aiowheel import AiowheelError, TimerClosedError
+from aiowheel.integrations.asgi import get_purgatory, get_timer, wheel_lifespan
+
+from .conftest import running
+
+pytestmark = pytest.mark.virtual_time
+
+
+async def describe(request: Request) -> JSONResponse:
+    """What is to be had from a request."""
+    purgatory, timer = await get_purgatory(request), await get_timer(request)
+    return JSONResponse([purgatory.name, timer.time() > -1, request.state.purgatory is purgatory])
+
+
+async def test_every_request_has_the_purgatory_and_the_timer() -> None:
+    """Also in an application that is mounted in another."""
+    inner = Starlette(routes=[Route("/", describe)])
+    app = Starlette(
+        routes=[Route("/", describe), Mount("/inner", inner)], lifespan=wheel_lifespan("polls")
+    )
+
+    async with running(app) as client:
+        answers = [(await client.get(path)).json() for path in ("/", "/inner/")]
+
+    assert answers == [["polls", True, True]] * 2
+
+
+async def test_both_are_closed_at_the_end() -> None:
+    """The purgatory first: what waits in it expires on a timer that is still open."""
+    async with wheel_lifespan(max_pending=1, tick=0.01)(None) as state:
+        waiting = state["purgatory"].wait_for(lambda: False, ["key"], timeout=30)
+
+    assert await waiting is False
+    with pytest.raises(TimerClosedError):
+        state["timer"].call_later(1, print)
+
+
+async def test_it_is_part_of_a_lifespan_of_ones_own() -> None:
+    """What both open is in the state of the requests."""
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncGenerator[dict[str, object]]:
+        async with wheel_lifespan()(app) as state:
+            yield {**state, "pool": "a pool"}
+
+    async def show(request: Request) -> JSONResponse:
+        return JSONResponse([request.state.pool, (await get_purgatory(request)).name])
+
+    async with running(Starlette(routes=[Route("/", show)], lifespan=lifespan)) as client:
+        assert (await client.get("/")).json() == ["a pool", "requests"]
+
+
+@pytest.mark.parametrize("get", [get_purgatory, get_timer])
+async def test_an_application_without_the_lifespan_is_told_so(get: Any) -> None:
+    """The text names what is missing."""
+    request = Request({"type": "http", "state": {}})
+
+    with pytest.raises(AiowheelError, match=r"lifespan=wheel_lifespan\(\)"):
+        await get(request)

@@ -1,0 +1,186 @@
+"""Requests that wait until the version they have seen is out of date."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import pytest
+import pytest_asyncio
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from aiowheel import Purgatory
+from aiowheel.integrations.asgi import long_poll_version
+from aiowheel.testing import VirtualClock
+
+from .conftest import Ask
+
+pytestmark = pytest.mark.virtual_time
+
+
+class Document:
+    """Something with versions, and an application whose requests wait for the next."""
+
+    def __init__(self, purgatory: Purgatory) -> None:
+        self.purgatory = purgatory
+        self.version = 0
+        self.app = Starlette(routes=[Route("/", self.poll)])
+
+    async def poll(self, request: Request) -> Response:
+        """Wait for a version that the client does not have."""
+        return await long_poll_version(
+            request,
+            self.purgatory,
+            "document",
+            version=lambda: self.version,
+            answer=lambda: {"version": self.version},
+            timeout=30,
+        )
+
+    def write(self) -> int:
+        """Make the next version; how many were answered."""
+        self.version += 1
+        return self.purgatory.advance("document", self.version)
+
+
+@pytest_asyncio.fixture
+async def document() -> AsyncGenerator[Document]:
+    """One at version 3."""
+    async with Purgatory("documents", max_pending=1) as purgatory:
+        document = Document(purgatory)
+        for _ in range(3):
+            document.write()
+        yield document
+
+
+@pytest.mark.parametrize("target", ["/", "/?since=2", "/?since=0", "/?since=4"])
+async def test_who_has_another_version_is_answered_at_once(
+    document: Document, ask: Ask, virtual_clock: VirtualClock, target: str
+) -> None:
+    """None, an older one, or one of before a restart; the answer carries its version."""
+    exchange = ask(document.app, target)
+    await exchange.task
+
+    assert virtual_clock.time() == 0
+    assert (exchange.status, exchange.json()) == (200, {"version": 3})
+    assert exchange.headers["etag"] == '"3"'
+    assert exchange.headers["cache-control"] == "no-cache"
+
+
+@pytest.mark.parametrize("how", ["since", "if-none-match"])
+async def test_who_has_the_current_version_waits_for_the_next(
+    document: Document, ask: Ask, virtual_clock: VirtualClock, how: str
+) -> None:
+    """And goes on with the tag of the answer."""
+    if how == "since":
+        exchange = ask(document.app, "/?since=3")
+    else:
+        exchange = ask(document.app, headers={"if-none-match": '"3"'})
+    await asyncio.sleep(7)
+
+    assert document.write() == 1
+    await exchange.task
+
+    assert virtual_clock.time() == 7
+    assert (exchange.status, exchange.json()) == (200, {"version": 4})
+    assert exchange.headers["etag"] == '"4"'
+
+
+@pytest.mark.parametrize(
+    "tags", ['"3"', 'W/"3"', '"2", "3"', "*", ' "other" , W/"3"'], ids=lambda tags: tags.strip()
+)
+async def test_every_form_of_if_none_match_is_understood(
+    document: Document, ask: Ask, virtual_clock: VirtualClock, tags: str
+) -> None:
+    """The current version is among them: nothing new is 304, after the timeout."""
+    exchange = ask(document.app, headers={"if-none-match": tags})
+    await exchange.task
+
+    assert virtual_clock.time() == pytest.approx(30, abs=0.002)
+    assert (exchange.status, exchange.body) == (304, b"")
+    assert exchange.headers["etag"] == '"3"'
+
+
+@pytest.mark.parametrize("tags", ['"2"', '"three"', "3", "", '"03"', '"33"'])
+async def test_a_tag_that_is_not_the_current_one_is_out_of_date(
+    document: Document, ask: Ask, virtual_clock: VirtualClock, tags: str
+) -> None:
+    """Whatever it is: a client with a stranger's tag needs the document."""
+    exchange = ask(document.app, headers={"if-none-match": tags})
+    await exchange.task
+
+    assert virtual_clock.time() == 0
+    assert exchange.status == 200
+
+
+async def test_nothing_new_since_is_204(document: Document, ask: Ask) -> None:
+    """304 is for conditional requests only; the tag tells where to go on."""
+    exchange = ask(document.app, "/?since=3")
+    await exchange.task
+
+    assert (exchange.status, exchange.body) == (204, b"")
+    assert exchange.headers["etag"] == '"3"'
+
+
+@pytest.mark.parametrize(
+    "since", ["-1", "abc", "", "1.5", "nan", "1e3", "%d9%a3", "9" * 19, "1" * 5000]
+)
+async def test_a_since_that_is_no_version_is_refused(
+    document: Document, ask: Ask, since: str
+) -> None:
+    """With the legal range, and without repeating pages of digits."""
+    exchange = ask(document.app, f"/?since={since}")
+    await exchange.task
+
+    assert exchange.status == 400
+    assert exchange.body.startswith(b"since must be a number from 0 to 999999999999999999, got ")
+    assert len(exchange.body) < 130
+
+
+async def test_a_client_that_disconnects_waits_for_no_version(document: Document, ask: Ask) -> None:
+    """The counter forgets it."""
+    exchange = ask(document.app, "/?since=3")
+    await asyncio.sleep(1)
+
+    exchange.disconnect()
+    await exchange.task
+
+    assert exchange.status == 499
+    assert (len(document.purgatory), document.purgatory.watched) == (0, 0)
+    assert document.write() == 0
+
+
+async def test_a_full_purgatory_refuses(document: Document, ask: Ask) -> None:
+    """Only who would have to wait: who is out of date is served."""
+    waiting = ask(document.app, "/?since=3")
+    await asyncio.sleep(1)
+
+    refused, served = ask(document.app, "/?since=3"), ask(document.app, "/?since=1")
+    await asyncio.gather(refused.task, served.task)
+
+    assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+    assert served.status == 200
+    document.write()
+    await waiting.task
+    assert waiting.status == 200
+
+
+async def test_an_answer_may_be_a_response(ask: Ask) -> None:
+    """Its own tag is kept."""
+
+    async def poll(request: Request) -> Response:
+        return await long_poll_version(
+            request,
+            purgatory,
+            "key",
+            version=lambda: 5,
+            answer=lambda: PlainTextResponse("five", headers={"etag": '"five"'}),
+            timeout=30,
+        )
+
+    async with Purgatory() as purgatory:
+        exchange = ask(Starlette(routes=[Route("/", poll)]))
+        await exchange.task
+
+    assert (exchange.body, exchange.headers["etag"]) == (b"five", '"five"')
