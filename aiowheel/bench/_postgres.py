@@ -1,0 +1,129 @@
+"""A real PostgreSQL on a free loopback port, for as long as a block runs. Rank 5."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from aiowheel.errors import AiowheelError
+
+_INSTALLED = Path("/usr/lib/postgresql")  # Debian keeps initdb off the PATH, a folder a version
+_PATIENCE = 60  # seconds until a slow machine is called a failure
+# Nothing here outlives the block: what waits for a disk is left out.
+_SETTINGS = ("-F", "-N", "50", "-c", "full_page_writes=off", "-c", "listen_addresses=127.0.0.1")
+
+
+class PostgresMissingError(AiowheelError):
+    """PostgreSQL is not installed, or cannot be run by this user."""
+
+
+@contextmanager
+def postgres_server() -> Generator[str, None, None]:
+    """Make a database cluster, serve it, and remove it again; the server's address as a DSN.
+
+    Raises:
+        PostgresMissingError: There is no PostgreSQL here, or only root to run it, which it refuses.
+        AiowheelError: It did not start.
+    """
+    programs = _find_programs()
+    account = _account()
+    folder = Path(tempfile.mkdtemp(prefix="aiowheel-postgres-"))
+    try:
+        if account:
+            shutil.chown(folder, **account)
+        cluster, port = folder / "cluster", _free_port()
+        made = (programs / "initdb", "-U", "postgres", "-A", "trust", "-N", "-D", cluster)
+        _finish(_start(made, folder, account), folder)
+        words = (*_SETTINGS, "-p", str(port), "-k", folder, "-D", cluster)
+        server = _start((programs / "postgres", *words), folder, account)
+        try:
+            _wait_until_ready(server, folder)
+            yield f"postgresql://postgres@127.0.0.1:{port}/postgres"
+        finally:
+            server.send_signal(signal.SIGQUIT)  # at once, whoever is connected
+            _finish(server, folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _find_programs() -> Path:
+    """The folder of initdb and pg_ctl: the newest of Debian's, or the one on the PATH."""
+    versions = sorted(_INSTALLED.glob("*/bin/initdb"), key=lambda path: path.parts[-3].zfill(4))
+    on_path = shutil.which("initdb")
+    if versions:
+        return versions[-1].parent
+    if on_path:
+        return Path(on_path).resolve().parent
+    raise PostgresMissingError("PostgreSQL is not installed; on Debian: apt-get install postgresql")
+
+
+def _account() -> Mapping[str, str]:
+    """The account to run under instead of root's; empty for our own."""
+    if os.name != "posix" or os.geteuid() != 0:
+        return {}
+    import pwd
+
+    try:
+        pwd.getpwnam("postgres")
+    except KeyError:
+        raise PostgresMissingError(
+            "PostgreSQL refuses to run as root, and there is no account named postgres"
+        ) from None
+    return {"user": "postgres", "group": "postgres"}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _start(
+    command: tuple[str | Path, ...], folder: Path, account: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start one of PostgreSQL's programs; what it says goes to a file."""
+    with (folder / "log").open("ab") as log:
+        return subprocess.Popen(  # noqa: S603 - our own words
+            command,
+            cwd=folder,
+            user=account.get("user"),
+            group=account.get("group"),
+            extra_groups=[] if account else None,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+
+
+def _wait_until_ready(server: subprocess.Popen[bytes], folder: Path) -> None:
+    """Wait for the word that the server writes when it takes connections, as pg_ctl does."""
+    state = folder / "cluster" / "postmaster.pid"
+    last_moment = time.monotonic() + _PATIENCE
+    while not (state.exists() and state.read_text(encoding="utf-8").rstrip().endswith("ready")):
+        if server.poll() is not None or time.monotonic() > last_moment:
+            raise AiowheelError(f"PostgreSQL did not start: {_end_of_log(folder)}")
+        time.sleep(0.01)
+
+
+def _finish(process: subprocess.Popen[bytes], folder: Path) -> None:
+    """Wait for a program's end."""
+    try:
+        code = process.wait(_PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        code = process.wait()
+    if code:
+        raise AiowheelError(f"PostgreSQL ended with {code}: {_end_of_log(folder)}")
+
+
+def _end_of_log(folder: Path) -> str:
+    return (folder / "log").read_text(encoding="utf-8", errors="replace")[-500:].strip()

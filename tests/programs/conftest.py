@@ -1,0 +1,74 @@
+"""Real programs on a loop whose timers are the wheel."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+
+import aiowheel
+from aiowheel.bench._postgres import PostgresMissingError, postgres_server
+from aiowheel.loop import LoopHandle, WheelEventLoopMixin
+
+Main = Callable[[], Coroutine[Any, Any, None]]
+
+
+@pytest.fixture(params=[False, True], ids=["selector", "uvloop"])
+def armed_by(request: pytest.FixtureRequest) -> Callable[[Main], set[str]]:
+    """Run a program under `aiowheel.run`; the dotted names of the callbacks that it armed.
+
+    Fails when a timer of the loop's own was armed, or when one is pending after the program ended.
+    """
+    if request.param:
+        pytest.importorskip("uvloop")
+
+    def armed(program: Main) -> set[str]:
+        names: set[str] = set()
+
+        async def watched() -> None:
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, WheelEventLoopMixin)
+            handles = _note_timers(loop, names)
+            await program()
+            assert all(type(handle) is LoopHandle for handle in handles)
+            assert [handle for handle in handles if not _is_over(handle)] == []
+            assert loop._wheel_driver.pending == 0
+            assert loop._wheel_driver.scheduled >= len(handles) > 0
+
+        aiowheel.run(watched(), uvloop=request.param)
+        return names
+
+    return armed
+
+
+def _note_timers(loop: asyncio.AbstractEventLoop, names: set[str]) -> list[object]:
+    """Have the loop note the callback's name and the handle of every timer."""
+    handles: list[object] = []
+
+    def noting(method: Callable[..., object]) -> Callable[..., object]:
+        def note(when: float, callback: Any, *args: object, **context: Any) -> object:
+            names.add(f"{callback.__module__}.{callback.__qualname__}")
+            handle = method(when, callback, *args, **context)
+            handles.append(handle)
+            return handle
+
+        return note
+
+    vars(loop).update(call_later=noting(loop.call_later), call_at=noting(loop.call_at))
+    return handles
+
+
+def _is_over(handle: object) -> bool:
+    return isinstance(handle, LoopHandle) and (handle.cancelled() or handle.fired())
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """The address of a real PostgreSQL, which lives as long as the tests do."""
+    try:
+        with postgres_server() as address:
+            yield address
+    except PostgresMissingError as missing:
+        pytest.skip(str(missing))

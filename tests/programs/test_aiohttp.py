@@ -1,0 +1,210 @@
+"""aiohttp, unchanged, on a loop whose timers are the wheel."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+pytest.importorskip("aiohttp")
+from aiohttp import ClientSession, ClientTimeout, WSMsgType, web
+
+pytestmark = pytest.mark.realtime
+
+ArmedBy = Callable[[Callable[[], Coroutine[Any, Any, None]]], set[str]]
+HEARTBEAT = 0.1  # aiohttp waits half of it for the pong
+SERVER_PING = "aiohttp.web_ws.WebSocketResponse._send_heartbeat"
+CLIENT_PING = "aiohttp.client_ws.ClientWebSocketResponse._send_heartbeat"
+
+
+@asynccontextmanager
+async def serving(
+    handler: Callable[[web.Request], Awaitable[web.StreamResponse]], **options: Any
+) -> AsyncGenerator[str, None]:
+    """Serve *handler* at the address that is given."""
+    app = web.Application()
+    app.router.add_get("/", handler)
+    runner = web.AppRunner(app, **options)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        host, port = runner.addresses[0][:2]
+        yield f"http://{host}:{port}/"
+    finally:
+        await runner.cleanup()
+
+
+def test_a_server_sends_heartbeats_to_a_silent_client(armed_by: ArmedBy) -> None:
+    """One after the other, while the pongs come; what is sent afterwards still arrives."""
+
+    async def handler(request: web.Request) -> web.WebSocketResponse:
+        websocket = web.WebSocketResponse(heartbeat=HEARTBEAT)
+        await websocket.prepare(request)
+        assert await websocket.receive_str() == "three pings came"
+        # Not closed from here: aiohttp's server end re-arms its heartbeat for the answer to that.
+        assert (await websocket.receive()).type is WSMsgType.CLOSE
+        return websocket
+
+    async def program() -> None:
+        async with (
+            serving(handler) as address,
+            ClientSession() as session,
+            session.ws_connect(address, autoping=False) as websocket,
+        ):
+            began = asyncio.get_running_loop().time()
+            for _ in range(3):
+                message = await websocket.receive()
+                assert message.type is WSMsgType.PING
+                await websocket.pong(message.data)
+            assert asyncio.get_running_loop().time() - began >= HEARTBEAT * 2
+            await websocket.send_str("three pings came")
+
+    armed = armed_by(program)
+
+    assert SERVER_PING in armed
+
+
+def test_a_client_sends_heartbeats_to_a_silent_server(armed_by: ArmedBy) -> None:
+    """The same from the other end."""
+
+    async def handler(request: web.Request) -> web.WebSocketResponse:
+        websocket = web.WebSocketResponse(autoping=False)
+        await websocket.prepare(request)
+        for _ in range(3):
+            message = await websocket.receive()
+            assert message.type is WSMsgType.PING
+            await websocket.pong(message.data)
+        await websocket.send_str("three pings came")
+        await websocket.close()
+        return websocket
+
+    async def program() -> None:
+        async with (
+            serving(handler) as address,
+            ClientSession() as session,
+            session.ws_connect(address, heartbeat=HEARTBEAT) as websocket,
+        ):
+            began = asyncio.get_running_loop().time()
+            assert await websocket.receive_str() == "three pings came"
+            assert asyncio.get_running_loop().time() - began >= HEARTBEAT * 3
+
+    armed = armed_by(program)
+
+    assert CLIENT_PING in armed
+
+
+def test_a_server_closes_a_websocket_whose_client_is_dead(armed_by: ArmedBy) -> None:
+    """Not before heartbeat and patience for the pong are over, and with aiohttp's own error."""
+    ends: list[tuple[float, object]] = []
+
+    async def handler(request: web.Request) -> web.WebSocketResponse:
+        websocket = web.WebSocketResponse(heartbeat=HEARTBEAT)
+        await websocket.prepare(request)
+        began = asyncio.get_running_loop().time()
+        await websocket.receive()
+        ends.append((asyncio.get_running_loop().time() - began, websocket.exception()))
+        assert websocket.closed
+        return websocket
+
+    async def program() -> None:
+        async with (
+            serving(handler) as address,
+            ClientSession() as session,
+            session.ws_connect(address, autoping=False) as websocket,
+        ):
+            assert (await websocket.receive()).type is WSMsgType.PING
+            await websocket.receive()  # no pong: what comes is the end
+
+    armed = armed_by(program)
+
+    ((seconds, error),) = ends
+    assert seconds >= HEARTBEAT * 1.5
+    assert isinstance(error, TimeoutError)
+    assert {SERVER_PING, "aiohttp.web_ws.WebSocketResponse._pong_not_received"} <= armed
+
+
+def test_a_client_closes_a_websocket_whose_server_is_dead(armed_by: ArmedBy) -> None:
+    """The same from the other end."""
+
+    async def handler(request: web.Request) -> web.WebSocketResponse:
+        websocket = web.WebSocketResponse(autoping=False)
+        await websocket.prepare(request)
+        assert (await websocket.receive()).type is WSMsgType.PING
+        await websocket.receive()
+        return websocket
+
+    async def program() -> None:
+        async with serving(handler) as address, ClientSession() as session:
+            began = asyncio.get_running_loop().time()
+            async with session.ws_connect(address, heartbeat=HEARTBEAT) as websocket:
+                message = await websocket.receive()
+                seconds = asyncio.get_running_loop().time() - began
+                assert message.type is WSMsgType.ERROR
+                assert isinstance(websocket.exception(), TimeoutError)
+                assert seconds >= HEARTBEAT * 1.5
+
+    armed = armed_by(program)
+
+    assert "aiohttp.client_ws.ClientWebSocketResponse._pong_not_received" in armed
+
+
+def test_timeouts_of_requests_end_those_alone_that_take_too_long(armed_by: ArmedBy) -> None:
+    """Of many at once the slow ones fail, none early; the connections of the others serve on."""
+
+    async def handler(request: web.Request) -> web.Response:
+        await asyncio.sleep(float(request.query.get("seconds", 0)))
+        return web.Response(text="done")
+
+    async def program() -> None:
+        timeout = ClientTimeout(total=0.2)
+        async with (
+            serving(handler, handler_cancellation=True) as address,
+            ClientSession(timeout=timeout) as session,
+        ):
+            loop = asyncio.get_running_loop()
+
+            async def get(seconds: float) -> str:
+                began = loop.time()
+                try:
+                    async with session.get(address, params={"seconds": str(seconds)}) as response:
+                        return await response.text()
+                except TimeoutError:
+                    assert loop.time() - began >= 0.2
+                    return "late"
+
+            answers = await asyncio.gather(*(get(30 * (i % 5 == 0)) for i in range(50)))
+            assert answers == ["late" if i % 5 == 0 else "done" for i in range(50)]
+            assert await get(0) == "done"
+
+    armed = armed_by(program)
+
+    assert "aiohttp.helpers.TimeoutHandle.__call__" in armed
+
+
+def test_a_silent_keep_alive_connection_is_closed(armed_by: ArmedBy) -> None:
+    """By the server's own timer, after `keepalive_timeout` and not before."""
+
+    async def handler(_: web.Request) -> web.Response:
+        return web.Response(text="done")
+
+    async def program() -> None:
+        async with serving(handler, keepalive_timeout=0.2) as address:
+            _, _, where = address.rstrip("/").rpartition("/")
+            host, _, port = where.partition(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert (await reader.readuntil(b"done")).startswith(b"HTTP/1.1 200")
+            began = asyncio.get_running_loop().time()
+            assert await reader.read() == b""
+            # The answer's last byte reached us somewhat after the server began to wait.
+            assert asyncio.get_running_loop().time() - began >= 0.15
+            writer.close()
+            await writer.wait_closed()
+
+    armed = armed_by(program)
+
+    assert "aiohttp.web_protocol.RequestHandler._process_keepalive" in armed
