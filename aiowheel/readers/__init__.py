@@ -7,8 +7,10 @@ from aiowheel.readers._formats import Format as Format
 from aiowheel.readers._formats import TimeFormat as TimeFormat
 from aiowheel.readers._formats import Unit as Unit
 from aiowheel.readers._inputs import Inputs as Inputs
+from aiowheel.readers._rejects import write_rejects as write_rejects
 from aiowheel.readers._spool import TimeOrder as TimeOrder
 from aiowheel.readers._table import Batch as Batch
+from aiowheel.readers._table import Reject as Reject
 from aiowheel.readers._table import TimedRows as TimedRows
 from aiowheel.readers._times import LATEST_TIME as LATEST_TIME
 from aiowheel.readers._times import duration_in_unit as duration_in_unit
@@ -19,10 +21,12 @@ __all__ = (
     "Batch",
     "Format",
     "Inputs",
+    "Reject",
     "TimeFormat",
     "TimeOrder",
     "TimedRows",
     "Unit",
     "duration_in_unit",
     "time_parser",
+    "write_rejects",
 )

@@ -11,6 +11,7 @@ class Format(StrEnum):
     CSV = "csv"
     NDJSON = "ndjson"
     CLF = "clf"
+    PARQUET = "parquet"
 
 
 class TimeFormat(StrEnum):
@@ -43,6 +44,7 @@ _SUFFIXES = {
     ".ndjson": Format.NDJSON,
     ".jsonl": Format.NDJSON,
     ".log": Format.CLF,
+    ".parquet": Format.PARQUET,
 }
 
 

@@ -8,6 +8,7 @@ import tarfile
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path, PurePath
 from typing import IO, BinaryIO, TextIO, cast
 
@@ -18,30 +19,38 @@ from aiowheel.readers._formats import Format, format_of
 READ_ERRORS = (EOFError, OSError, zlib.error, tarfile.TarError)
 
 _GZIP_MAGIC = b"\x1f\x8b"
+_HIDDEN = (".", "_")  # Spark leaves files like _SUCCESS beside its tables
 _TAR_SUFFIXES = (".tar.gz", ".tgz")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Source:
     """One table: a file, or a member of a tar.
 
     Attributes:
         name: The path; for a member ``archive.tar.gz:path/inside``.
         format: How to split the text into fields.
-        text: The open stream, line ends untouched; bytes that are no UTF-8 are lone surrogates.
+        data: The open stream of its bytes, decompressed.
     """
 
     name: str
     format: Format
-    text: TextIO
+    data: BinaryIO
+
+    @cached_property  # it closes the stream when it goes, so it must not go before the table
+    def text(self) -> TextIO:
+        """The bytes as text, line ends untouched; what is no UTF-8 becomes lone surrogates."""
+        return io.TextIOWrapper(
+            self.data, encoding="utf-8-sig", errors="surrogateescape", newline=""
+        )
 
 
 class Inputs:
     """The files behind a list of paths, each of which may be a file, a folder or a glob.
 
-    A folder stands for every file inside, at any depth, hidden ones (``.name``) left out. A file
-    reached twice is read once. Of a tar, the members whose suffix fits the format are taken, hidden
-    ones left out.
+    A folder stands for every file inside, at any depth, hidden ones (``.name``, ``_name``) left
+    out. A file reached twice is read once. Of a tar, the members whose suffix fits the format are
+    taken, hidden ones left out.
 
     Args:
         patterns: Paths as the user wrote them, at least one.
@@ -103,7 +112,7 @@ class Inputs:
         form = self._format or format_of(name)
         if form is None:
             raise BadInputError(f"{name}: the name does not tell the format, give --format")
-        yield Source(name, form, _text(data))
+        yield Source(name, form, data)
 
     def _members(self, name: str, data: BinaryIO) -> Iterator[Source]:
         taken = 0
@@ -115,14 +124,14 @@ class Inputs:
                     content = archive.extractfile(member) if member.isfile() else None
                     if form is not None and content is not None:
                         taken += 1
-                        text = _text(_unzipped(io.BufferedReader(_MemberBytes(content))))
-                        yield Source(f"{name}:{member.name}", form, text)
+                        inside = _unzipped(io.BufferedReader(_MemberBytes(content)))
+                        yield Source(f"{name}:{member.name}", form, inside)
             while data.read(1 << 20):  # to the end, where gzip checks length and sum
                 pass
         except READ_ERRORS as error:
             raise BadInputError(f"{name}: {read_failure(error)}") from error
         if taken == 0:
-            wanted = self._format or "tsv, csv, ndjson or log"
+            wanted = self._format or "tsv, csv, ndjson, log or parquet"
             raise BadInputError(f"{name}: no {wanted} file inside")
 
     def _format_of_member(self, name: str) -> Format | None:
@@ -178,8 +187,8 @@ def _files_at(path: Path) -> list[Path]:
 
     found: list[Path] = []
     for parent, folders, names in os.walk(path, onerror=refuse):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [Path(parent, name) for name in names if not name.startswith(".")]
+        folders[:] = [name for name in folders if not name.startswith(_HIDDEN)]
+        found += [Path(parent, name) for name in names if not name.startswith(_HIDDEN)]
     if not found:
         raise BadInputError(f"{path}: no file inside")
     return sorted(found)
@@ -196,7 +205,3 @@ def _unzipped(data: io.BufferedReader) -> BinaryIO:
     if data.peek(2)[:2] == _GZIP_MAGIC:
         return cast("BinaryIO", gzip.GzipFile(fileobj=data))
     return data
-
-
-def _text(data: BinaryIO) -> TextIO:
-    return io.TextIOWrapper(data, encoding="utf-8-sig", errors="surrogateescape", newline="")

@@ -5,18 +5,22 @@ flaw, and the table decides.
 """
 
 import csv
+import io
 import json
 import re
 from collections.abc import Callable, Iterator
 from typing import Protocol, TextIO, cast
 
 from aiowheel.errors import BadInputError
-from aiowheel.readers._formats import Format
+from aiowheel.readers._formats import Format, Unit
 from aiowheel.readers._inputs import Source
 
-#: Line number (from 1), key, time as written, flaw ("" when there is none). A bare tuple, because
-#: there is one for every row of the input.
-Record = tuple[int, str, str, str]
+#: The row as read: its line, or its fields. `raw_text` writes it down again.
+Raw = str | list[str]
+
+#: Line number (from 1), key, time as written, flaw ("" when there is none), the row itself. A bare
+#: tuple, because there is one for every row of the input.
+Record = tuple[int, str, str, str, Raw]
 
 CLF_COLUMNS = (
     "host", "logname", "user", "time", "request", "response", "bytes", "referer", "useragent",
@@ -38,17 +42,23 @@ class _FieldReader(Protocol):
     def __next__(self) -> list[str]: ...
 
 
-def records(source: Source, key: str, time: str) -> Iterator[Record]:
+def records(source: Source, key: str, time: str, unit: Unit) -> Iterator[Record]:
     """Yield the records of a table.
 
     Args:
         source: An open table.
         key: Name of the key column.
         time: Name of the time column.
+        unit: What the timestamps of a Parquet file are turned into.
 
     Raises:
-        BadInputError: The table has no header, or not these columns.
+        BadInputError: The table has no header, or not these columns, or is no such table.
+        MissingExtraError: A Parquet file, and pyarrow is not installed.
     """
+    if source.format is Format.PARQUET:
+        from aiowheel.readers._parquet import parquet_records
+
+        return parquet_records(source, key, time, unit)
     split: dict[Format, Callable[[Source, str, str], Iterator[Record]]] = {
         Format.CSV: _csv_records,
         Format.TSV: _tsv_records,
@@ -56,6 +66,15 @@ def records(source: Source, key: str, time: str) -> Iterator[Record]:
         Format.CLF: _clf_records,
     }
     return split[source.format](source, key, time)
+
+
+def raw_text(raw: Raw) -> str:
+    """Write a row down as text, fields as one line of CSV."""
+    if isinstance(raw, str):
+        return raw
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(raw)
+    return line.getvalue()
 
 
 def _csv_records(source: Source, key: str, time: str) -> Iterator[Record]:
@@ -84,15 +103,15 @@ def _delimited(source: Source, reader: _FieldReader, key: str, time: str) -> Ite
         except StopIteration:
             return
         except csv.Error as error:
-            yield first_line, "", "", str(error)
+            yield first_line, "", "", str(error), ""
             continue
         if len(fields) == width:
-            yield first_line, fields[key_at], fields[time_at], ""
+            yield first_line, fields[key_at], fields[time_at], "", fields
         elif len(fields) > last:
             flaw = f"{len(fields)} fields where the header has {width}"
-            yield first_line, fields[key_at], fields[time_at], flaw
+            yield first_line, fields[key_at], fields[time_at], flaw, fields
         elif fields:
-            yield first_line, "", "", f"{len(fields)} fields where the header has {width}"
+            yield first_line, "", "", f"{len(fields)} fields where the header has {width}", fields
 
 
 def _column(source: Source, header: list[str], name: str) -> int:
@@ -108,18 +127,18 @@ def _ndjson_records(source: Source, key: str, time: str) -> Iterator[Record]:
             # Numbers stay as written: a float would round nanoseconds.
             row: object = json.loads(text, parse_int=str, parse_float=str, parse_constant=str)
         except (ValueError, RecursionError) as error:
-            yield line, "", "", f"no JSON: {error}"
+            yield line, "", "", f"no JSON: {error}", text
             continue
         if not isinstance(row, dict):
-            yield line, "", "", "no JSON object"
+            yield line, "", "", "no JSON object", text
             continue
         fields = cast("dict[str, object]", row)
         key_value, time_value = fields.get(key), fields.get(time)
         if isinstance(key_value, str) and isinstance(time_value, str):
-            yield line, key_value, time_value, ""
+            yield line, key_value, time_value, "", text
         else:
             name = time if isinstance(key_value, str) else key
-            yield line, "", "", f"field {name!r} is missing or neither text nor number"
+            yield line, "", "", f"field {name!r} is missing or neither text nor number", text
 
 
 def _clf_records(source: Source, key: str, time: str) -> Iterator[Record]:
@@ -128,9 +147,9 @@ def _clf_records(source: Source, key: str, time: str) -> Iterator[Record]:
     for line, text in _lines(source.text):
         match = _CLF_LINE.fullmatch(text)
         if match is None:
-            yield line, "", "", "not in Common or Combined Log Format"
+            yield line, "", "", "not in Common or Combined Log Format", text
         else:
-            yield line, match[key] or "", match[time] or "", ""
+            yield line, match[key] or "", match[time] or "", "", text
 
 
 def _lines(text: TextIO) -> Iterator[tuple[int, str]]:

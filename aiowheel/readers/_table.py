@@ -1,11 +1,12 @@
-"""Many files as one table of (time, key) rows, the bad ones counted. Rank 4."""
+"""Many files as one table of (time, key) rows, the bad ones counted and put aside. Rank 4."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from aiowheel.errors import BadInputError
+from aiowheel.readers._formats import Unit
 from aiowheel.readers._inputs import READ_ERRORS, Inputs, Source, read_failure
-from aiowheel.readers._records import records
+from aiowheel.readers._records import Raw, raw_text, records
 from aiowheel.readers._times import LATEST_TIME, TimeParser
 
 _BATCH_ROWS = 16_384
@@ -17,6 +18,24 @@ class Batch(NamedTuple):
 
     times: list[int]
     keys: list[str]
+
+
+class Reject(NamedTuple):
+    """A row that was left out, or used although something was wrong with it.
+
+    Attributes:
+        source: The file; of a member of an archive ``archive.tar.gz:path/inside``.
+        line: Where the row begins, from 1; of Parquet, the row's number.
+        reason: What is wrong.
+        raw: The row; fields of a table as one line of CSV.
+        used: Whether the row is irregular, and used all the same.
+    """
+
+    source: str
+    line: int
+    reason: str
+    raw: str
+    used: bool
 
 
 class TimedRows:
@@ -31,8 +50,12 @@ class TimedRows:
         key: Name of the key column.
         time: Name of the time column.
         parse_time: Turns a written time into an integer, or raises ValueError with the reason.
+        unit: What the timestamps of a Parquet file are turned into.
+        earliest: The least time to accept.
         latest: The greatest time to accept.
         strict: End the run at the first rejected or irregular row.
+        allow_empty: Take a file without a good row for a table without rows, not for a mistake.
+        put_aside: Called with each rejected or irregular row.
 
     Attributes:
         files: Tables read so far, members of archives each on its own.
@@ -50,15 +73,23 @@ class TimedRows:
         key: str,
         time: str,
         parse_time: TimeParser,
+        unit: Unit = Unit.S,
+        earliest: int = 0,
         latest: int = LATEST_TIME,
         strict: bool = False,
+        allow_empty: bool = False,
+        put_aside: Callable[[Reject], object] | None = None,
     ) -> None:
         self._inputs = inputs
         self._key = key
         self._time = time
         self._parse_time = parse_time
+        self._unit = unit
+        self._earliest = earliest
         self._latest = latest
         self._strict = strict
+        self._allow_empty = allow_empty
+        self._put_aside = put_aside
         self.files = 0
         self.accepted = 0
         self.rejected = 0
@@ -78,7 +109,7 @@ class TimedRows:
             self.files += 1
             accepted, rejected = self.accepted, self.rejected
             yield from self._batches_of(source)
-            if self.accepted == accepted:
+            if self.accepted == accepted and not self._allow_empty:
                 bad = self.rejected - rejected
                 why = f", the last: {self._last_reject}" if bad else ""
                 raise BadInputError(f"{source.name}: no good row ({bad:,} rejected{why})")
@@ -88,17 +119,14 @@ class TimedRows:
         keys: list[str] = []
         line = 0
         try:
-            for line, key, written, flaw in records(source, self._key, self._time):
+            for line, key, written, flaw, raw in records(source, self._key, self._time, self._unit):
                 try:
                     moment = self._checked_time(key, written)
                 except ValueError as error:
-                    self.rejected += 1
-                    self._last_reject = f"line {line}: {flaw or error}"
-                    self._remark(self.rejects, f"{source.name}: {self._last_reject}")
+                    self._reject(source.name, line, flaw or str(error), raw)
                     continue
                 if flaw:
-                    self.irregular += 1
-                    self._remark(self.irregularities, f"{source.name}: line {line}: {flaw}")
+                    self._note_irregular(source.name, line, flaw, raw)
                 times.append(moment)
                 keys.append(key)
                 if len(times) == _BATCH_ROWS:
@@ -119,7 +147,22 @@ class TimedRows:
         moment = self._parse_time(written)
         if moment > self._latest:
             raise ValueError(f"time {written!r} is beyond {self._latest}")
+        if moment < self._earliest:
+            raise ValueError(f"time {written!r} is before {self._earliest}")
         return moment
+
+    def _reject(self, source: str, line: int, reason: str, raw: Raw) -> None:
+        self.rejected += 1
+        self._last_reject = f"line {line}: {reason}"
+        self._remark(self.rejects, f"{source}: {self._last_reject}")
+        if self._put_aside is not None:
+            self._put_aside(Reject(source, line, reason, raw_text(raw), used=False))
+
+    def _note_irregular(self, source: str, line: int, flaw: str, raw: Raw) -> None:
+        self.irregular += 1
+        self._remark(self.irregularities, f"{source}: line {line}: {flaw}")
+        if self._put_aside is not None:
+            self._put_aside(Reject(source, line, flaw, raw_text(raw), used=True))
 
     def _remark(self, remarks: list[str], text: str) -> None:
         if self._strict:

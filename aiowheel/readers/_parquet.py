@@ -1,0 +1,68 @@
+"""The rows of a Parquet file. Rank 4; needs pyarrow."""
+
+import io
+from collections.abc import Iterator
+
+from aiowheel.errors import BadInputError, MissingExtraError
+from aiowheel.readers._formats import Unit
+from aiowheel.readers._inputs import Source
+from aiowheel.readers._records import Record
+
+try:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+except ImportError as error:
+    raise MissingExtraError("trace") from error
+
+_BATCH_ROWS = 65_536
+
+
+def parquet_records(source: Source, key: str, time: str, unit: Unit) -> Iterator[Record]:
+    """Yield the records of a file: texts and whole numbers as they are, timestamps in *unit*.
+
+    A timestamp that *unit* cannot hold is no whole number, and is left to the table to refuse.
+
+    Raises:
+        BadInputError: It is no Parquet, lacks a column, or holds neither text nor numbers there.
+    """
+    # Parquet is read from its end; a member of a tar can only be read from its beginning.
+    data = source.data if source.data.seekable() else io.BytesIO(source.data.read())
+    try:
+        file = pq.ParquetFile(data)
+        for name in (key, time):
+            _check_column(source, file.schema_arrow, name)
+        rows = 0
+        for batch in file.iter_batches(_BATCH_ROWS, columns=[key, time]):
+            keys = pc.cast(batch.column(key), pa.string()).to_pylist()
+            times = _written(batch.column(time), unit)
+            for line, (name, moment) in enumerate(zip(keys, times, strict=True), start=rows + 1):
+                yield line, name or "", moment or "", "", [name or "", moment or ""]
+            rows += batch.num_rows
+    except pa.ArrowException as error:
+        raise BadInputError(f"{source.name}: not a sound Parquet file: {error}") from error
+
+
+def _check_column(source: Source, schema: pa.Schema, name: str) -> None:
+    if name not in schema.names:
+        columns = ", ".join(schema.names)
+        raise BadInputError(f"{source.name}: no column {name!r} (columns: {columns[:200]})")
+    kind = schema.field(name).type
+    while pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    if not (is_text or pa.types.is_integer(kind) or pa.types.is_timestamp(kind)):
+        raise BadInputError(f"{source.name}: column {name!r} is {kind}, want text or whole numbers")
+
+
+def _written(column: pa.Array, unit: Unit) -> list[str | None]:
+    texts: list[str | None] = pc.cast(column, pa.string()).to_pylist()
+    if not pa.types.is_timestamp(column.type):
+        return texts
+    moments: list[int | None] = pc.cast(column, pa.int64()).to_pylist()
+    given = Unit(column.type.unit).digits
+    factor, step = 10 ** max(0, unit.digits - given), 10 ** max(0, given - unit.digits)
+    return [
+        text if moment is None or moment % step else str(moment * factor // step)
+        for text, moment in zip(texts, moments, strict=True)
+    ]

@@ -1,0 +1,34 @@
+"""The rows that were put aside, as a file of their own. Rank 4."""
+
+import contextlib
+import csv
+import os
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+from aiowheel.errors import AiowheelError
+from aiowheel.readers._table import Reject
+
+
+@contextlib.contextmanager
+def write_rejects(path: Path) -> Generator[Callable[[Reject], object]]:
+    """Hand out a function that adds a row to a CSV file, which appears whole on leaving the block.
+
+    The file has a header and the columns of `Reject`, and is there without a row too. When the
+    block fails, *path* is as it was before.
+
+    Raises:
+        AiowheelError: The disk refuses.
+    """
+    hidden = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        # What was no UTF-8 in the input goes out as the bytes that came in.
+        with hidden.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(Reject._fields)
+            yield lambda reject: writer.writerow((*reject[:-1], str(reject.used).lower()))
+        hidden.replace(path)
+    except OSError as error:
+        raise AiowheelError(f"{path}: {error.strerror}") from error
+    finally:
+        hidden.unlink(missing_ok=True)

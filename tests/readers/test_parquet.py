@@ -1,0 +1,125 @@
+"""Parquet files, read by the rules of every other format."""
+
+import gzip
+import tarfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from aiowheel.errors import BadInputError
+from aiowheel.readers import Inputs, TimedRows, TimeFormat, Unit, time_parser
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+NS = 1_674_981_729_479_000_001  # beyond 2**53
+
+
+def table(path: Path, unit: Unit = Unit.NS) -> TimedRows:
+    """A table of one path with the usual columns."""
+    return TimedRows(
+        Inputs([str(path)]),
+        key="key",
+        time="t",
+        parse_time=time_parser(TimeFormat.EPOCH, unit),
+        unit=unit,
+    )
+
+
+def pairs(rows: TimedRows) -> list[tuple[int, str]]:
+    """Every accepted row."""
+    return [row for batch in rows.batches() for row in zip(batch.times, batch.keys, strict=True)]
+
+
+def test_whole_numbers_stay_exact(tmp_path: Path) -> None:
+    """Nanoseconds beyond 2**53; keys may be numbers too."""
+    pq.write_table(pa.table({"key": [1, 2], "t": [NS, NS + 1]}), tmp_path / "a.parquet")
+
+    assert pairs(table(tmp_path)) == [(NS, "1"), (NS + 1, "2")]
+
+
+def test_nulls_and_negative_times_are_rejected(tmp_path: Path) -> None:
+    """They are named by the number of their row."""
+    columns = {"key": ["a", None, "c", "d", ""], "t": [1, 2, None, -5, 3]}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+
+    rows = table(tmp_path / "a.parquet")
+
+    assert pairs(rows) == [(1, "a")]
+    assert [text.partition(".parquet: ")[2] for text in rows.rejects] == [
+        "line 2: the key is empty",
+        "line 3: time '' is not a whole number >= 0",
+        "line 4: time '-5' is not a whole number >= 0",
+        "line 5: the key is empty",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "unit", "found"),
+    [("ns", NS, Unit.NS, NS), ("us", 7, Unit.NS, 7_000), ("ms", 7_000, Unit.S, 7)],
+)
+def test_timestamps_become_whole_numbers(
+    kind: str, value: int, unit: Unit, found: int, tmp_path: Path
+) -> None:
+    """In the unit of the run."""
+    times = pa.array([value], pa.int64()).cast(pa.timestamp(kind, "UTC"))
+    pq.write_table(pa.table({"key": ["k"], "t": times}), tmp_path / "a.parquet")
+
+    assert pairs(table(tmp_path / "a.parquet", unit)) == [(found, "k")]
+
+
+def test_a_timestamp_that_the_unit_cannot_hold_is_rejected(tmp_path: Path) -> None:
+    """It is not rounded."""
+    times = [datetime(2023, 1, 1, tzinfo=UTC), datetime(2023, 1, 1, 0, 0, 0, 5, tzinfo=UTC)]
+    pq.write_table(pa.table({"key": ["k", "k"], "t": times}), tmp_path / "a.parquet")
+
+    rows = table(tmp_path / "a.parquet", Unit.MS)
+
+    assert pairs(rows) == [(1_672_531_200_000, "k")]
+    assert "line 2: time '2023-01-01 00:00:00.000005" in rows.rejects[0]
+
+
+def test_a_folder_that_spark_wrote(tmp_path: Path) -> None:
+    """What is beside the table there is no part of it."""
+    pq.write_table(pa.table({"key": ["k"], "t": [1]}), tmp_path / "part-0.parquet")
+    (tmp_path / "_SUCCESS").touch()
+    (tmp_path / ".part-0.parquet.crc").write_bytes(b"crc")
+
+    assert pairs(table(tmp_path)) == [(1, "k")]
+
+
+def test_inside_archives(tmp_path: Path) -> None:
+    """In a tar.gz and in a gz, as every other format."""
+    pq.write_table(pa.table({"key": ["k"], "t": [1]}), tmp_path / "a.parquet")
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "a.parquet", "inside/a.parquet")
+    (tmp_path / "a.parquet.gz").write_bytes(gzip.compress((tmp_path / "a.parquet").read_bytes()))
+
+    assert pairs(table(tmp_path)) == [(1, "k")] * 3
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        ({"key": ["k"]}, r"a\.parquet: no column 't' \(columns: key\)"),
+        ({"key": ["k"], "t": [1.5]}, "column 't' is double, want text or whole numbers"),
+        ({"key": [["k"]], "t": [1]}, "column 'key' is list<"),
+    ],
+)
+def test_unusable_columns_are_refused(
+    columns: dict[str, list[object]], reason: str, tmp_path: Path
+) -> None:
+    """A float has lost digits already."""
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+
+    with pytest.raises(BadInputError, match=reason):
+        pairs(table(tmp_path / "a.parquet"))
+
+
+def test_what_is_no_parquet_is_refused(tmp_path: Path) -> None:
+    """The name alone makes no Parquet."""
+    (tmp_path / "a.parquet").write_text("key,t\nk,1\n")
+
+    with pytest.raises(BadInputError, match=r"a\.parquet: not a sound Parquet file: "):
+        pairs(table(tmp_path / "a.parquet"))

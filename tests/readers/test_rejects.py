@@ -1,0 +1,88 @@
+"""Bad rows are put aside with file, line, reason and the row itself."""
+
+import csv
+import os
+from pathlib import Path
+
+import pytest
+
+from aiowheel.errors import AiowheelError
+from aiowheel.readers import Inputs, Reject, TimedRows, TimeFormat, Unit, time_parser, write_rejects
+
+
+def put_aside(path: Path, time_column: str = "t") -> list[Reject]:
+    """What is wrong with the rows of a file."""
+    found: list[Reject] = []
+    rows = TimedRows(
+        Inputs([str(path)]),
+        key="key",
+        time=time_column,
+        parse_time=time_parser(TimeFormat.EPOCH, Unit.S),
+        earliest=10,
+        latest=20,
+        put_aside=found.append,
+    )
+    for _ in rows.batches():
+        pass
+    assert rows.rejected == sum(not reject.used for reject in found)
+    assert rows.irregular == sum(reject.used for reject in found)
+    return found
+
+
+def test_rows_go_aside_as_they_were(tmp_path: Path) -> None:
+    """Rejected, irregular, and outside the range of times."""
+    path = tmp_path / "a.csv"
+    path.write_text('key,t\nk,15\n"a,b",x\nk,15,more\nk,9\nk,21\nk\n')
+
+    found = put_aside(path)
+
+    assert found == [
+        Reject(str(path), 3, "time 'x' is not a whole number >= 0", '"a,b",x', used=False),
+        Reject(str(path), 4, "3 fields where the header has 2", "k,15,more", used=True),
+        Reject(str(path), 5, "time '9' is before 10", "k,9", used=False),
+        Reject(str(path), 6, "time '21' is beyond 20", "k,21", used=False),
+        Reject(str(path), 7, "1 fields where the header has 2", "k", used=False),
+    ]
+
+
+def test_lines_go_aside_as_they_were(tmp_path: Path) -> None:
+    """A line without fields is its own text."""
+    path = tmp_path / "a.ndjson"
+    path.write_text('{"key": "k", "t": 15}\n{"key": "k"\n')
+
+    assert [reject.raw for reject in put_aside(path)] == ['{"key": "k"']
+
+
+def test_the_file_of_rejects_can_be_read_back(tmp_path: Path) -> None:
+    """As CSV, with bytes that were no UTF-8 as they came."""
+    path, aside = tmp_path / "a.csv", tmp_path / "rejects.csv"
+    path.write_bytes(b'key,t\nk,15\n"\xff,""",11\n')
+
+    with write_rejects(aside) as put:
+        for reject in put_aside(path):
+            put(reject)
+
+    with aside.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
+        header, row = csv.reader(file)
+    assert header == ["source", "line", "reason", "raw", "used"]
+    assert row == [str(path), "3", "the key is not UTF-8", '"\udcff,""",11', "false"]
+
+
+def test_a_failed_run_leaves_no_file(tmp_path: Path) -> None:
+    """Nor its hidden neighbour."""
+    with pytest.raises(ValueError, match="soon"), write_rejects(tmp_path / "rejects.csv"):
+        raise ValueError("soon")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_closed_folder_is_told(tmp_path: Path) -> None:
+    """One line, with the path."""
+    tmp_path.chmod(0o500)
+
+    with (
+        pytest.raises(AiowheelError, match=r"rejects\.csv: Permission denied"),
+        write_rejects(tmp_path / "rejects.csv"),
+    ):
+        pass
