@@ -16,6 +16,7 @@ RANK = {
     "_units": 0,
     "abc": 0,
     "errors": 0,
+    "rules": 0,
     "wheel": 0,
     "_events": 1,  # it logs
     "timer": 1,

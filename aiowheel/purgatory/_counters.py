@@ -55,8 +55,9 @@ class Counters:
                 waiting.leave()
                 counter.compact()
                 self.links -= 1
-            if counter.live == 0 and counter.value is None:
-                self._by_key.pop(counter.key, None)
+            # Forgotten since this one waited for it, the key may have another counter by now.
+            if counter.live == 0 and counter.value is None and self.get(counter.key) is counter:
+                del self._by_key[counter.key]
         operation.waiting = []
         if not self._by_key:
             self._by_key.clear()  # else it keeps room for all the keys it ever had

@@ -340,3 +340,18 @@ async def test_any_order_completes_what_the_definition_says(
 
     await purgatory.aclose()
     assert purgatory.watched == 0
+
+
+async def test_a_counter_that_was_forgotten_leaves_its_successor_alone(
+    purgatory: Purgatory,
+) -> None:
+    """Who waited for the old one takes only that along when it ends."""
+    first = purgatory.wait_until({"a": 1, "b": 1}, 30)
+    purgatory.advance("b", 1)
+    purgatory.forget("b")
+    second = purgatory.wait_until({"b": 1}, 30)
+
+    purgatory.advance("a", 1)
+    purgatory.advance("b", 1)
+
+    assert done(first, second) == [True, True]
