@@ -1,11 +1,12 @@
 """What recording costs: per operation, beside an awaited watch of a purgatory.
 
 Run:
-    python benchmarks/bench_recorder.py [--operations 1000000] [--rounds 5] [--json FILE]
+    python benchmarks/bench_recorder.py [--operations 400000] [--rounds 5] [--json FILE]
 
-Prints three figures per operation, in nanoseconds of CPU time of the whole process, the writer's
-thread included: an awaited watch that an event completes, the same with a recorder, and the
-recorder alone. Rounds with and without the recorder alternate, and the medians are compared.
+Prints, per operation and in nanoseconds of CPU time, an awaited watch that an event completes, the
+same with a recorder, and the recorder alone: of the whole process, the writer's thread included,
+and of the event loop's thread. Rounds with and without the recorder alternate, and the medians are
+compared. Then records one long run, reads it back, and prints how memory went meanwhile.
 """
 
 import argparse
@@ -15,12 +16,13 @@ import platform
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from aiowheel import DelayedOperation, Purgatory, Timer, build_info
-from aiowheel.trace import RecorderStatistics, TraceRecorder
+from aiowheel.bench._memory import resident_bytes
+from aiowheel.trace import RecorderStatistics, TraceRecorder, read_trace_pandas
 
 WAITING = 1_000  # operations that wait at one time in a round
 
@@ -40,9 +42,10 @@ class Arrival(DelayedOperation[None]):
 
 @dataclass(frozen=True)
 class Round:
-    """One round: CPU seconds, and what the recorder counted."""
+    """One round: CPU seconds of the process and of the loop's thread, and what was recorded."""
 
     cpu_seconds: float
+    loop_seconds: float
     recorded: RecorderStatistics | None
 
 
@@ -64,13 +67,15 @@ async def await_watches(purgatory: Purgatory, operations: int) -> None:
 async def run_round(operations: int, recorder: TraceRecorder | None) -> Round:
     """Measure one round, closing of the recorder included."""
     instruments = () if recorder is None else (recorder,)
-    started = time.process_time()
+    started, loop_started = time.process_time(), time.thread_time()
     async with Timer() as timer, Purgatory("bench", timer=timer, instruments=instruments) as room:
         await await_watches(room, operations)
+    loop_seconds = time.thread_time() - loop_started
     if recorder is not None:
         await recorder.aclose()
     cpu_seconds = time.process_time() - started
-    return Round(cpu_seconds, None if recorder is None else recorder.statistics())
+    recorded = None if recorder is None else recorder.statistics()
+    return Round(cpu_seconds, loop_seconds, recorded)
 
 
 def measure(operations: int, rounds: int) -> tuple[list[Round], list[Round]]:
@@ -84,34 +89,79 @@ def measure(operations: int, rounds: int) -> tuple[list[Round], list[Round]]:
     return bare, recorded
 
 
-def median_ns(rounds: Sequence[Round], operations: int) -> float:
-    """Median CPU time per operation."""
-    return statistics.median(one.cpu_seconds for one in rounds) / operations * 1e9
+async def record_long(operations: int, folder: Path) -> list[int]:
+    """Record so many operations; returns the resident bytes after every tenth of them."""
+    sizes: list[int] = []
+    async with (
+        TraceRecorder(folder) as recorder,
+        Timer() as timer,
+        Purgatory("long", timer=timer, instruments=[recorder]) as room,
+    ):
+        for _ in range(10):
+            await await_watches(room, operations // 10)
+            sizes.append(resident_bytes())
+    return sizes
+
+
+def check_long(operations: int) -> dict[str, float]:
+    """Record a long run and read it back: is every operation there, and did memory stay flat."""
+    with tempfile.TemporaryDirectory(prefix="aiowheel-bench-") as name:
+        folder = Path(name)
+        sizes = asyncio.run(record_long(operations, folder))
+        frame = read_trace_pandas(folder, columns=["operation_id"])
+        file_bytes = sum(file.stat().st_size for file in folder.iterdir())
+    ids = [int(number) for number in frame["operation_id"]]
+    return {
+        "long_recorded": len(ids),
+        "long_missing": len(set(range(operations // 10 * 10)) - set(ids)),
+        "long_doubled": len(ids) - len(set(ids)),
+        "long_mb_after_a_fifth": round(sizes[1] / 1e6, 1),
+        "long_mb_at_the_end": round(sizes[-1] / 1e6, 1),
+        "long_bytes_a_row": round(file_bytes / len(ids), 1),
+    }
+
+
+def median_ns(seconds: Iterable[float], operations: int) -> float:
+    """Median time per operation."""
+    return statistics.median(seconds) / operations * 1e9
+
+
+def compare(bare: Sequence[Round], recorded: Sequence[Round], operations: int) -> dict[str, float]:
+    """The figures of the rounds."""
+    bare_ns = median_ns((one.cpu_seconds for one in bare), operations)
+    recorded_ns = median_ns((one.cpu_seconds for one in recorded), operations)
+    loop_ns = median_ns((one.loop_seconds for one in recorded), operations)
+    loop_ns -= median_ns((one.loop_seconds for one in bare), operations)
+    counts = [one.recorded for one in recorded if one.recorded is not None]
+    return {
+        "awaited_watch_ns": round(bare_ns),
+        "awaited_watch_recorded_ns": round(recorded_ns),
+        "recorder_ns": round(recorded_ns - bare_ns),
+        "recorder_on_the_loop_ns": round(loop_ns),
+        "recorder_share": round((recorded_ns - bare_ns) / bare_ns, 3),
+        "written": sum(count.written for count in counts),
+        "dropped": sum(count.dropped for count in counts),
+    }
 
 
 def main() -> None:
     """Measure, print a table, write JSON where asked for."""
     parser = argparse.ArgumentParser(description="Measure what recording costs.")
-    parser.add_argument("--operations", type=int, default=100_000, help="per round")
+    parser.add_argument("--operations", type=int, default=400_000, help="per round")
     parser.add_argument("--rounds", type=int, default=5, help="with and without, each")
+    parser.add_argument("--long", type=int, default=1_000_000, help="operations of the long run")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     arguments = parser.parse_args()
-    operations: int = arguments.operations
 
-    bare, recorded = measure(operations, arguments.rounds)
-    counts = [one.recorded for one in recorded if one.recorded is not None]
-    bare_ns, recorded_ns = median_ns(bare, operations), median_ns(recorded, operations)
+    bare, recorded = measure(arguments.operations, arguments.rounds)
+    long_run = check_long(arguments.long)
     figures = {
         "python": platform.python_version(),
         "build": "compiled" if build_info().accelerated else "pure",
-        "operations": operations,
+        "operations": arguments.operations,
         "rounds": arguments.rounds,
-        "awaited_watch_ns": round(bare_ns),
-        "awaited_watch_recorded_ns": round(recorded_ns),
-        "recorder_ns": round(recorded_ns - bare_ns),
-        "recorder_share": round((recorded_ns - bare_ns) / bare_ns, 3),
-        "written": sum(count.written for count in counts),
-        "dropped": sum(count.dropped for count in counts),
+        **compare(bare, recorded, arguments.operations),
+        **long_run,
     }
     for name, value in figures.items():
         print(f"{name:<26} {value}")

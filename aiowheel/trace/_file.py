@@ -18,6 +18,7 @@ from .schema import TRACE_SCHEMA
 
 # Times that grow row by row: their differences are a fifth of the bytes, and cheaper to write.
 _WHOLE_NUMBERS = [field.name for field in TRACE_SCHEMA if pa.types.is_integer(field.type)]
+_TIMES = ["created", "deadline", "finished"]
 _TEXTS = ["run_id", "purgatory", "kind", "keys.list.element", "outcome", "completed_by"]
 
 
@@ -39,8 +40,9 @@ class TraceFile:
         self._writer = pq.ParquetWriter(
             self._sink,
             TRACE_SCHEMA,
-            compression="zstd",
+            compression="snappy",  # zstd saves a tenth of the bytes for a third more time
             use_dictionary=_TEXTS,
+            write_statistics=_TIMES,  # what a reader skips row groups by
             column_encoding=dict.fromkeys(_WHOLE_NUMBERS, "DELTA_BINARY_PACKED"),
         )
 

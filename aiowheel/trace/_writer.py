@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from ._batch import Batch
+from ._batch import to_arrow
 from ._file import TraceFile
+from ._rows import Rows
 
 _logger = logging.getLogger("aiowheel.trace")
 
@@ -59,12 +60,12 @@ class TraceWriter:
         self._limits = limits
         self._file: TraceFile | None = None
         self._files_begun = 0
-        self._queue: queue.Queue[Batch | None] = queue.Queue(limits.queued_batches)  # None: stop
+        self._queue: queue.Queue[Rows | None] = queue.Queue(limits.queued_batches)  # None: stop
         # A daemon, so that a recorder somebody forgot to close does not keep the process alive.
         self._thread = threading.Thread(target=self._run, name="aiowheel-trace", daemon=True)
         self._thread.start()
 
-    def offer(self, batch: Batch) -> bool:
+    def offer(self, batch: Rows) -> bool:
         """Queue *batch* unless the queue is full; never blocks."""
         try:
             self._queue.put_nowait(batch)
@@ -72,11 +73,11 @@ class TraceWriter:
             return False
         return True
 
-    def stop(self, last: Batch | None = None) -> None:
+    def stop(self, last: Rows | None = None) -> None:
         """Write what is queued and *last*, close the file, end the thread. Blocks; idempotent."""
         if not self._thread.is_alive():
             return
-        if last is not None and len(last):
+        if last is not None and last.count:
             self._queue.put(last)
         self._queue.put(None)
         self._thread.join()
@@ -109,13 +110,13 @@ class TraceWriter:
             or self._seconds_left() == 0.0
         )
 
-    def _write(self, batch: Batch) -> None:
+    def _write(self, batch: Rows) -> None:
         try:
             if self._file is None:
                 self._file = TraceFile(self._next_path())
-            self._file.write(batch.to_arrow(self._run_id, self._epoch_offset_ns))
+            self._file.write(to_arrow(batch, self._run_id, self._epoch_offset_ns))
         except Exception as error:  # the keys are the user's, and so may be what fails here
-            self._give_up(len(batch), error)
+            self._give_up(batch.count, error)
 
     def _next_path(self) -> Path:
         self._files_begun += 1

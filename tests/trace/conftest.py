@@ -1,26 +1,41 @@
 """Finished operations for the recorder, without a purgatory around them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from aiowheel import Outcome
+from aiowheel import DelayedOperation, Outcome
+from aiowheel._units import delay_to_ns
 from aiowheel.trace import TraceRecorder
 
 
-@dataclass
-class Fetch:
-    """Has what the recorder reads of an operation; times in seconds of the loop's clock."""
+class Fetch(DelayedOperation[None]):
+    """An operation that is over; times in seconds of the loop's clock."""
 
-    keys: tuple[object, ...] = ("topic",)
-    created: float = 1.0
-    deadline: float = 2.0
-    finished: float = 1.5
-    outcome: Outcome = Outcome.COMPLETED
-    completed_by: object = None
-    checks: int = 1
+    def __init__(
+        self,
+        *,
+        keys: tuple[object, ...] = ("topic",),
+        created: float = 1.0,
+        deadline: float = 2.0,
+        finished: float = 1.5,
+        outcome: Outcome = Outcome.COMPLETED,
+        completed_by: object = None,
+        checks: int = 1,
+    ) -> None:
+        super().__init__(timeout=1.0)
+        self.keys = keys
+        self.completed_by = completed_by
+        self._created_ns = delay_to_ns("created", created)
+        self._deadline_ns = delay_to_ns("deadline", deadline)
+        self._finished_ns = delay_to_ns("finished", finished)
+        self._outcome = outcome
+        self._checks = checks
+
+    def try_complete(self) -> bool:
+        """Never asked."""
+        return False
 
 
 Finish = Callable[..., None]

@@ -20,7 +20,7 @@ from aiowheel import Outcome
 from aiowheel.trace import TRACE_SCHEMA, TraceRecorder, read_trace, trace_files
 from aiowheel.trace._file import TraceFile
 
-from .conftest import Finish
+from .conftest import Fetch, Finish
 
 NOON = 1_800_000_000_000_000_000  # the wall clock of these tests, ns
 
@@ -117,6 +117,65 @@ def test_keys_that_cannot_be_written_do_not_cost_the_other_rows(
     assert [row["keys"] for row in rows_of(tmp_path)] == [
         ["<Unprintable without repr>", "caf\\udce9", "None", "café"],
         ["topic"],
+    ]
+
+
+class Unruly:
+    """A key whose hash fails when told to."""
+
+    refuses = False
+
+    def __hash__(self) -> int:
+        if self.refuses:
+            raise RuntimeError
+        return 1
+
+
+def test_a_key_that_cannot_be_hashed_any_more_costs_its_own_row(
+    tmp_path: Path, finish: Finish
+) -> None:
+    """The purgatory reports the error; the rows around it keep their own keys."""
+    unruly = Unruly()
+    with recorder_at_noon(tmp_path) as recorder:
+        finish(recorder, keys=("a", "b"), completed_by="b")
+        unruly.refuses = True
+        with pytest.raises(RuntimeError):
+            finish(recorder, keys=("c", unruly), completed_by="c")
+        finish(recorder, keys=("d",))
+
+    assert [(row["keys"], row["completed_by"]) for row in rows_of(tmp_path)] == [
+        (["a", "b"], "b"),
+        (["d"], None),
+    ]
+
+
+class Slow(Fetch):
+    """Another kind."""
+
+
+def test_rows_keep_their_own_purgatory_kind_and_timeout(tmp_path: Path) -> None:
+    """What consecutive rows share is written down once, and not for those that differ."""
+    rows = [("a", Fetch, 2.0), ("a", Slow, 3.0), ("b", Fetch, math.inf), ("a", Fetch, 2.0)]
+    with recorder_at_noon(tmp_path) as recorder:
+        for purgatory, kind, deadline in rows:
+            recorder.operation_finished(purgatory, kind(deadline=deadline))
+
+    assert [
+        (row["purgatory"], row["kind"], row["deadline"] and (row["deadline"] - NOON) / 1e9 + 100)
+        for row in rows_of(tmp_path)
+    ] == [("a", "Fetch", 2.0), ("a", "Slow", 3.0), ("b", "Fetch", None), ("a", "Fetch", 2.0)]
+
+
+@pytest.mark.parametrize("number", [255, 256, 100_000])
+def test_counts_of_any_size_are_kept(tmp_path: Path, finish: Finish, number: int) -> None:
+    """Checks and keys are small as a rule, and right where they are not."""
+    with recorder_at_noon(tmp_path) as recorder:
+        finish(recorder, checks=number, keys=tuple(map(str, range(number))))
+        finish(recorder)
+
+    assert [(row["checks"], len(row["keys"])) for row in rows_of(tmp_path)] == [
+        (number, number),
+        (1, 1),
     ]
 
 
@@ -261,16 +320,13 @@ def test_a_disk_error_costs_the_open_file_only(
 CRASHING = """
 import os, sys, time
 from pathlib import Path
-from types import SimpleNamespace
-from aiowheel import Outcome
+from aiowheel import DelayedOperation, Outcome
 from aiowheel.trace import TraceRecorder
 
 folder = Path(sys.argv[1])
 recorder = TraceRecorder(folder, batch_rows=100, file_rows=300, queued_batches=1000)
-operation = SimpleNamespace(
-    keys=("k",), created=1.0, deadline=2.0, finished=1.5, outcome=Outcome.COMPLETED,
-    completed_by="k", checks=1,
-)
+operation = DelayedOperation(1.0)
+operation.force_complete()
 for _ in range(1_050):
     recorder.operation_finished("room", operation)
 while not list(folder.glob(".trace-*000004*")):
