@@ -24,6 +24,7 @@ RANK = {
     "loop": 3,
     "recipes": 3,
     "__init__": 3,  # `import aiowheel` loads ranks 0 to 3
+    "dashboard": 4,
     "instrumentation": 4,
     "integrations": 4,
     "readers": 4,
@@ -31,6 +32,7 @@ RANK = {
     "trace": 4,
     "bench": 5,
     "pipeline": 5,
+    "serve": 5,
     "cli": 5,
     "__main__": 5,
 }

@@ -1,0 +1,7 @@
+"""A page that shows the wheels turn, for any ASGI application to mount. Rank 4: needs no extra."""
+
+from aiowheel.dashboard._app import Dashboard as Dashboard
+from aiowheel.dashboard._guard import Guard as Guard
+from aiowheel.dashboard._guard import this_machine_only as this_machine_only
+
+__all__ = ("Dashboard", "Guard", "this_machine_only")

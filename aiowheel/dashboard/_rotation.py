@@ -1,0 +1,105 @@
+"""Which keys are hot and which operations wait longest, at a fixed cost a look. Rank 4.
+
+A look at everything that waits would cost what the dashboard may not. So each look examines a few
+keys, the next one the following keys; what was found before is kept for as long as it holds. With
+at most `KEYS` keys, a look is exact but for keys with more waiters than `OPERATIONS`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+
+from aiowheel.dashboard._waiting import Waiting, told
+from aiowheel.purgatory import Purgatory
+from aiowheel.purgatory._operation import Operation
+
+KEYS: Final = 250  #: keys examined in one look
+OPERATIONS: Final = 500  #: operations examined in one look, at least 2 of a key
+SHOWN: Final = 12  #: keys and operations shown
+_KEPT: Final = 2 * SHOWN  # operations kept: those shown, and who takes their place
+
+
+class Rotation:
+    """Looks at one purgatory, a few keys at a time."""
+
+    def __init__(self, purgatory: Purgatory) -> None:
+        self._room = purgatory._room
+        self._at = 0  # how many keys of this turn have been examined
+        self._hot: dict[object, int] = {}
+        self._kept: dict[int, Waiting] = {}  # by the operation's identity
+        self.ended: list[Waiting] = []  #: kept ones found to be over by the last look
+
+    def look(self) -> None:
+        """Examine the next keys."""
+        self._leave_out_the_ended()
+        lists, counters = self._room.lists._by_key, self._room.counters._by_key
+        total = len(lists) + len(counters)
+        if self._at >= total:
+            self._at = 0
+        end = self._at + KEYS
+        watched = islice(lists, self._at, end)
+        counted = islice(counters, max(0, self._at - len(lists)), max(0, end - len(lists)))
+        each = max(2, OPERATIONS // max(1, min(KEYS, total)))
+        for key in watched:
+            self._examine_watchers(key, each)
+        for key in counted:
+            self._examine_counter(key, each)
+        self._at = end
+        self._keep_the_first()
+
+    def hottest(self) -> list[tuple[object, int]]:
+        """The keys with most waiters of all examined, and how many those are."""
+        return list(self._hot.items())
+
+    def oldest(self) -> list[Waiting]:
+        """The operations that wait longest of all examined, oldest first."""
+        return list(self._kept.values())[:SHOWN]
+
+    def _leave_out_the_ended(self) -> None:
+        self.ended = [each for each in self._kept.values() if each.operation.is_completed()]
+        for each in self.ended:
+            del self._kept[id(each.operation)]
+        self._hot = {key: self._waiters(key) for key in self._hot}
+
+    def _waiters(self, key: object) -> int:
+        watchers = self._room.lists.get(key)
+        counter = self._room.counters.get(key)
+        return int(watchers.count if watchers else 0) + int(counter.live if counter else 0)
+
+    def _examine_watchers(self, key: object, most: int) -> None:
+        self._hot[key] = self._waiters(key)
+        watchers = self._room.lists.get(key)
+        if watchers is not None:
+            for operation in islice(watchers.operations(), most):
+                self._keep(operation, Waiting(operation, key, None, None))
+
+    def _examine_counter(self, key: object, most: int) -> None:
+        counter = self._room.counters.get(key)
+        if counter is None or not counter.live:
+            return
+        self._hot[key] = self._waiters(key)
+        for threshold, _, waiting in islice(counter._heap, most):
+            if waiting.operation is not None:
+                self._keep(
+                    waiting.operation, Waiting(waiting.operation, key, threshold, counter.value)
+                )
+
+    def _keep(self, operation: Operation, waiting: Waiting) -> None:
+        if not operation.is_completed():
+            self._kept[id(operation)] = waiting
+
+    def _keep_the_first(self) -> None:
+        hot = heapq.nlargest(SHOWN, self._hot.items(), key=lambda item: item[1])
+        self._hot = {key: count for key, count in hot if count}
+        first = heapq.nsmallest(_KEPT, self._kept.values(), key=lambda each: each.operation.created)
+        self._kept = {id(each.operation): each for each in first}
+
+
+def described(rotation: Rotation, now: float) -> Iterator[tuple[str, object]]:
+    """What a look found, as JSON may hold it."""
+    yield "keys", [[told(key), count] for key, count in rotation.hottest()]
+    yield "oldest", [each.as_json(now) for each in rotation.oldest()]
+    yield "ended", [each.as_ended() for each in rotation.ended[:SHOWN]]

@@ -1,0 +1,105 @@
+"""One look at a timer and its purgatories. Rank 4.
+
+Nothing here walks over what is pending: buckets are counted up to `SHADE`, keys and operations are
+looked at by rotation, and all else is a counter that is there already.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Final
+
+from aiowheel._units import ns_to_seconds
+from aiowheel.dashboard._rotation import Rotation, described
+from aiowheel.purgatory import Purgatory
+from aiowheel.timer import Histogram, Timer
+from aiowheel.wheel._occupancy import LevelOccupancy, occupancy
+
+SHADE: Final = 16  #: entries beyond which a bucket is as bright as it gets
+_SHADES: Final = bytes.maketrans(  # 0, 1, 2-3, 4-7, 8-15, 16
+    bytes(range(SHADE + 1)), b"0" + b"".join(b"%d" % n.bit_length() for n in range(1, SHADE + 1))
+)
+
+
+class Sampler:
+    """Takes looks; those at keys and operations continue where the last one ended."""
+
+    def __init__(self, timer: Timer, purgatories: Sequence[Purgatory], run: str) -> None:
+        self._timer = timer
+        self._rotations = [(purgatory, Rotation(purgatory)) for purgatory in purgatories]
+        self._run = run
+
+    def look(self) -> bytes:
+        """What is there now, as JSON.
+
+        Raises:
+            TimerClosedError: The timer is closed.
+        """
+        timer = self._timer
+        driver = timer.open_driver()
+        now = timer.time()
+        now_ns = int(driver.now_ns())
+        upcoming = driver.wheel.next_expiration()
+        sample = {
+            "run": self._run,
+            "at": now,
+            "tick": ns_to_seconds(driver.wheel._tick),
+            "next": None if upcoming is None else ns_to_seconds(max(0, upcoming - now_ns)),
+            "levels": [_level(level, now_ns) for level in occupancy(driver.wheel, SHADE)],
+            "timer": {
+                "pending": driver.pending,
+                "scheduled": driver.scheduled,
+                "fired": driver.fired,
+                "cancelled": driver.cancelled,
+                "moved": driver.rescheduled,
+                "wakeups": driver.wakeups,
+                "cascaded": driver.cascaded,
+                "errors": driver.callback_errors,
+            },
+            "lateness": {
+                "octaves": octaves(driver.lateness),
+                "p50": driver.lateness.quantile(0.5),
+                "p99": driver.lateness.quantile(0.99),
+                "most": driver.lateness.maximum,
+            },
+            "purgatories": [
+                _purgatory(purgatory, rotation, now) for purgatory, rotation in self._rotations
+            ],
+        }
+        return json.dumps(sample, separators=(",", ":")).encode()
+
+
+def _level(level: LevelOccupancy, now_ns: int) -> dict[str, object]:
+    return {
+        "width": level.width / 1e9,
+        "hand": (now_ns - level.base) / 1e9,  # seconds since the first bucket began
+        "lit": level.counts.translate(_SHADES).decode(),
+    }
+
+
+def _purgatory(purgatory: Purgatory, rotation: Rotation, now: float) -> dict[str, object]:
+    rotation.look()
+    ledger = purgatory._room.ledger
+    return {
+        "name": purgatory.name,
+        "pending": len(purgatory),
+        "watched": int(purgatory.watched),
+        "completed": ledger.completed,
+        "expired": ledger.expired,
+        "cancelled": ledger.cancelled,
+        "failed": ledger.failed,
+        "checks": ledger.checks,
+        **dict(described(rotation, now)),
+    }
+
+
+def octaves(histogram: Histogram) -> list[tuple[float, int]]:
+    """Upper edge in seconds and count by powers of two of a nanosecond, those in use."""
+    counts = histogram._counts
+    found: list[tuple[float, int]] = []
+    for octave in range(len(counts) // 16):
+        count = sum(counts[16 * octave : 16 * octave + 16])
+        if count:
+            found.append((2 ** (octave + 4) / 1e9, count))
+    return found

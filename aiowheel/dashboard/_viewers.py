@@ -1,0 +1,69 @@
+"""Everybody who looks at one dashboard, and the one sampling for all of them. Rank 4."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+
+from aiowheel.errors import TimerClosedError
+
+SECONDS = 0.25  #: between two looks
+
+
+class Viewers:
+    """Hands every viewer the latest look; none is taken while nobody is there.
+
+    The looks are timed by the loop and not by the timer: the dashboard does not show itself.
+
+    Args:
+        look: Takes a look; called from the loop.
+    """
+
+    def __init__(self, look: Callable[[], bytes]) -> None:
+        self._look = look
+        self._queues: set[asyncio.Queue[bytes | None]] = set()  # None: it is over
+        self._next: asyncio.Handle | None = None
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    async def looks(self) -> AsyncGenerator[bytes, None]:
+        """Look after look, until `close`; a slow viewer skips some."""
+        if self._closed:
+            return
+        queue: asyncio.Queue[bytes | None] = asyncio.Queue(1)
+        self._queues.add(queue)
+        if self._next is None:
+            self._next = asyncio.get_running_loop().call_soon(self._take)
+        try:
+            while (look := await queue.get()) is not None:
+                yield look
+        finally:
+            self._queues.discard(queue)
+
+    def close(self) -> None:
+        """End it for every viewer, and for those to come; idempotent."""
+        self._closed = True
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+        self._hand_out(None)
+
+    def _take(self) -> None:
+        self._next = None
+        if not self._queues:
+            return
+        try:
+            look = self._look()
+        except TimerClosedError:
+            self.close()
+            return
+        self._next = asyncio.get_running_loop().call_later(SECONDS, self._take)
+        self._hand_out(look)
+
+    def _hand_out(self, look: bytes | None) -> None:
+        for queue in self._queues:
+            if queue.full():
+                queue.get_nowait()
+            queue.put_nowait(look)

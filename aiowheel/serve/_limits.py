@@ -1,0 +1,45 @@
+"""What the service allows, and how much it keeps. Rank 5."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Every bound of the service; each is at least 1.
+
+    Attributes:
+        topics: Topics that exist at once.
+        name_length: Characters of a topic's name.
+        body_bytes: Bytes of one message.
+        waiters: Long polls and subscriptions that wait at once.
+        waiters_per_client: The same of one address.
+        timeout: Longest wait of a long poll, in seconds.
+        heartbeat: Seconds of silence after which a subscriber gets a heartbeat.
+        receive_timeout: Seconds within which a request must have arrived, body included.
+        kept_messages: Messages kept of one topic.
+        kept_bytes: Bytes kept of one topic.
+        kept_bytes_in_all: Bytes kept of all topics; beyond, the topic that was published to longest
+            ago loses its oldest messages.
+    """
+
+    topics: int = 10_000
+    name_length: int = 200
+    body_bytes: int = 65_536
+    waiters: int = 20_000
+    waiters_per_client: int = 10_000
+    timeout: int = 120
+    heartbeat: float = 20.0
+    receive_timeout: float = 10.0
+    kept_messages: int = 1_000
+    kept_bytes: int = 1_048_576
+    kept_bytes_in_all: int = 268_435_456
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            least = 0 if field.type == "float" else 1
+            if not (value >= least and value > 0):  # also refuses NaN
+                at_least = "above 0" if field.type == "float" else "at least 1"
+                raise ValueError(f"{field.name} must be {at_least}, got {value!r}")

@@ -1,0 +1,96 @@
+"""One HTTP connection, with a deadline for what it has begun to send. Rank 5.
+
+uvicorn waits for ever for the end of a request; a client that sends a byte a minute would hold a
+connection each. Here a request must have arrived, body included, some seconds after the connection
+was made or its first byte came. The deadline is armed once, not at each byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import Any, cast
+
+import h11
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from aiowheel.timer import Timer, TimerHandle
+
+
+class TopicProtocol(H11Protocol):
+    """Takes the timer from the lifespan's state, and the seconds as `receive_timeout`."""
+
+    receive_timeout: float = 10.0
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._timer: Timer = app_state["timer"]
+        self._deadline: TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._arm()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._is_receiving():
+            self._arm()
+        else:
+            self._disarm()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        super().connection_lost(exc)
+
+    def _request(self) -> RequestResponseCycle | None:
+        return cast("RequestResponseCycle | None", self.cycle)  # uvicorn's types leave None out
+
+    def _is_receiving(self) -> bool:
+        """Whether a request has begun and not arrived."""
+        if self.transport.get_protocol() is not self:  # it is a websocket now
+            return False
+        cycle = self._request()
+        return cycle is None or cycle.response_complete or cycle.more_body
+
+    def _arm(self) -> None:
+        if self._deadline is None:
+            self._deadline = self._timer.call_later(self.receive_timeout, self._give_up)
+
+    def _disarm(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _give_up(self) -> None:
+        self._deadline = None
+        cycle = self._request()
+        if not self._is_receiving() or self.transport.is_closing():
+            return
+        if cycle is None or cycle.response_complete or not cycle.response_started:
+            detail = f"a request must have arrived within {self.receive_timeout:g} s"
+            self._refuse(408, "too_slow", detail)
+        self.transport.close()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP; called while the parser's error is handled."""
+        error = sys.exception()
+        status = error.error_status_hint if isinstance(error, h11.RemoteProtocolError) else 400
+        self._refuse(status, "bad_request", f"{msg} {error or ''}".strip())
+        self.transport.close()
+
+    def _refuse(self, status: int, error: str, detail: str) -> None:
+        # Past the parser: it may be in any state, and the connection is closed behind this.
+        body = json.dumps({"error": error, "detail": detail[:200]}).encode()
+        self.transport.write(
+            b"HTTP/1.1 %d \r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
+            b"Connection: close\r\n\r\n%b" % (status, len(body), body)
+        )
