@@ -1,0 +1,283 @@
+"""Peers that are asked whether they are still there."""
+
+import asyncio
+import math
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+import websockets.asyncio.client
+import websockets.asyncio.server
+
+from aiowheel import ManualTimer, Timer, TimerClosedError
+from aiowheel.integrations.connections import Heartbeat, heartbeat, touching
+from aiowheel.testing import VirtualClock
+
+
+class Peer:
+    """What a heartbeat does to its peer, with the time."""
+
+    def __init__(self, timer: ManualTimer) -> None:
+        self.timer = timer
+        self.log: list[tuple[int, str]] = []
+        self.beat = Heartbeat(self.ping, self.abort, interval=20, timeout=10, timer=timer)
+
+    def ping(self) -> None:
+        """It is asked."""
+        self.log.append((round(self.timer.time()), "ping"))
+
+    def abort(self) -> None:
+        """It is given up."""
+        self.log.append((round(self.timer.time()), "dead"))
+
+
+@pytest.fixture
+def peer(manual_timer: ManualTimer) -> Peer:
+    """Asked after 20 s of silence, dead after 10 more."""
+    return Peer(manual_timer)
+
+
+def test_a_silent_peer_is_asked_once_and_given_up(peer: Peer) -> None:
+    """Nothing follows, and no timer is left."""
+    peer.timer.advance(300)
+
+    assert peer.log == [(20, "ping"), (30, "dead")]
+    assert len(peer.timer) == 0
+
+
+def test_a_peer_that_answers_is_asked_again(peer: Peer) -> None:
+    """Counted from its answer, which may come at the very end of the timeout."""
+    for _ in range(3):
+        peer.timer.advance(30)
+        peer.beat.seen()
+    peer.timer.advance(300)
+
+    assert peer.log == [(20, "ping"), (50, "ping"), (80, "ping"), (110, "ping"), (120, "dead")]
+
+
+def test_a_peer_that_talks_is_not_asked(peer: Peer) -> None:
+    """The question would only cost traffic."""
+    for _ in range(100):
+        peer.timer.advance(19)
+        peer.beat.seen()
+
+    assert peer.log == []
+
+
+def test_a_sign_of_life_makes_no_timer(peer: Peer) -> None:
+    """Only the answer to a question does."""
+    before = peer.timer.statistics().scheduled
+    for _ in range(10_000):
+        peer.beat.seen()
+        peer.timer.advance(0.1)
+
+    assert peer.timer.statistics().scheduled == before
+    assert len(peer.timer) == 1
+
+
+@pytest.mark.parametrize("after", [0, 25])
+def test_a_closed_heartbeat_is_silent(peer: Peer, after: float) -> None:
+    """Before the question and while it waits for the answer; seen and closed again it stays so."""
+    peer.timer.advance(after)
+    log = peer.log.copy()
+
+    peer.beat.close()
+    peer.beat.seen()
+    peer.beat.close()
+    peer.timer.advance(300)
+
+    assert peer.log == log
+    assert len(peer.timer) == 0
+
+
+@pytest.mark.parametrize("name", ["interval", "timeout"])
+@pytest.mark.parametrize("value", [0, -1, math.nan])
+def test_times_out_of_range_are_refused(manual_timer: ManualTimer, name: str, value: float) -> None:
+    """The text names which."""
+    times: dict[str, object] = {"interval": 20, "timeout": 10, name: value}
+
+    with pytest.raises(ValueError, match=f"{name} must"):
+        Heartbeat(
+            print,
+            print,
+            interval=times["interval"],
+            timeout=times["timeout"],
+            timer=manual_timer,
+        )
+    assert len(manual_timer) == 0
+
+
+def test_a_question_that_cannot_be_sent_means_dead(
+    manual_timer: ManualTimer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At once; a lost connection says no more, any other error is a log event."""
+    dead: list[float] = []
+
+    def fail(error: Exception) -> Callable[[], None]:
+        def send() -> None:
+            raise error
+
+        return send
+
+    for error in (ConnectionResetError(), RuntimeError("no such socket")):
+        Heartbeat(
+            fail(error),
+            lambda: dead.append(round(manual_timer.time())),
+            interval=20,
+            timeout=10,
+            timer=manual_timer,
+        )
+    manual_timer.advance(300)
+
+    assert dead == [20, 20]
+    assert len(manual_timer) == 0
+    assert [record.getMessage() for record in caplog.records] == [
+        "aiowheel.heartbeat_failed error=\"RuntimeError('no such socket')\""
+    ]
+
+
+@pytest.mark.virtual_time
+async def test_the_question_may_be_a_coroutine(virtual_clock: VirtualClock) -> None:
+    """Its failure means dead as well, and is nobody's unretrieved exception."""
+    sent: list[float] = []
+    dead = asyncio.Event()
+
+    async def send() -> None:
+        await asyncio.sleep(1)
+        sent.append(round(virtual_clock.time()))
+        if len(sent) == 2:
+            raise ConnectionResetError
+
+    async with Heartbeat(send, dead.set, interval=20, timeout=10) as beat:
+        await asyncio.sleep(25)
+        beat.seen()
+        await dead.wait()
+
+    assert sent == [21, 46]
+    assert round(virtual_clock.time()) == 46
+
+
+@pytest.mark.virtual_time
+async def test_a_question_that_hangs_is_not_asked_twice_and_ends_with_the_block() -> None:
+    """A peer that sends, but does not read: not dead, and no pile of questions."""
+    questions = ended = 0
+
+    async def send() -> None:
+        nonlocal questions, ended
+        questions += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended += 1
+
+    async with Heartbeat(send, pytest.fail, interval=20, timeout=10) as beat:
+        for _ in range(10):
+            await asyncio.sleep(25)
+            beat.seen()
+
+    assert (questions, ended) == (1, 1)
+    assert len(asyncio.all_tasks()) == 1
+
+
+@pytest.mark.virtual_time
+async def test_a_dead_peer_ends_the_block(virtual_clock: VirtualClock) -> None:
+    """With TimeoutError; a block that ends by itself has none, and leaves no timer."""
+    async with Timer() as timer:
+        with pytest.raises(TimeoutError):
+            async with heartbeat(lambda: None, interval=20, timeout=10, timer=timer):
+                await asyncio.Event().wait()
+        assert round(virtual_clock.time()) == 30
+
+        async with heartbeat(lambda: None, interval=20, timeout=10, timer=timer) as beat:
+            await asyncio.sleep(29)
+            beat.seen()
+            await asyncio.sleep(29)
+        with pytest.raises(ZeroDivisionError):
+            async with heartbeat(lambda: None, interval=20, timeout=10, timer=timer):
+                raise ZeroDivisionError
+        assert len(timer) == 0
+
+
+@pytest.mark.virtual_time
+async def test_a_cancelled_block_is_cancelled() -> None:
+    """Not timed out; nothing is left."""
+    async with Timer() as timer:
+
+        async def work() -> None:
+            async with heartbeat(lambda: None, interval=20, timeout=10, timer=timer):
+                await asyncio.Event().wait()
+
+        task = asyncio.create_task(work())
+        await asyncio.sleep(25)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+        assert len(timer) == 0
+
+
+async def test_a_closed_timer_has_no_heartbeat() -> None:
+    """Refused before the block."""
+    async with Timer() as timer:
+        pass
+
+    with pytest.raises(TimerClosedError):
+        async with heartbeat(lambda: None, interval=20, timeout=10, timer=timer):
+            pytest.fail("not entered")
+
+
+@asynccontextmanager
+async def websocket_pair(
+    *,
+    deaf: bool,
+) -> AsyncGenerator[websockets.asyncio.client.ClientConnection]:
+    """A client and its server; neither has the library's own keepalive."""
+    over = asyncio.Event()
+
+    async def handle(connection: websockets.asyncio.server.ServerConnection) -> None:
+        if deaf:
+            connection.transport.pause_reading()
+        await over.wait()
+        connection.transport.abort()  # no farewell, which the deaf would not hear
+
+    async with websockets.asyncio.server.serve(
+        handle, "127.0.0.1", 0, ping_interval=None
+    ) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with websockets.asyncio.client.connect(
+            f"ws://127.0.0.1:{port}", ping_interval=None
+        ) as client:
+            try:
+                yield client
+            finally:
+                over.set()
+
+
+@pytest.mark.realtime
+async def test_a_websocket_that_answers_pings_lives() -> None:
+    """Pongs are received chunks like any other: `touching` sees them, the application does not."""
+    pings = 0
+
+    async with websocket_pair(deaf=False) as client:
+
+        async def ping() -> None:
+            nonlocal pings
+            pings += 1
+            await client.ping()
+
+        async with heartbeat(ping, interval=0.02, timeout=1) as beat:
+            with touching(client.transport, beat.seen):
+                await asyncio.sleep(0.2)
+
+    assert pings >= 3
+
+
+@pytest.mark.realtime
+async def test_a_websocket_that_does_not_answer_is_dead() -> None:
+    """It is still connected, but deaf; the block ends, and so does the connection."""
+    async with websocket_pair(deaf=True) as client:
+        with pytest.raises(TimeoutError):
+            async with heartbeat(client.ping, interval=0.02, timeout=0.02) as beat:
+                with touching(client.transport, beat.seen):
+                    async for _ in client:
+                        pytest.fail("it says nothing")
