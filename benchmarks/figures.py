@@ -37,6 +37,9 @@ COMMANDS = {
     "timer": "aiowheel bench timer",
     "purgatory": "aiowheel bench purgatory",
     "purgatory-micro": "aiowheel bench purgatory --micro",
+    "idle": "aiowheel bench idle",
+    "longpoll": "aiowheel bench longpoll",
+    "programs": "aiowheel bench programs",
 }
 
 

@@ -145,6 +145,42 @@ def purgatory(
             print(f"chart: {chart}")
 
 
+@bench.command()
+def idle(
+    *,
+    connections: Annotated[
+        int | None, typer.Option(min=1, help="Silent ones, and as many that talk.")
+    ] = None,
+    quick: Quick = False,
+    rounds: Rounds = None,
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """What it costs to close TCP connections that have been silent for too long.
+
+    A touch per message, against cancelling and arming a timer of the loop and against a task with
+    a timeout for each connection. Clients are a process of their own. A process may hold only so
+    many connections (ulimit -n): where that is less than asked for, the table says so.
+
+    \b
+    Example:
+      aiowheel bench idle --quick
+      aiowheel bench idle --connections 5000 --out idle.json
+    """
+    from dataclasses import replace
+
+    from aiowheel.bench.idle import QUICK, IdlePlan, run
+
+    plan = QUICK if quick else IdlePlan()
+    plan = replace(
+        plan,
+        silent=connections or plan.silent,
+        talking=connections or plan.talking,
+        rounds=rounds or plan.rounds,
+    )
+    _publish(run(plan), out, as_json=json)
+
+
 def _check_names(option: str, given: list[str] | None, known: Collection[str]) -> None:
     for name in given or ():
         if name not in known:
