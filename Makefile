@@ -84,6 +84,21 @@ test-compiled: build  ## run the suite on the compiled build, where there is a C
 test-pure: build  ## run the suite on the pure build
 	AIOWHEEL_NO_EXTENSIONS=1 $(PYTEST) $(TEST_ARGS)
 
+# Runs that need more than the suite, or longer.
+.PHONY: test-load
+test-load: build  ## run the service with thousands of real connections
+	$(PYTEST) -m load -s $(TEST_ARGS)
+
+.PHONY: test-api
+test-api: build  ## ask the service all that its OpenAPI document allows, and what it does not
+	$(PIP) install --quiet --group api
+	$(PYTEST) -m api $(TEST_ARGS)
+
+.PHONY: test-browser
+test-browser: build  ## drive the dashboard in Chromium, which must be installed
+	$(PIP) install --quiet --group browser
+	$(PYTEST) -m browser $(TEST_ARGS)
+
 PYTHONS := 3.11 3.12 3.13
 .PHONY: test-all-pythons
 test-all-pythons: $(PYTHONS:%=test-python-%)  ## run `make test` on Python 3.11, 3.12 and 3.13
