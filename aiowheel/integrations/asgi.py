@@ -6,8 +6,10 @@ from aiowheel.integrations._lifespan import get_timer as get_timer
 from aiowheel.integrations._lifespan import wheel_lifespan as wheel_lifespan
 from aiowheel.integrations._long_poll import long_poll as long_poll
 from aiowheel.integrations._long_poll import long_poll_version as long_poll_version
+from aiowheel.integrations._slow_requests import SlowRequestMiddleware as SlowRequestMiddleware
 
 __all__ = (
+    "SlowRequestMiddleware",
     "WheelState",
     "get_purgatory",
     "get_timer",

@@ -1,0 +1,142 @@
+"""Thousands of clients that leave at once, on real uvicorn.
+
+`python tests/integrations/disconnects.py 5000`: each client sends a poll and waits; then all close
+their connections. What must be: every operation is gone within a second, and neither the server
+nor the loop logs an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import socket
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from aiowheel import Purgatory
+from aiowheel.abc import FinishedOperation, Instrument
+from aiowheel.integrations.asgi import get_purgatory, long_poll, wheel_lifespan
+
+REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+GIVE_UP = 10.0  #: seconds to wait for operations that do not leave
+
+
+@dataclass
+class Disconnects:
+    """What happened.
+
+    Attributes:
+        waited: Operations that waited at one time, and the links to their keys.
+        left: The same, after the clients had left.
+        seconds: From the first close until nothing was left, or until it was given up.
+        logged: Errors and warnings of any logger.
+    """
+
+    waited: tuple[int, int]
+    left: tuple[int, int]
+    seconds: float
+    logged: list[str]
+
+
+class Polls(Instrument):
+    """An application whose polls wait for ever; knows when all have come, or gone."""
+
+    def __init__(self, clients: int) -> None:
+        self.clients = clients
+        self.come = self.gone = 0
+        self.all_there = asyncio.Event()
+        self.all_gone = asyncio.Event()
+        self.purgatory: Purgatory
+        self.app = Starlette(
+            routes=[Route("/", self.poll)], lifespan=wheel_lifespan(instruments=[self])
+        )
+
+    async def poll(self, request: Request) -> Response:
+        """Wait under two keys."""
+        self.purgatory = await get_purgatory(request)
+        self.come += 1
+        if self.come == self.clients:
+            asyncio.get_running_loop().call_soon(self.all_there.set)  # once it waits, too
+        keys = ["news", id(request)]
+        return await long_poll(request, self.purgatory, keys=keys, ready=lambda: None, timeout=300)
+
+    def operation_finished(self, purgatory: str, operation: FinishedOperation) -> None:
+        """Count who has left."""
+        self.gone += 1
+        if self.gone == self.clients:
+            self.all_gone.set()
+
+    def waiting(self) -> tuple[int, int]:
+        """Operations, and links to their keys."""
+        return len(self.purgatory), self.purgatory.watched
+
+
+async def disconnect(clients: int) -> Disconnects:
+    """Serve *clients* polls, let all clients leave, and see what is left."""
+    polls = Polls(clients)
+    listener = socket.create_server(("127.0.0.1", 0), backlog=4_096)
+    server = uvicorn.Server(uvicorn.Config(polls.app, log_config=None, access_log=False))
+    with warnings_logged() as logged:
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        connections = await connect(listener.getsockname()[1], clients)
+        await polls.all_there.wait()
+        waited = polls.waiting()
+        started = time.perf_counter()
+        for connection in connections:
+            connection.close()
+        await asyncio.wait([asyncio.ensure_future(polls.all_gone.wait())], timeout=GIVE_UP)
+        seconds = time.perf_counter() - started
+        left = polls.waiting()
+        server.should_exit = True
+        await serving
+    return Disconnects(waited, left, seconds, logged)
+
+
+async def connect(port: int, clients: int) -> list[socket.socket]:
+    """That many clients, each with its poll sent; plain sockets, so the loop is the server's."""
+    loop = asyncio.get_running_loop()
+    connections: list[socket.socket] = []
+    for _ in range(clients):
+        connection = socket.socket()
+        connection.setblocking(False)
+        await loop.sock_connect(connection, ("127.0.0.1", port))
+        await loop.sock_sendall(connection, REQUEST)
+        connections.append(connection)
+    return connections
+
+
+@contextmanager
+def warnings_logged() -> Generator[list[str]]:
+    """What anybody logs in the block, as a warning or worse."""
+    lines: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger().addHandler(handler)
+    try:
+        yield lines
+    finally:
+        logging.getLogger().removeHandler(handler)
+
+
+def main() -> int:
+    """Report on a run with as many clients as the argument says."""
+    clients = int(sys.argv[1])
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 3 * clients + 100), hard))
+    result = asyncio.run(disconnect(clients))
+    sys.stdout.write(f"{result}\n")
+    return 0 if result.left == (0, 0) and result.seconds < 1 and not result.logged else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

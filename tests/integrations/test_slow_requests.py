@@ -1,0 +1,269 @@
+"""Requests whose body comes too slowly, and requests that take too long."""
+
+import asyncio
+import math
+
+import pytest
+from starlette.applications import Starlette
+from starlette.background import BackgroundTask
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from aiowheel import Timer
+from aiowheel.integrations.asgi import SlowRequestMiddleware
+from aiowheel.testing import VirtualClock
+
+from .conftest import Ask, Exchange
+
+pytestmark = pytest.mark.virtual_time
+
+
+async def count(request: Request) -> Response:
+    """Read the body; how long it is."""
+    return PlainTextResponse(str(len(await request.body())))
+
+
+async def work(request: Request) -> Response:
+    """Read a little, work for long, read the rest."""
+    length = 0
+    async for chunk in request.stream():
+        length += len(chunk)
+        await asyncio.sleep(50)
+    return PlainTextResponse(str(length))
+
+
+async def never(request: Request) -> Response:
+    """Take for ever, whatever the client does."""
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+def limited(**limits: object) -> Starlette:
+    """An application behind the middleware."""
+    return Starlette(
+        routes=[
+            Route(f"/{each.__name__}", each, methods=["POST"]) for each in (count, work, never)
+        ],
+        middleware=[Middleware(SlowRequestMiddleware, **limits)],  # type: ignore[arg-type]
+    )
+
+
+async def dribble(exchange: Exchange, chunks: int, pause: float) -> None:
+    """Send a body piece by piece."""
+    for _ in range(chunks):
+        await asyncio.sleep(pause)
+        exchange.send_body(b"x", more=True)
+    exchange.send_body(b"")
+
+
+@pytest.mark.parametrize(
+    ("limits", "chunks", "pause", "status", "end"),
+    [
+        ({"idle": 10}, 5, 9, 200, 45),
+        ({"idle": 10}, 5, 11, 408, 10),
+        ({"first_byte": 20, "idle": 10}, 2, 15, 408, 25),
+        ({"first_byte": 5, "idle": 10}, 2, 6, 408, 5),
+        ({"body": 30}, 5, 5, 200, 25),
+        ({"idle": 10, "body": 30}, 99, 9, 408, 30),
+        ({"total": 30}, 99, 9, 503, 30),
+        ({"total": 30, "idle": 40}, 1, 29, 200, 29),
+    ],
+)
+async def test_a_slow_body_is_408(
+    ask: Ask,
+    virtual_clock: VirtualClock,
+    limits: dict[str, object],
+    chunks: int,
+    pause: float,
+    status: int,
+    end: int,
+) -> None:
+    """First piece, later pieces and the whole have limits of their own; so has the request."""
+    exchange = ask(limited(**limits), "/count", method="POST")
+    client = asyncio.create_task(dribble(exchange, chunks, pause))
+    await exchange.task
+
+    assert round(virtual_clock.time()) == end
+    assert exchange.status == status
+    assert exchange.headers.get("connection") == (None if status == 200 else "close")
+    assert exchange.headers.get("retry-after") == ("1" if status == 503 else None)
+    client.cancel()
+
+
+async def test_only_the_time_spent_waiting_counts(ask: Ask) -> None:
+    """An application that is busy between two reads does not make its client slow."""
+    exchange = ask(limited(first_byte=1, idle=1, body=3), "/work", method="POST")
+    exchange.send_body(b"x", more=True)
+    await asyncio.sleep(25)
+    exchange.send_body(b"x", more=True)
+    await asyncio.sleep(50)
+    exchange.send_body(b"x")
+    await exchange.task
+
+    assert (exchange.status, exchange.body) == (200, b"3")
+
+
+async def test_a_request_over_the_total_is_503(ask: Ask, virtual_clock: VirtualClock) -> None:
+    """The application is cancelled; nothing is left in the timer."""
+    async with Timer() as timer:
+        app = limited(total=30, idle=10, retry_after=7, timer=timer)
+        exchange = ask(app, "/never", method="POST")
+        await exchange.task
+
+        assert round(virtual_clock.time()) == 30
+        assert (exchange.status, exchange.headers["retry-after"]) == (503, "7")
+        assert exchange.body == b"the request took too long"
+        assert len(timer) == 0
+
+
+async def test_a_response_that_has_begun_is_broken_off(ask: Ask) -> None:
+    """TimeoutError tells the server so; no second response is begun."""
+
+    async def endless(request: Request) -> Response:
+        async def numbers() -> object:
+            for number in range(10**9):
+                yield str(number)
+                await asyncio.sleep(1)
+
+        return StreamingResponse(numbers())  # type: ignore[arg-type]
+
+    app = SlowRequestMiddleware(Starlette(routes=[Route("/", endless)]), total=30)
+    exchange = ask(app)
+    with pytest.raises(TimeoutError):
+        await exchange.task
+
+    starts = [message for message in exchange.sent if message["type"] == "http.response.start"]
+    assert len(starts) == 1
+    assert exchange.sent[-1]["more_body"]
+
+
+async def test_what_runs_after_the_response_has_no_limit(ask: Ask) -> None:
+    """The client has its answer."""
+    done: list[str] = []
+
+    async def clean_up() -> None:
+        await asyncio.sleep(100)
+        done.append("clean")
+
+    async def answer(request: Request) -> Response:
+        return PlainTextResponse("yes", background=BackgroundTask(clean_up))
+
+    exchange = ask(SlowRequestMiddleware(Starlette(routes=[Route("/", answer)]), total=30))
+    await exchange.task
+
+    assert (exchange.status, done) == (200, ["clean"])
+
+
+async def test_an_idle_wait_after_the_body_is_not_the_clients(ask: Ask) -> None:
+    """A long poll listens for the disconnect, however long."""
+
+    async def wait(request: Request) -> Response:
+        await request.body()
+        message = await request.receive()
+        return PlainTextResponse(message["type"])
+
+    app = SlowRequestMiddleware(Starlette(routes=[Route("/", wait)]), first_byte=1, idle=1, body=1)
+    exchange = ask(app)
+    await asyncio.sleep(100)
+    exchange.disconnect()
+    await exchange.task
+
+    assert exchange.body == b"http.disconnect"
+
+
+async def test_a_timeout_of_the_applications_own_passes(ask: Ask) -> None:
+    """It is an error of the application and no slow request."""
+
+    async def fail(scope: Scope, receive: Receive, send: Send) -> None:
+        raise TimeoutError("database")
+
+    exchange = ask(SlowRequestMiddleware(fail, total=30))
+
+    with pytest.raises(TimeoutError, match="database"):
+        await exchange.task
+    assert exchange.sent == []
+
+
+async def test_a_client_that_leaves_meanwhile_is_no_slow_one(ask: Ask) -> None:
+    """The application hears of it as without the middleware."""
+    exchange = ask(limited(idle=10), "/count", method="POST")
+    await asyncio.sleep(5)
+    exchange.disconnect()
+    await asyncio.wait([exchange.task])
+    await asyncio.sleep(100)
+
+    assert type(exchange.task.exception()).__name__ == "ClientDisconnect"
+
+
+async def test_the_servers_cancellation_passes(ask: Ask) -> None:
+    """It is not taken for a timeout, and nothing is left in the timer."""
+    async with Timer() as timer:
+        exchange = ask(limited(idle=10, total=30, timer=timer), "/count", method="POST")
+        await asyncio.sleep(5)
+
+        exchange.task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await exchange.task
+
+        assert len(timer) == 0
+
+
+async def test_it_reaches_through_middleware_that_receives_in_a_task_group(ask: Ask) -> None:
+    """Starlette's BaseHTTPMiddleware runs the application in a task of its own."""
+
+    async def unchanged(request: Request, call_next: RequestResponseEndpoint) -> Response:
+        return await call_next(request)
+
+    app: ASGIApp = Starlette(
+        routes=[Route("/", count, methods=["POST"])],
+        middleware=[
+            Middleware(SlowRequestMiddleware, idle=10),
+            Middleware(BaseHTTPMiddleware, dispatch=unchanged),
+        ],
+    )
+    exchange = ask(app, method="POST")
+    await exchange.task
+
+    assert exchange.status == 408
+    assert len(asyncio.all_tasks()) == 1
+
+
+async def test_other_scopes_pass_unchanged() -> None:
+    """Websockets and the lifespan have no slow requests."""
+    seen: list[tuple[Scope, Receive, Send]] = []
+
+    async def note(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append((scope, receive, send))
+
+    async def receive() -> Message:
+        return {}
+
+    async def send(message: Message) -> None: ...
+
+    for kind in ("websocket", "lifespan"):
+        scope = {"type": kind}
+        await SlowRequestMiddleware(note, idle=1)(scope, receive, send)
+        assert seen.pop() == (scope, receive, send)
+
+
+async def test_a_piece_of_a_body_makes_no_timer(ask: Ask) -> None:
+    """1,000 pieces, one timer."""
+    async with Timer() as timer:
+        exchange = ask(limited(idle=10, body=1e6, timer=timer), "/count", method="POST")
+        await dribble(exchange, 1_000, 1)
+        await exchange.task
+
+        assert exchange.body == b"1000"
+        assert timer.statistics().scheduled == 1
+
+
+@pytest.mark.parametrize("limit", ["first_byte", "idle", "body", "total"])
+@pytest.mark.parametrize("value", [0, -1, math.nan])
+def test_a_limit_out_of_range_is_refused(limit: str, value: float) -> None:
+    """When the application is built, not at its first request."""
+    with pytest.raises(ValueError, match=f"{limit} must"):
+        SlowRequestMiddleware(Starlette(), **{limit: value})  # type: ignore[arg-type]
