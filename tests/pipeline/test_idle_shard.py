@@ -1,0 +1,47 @@
+"""The shard engine: whatever the order and the cuts, the events of the trace."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("pyarrow")
+
+from aiowheel.pipeline._idle_shard import STATE_VERSION, IdleShard
+from aiowheel.recipes._idle_trace import idle_events
+
+TIMEOUT = 10
+touches = st.tuples(st.integers(0, 120), st.sampled_from("abc"))
+
+
+@given(
+    trace=st.lists(touches, max_size=60),
+    lateness=st.integers(0, 50),
+    cuts=st.lists(st.integers(0, 60), max_size=8),
+    data=st.data(),
+)
+def test_cuts_and_disorder_change_nothing(
+    trace: list[tuple[int, str]], lateness: int, cuts: list[int], data: st.DataObject
+) -> None:
+    """Fed in stretches, no row later than the lateness, the state written down in between."""
+    late = data.draw(st.lists(st.integers(0, lateness), min_size=60, max_size=60))
+    arriving = [
+        row for _, row in sorted((row[0] + by, row) for by, row in zip(late, trace, strict=False))
+    ]
+    edges = [0, *sorted(cuts), len(arriving)]
+    found: list[tuple[int, str]] = []
+    state, newest = IdleShard(TIMEOUT).dump(), 0
+
+    for begin, end in pairwise(edges):
+        shard = IdleShard.load(TIMEOUT, STATE_VERSION, state)
+        rows = arriving[begin:end]
+        shard.feed([t for t, _ in rows], [key for _, key in rows])
+        newest = max([newest, *(t for t, _ in rows)])
+        found += shard.settle(newest - lateness - 1)
+        state = shard.dump()
+    shard = IdleShard.load(TIMEOUT, STATE_VERSION, state)
+    found += shard.settle(None)
+
+    assert found == list(idle_events(sorted(trace), TIMEOUT))
+    assert len(shard) == 0
