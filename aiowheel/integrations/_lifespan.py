@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from asyncio import Task, create_task
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from signal import SIGINT, SIGTERM, Signals
 from typing import Any, TypedDict
 
 from starlette.requests import HTTPConnection
 
 from aiowheel.abc import Instrument
 from aiowheel.errors import AiowheelError
+from aiowheel.integrations._signals import hearing
 from aiowheel.purgatory import Purgatory
 from aiowheel.timer import Timer
 
@@ -27,29 +30,35 @@ def wheel_lifespan(
     tick: object = 0.001,
     max_pending: int | None = None,
     instruments: Sequence[Instrument] = (),
+    signals: Sequence[Signals] = (SIGINT, SIGTERM),
 ) -> Callable[[Any], AbstractAsyncContextManager[WheelState]]:
     """A lifespan that opens a `Timer` and a `Purgatory`: `Starlette(lifespan=wheel_lifespan())`.
 
-    They are `request.state.timer` and `request.state.purgatory` in every request. At the end every
-    operation that still waits expires. Inside a lifespan of your own:
-    `async with wheel_lifespan()(app) as state: yield {**state, "pool": pool}`.
+    They are `request.state.timer` and `request.state.purgatory` in every request. Inside a lifespan
+    of your own: `async with wheel_lifespan()(app) as state: yield {**state, "pool": pool}`.
+
+    When the server is told to stop, every operation that waits expires at once, and later ones are
+    refused: servers wait for the requests under way before they end the lifespan.
 
     Args:
         name: The purgatory's.
         tick: The timer's.
         max_pending: Most requests that may wait at once; default: no limit.
         instruments: Told of every finished operation.
+        signals: Those that tell the server to stop. Its own handlers are called as well.
     """
 
     @asynccontextmanager
     async def lifespan(_app: object) -> AsyncGenerator[WheelState]:
+        closing: list[Task[None]] = []  # a task that nobody holds may vanish
         async with (
             Timer(tick=tick) as timer,
             Purgatory(
                 name, timer=timer, max_pending=max_pending, instruments=instruments
             ) as purgatory,
         ):
-            yield {"timer": timer, "purgatory": purgatory}
+            with hearing(signals, lambda: closing.append(create_task(purgatory.aclose()))):
+                yield {"timer": timer, "purgatory": purgatory}
 
     return lifespan
 

@@ -1,0 +1,105 @@
+"""A server that is told to stop, while requests wait."""
+
+import asyncio
+import os
+import signal
+import socket
+import threading
+from collections.abc import Generator
+
+import pytest
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from aiowheel.integrations._signals import hearing
+from aiowheel.integrations.asgi import get_purgatory, long_poll, wheel_lifespan
+
+
+@pytest.fixture
+def heard() -> Generator[list[int]]:
+    """The signals that reach the process's own handler for SIGTERM."""
+    numbers: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: numbers.append(number))
+    yield numbers
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.realtime
+@pytest.mark.both_loops
+async def test_sigterm_answers_everybody_who_waits(heard: list[int]) -> None:
+    """The server ends at once, though the polls had five minutes left; none is broken off."""
+    waiting = 20
+
+    async def poll(request: Request) -> Response:
+        purgatory = await get_purgatory(request)
+        if len(purgatory) == waiting - 1:
+            asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGTERM)
+        return await long_poll(request, purgatory, keys=["news"], ready=lambda: None, timeout=300)
+
+    app = Starlette(routes=[Route("/", poll)], lifespan=wheel_lifespan())
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
+    listener = socket.create_server(("127.0.0.1", 0))
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    answers = await asyncio.gather(*[status_of(listener.getsockname()[1]) for _ in range(waiting)])
+    await serving
+
+    assert answers == [b"HTTP/1.1 204 No Content\r\n"] * waiting
+    assert heard == [signal.SIGTERM]  # uvicorn passes it on when it has ended
+
+
+async def status_of(port: int) -> bytes:
+    """The status line that a poll gets."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    line = await reader.readline()
+    writer.close()
+    await writer.wait_closed()
+    return line
+
+
+async def test_the_handler_that_was_there_is_called_and_put_back(heard: list[int]) -> None:
+    """After the block a signal is its own again."""
+    calls = asyncio.Queue[str]()
+    own = signal.getsignal(signal.SIGTERM)
+    with hearing([signal.SIGTERM], lambda: calls.put_nowait("heard")):
+        signal.raise_signal(signal.SIGTERM)
+        assert await calls.get() == "heard"
+    signal.raise_signal(signal.SIGTERM)
+
+    assert signal.getsignal(signal.SIGTERM) is own
+    assert (heard, calls.empty()) == ([signal.SIGTERM] * 2, True)
+
+
+async def test_a_signal_without_a_handler_is_left_alone() -> None:
+    """It still ends the process."""
+    assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
+
+    with hearing([signal.SIGUSR1], pytest.fail):
+        assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
+
+
+async def test_a_handler_that_was_set_meanwhile_stays(heard: list[int]) -> None:
+    """Only our own is put back."""
+    with hearing([signal.SIGTERM], pytest.fail):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+
+
+def test_another_thread_gets_no_signals(heard: list[int]) -> None:
+    """A server there has none to hear of."""
+    own = signal.getsignal(signal.SIGTERM)
+    handlers: list[object] = []
+
+    async def look() -> None:
+        with hearing([signal.SIGTERM], pytest.fail):
+            handlers.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=asyncio.run, args=(look(),))
+    thread.start()
+    thread.join()
+
+    assert handlers == [own]
