@@ -28,7 +28,7 @@ def serve(
     max_topics: Annotated[int, typer.Option(min=1, help="Topics at once.")] = 10_000,
     max_name: Annotated[int, typer.Option(min=1, help="Characters of a topic's name.")] = 200,
     max_body: Annotated[int, typer.Option(min=1, help="Bytes of a message.")] = 65_536,
-    max_waiters: Annotated[int, typer.Option(min=1, help="Requests that wait at once.")] = 20_000,
+    max_waiters: Annotated[int, typer.Option(min=1, help="Requests that wait at once.")] = 16_000,
     max_waiters_per_client: Annotated[
         int, typer.Option(min=1, help="The same of one address.")
     ] = 10_000,

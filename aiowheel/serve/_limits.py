@@ -27,7 +27,7 @@ class Limits:
     topics: int = 10_000
     name_length: int = 200
     body_bytes: int = 65_536
-    waiters: int = 20_000
+    waiters: int = 16_000
     waiters_per_client: int = 10_000
     timeout: int = 120
     heartbeat: float = 20.0

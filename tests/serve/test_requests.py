@@ -1,0 +1,324 @@
+"""What the addresses answer, without a server, in virtual time."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import httpx
+import pytest
+
+from aiowheel.serve import Limits, TopicApp
+from aiowheel.testing import VirtualClock
+
+from .conftest import Serving, started
+
+pytestmark = pytest.mark.virtual_time
+
+JSON = {"content-type": "application/json"}
+
+
+async def test_a_message_is_published_and_read(serving: Serving) -> None:
+    """Text as a string, JSON as it is."""
+    async with serving() as client:
+        published = await client.post("/topics/news", content="hällo")
+        await client.post("/topics/news", content=b'{"a": [1]}', headers=JSON)
+
+        answer = await client.get("/topics/news?since=0")
+
+    assert published.status_code == 201
+    assert published.json()["version"] == 1
+    assert answer.headers["content-type"] == "application/json"
+    assert [message["data"] for message in answer.json()["messages"]] == ["hällo", {"a": [1]}]
+    assert answer.json()["epoch"] == published.json()["epoch"]
+
+
+async def test_a_poll_waits_for_news(serving: Serving, virtual_clock: VirtualClock) -> None:
+    """It is answered when something is published, and not before."""
+    async with serving() as client:
+        poll = asyncio.create_task(client.get("/topics/news?timeout=30"))
+        await asyncio.sleep(10)
+        assert not poll.done()
+
+        published = await client.post("/topics/news", content="now")
+        answer = await poll
+
+    assert published.json()["woken"] == 1
+    assert answer.json()["messages"] == [{"version": 1, "data": "now"}]
+    assert virtual_clock.time() == pytest.approx(10, abs=0.1)
+
+
+@pytest.mark.parametrize(("query", "seconds"), [("?timeout=7.5", 7.5), ("", 30), ("?timeout=0", 0)])
+async def test_a_poll_that_times_out_is_empty(
+    serving: Serving, virtual_clock: VirtualClock, query: str, seconds: float
+) -> None:
+    """Same form, no messages, after the time that was asked for."""
+    async with serving() as client:
+        before = virtual_clock.time()
+        answer = await client.get(f"/topics/news{query}")
+        took = virtual_clock.time() - before
+
+    assert answer.status_code == 200
+    assert (answer.json()["version"], answer.json()["messages"]) == (0, [])
+    assert took == pytest.approx(seconds, abs=0.01)
+
+
+async def test_nothing_is_left_of_a_poll(serving: Serving) -> None:
+    """Polling makes no topic, and leaves no waiter and no counter."""
+    app = TopicApp(Limits(topics=1))
+    async with serving(app) as client:
+        await asyncio.gather(*(client.get(f"/topics/t{n}?timeout=1") for n in range(20)))
+        health = (await client.get("/health")).json()
+
+        assert health == {"status": "ok", "topics": 0, "waiters": 0}
+        assert (len(app._service.purgatory), app._service.purgatory.watched) == (0, 0)
+        assert app._service.crowd.clients == 0
+
+
+async def test_a_crowd_is_answered_at_once(serving: Serving) -> None:
+    """Everybody who has seen less, nobody who has seen as much."""
+    async with serving() as client:
+        await client.post("/topics/a", content="1")
+        behind = [asyncio.create_task(client.get("/topics/a?since=1")) for _ in range(50)]
+        ahead = asyncio.create_task(client.get("/topics/b?timeout=2"))
+        await asyncio.sleep(0.1)
+        published = await client.post("/topics/a", content="2")
+        answers = await asyncio.gather(*behind)
+
+        assert published.json()["woken"] == 50
+        assert {answer.text for answer in answers} == {answers[0].text}
+        assert not ahead.done()
+        assert (await ahead).json()["messages"] == []
+
+
+async def test_a_version_from_before_a_restart_is_answered_at_once(serving: Serving) -> None:
+    """Else the client would wait until as many had been published again."""
+    async with serving() as client:
+        unknown = await client.get("/topics/a?since=500")
+        await client.post("/topics/a", content="1")
+        ahead = await client.get("/topics/a?since=500")
+        other = await client.get("/topics/a?since=1&epoch=00000000")
+
+    assert (unknown.json()["reset"], unknown.json()["version"]) == (True, 0)
+    assert (ahead.json()["reset"], len(ahead.json()["messages"])) == (True, 1)
+    assert (other.json()["reset"], len(other.json()["messages"])) == (True, 1)
+
+
+async def test_who_waits_for_a_removed_topic_is_told(serving: Serving) -> None:
+    """The topic may come back, but its versions begin anew."""
+    async with serving() as client:
+        await client.post("/topics/a", content="1")
+        poll = asyncio.create_task(client.get("/topics/a?since=1"))
+        await asyncio.sleep(1)
+
+        removed = await client.delete("/topics/a")
+
+        assert removed.status_code == 204
+        assert (await poll).json()["reset"] is True
+        again = await client.post("/topics/a", content="2")
+        assert again.json()["version"] == 1
+
+
+BAD_REQUESTS: list[tuple[str, str, dict[str, Any], int, str]] = [
+    ("GET", "/topics/a?since=-1", {}, 400, "bad_since"),
+    ("GET", "/topics/a?since=text", {}, 400, "bad_since"),
+    ("GET", "/topics/a?since=1.0", {}, 400, "bad_since"),
+    ("GET", "/topics/a?since=", {}, 400, "bad_since"),
+    ("GET", "/topics/a?since=٣", {}, 400, "bad_since"),
+    ("GET", "/topics/a?since=99999999999999999999", {}, 400, "bad_since"),
+    ("GET", "/topics/a?since=9007199254740992", {}, 400, "bad_since"),
+    ("GET", "/topics/a?timeout=nan", {}, 400, "bad_timeout"),
+    ("GET", "/topics/a?timeout=inf", {}, 400, "bad_timeout"),
+    ("GET", "/topics/a?timeout=-1", {}, 400, "bad_timeout"),
+    ("GET", "/topics/a?timeout=1e3", {}, 400, "bad_timeout"),
+    ("GET", "/topics/a?timeout=121", {}, 400, "bad_timeout"),
+    ("GET", "/topics/a?timeout=x", {}, 400, "bad_timeout"),
+    ("GET", "/topics/a?epoch=zz", {}, 400, "bad_epoch"),
+    ("GET", "/topics/a?timeot=1", {}, 400, "bad_parameter"),
+    ("GET", "/topics/a?since=1&since=2", {}, 400, "bad_parameter"),
+    ("GET", f"/topics/{'n' * 201}", {}, 400, "bad_name"),
+    ("GET", f"/topics/{'n' * 50_000}", {}, 400, "bad_name"),
+    ("GET", "/topics/a%20b", {}, 400, "bad_name"),
+    ("GET", "/topics/%00", {}, 400, "bad_name"),
+    ("GET", "/topics/a%0A", {}, 400, "bad_name"),
+    ("GET", "/topics/%22", {}, 400, "bad_name"),
+    ("GET", "/topics/", {}, 404, "not_found"),
+    ("GET", "/topics/a/b", {}, 404, "not_found"),
+    ("GET", "/nothing", {}, 404, "not_found"),
+    ("PUT", "/topics/a", {}, 405, "method_not_allowed"),
+    ("POST", "/health", {}, 405, "method_not_allowed"),
+    ("DELETE", "/topics/unknown", {}, 404, "no_such_topic"),
+    ("POST", "/topics/a%2Fb", {"content": "x"}, 404, "not_found"),
+    ("POST", "/topics/a?since=1", {"content": "x"}, 400, "bad_parameter"),
+    ("POST", "/topics/a", {"content": b"x" * 65_537}, 413, "too_large"),
+    ("POST", "/topics/a", {"content": b"\xff\xfe"}, 400, "bad_text"),
+    ("POST", "/topics/a", {"content": b"{", "headers": JSON}, 400, "bad_json"),
+    ("POST", "/topics/a", {"content": b"", "headers": JSON}, 400, "bad_json"),
+    ("POST", "/topics/a", {"content": b"[NaN]", "headers": JSON}, 400, "bad_json"),
+    ("POST", "/topics/a", {"content": b"[" * 60_000, "headers": JSON}, 400, "bad_json"),
+    ("POST", "/topics/a", {"content": b"9" * 9_000, "headers": JSON}, 400, "bad_json"),
+    ("POST", "/topics/a", {"headers": {"content-encoding": "gzip"}}, 415, "bad_encoding"),
+]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "more", "status", "error"),
+    BAD_REQUESTS,
+    ids=[f"{method} {path[:30]} {error}" for method, path, _, _, error in BAD_REQUESTS],
+)
+async def test_a_bad_request_is_answered_with_a_reason(
+    serving: Serving, method: str, path: str, more: dict[str, Any], status: int, error: str
+) -> None:
+    """A status below 500, and a body that says what is wrong; the topic is not made."""
+    async with serving() as client:
+        answer = await client.request(method, path, **more)
+        health = await client.get("/health")
+
+    assert answer.status_code == status
+    assert set(answer.json()) == {"error", "detail"}
+    assert answer.json()["error"] == error
+    assert 0 < len(answer.json()["detail"]) < 200
+    assert health.json() == {"status": "ok", "topics": 0, "waiters": 0}
+
+
+async def test_a_refused_method_is_told_of_the_others(serving: Serving) -> None:
+    """As HTTP wants it."""
+    async with serving() as client:
+        answer = await client.put("/topics/a")
+
+    assert {each.strip() for each in answer.headers["allow"].split(",")} >= {
+        "GET",
+        "POST",
+        "DELETE",
+    }
+
+
+async def test_lone_surrogates_do_not_break_an_answer(serving: Serving) -> None:
+    """JSON may name half a character; it is handed on as it came."""
+    async with serving() as client:
+        await client.post("/topics/a", content=rb'"\ud800"', headers=JSON)
+        answer = await client.get("/topics/a")
+
+    assert rb'"\ud800"' in answer.content
+
+
+async def test_a_body_in_pieces_without_a_length_is_bounded(serving: Serving) -> None:
+    """Chunked: what arrives is counted."""
+
+    async def pieces() -> AsyncGenerator[bytes]:
+        for _ in range(100):
+            yield b"x" * 1_000
+
+    async with serving() as client:
+        answer = await client.post("/topics/a", content=pieces())
+
+    assert (answer.status_code, answer.json()["error"]) == (413, "too_large")
+
+
+async def test_waiters_are_bounded(serving: Serving) -> None:
+    """Beyond it 503, and when to come back; who waits goes on waiting."""
+    async with serving(waiters=3) as client:
+        waiting = [asyncio.create_task(client.get("/topics/a?timeout=60")) for _ in range(3)]
+        await asyncio.sleep(0.1)
+
+        refused = await client.get("/topics/a?timeout=60")
+        at_once = await client.get("/topics/a?timeout=0")
+        await client.post("/topics/a", content="x")
+
+        assert (refused.status_code, refused.json()["error"]) == (503, "too_many_waiters")
+        assert 1 <= int(refused.headers["retry-after"]) <= 5
+        assert at_once.status_code == 200
+        assert [(await each).status_code for each in waiting] == [200] * 3
+        assert (await client.get("/topics/a?since=1&timeout=1")).status_code == 200
+
+
+async def test_waiters_of_a_client_are_bounded(serving: Serving) -> None:
+    """One client cannot take every place."""
+    app = TopicApp(Limits(waiters=10, waiters_per_client=2))
+    async with serving(app) as client:
+        waiting = [asyncio.create_task(client.get("/topics/a?timeout=5")) for _ in range(2)]
+        await asyncio.sleep(0.1)
+        other = httpx.ASGITransport(app, client=("10.0.0.9", 1))
+        refused = await client.get("/topics/a?timeout=5")
+        async with httpx.AsyncClient(transport=other, base_url="http://test") as somebody:
+            served = await somebody.get("/topics/a?timeout=1")
+
+        assert (refused.status_code, refused.json()["error"]) == (429, "too_many_waiters_of_client")
+        assert "retry-after" in refused.headers
+        assert served.status_code == 200
+        await asyncio.gather(*waiting)
+
+
+async def test_topics_are_bounded(serving: Serving) -> None:
+    """A client that makes them up is refused; memory stays where it is."""
+    async with serving(topics=5) as client:
+        answers = [await client.post(f"/topics/t{n}", content="x") for n in range(20)]
+
+    assert [answer.status_code for answer in answers] == [201] * 5 + [429] * 15
+    assert answers[-1].json()["error"] == "too_many_topics"
+
+
+async def test_stopping_answers_everybody(serving: Serving, virtual_clock: VirtualClock) -> None:
+    """503 with Retry-After, at once; later requests get the same."""
+    app = TopicApp()
+    async with serving(app) as client:
+        polls = [asyncio.create_task(client.get("/topics/a?timeout=60")) for _ in range(20)]
+        await asyncio.sleep(1)
+        await app.stop()
+        answers = await asyncio.gather(*polls)
+        later = [
+            await client.get("/topics/a"),
+            await client.post("/topics/a", content="x"),
+            await client.delete("/topics/a"),
+            await client.get("/health"),
+        ]
+
+    assert virtual_clock.time() < 2
+    for answer in (*answers, *later):
+        assert (answer.status_code, answer.json()["error"]) == (503, "shutting_down")
+        assert 1 <= int(answer.headers["retry-after"]) <= 5
+
+
+async def test_metrics_tell_of_the_service_and_its_wheel(serving: Serving) -> None:
+    """In Prometheus' text format, read when asked for."""
+    async with serving() as client:
+        await client.post("/topics/a", content="x")
+        poll = asyncio.create_task(client.get("/topics/a?since=1&timeout=9"))
+        await asyncio.sleep(0.1)
+        metrics = await client.get("/metrics")
+        await poll
+
+    assert metrics.headers["content-type"].startswith("text/plain")
+    lines = metrics.text.splitlines()
+    assert "aiowheel_serve_topics 1.0" in lines
+    assert "aiowheel_serve_published_total 1.0" in lines
+    assert "aiowheel_serve_waiters 1.0" in lines
+    assert 'aiowheel_purgatory_pending{name="topics"} 1.0' in lines
+    assert 'aiowheel_timer_pending{name="serve"} 1.0' in lines
+
+
+async def test_the_document_names_the_limits_in_force(serving: Serving) -> None:
+    """OpenAPI, made from the limits; every address in it is served."""
+    async with serving(timeout=50, name_length=40) as client:
+        document = (await client.get("/openapi.json")).json()
+
+    path = document["paths"]["/topics/{name}"]
+    timeout = next(each for each in path["get"]["parameters"] if each["name"] == "timeout")
+    assert timeout["schema"]["maximum"] == 50
+    assert path["parameters"][0]["schema"]["maxLength"] == 40
+    assert json.dumps(document).count("#/components/schemas/Refusal") > 10
+
+
+async def test_without_being_asked_for_there_is_no_dashboard() -> None:
+    """It shows keys: only who says so gets it."""
+    without, having = TopicApp(), TopicApp(dashboard=True)
+    statuses: list[int] = []
+    for app in (without, having):
+        transport = httpx.ASGITransport(app)
+        async with (
+            started(app),
+            httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
+        ):
+            statuses.append((await client.get("/dashboard/")).status_code)
+
+    assert statuses == [404, 200]

@@ -1,0 +1,253 @@
+"""`aiowheel serve` as a process: real sockets, clients that misbehave, and how it ends."""
+
+import asyncio
+import base64
+import json
+import os
+import signal
+import socket
+import time
+
+import httpx
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+
+from aiowheel.cli import run
+
+from .conftest import Process, process, read_to_end, waiters_reach
+
+pytestmark = pytest.mark.realtime
+
+
+def poll(path: str) -> bytes:
+    """A request of a long poll."""
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+
+
+def refusal(answer: bytes) -> tuple[int, str]:
+    """Status and error of a raw answer."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(body)["error"]
+
+
+def test_it_serves_over_a_real_socket(server: Process) -> None:
+    """Publish, read, wait: on the port that it printed."""
+    httpx.post(f"{server.url}/topics/real", content="hello")
+
+    answer = httpx.get(f"{server.url}/topics/real")
+
+    assert [message["data"] for message in answer.json()["messages"]] == ["hello"]
+
+
+async def test_websocket_subscribers_get_messages_and_heartbeats(server: Process) -> None:
+    """A real client library on the other side."""
+    async with (
+        httpx.AsyncClient() as client,
+        connect(f"ws://127.0.0.1:{server.port}/topics/socket") as socket,
+    ):
+        assert json.loads(await socket.recv()) == {"heartbeat": True}
+        await client.post(f"{server.url}/topics/socket", content="x")
+        while "messages" not in (answer := json.loads(await socket.recv())):
+            pass
+
+    assert answer["messages"] == [{"version": 1, "data": "x"}]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pytest.param(b"\xff\xff\xff\xff", id="reserved bits"),
+        pytest.param(b"\x81\x05hello", id="not masked"),
+        pytest.param(b"\x89\xfe\x00\x7e" + bytes(130), id="oversized ping"),
+        pytest.param(b"\x81\xff\x7f\xff\xff\xff\xff\xff\xff\xff\0\0\0\0", id="2**63 bytes"),
+        pytest.param(b"\x81\x82\x00\x00\x00\x00\xff\xff", id="no UTF-8"),
+        pytest.param(b"\x80\x80\x00\x00\x00\x00", id="continues nothing"),
+    ],
+)
+def test_a_broken_frame_closes_that_connection_alone(server: Process, frame: bytes) -> None:
+    """With a close frame that says why; the service goes on."""
+    key = base64.b64encode(os.urandom(16))
+    with server.connect() as connection:
+        connection.sendall(
+            b"GET /topics/broken HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\n"
+            b"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+            b"Sec-WebSocket-Key: %b\r\n\r\n" % key
+        )
+        assert b"101 Switching" in connection.recv(65_536)
+        connection.sendall(frame)
+        closing = read_to_end(connection)
+
+    codes = {code.to_bytes(2, "big") for code in (1002, 1007, 1009)}
+    assert any(code in closing for code in codes)
+    asyncio.run(waiters_reach(server, 0))
+
+
+async def test_a_huge_message_of_a_subscriber_is_refused(server: Process) -> None:
+    """Subscribers have nothing to say: 1009."""
+    async with connect(f"ws://127.0.0.1:{server.port}/topics/huge") as socket:
+        await socket.send("x" * 1_000_000)
+        with pytest.raises(ConnectionClosed) as closed:
+            while True:
+                await socket.recv()
+
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1009
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status", "error"),
+    [
+        pytest.param(b"GARBAGE\r\n\r\n", 400, "bad_request", id="no HTTP"),
+        pytest.param(b"GET /topics/a HTTP/1.1\r\n\r\n", 400, "bad_request", id="no host"),
+        pytest.param(b"GET /" + b"x" * 70_000, 431, "bad_request", id="endless line"),
+        pytest.param(
+            b"POST /topics/a HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
+            400,
+            "bad_request",
+            id="negative length",
+        ),
+        pytest.param(
+            b"POST /topics/a HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n",
+            413,
+            "too_large",
+            id="length of 100 GB",
+        ),
+        pytest.param(
+            b"POST /topics/a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+            b"Content-Length: 200000\r\n\r\n" + b"x" * 200_000,
+            413,
+            "too_large",
+            id="body over the limit",
+        ),
+        pytest.param(
+            b"POST /topics/a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n"
+            + b"400\r\n%b\r\n" % (b"x" * 1024) * 200
+            + b"0\r\n\r\n",
+            413,
+            "too_large",
+            id="chunks over the limit",
+        ),
+    ],
+)
+def test_what_is_no_good_request_is_answered(
+    server: Process, request_bytes: bytes, status: int, error: str
+) -> None:
+    """Read to the end, so that the client gets to see the answer; JSON, whoever refuses."""
+    assert refusal(server.send(request_bytes)) == (status, error)
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"GET /topics/a HTT", id="half a line"),
+        pytest.param(b"GET /topics/a HTTP/1.1\r\nHost: x\r\nX-Slow: ", id="half a head"),
+        pytest.param(
+            b"POST /topics/a HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc", id="half a body"
+        ),
+    ],
+)
+def test_a_request_that_does_not_arrive_is_ended(server: Process, begun: bytes) -> None:
+    """A connection costs its client more than a byte a minute."""
+    assert refusal(server.send(begun)) == (408, "too_slow")
+
+
+def test_single_bytes_do_not_extend_the_patience(server: Process) -> None:
+    """The deadline is of the request, not of each byte."""
+    begun = time.monotonic()
+    with server.connect() as connection:
+        connection.settimeout(0.05)
+        received = b""
+        while b"}" not in received and time.monotonic() < begun + 10:
+            try:
+                connection.sendall(b"G")
+                received += connection.recv(65_536)
+            except TimeoutError:
+                pass
+
+    assert refusal(received) == (408, "too_slow")
+
+
+def test_a_poll_may_wait_longer_than_a_request_may_take(server: Process) -> None:
+    """The deadline is of what the client sends; waiting is what polls are for."""
+    answer = httpx.get(f"{server.url}/topics/patient?timeout=0.8")
+
+    assert answer.json()["messages"] == []
+
+
+def test_the_dashboard_is_for_this_machine_by_name(server: Process) -> None:
+    """A page from elsewhere whose name points here, and a proxy's client, are refused."""
+    page = f"{server.url}/dashboard/"
+
+    assert httpx.get(page).status_code == 200
+    assert httpx.get(page, headers={"Host": "evil.example"}).status_code == 403
+    assert httpx.get(page, headers={"X-Forwarded-For": "10.0.0.1"}).status_code == 403
+
+
+def test_clients_that_leave_at_once_leave_nothing(server: Process) -> None:
+    """A small crowd; thousands of them are the load run's."""
+    crowd = [server.connect() for _ in range(200)]
+    for connection in crowd:
+        connection.sendall(poll("/topics/leaving?timeout=60"))
+    asyncio.run(waiters_reach(server, 200))
+
+    for connection in crowd:
+        connection.close()
+
+    asyncio.run(waiters_reach(server, 0))
+    metrics = httpx.get(f"{server.url}/metrics").text
+    assert 'aiowheel_purgatory_pending{name="topics"} 0.0' in metrics
+    assert 'aiowheel_purgatory_watched{name="topics"} 0.0' in metrics
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_answers_everybody_and_ends_well(number: int) -> None:
+    """Polls get 503 and Retry-After, sockets 1012, viewers the end of their stream; exit code 0."""
+    with process("--dashboard") as server:
+        async with (
+            httpx.AsyncClient(timeout=20) as client,
+            connect(f"ws://127.0.0.1:{server.port}/topics/a") as socket,
+        ):
+            polls = [
+                asyncio.create_task(client.get(f"{server.url}/topics/a?timeout=60"))
+                for _ in range(30)
+            ]
+            events = asyncio.create_task(client.get(f"{server.url}/dashboard/events"))
+            await waiters_reach(server, 31)
+            await asyncio.sleep(0.3)
+
+            code, errors = await asyncio.to_thread(server.stop, number)
+            answers = await asyncio.gather(*polls)
+            with pytest.raises(ConnectionClosed) as closed:
+                await socket.recv()
+
+    assert (code, errors) == (0, "")
+    assert {answer.status_code for answer in answers} == {503}
+    assert all("retry-after" in answer.headers for answer in answers)
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1012
+    assert b'data: {"run"' in (await events).content
+
+
+def test_a_port_in_use_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """And exit code 1."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+
+        assert run(["serve", "--port", str(port)]) == 1
+
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line == f"aiowheel: cannot listen on 127.0.0.1 port {port}: Address already in use"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--port", "70000"], ["--max-topics", "0"], ["--heartbeat", "nan"], ["--nope"]]
+)
+def test_bad_usage_is_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 2."""
+    assert run(["serve", *arguments]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1

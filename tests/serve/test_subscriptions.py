@@ -1,0 +1,183 @@
+"""Topics over a websocket, without a server, in virtual time."""
+
+import asyncio
+import json
+from types import TracebackType
+from typing import Any, Self
+
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("prometheus_client")
+
+from aiowheel.serve import Limits, TopicApp
+from aiowheel.testing import VirtualClock
+
+from .conftest import Serving
+
+pytestmark = pytest.mark.virtual_time
+
+
+class Subscriber:
+    """One websocket, as a server would hand it to the application."""
+
+    def __init__(self, app: TopicApp, path: str, query: str = "", host: str = "10.0.0.1") -> None:
+        self._app = app
+        self._scope: dict[str, Any] = {
+            "type": "websocket",
+            "asgi": {"version": "3.0", "spec_version": "2.4"},
+            "path": path,
+            "query_string": query.encode(),
+            "headers": [],
+            "client": (host, 1),
+            "subprotocols": [],
+            "extensions": {"websocket.http.response": {}},
+        }
+        self.to_app: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.from_app: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+
+    async def __aenter__(self) -> Self:
+        self.to_app.put_nowait({"type": "websocket.connect"})
+        send: Any = self.from_app.put
+        self.task = asyncio.ensure_future(self._app(self._scope, self.to_app.get, send))
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.leave()
+        await self.task
+
+    def leave(self) -> None:
+        """Hang up."""
+        self.to_app.put_nowait({"type": "websocket.disconnect", "code": 1001})
+
+    async def message(self) -> Any:
+        """The next message, parsed."""
+        got = await self.from_app.get()
+        assert got["type"] == "websocket.send", got
+        return json.loads(got["text"])
+
+    async def accepted(self) -> None:
+        """Wait until it has been let in."""
+        assert (await self.from_app.get())["type"] == "websocket.accept"
+
+
+async def test_a_subscriber_gets_what_is_there_and_what_comes(serving: Serving) -> None:
+    """Each message once, in order."""
+    app = TopicApp()
+    async with serving(app) as client:
+        await client.post("/topics/a", content="1")
+        async with Subscriber(app, "/topics/a") as subscriber:
+            await subscriber.accepted()
+            assert [m["data"] for m in (await subscriber.message())["messages"]] == ["1"]
+            for number in ("2", "3"):
+                await client.post("/topics/a", content=number)
+                assert [m["data"] for m in (await subscriber.message())["messages"]] == [number]
+
+
+async def test_silence_is_filled_with_heartbeats(
+    serving: Serving, virtual_clock: VirtualClock
+) -> None:
+    """One after every heartbeat's time without news; news put it off."""
+    app = TopicApp(Limits(heartbeat=20.0))
+    async with serving(app) as client, Subscriber(app, "/topics/a") as subscriber:
+        await subscriber.accepted()
+        begun = virtual_clock.time()
+        assert await subscriber.message() == {"heartbeat": True}
+        await asyncio.sleep(15)
+        await client.post("/topics/a", content="1")
+        assert "messages" in await subscriber.message()
+        assert await subscriber.message() == {"heartbeat": True}
+
+    assert virtual_clock.time() - begun == pytest.approx(20 + 15 + 20, abs=0.1)
+
+
+async def test_who_was_away_learns_what_it_missed(serving: Serving) -> None:
+    """`since` and `epoch` are those of the poll."""
+    app = TopicApp(Limits(kept_messages=2))
+    async with serving(app) as client:
+        for number in range(6):
+            await client.post("/topics/a", content=f"{number}")
+        async with Subscriber(app, "/topics/a", "since=1") as subscriber:
+            await subscriber.accepted()
+            answer = await subscriber.message()
+
+    assert (answer["missed"], [m["data"] for m in answer["messages"]]) == (3, ["4", "5"])
+
+
+async def test_a_removed_topic_begins_anew_for_its_subscribers(serving: Serving) -> None:
+    """They are told, and go on with its next life."""
+    app = TopicApp()
+    async with serving(app) as client:
+        await client.post("/topics/a", content="1")
+        async with Subscriber(app, "/topics/a", "since=1") as subscriber:
+            await subscriber.accepted()
+            await asyncio.sleep(1)
+            await client.delete("/topics/a")
+            assert (await subscriber.message())["reset"] is True
+            await client.post("/topics/a", content="2")
+            assert (await subscriber.message())["version"] == 1
+
+
+async def test_nothing_is_left_of_a_subscriber(serving: Serving) -> None:
+    """What it says is thrown away; when it leaves, so does its operation."""
+    app = TopicApp()
+    async with serving(app) as client:
+        async with Subscriber(app, "/topics/a") as subscriber:
+            await subscriber.accepted()
+            subscriber.to_app.put_nowait({"type": "websocket.receive", "text": "hello?"})
+            await asyncio.sleep(1)
+            assert (await client.get("/health")).json()["waiters"] == 1
+        await asyncio.sleep(0)
+
+        assert (await client.get("/health")).json()["waiters"] == 0
+        assert len(app._service.purgatory) == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "status", "error"),
+    [
+        ("/topics/a", "since=-1", 400, "bad_since"),
+        ("/topics/a", "timeout=3", 400, "bad_parameter"),
+        (f"/topics/{'n' * 999}", "", 400, "bad_name"),
+    ],
+)
+async def test_a_bad_subscription_is_refused_in_the_handshake(
+    serving: Serving, path: str, query: str, status: int, error: str
+) -> None:
+    """An HTTP answer with the same body as any other refusal."""
+    app = TopicApp()
+    async with serving(app), Subscriber(app, path, query) as subscriber:
+        start = await subscriber.from_app.get()
+        body = await subscriber.from_app.get()
+
+    assert (start["type"], start["status"]) == ("websocket.http.response.start", status)
+    assert json.loads(body["body"])["error"] == error
+
+
+async def test_subscribers_take_places(serving: Serving) -> None:
+    """Of the same number as polls."""
+    app = TopicApp(Limits(waiters=1))
+    async with serving(app) as client, Subscriber(app, "/topics/a") as subscriber:
+        await subscriber.accepted()
+        poll = await client.get("/topics/a?timeout=1")
+        async with Subscriber(app, "/topics/a", host="10.0.0.2") as second:
+            start = await second.from_app.get()
+
+    assert (poll.status_code, start["status"]) == (503, 503)
+
+
+async def test_stopping_closes_every_subscription(serving: Serving) -> None:
+    """With 1012, service restart, which asks the client to come back."""
+    app = TopicApp()
+    async with serving(app), Subscriber(app, "/topics/a") as subscriber:
+        await subscriber.accepted()
+        await asyncio.sleep(1)
+        await app.stop()
+        closing = await subscriber.from_app.get()
+
+    assert (closing["type"], closing["code"]) == ("websocket.close", 1012)

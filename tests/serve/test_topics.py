@@ -1,0 +1,153 @@
+"""What is kept of topics, and for how long."""
+
+import json
+from typing import cast
+
+import pytest
+
+pytest.importorskip("starlette")
+
+from aiowheel.serve import Limits
+from aiowheel.serve._refusal import Refusal
+from aiowheel.serve._topics import OVERHEAD, Topics
+
+
+def news(topics: Topics, name: str, since: int = 0, epoch: str | None = None) -> dict[str, object]:
+    """What a client gets that has seen *since*."""
+    topic = topics.get(name)
+    assert topic is not None
+    answer: dict[str, object] = json.loads(topic.since(since, epoch))
+    return answer
+
+
+def data(answer: dict[str, object]) -> list[object]:
+    """The messages of an answer, without their versions."""
+    messages = answer["messages"]
+    assert isinstance(messages, list)
+    return [message["data"] for message in cast("list[dict[str, object]]", messages)]
+
+
+def test_messages_are_numbered_from_one() -> None:
+    """The version of a topic is that of its last message."""
+    topics = Topics(Limits())
+    topics.publish("a", b'"x"')
+    topics.publish("a", b'{"y":[1]}')
+
+    answer = news(topics, "a")
+
+    assert answer["version"] == 2
+    assert answer["messages"] == [{"version": 1, "data": "x"}, {"version": 2, "data": {"y": [1]}}]
+    assert (answer["missed"], answer["reset"]) == (0, False)
+
+
+def test_only_what_is_newer_is_told() -> None:
+    """A client names the version it has seen; the same answer is made once for a crowd."""
+    topics = Topics(Limits())
+    topic = topics.publish("a", b"0")
+    for number in range(1, 5):
+        topics.publish("a", b"%d" % number)
+
+    assert data(news(topics, "a", 3)) == [3, 4]
+    assert data(news(topics, "a", 5)) == []
+    assert topic.since(2) is topic.since(2)
+
+
+def test_a_new_message_is_in_the_next_answer() -> None:
+    """An answer that was kept for the crowd ends with the next message."""
+    topics = Topics(Limits())
+    topics.publish("a", b"1")
+    assert data(news(topics, "a")) == [1]
+
+    topics.publish("a", b"2")
+
+    assert data(news(topics, "a")) == [1, 2]
+
+
+def test_a_client_learns_how_many_it_missed() -> None:
+    """What is beyond the retention is gone, and not in silence."""
+    topics = Topics(Limits(kept_messages=3))
+    for number in range(1, 11):
+        topics.publish("a", b"%d" % number)
+
+    answer = news(topics, "a", 4)
+
+    assert data(answer) == [8, 9, 10]
+    assert answer["missed"] == 3
+    assert topics.dropped == 7
+    assert news(topics, "a", 8)["missed"] == 0
+
+
+@pytest.mark.parametrize(("since", "epoch"), [(9, None), (1, "00000000")])
+def test_a_client_of_another_life_gets_everything(since: int, epoch: str | None) -> None:
+    """After a restart old versions mean nothing: all is told, and that it is."""
+    topics = Topics(Limits())
+    topics.publish("a", b"1")
+    topics.publish("a", b"2")
+
+    answer = news(topics, "a", since, epoch)
+
+    assert answer["reset"] is True
+    assert data(answer) == [1, 2]
+
+
+def test_bytes_of_a_topic_are_bounded() -> None:
+    """The oldest go first; the newest stays, whatever its size."""
+    topics = Topics(Limits(kept_bytes=1_000))
+    for _ in range(20):
+        topics.publish("a", b'"%b"' % (b"x" * 50))
+    assert topics.size <= 1_000
+
+    topics.publish("a", b'"%b"' % (b"y" * 2_000))
+
+    assert data(news(topics, "a")) == ["y" * 2_000]
+
+
+def test_bytes_of_all_topics_are_bounded() -> None:
+    """The topic published to longest ago loses its messages, and keeps its version."""
+    topics = Topics(Limits(kept_bytes_in_all=3 * (OVERHEAD + 100)))
+    for name in ("a", "b", "c", "a", "d", "e"):
+        topics.publish(name, b'"%b"' % (b"x" * 50))
+
+    assert topics.size <= 3 * (OVERHEAD + 100)
+    assert data(news(topics, "b")) == []
+    assert news(topics, "b")["version"] == 1
+    assert news(topics, "b")["missed"] == 1
+    assert data(news(topics, "e")) == ["x" * 50]
+    assert topics.size == sum(topic.size for topic in topics._by_name.values())
+
+
+def test_topics_are_bounded() -> None:
+    """One more than may exist is refused; the others can still be published to."""
+    topics = Topics(Limits(topics=2))
+    topics.publish("a", b"1")
+    topics.publish("b", b"1")
+
+    with pytest.raises(Refusal, match="at most 2 may exist"):
+        topics.publish("c", b"1")
+
+    topics.publish("a", b"2")
+    assert len(topics) == 2
+
+
+def test_a_removed_topic_makes_room() -> None:
+    """Its name can be used again, and begins a life of its own."""
+    topics = Topics(Limits(topics=1))
+    old = topics.publish("a", b"1")
+    assert topics.remove("a") is old
+    assert topics.remove("a") is None
+    assert topics.size == 0
+
+    new = topics.publish("a", b"2")
+
+    assert new.version == 1
+    assert new.epoch != old.epoch
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("topics", 0), ("body_bytes", -1), ("heartbeat", 0.0), ("heartbeat", float("nan"))],
+)
+def test_a_limit_out_of_range_is_refused(name: str, value: float) -> None:
+    """At the start, with the name and the value."""
+    with pytest.raises(ValueError, match=rf"{name} must be .*, got {value}"):
+        Limits(**{name: value})  # type: ignore[arg-type]

@@ -1,0 +1,96 @@
+"""The wait for an answer, while the client may leave."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette")
+
+from aiowheel import Purgatory, Timer
+from aiowheel.serve._wait import answered
+
+pytestmark = pytest.mark.virtual_time
+
+DISCONNECT = {"type": "http.disconnect"}
+
+
+def leaving_after(seconds: float) -> Callable[[], Awaitable[dict[str, Any]]]:
+    """A `receive` of a client that leaves."""
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(seconds)
+        return DISCONNECT
+
+    return receive
+
+
+async def test_news_interrupt_the_listening() -> None:
+    """And the task can be cancelled and awaited afterwards as any other."""
+    async with Timer() as timer, Purgatory("p", timer=timer) as purgatory:
+        asyncio.get_running_loop().call_later(1, purgatory.advance, "a", 1)
+
+        assert await answered(purgatory.wait_until({"a": 1}, 60), leaving_after(3_600))
+
+        task = asyncio.current_task()
+        assert task is not None
+        assert task.cancelling() == 0
+        await asyncio.sleep(1)
+
+
+async def test_a_timeout_interrupts_it_too() -> None:
+    """The client is still there and gets an empty answer."""
+    async with Timer() as timer, Purgatory("p", timer=timer) as purgatory:
+        waiting = purgatory.wait_until({"a": 1}, 2)
+
+        assert await answered(waiting, leaving_after(3_600))
+        assert await waiting is False
+
+
+async def test_an_operation_goes_with_its_client() -> None:
+    """Nothing is left in the purgatory, nor on the wheel."""
+    async with Timer() as timer, Purgatory("p", timer=timer) as purgatory:
+        assert not await answered(purgatory.wait_until({"a": 1}, 60), leaving_after(1))
+        await asyncio.sleep(0)
+
+        assert (len(purgatory), purgatory.watched, len(timer)) == (0, 0, 0)
+
+
+async def test_a_cancelled_request_gives_its_operation_up() -> None:
+    """Cancelling by the server passes through."""
+    async with Timer() as timer, Purgatory("p", timer=timer) as purgatory:
+        waiting = purgatory.wait_until({"a": 1}, 60)
+        task = asyncio.ensure_future(answered(waiting, leaving_after(3_600)))
+        await asyncio.sleep(1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.sleep(0)
+
+        assert (len(purgatory), len(timer)) == (0, 0)
+
+
+@pytest.mark.parametrize("first", ["news", "leaving"])
+async def test_news_and_leaving_in_one_turn(first: str) -> None:
+    """Whichever is seen first: no stray cancellation reaches what the task does next."""
+    async with Timer() as timer, Purgatory("p", timer=timer) as purgatory:
+        left = asyncio.Event()
+
+        async def receive() -> dict[str, Any]:
+            await left.wait()
+            return DISCONNECT
+
+        task = asyncio.ensure_future(answered(purgatory.wait_until({"a": 1}, 60), receive))
+        await asyncio.sleep(1)
+        if first == "news":
+            purgatory.advance("a", 1)
+            left.set()
+        else:
+            left.set()
+            purgatory.advance("a", 1)
+        await task
+        await asyncio.sleep(1)
+
+        assert len(purgatory) == 0
+        assert task.cancelling() == 0
