@@ -26,12 +26,16 @@ async def done_before(waiter: Future[Any], hangup: Coroutine[Any, Any, object]) 
     task = current_task()
     assert task is not None
     cancelling = task.cancelling()
+    listening = True
     interrupted = False
 
     def interrupt(_: Future[Any]) -> None:
         nonlocal interrupted
-        interrupted = True
-        task.cancel()
+        # The hangup may have been seen in this very turn, when this call was on its way already:
+        # a callback that the loop has taken up cannot be removed.
+        if listening:
+            interrupted = True
+            task.cancel()
 
     waiter.add_done_callback(interrupt)
     try:
@@ -41,6 +45,7 @@ async def done_before(waiter: Future[Any], hangup: Coroutine[Any, Any, object]) 
         if not interrupted or task.cancelling() > cancelling + 1:
             raise
     finally:
+        listening = False
         waiter.remove_done_callback(interrupt)
         if interrupted:
             task.uncancel()
