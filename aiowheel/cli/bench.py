@@ -181,6 +181,47 @@ def idle(
     _publish(run(plan), out, as_json=json)
 
 
+@bench.command()
+def longpoll(
+    *,
+    clients: Annotated[int | None, typer.Option(min=1, help="Connections that wait.")] = None,
+    topics: Annotated[int | None, typer.Option(min=1, help="What they wait for.")] = None,
+    keys: Annotated[int, typer.Option(min=1, help="Topics a client waits for.")] = 1,
+    rate: Annotated[list[int] | None, typer.Option(min=1, help="Events a second.")] = None,
+    quick: Quick = False,
+    rounds: Rounds = None,
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """Ten thousand HTTP clients that wait for news, and how soon they get it.
+
+    A purgatory against an event and a task for each topic of each client, and against a condition
+    for each topic, behind the same bare server. The rate rises until one of them does not keep
+    up; --rate may be given several times. Clients are a process of their own.
+
+    \b
+    Example:
+      aiowheel bench longpoll --quick
+      aiowheel bench longpoll --clients 5000 --rate 500 --rate 1000
+    """
+    from dataclasses import replace
+
+    from aiowheel.bench.longpoll import QUICK, LongPollPlan, run
+
+    plan = QUICK if quick else LongPollPlan()
+    plan = replace(
+        plan,
+        clients=clients or plan.clients,
+        topics=topics or plan.topics,
+        keys=keys,
+        rates=tuple(sorted(rate or plan.rates)),
+        rounds=rounds or plan.rounds,
+    )
+    if plan.keys > plan.topics:
+        raise BadInputError(f"--keys must be at most --topics {plan.topics}, got {plan.keys}")
+    _publish(run(plan), out, as_json=json)
+
+
 def _check_names(option: str, given: list[str] | None, known: Collection[str]) -> None:
     for name in given or ():
         if name not in known:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from aiowheel.bench import idle
+from aiowheel.bench import idle, longpoll
+from aiowheel.bench.baselines import long_polls
 from aiowheel.bench.workloads.silence import DESIGNS, Hall
 from aiowheel.cli import run
 
@@ -53,3 +54,58 @@ def test_idle_connections_are_measured_in_every_way(
     assert [side["rounds"][0]["open"] for side in sides] == [20] * len(names)
     (wrong,) = (each for each in content["verdicts"] if each["what"].startswith("messages lost"))
     assert wrong["measured"] == 0
+
+
+@pytest.mark.parametrize("design", long_polls.DESIGNS)
+@pytest.mark.parametrize("topics", [[1], [1, 2, 3]], ids=str)
+async def test_every_design_answers_who_waits(design: str, topics: list[int]) -> None:
+    """When one of the topics has news, when it had before, and when the time is over."""
+    polls = long_polls.DESIGNS[design]()
+    seen = dict.fromkeys(topics, 0)
+
+    await polls.wait(seen, 0.02)
+    assert polls.changed(seen) == {}
+
+    waiting = [asyncio.create_task(polls.wait(seen, 60)) for _ in range(3)]
+    await asyncio.sleep(0.01)
+    await polls.publish(99)
+    await polls.publish(topics[-1])
+    async with asyncio.timeout(5):
+        await asyncio.gather(*waiting)
+    assert polls.changed(seen) == {topics[-1]: 1}
+
+    async with asyncio.timeout(5):
+        await polls.wait(seen, 60)
+    await polls.wait({topics[-1]: 1}, 0.01)
+    assert polls.changed({topics[-1]: 1}) == {}
+
+
+def test_long_polls_lose_nobody_and_answer_nobody_twice(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All sides, over real connections; memory and every rate that was reached are reported."""
+    monkeypatch.setattr(longpoll, "SUSTAINED", 0.0)
+
+    assert (
+        run(["bench", "longpoll", "--quick", "--clients", "50", "--keys", "2", "--rate", "100"])
+        == 0
+    )
+
+    content = json.loads((results / "aiowheel-bench" / "longpoll.json").read_bytes())
+    assert list(content["rounds"]) == ["100"]
+    for sides in content["rounds"].values():
+        assert [side["side"]["name"] for side in sides] == list(long_polls.DESIGNS)
+        for side in sides:
+            (figures,) = side["rounds"]
+            assert (figures["lost"], figures["twice"], figures["refused"]) == (0, 0, 0)
+            assert figures["answers"] > 0
+    assert len(content["verdicts"]) == 6
+
+
+def test_more_topics_a_client_than_there_are_is_an_error(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Exit code 2 and the legal range."""
+    assert run(["bench", "longpoll", "--topics", "3", "--keys", "4"]) == 2
+
+    assert "--keys must be at most --topics 3, got 4" in capsys.readouterr().err

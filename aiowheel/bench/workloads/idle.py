@@ -6,13 +6,10 @@ of this one while messages come in.
 
 import asyncio
 import gc
-import json
-import sys
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncGenerator
-from dataclasses import asdict
 from time import monotonic, process_time
 
+from aiowheel.bench._clients import run_clients
 from aiowheel.bench._descriptors import connections_allowed
 from aiowheel.bench._side import Figures
 from aiowheel.bench.workloads.idle_clients import Crowd
@@ -50,21 +47,11 @@ async def _measure(design: str, silent: int, talking: int, rate: float, limit: f
             warm_up=talking,
             messages=int(rate * limit),
         )
-        clients = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "aiowheel.bench.workloads.idle_clients",
-            json.dumps(asdict(crowd)),
-            stdin=PIPE,
-            stdout=PIPE,
-        )
-        assert clients.stdin is not None
-        assert clients.stdout is not None
-        try:
-            await clients.stdout.readline()  # begin
+        everything = crowd.warm_up + crowd.messages
+        async with run_clients("idle_clients", crowd) as clients:
+            await clients.told()  # that the measured messages follow
             cpu, wall = process_time(), monotonic()
-            await clients.stdout.readline()  # end
-            everything = crowd.warm_up + crowd.messages
+            await clients.told()  # that they have been sent
             last_moment = wall + 3 * limit
             # Polled, for an event that is set per message would be measured as well.
             while hall.received < everything and monotonic() < last_moment:  # noqa: ASYNC110
@@ -77,9 +64,6 @@ async def _measure(design: str, silent: int, talking: int, rate: float, limit: f
                 "silenced": hall.silenced,
                 "lost": everything - hall.received,
             }
-        finally:
-            clients.stdin.close()
-            await clients.wait()
         while hall.open:  # noqa: ASYNC110 - the same
             await asyncio.sleep(0.001)
     return figures

@@ -1,7 +1,7 @@
 """The other ends of the connections: plain sockets, no event loop. Rank 5.
 
 Run as `python -m aiowheel.bench.workloads.idle_clients TASK`, TASK being JSON. Says on stdout where
-it is: "begin" when the measured messages follow, "end" with their number when they have been sent.
+it is: "begin" when the measured messages follow, "end" when they have been sent.
 """
 
 import json
@@ -51,7 +51,7 @@ def run(crowd: Crowd) -> None:
     _send(speakers, crowd.warm_up, crowd.rate)
     print("begin", flush=True)
     _send(speakers, crowd.messages, crowd.rate)
-    print(f"end {crowd.messages}", flush=True)
+    print("end", flush=True)
     sys.stdin.read()
     for connection in (*silent, *talking):
         connection.close()
