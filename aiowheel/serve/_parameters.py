@@ -15,7 +15,7 @@ from aiowheel.serve._refusal import Refusal, shortened
 NAME = "[A-Za-z0-9._~:-]"  #: what a topic's name is made of
 MOST_SINCE = 2**53 - 1  # what every JSON reader keeps exactly
 _INTEGER = re.compile(r"[0-9]{1,16}")
-_DECIMAL = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+_DECIMAL = re.compile(r"[0-9]{1,20}(\.[0-9]{1,320})?([eE][+-]?[0-9]{1,3})?")  # as JSON has it
 _EPOCH = re.compile(r"[0-9a-f]{8}")
 DEFAULT_TIMEOUT = 30.0
 # A client that is answered while it still sends may never read the answer: its connection is reset.

@@ -11,6 +11,7 @@ from aiowheel.errors import PurgatoryClosedError
 from aiowheel.serve._parameters import Seen, checked_query, seen, topic_name
 from aiowheel.serve._refusal import Refusal
 from aiowheel.serve._service import Service
+from aiowheel.serve._wait import left
 
 HEARTBEAT = '{"heartbeat":true}'
 
@@ -34,7 +35,7 @@ async def subscribe(service: Service, socket: WebSocket) -> None:
 
 async def _serve(service: Service, socket: WebSocket, name: str, has: Seen) -> None:
     feed = asyncio.create_task(_feed(service, socket, name, has))
-    leaving = asyncio.create_task(_left(socket))
+    leaving = asyncio.create_task(left(socket.receive))
     try:
         await asyncio.wait({feed, leaving}, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -42,12 +43,6 @@ async def _serve(service: Service, socket: WebSocket, name: str, has: Seen) -> N
         feed.cancel()
         with suppress(asyncio.CancelledError, PurgatoryClosedError, WebSocketDisconnect):
             await feed
-
-
-async def _left(socket: WebSocket) -> None:
-    """Read until the client has left; what it sends is not asked for, and thrown away."""
-    while (await socket.receive())["type"] != "websocket.disconnect":
-        pass
 
 
 async def _feed(service: Service, socket: WebSocket, name: str, has: Seen) -> None:

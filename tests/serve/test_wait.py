@@ -81,7 +81,11 @@ async def test_news_and_leaving_in_one_turn(first: str) -> None:
             await left.wait()
             return DISCONNECT
 
-        task = asyncio.ensure_future(answered(purgatory.wait_until({"a": 1}, 60), receive))
+        async def serve() -> None:
+            await answered(purgatory.wait_until({"a": 1}, 60), receive)
+            await asyncio.sleep(5)  # a cancellation that comes late would end this
+
+        task = asyncio.ensure_future(serve())
         await asyncio.sleep(1)
         if first == "news":
             purgatory.advance("a", 1)
@@ -90,7 +94,6 @@ async def test_news_and_leaving_in_one_turn(first: str) -> None:
             left.set()
             purgatory.advance("a", 1)
         await task
-        await asyncio.sleep(1)
 
         assert len(purgatory) == 0
         assert task.cancelling() == 0
