@@ -1,62 +1,66 @@
-"""A TCP server that closes connections which stay silent, at one touch for every chunk received.
+"""A TCP server that closes silent connections; every chunk counts, not only whole lines.
+
+Runs on virtual time, so that the minutes take none; `asyncio.run(main())` is the same in real time.
 
 Prints:
-    chatty says 3 lines and leaves
-    silent was closed by the server
-    watched at the end: 0
+    5 s: nobody, 0 lines: first byte limit
+    30 s: silent, 1 lines: idle limit
+    40 s: chatty, 4 lines: it left
+    116 s: slow, 1 lines: it left
+    timers left: 0
 """
 
 import asyncio
 
 import aiowheel
+from aiowheel.integrations.connections import idle_guard
+from aiowheel.testing import VirtualClockEventLoop
 
 
-class Server:
-    """Echoes lines; a connection that is silent for longer than the timeout is closed."""
-
-    def __init__(self, timeout: float) -> None:
-        self.idle: aiowheel.IdleDetector[asyncio.StreamWriter] = aiowheel.IdleDetector(
-            timeout, lambda writer: writer.close()
-        )
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Handle one connection."""
-        self.idle.touch(writer)
+async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Echo lines; the first line is the client's name."""
+    lines = 0
+    name = "nobody"
+    async with idle_guard(writer, 30, first_byte=5, total=600) as guard:
         while line := await reader.readline():
-            self.idle.touch(writer)
+            name = line.decode().split()[0]
+            lines += 1
             writer.write(line)
-        self.idle.discard(writer)
-        writer.close()
+    end = f"{guard.exceeded} limit" if guard.exceeded else "it left"
+    print(f"{now():.0f} s: {name}, {lines} lines: {end}")
+    writer.close()
 
 
-async def chatty(port: int) -> None:
-    """Say something before the timeout, three times."""
+async def client(port: int, pieces: list[str], pause: float, *, leave: bool) -> None:
+    """Say something in pieces, then leave or fall silent."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    for _ in range(3):
-        writer.write(b"hello\n")
-        await reader.readline()
-    print("chatty says 3 lines and leaves")
+    for piece in pieces:
+        writer.write(piece.encode())
+        await asyncio.sleep(pause)
+    if not leave:
+        await reader.read()
     writer.close()
     await writer.wait_closed()
 
 
-async def silent(port: int) -> None:
-    """Say nothing and wait for the end."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    assert await reader.read() == b""
-    print("silent was closed by the server")
-    writer.close()
+def now() -> float:
+    """Seconds on the loop's clock."""
+    return asyncio.get_running_loop().time()
 
 
 async def main() -> None:
     """Serve one client of each kind."""
-    server = Server(timeout=0.1)
-    listener = await asyncio.start_server(server.serve, "127.0.0.1", 0)
-    port = listener.sockets[0].getsockname()[1]
-    await chatty(port)
-    await silent(port)
-    listener.close()
-    print("watched at the end:", len(server.idle))
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    await asyncio.gather(
+        client(port, [], 0, leave=False),
+        client(port, ["silent\n"], 1, leave=False),
+        client(port, ["slow ", "but ", "not ", "silent\n"], 29, leave=True),
+        client(port, ["chatty\n"] * 4, 10, leave=True),
+    )
+    server.close()
+    print("timers left:", len(aiowheel.current_timer()))
 
 
-asyncio.run(main())
+with asyncio.Runner(loop_factory=VirtualClockEventLoop) as runner:
+    runner.run(main())

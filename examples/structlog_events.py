@@ -1,0 +1,36 @@
+"""What aiowheel tells of itself goes through the structlog that the application has configured.
+
+Without structlog it goes to the standard library's logger `aiowheel`, and by default nowhere.
+
+Prints:
+    event='aiowheel.purgatory_full' purgatory='orders' max_pending=2
+    refused: purgatory 'orders' holds its max_pending of 2 operations
+    event='aiowheel.purgatory_closed_with_pending' purgatory='orders' pending=2 drain='expire'
+    event='aiowheel.slow_callback' callback=... seconds=0.1...
+"""
+
+import asyncio
+import time
+
+import structlog
+
+import aiowheel
+
+
+async def main() -> None:
+    """Fill a purgatory, close it too early, and keep the loop for too long."""
+    async with aiowheel.Purgatory("orders", max_pending=2) as purgatory:
+        for _ in range(3):
+            try:
+                purgatory.wait_for(lambda: False, ["shipped"], timeout=30)
+            except aiowheel.PurgatoryFullError as error:
+                print("refused:", error)
+    aiowheel.call_later(0, time.sleep, 0.11)
+    await asyncio.sleep(0.01)
+
+
+structlog.configure(
+    processors=[structlog.processors.KeyValueRenderer(key_order=["event"])],
+    logger_factory=structlog.PrintLoggerFactory(),
+)
+asyncio.run(main())

@@ -1,0 +1,58 @@
+"""Websockets with a heartbeat: one timer for each, however much it says, and no task.
+
+Needs the extra `web`. The library's own keepalive, a sleeping task for each connection, is off.
+
+Prints:
+    deaf has not answered a ping
+    lively has answered 3 and more
+    still connected: ['lively']
+"""
+
+import asyncio
+from collections import Counter
+
+from websockets.asyncio.client import connect
+from websockets.asyncio.server import ServerConnection, serve
+
+from aiowheel.integrations.connections import heartbeat, touching
+
+pings = Counter[str]()
+somebody_is_dead = asyncio.Event()
+
+
+async def handle(connection: ServerConnection) -> None:
+    """Hold a connection for as long as it shows signs of life."""
+    name = str(await connection.recv())
+
+    async def ping() -> None:
+        pings[name] += 1
+        await connection.ping()
+
+    try:
+        async with heartbeat(ping, interval=0.05, timeout=0.5) as beat:
+            # Every chunk counts: pongs, and pieces of messages that are not complete.
+            with touching(connection.transport, beat.seen):
+                await connection.wait_closed()
+    except TimeoutError:
+        connection.transport.abort()  # it would not hear a farewell
+        if pings.pop(name) == 1:
+            print(name, "has not answered a ping")
+        somebody_is_dead.set()
+
+
+async def main() -> None:
+    """Connect one client that answers and one that does not."""
+    async with serve(handle, "127.0.0.1", 0, ping_interval=None) as server:
+        address = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with connect(address) as lively, connect(address) as deaf:
+            await lively.send("lively")
+            await deaf.send("deaf")
+            deaf.transport.pause_reading()
+            await somebody_is_dead.wait()
+            if pings["lively"] > 3:
+                print("lively has answered 3 and more")
+            print("still connected:", list(pings))
+            deaf.transport.abort()
+
+
+asyncio.run(main())
