@@ -2,43 +2,27 @@
 
 from __future__ import annotations
 
-import sys
-from asyncio.format_helpers import extract_stack
 from collections.abc import Callable
 from contextvars import Context
-from types import FrameType
 
 from aiowheel._units import clock_to_ns, delay_to_ns, ns_to_seconds, seconds_to_ns
 from aiowheel.loop._loop_handle import LoopHandle
+from aiowheel.loop._wheel_driver import WheelDriver
 from aiowheel.timer._handle import captured_context
-from aiowheel.timer._loop_driver import LoopDriver
-
-
-class WheelLoopDriver(LoopDriver):
-    """Reports as the loop itself would."""
-
-    def report(self, context: dict[str, object]) -> None:
-        handle = context.get("handle")
-        if isinstance(handle, LoopHandle):
-            context["message"] = str(context["message"]).replace("timer callback", "callback")
-            if handle._source_traceback is not None:
-                context["source_traceback"] = handle._source_traceback
-        super().report(context)
 
 
 class LoopTimers:
     """Stands in a loop for the two methods, with the arguments and errors of asyncio's.
 
     Args:
-        driver: Runs on the loop, on the loop's own former `call_at`.
+        driver: Turns the wheel.
         check_caller: Called in debug mode with the callback and the method's name; raises when the
             thread is not the loop's or the callback is a coroutine function.
     """
 
-    def __init__(self, driver: LoopDriver, check_caller: Callable[[object, str], object]) -> None:
+    def __init__(self, driver: WheelDriver, check_caller: Callable[[object, str], object]) -> None:
         self._driver = driver
         self._check_caller = check_caller
-        self.debug = False
 
     def call_later(
         self,
@@ -84,20 +68,13 @@ class LoopTimers:
         driver = self._driver
         if driver.closed:
             raise RuntimeError("Event loop is closed")
-        if self.debug:
+        if driver.debug:
             self._check_caller(callback, method)
         if context is None:
             context = captured_context()
         handle = LoopHandle(when, seconds_to_ns("when", when), callback, args, context)
-        if self.debug:
-            handle._source_traceback = _where()
+        if driver.debug:
+            watched = handle._watched = driver.watched()
+            watched.note_caller()
         driver.arm(handle, clock_to_ns(now))
         return handle
-
-
-def _where() -> object:
-    """The stack of whoever called in; this module's own frames exist only where it is pure."""
-    frame: FrameType | None = sys._getframe(0)
-    while frame is not None and frame.f_code.co_filename == __file__:
-        frame = frame.f_back
-    return extract_stack(frame)

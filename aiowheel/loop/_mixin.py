@@ -8,9 +8,11 @@ from collections.abc import Callable
 from contextvars import Context
 from functools import partial
 from threading import get_ident
+from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVarTuple, Unpack, cast
 
-from aiowheel.loop._loop_timers import LoopTimers, WheelLoopDriver
+from aiowheel.loop._loop_timers import LoopTimers
+from aiowheel.loop._wheel_driver import WheelDriver
 
 Ts = TypeVarTuple("Ts")
 
@@ -18,9 +20,6 @@ if TYPE_CHECKING:
     _Base = BaseEventLoop  # what is called through super() exists in both kinds of base
 else:
     _Base = object
-
-_TICK_NS = 1_000_000  # epoll and uvloop tell no less apart
-_WHEEL_SIZE = 256
 
 
 class WheelEventLoopMixin(_Base):
@@ -49,18 +48,19 @@ class WheelEventLoopMixin(_Base):
         alarm: Callable[..., object] = super().call_at
         if BaseEventLoop not in type(self).__mro__:
             alarm = partial(_call_at, super().call_later, super().time)
-        self._wheel_driver = WheelLoopDriver(self, _TICK_NS, _WHEEL_SIZE, alarm)
-        timers = self._wheel_timers = LoopTimers(self._wheel_driver, self._check_timer_caller)
-        timers.debug = self.get_debug()
+        driver = self._wheel_driver = WheelDriver(self, alarm)
+        driver.debug = self.get_debug()
+        timers = self._wheel_timers = LoopTimers(driver, self._check_timer_caller)
         # One clock for all: uvloop's own is cut to milliseconds, and a delay counted from a cut
         # "now" ends early.
-        self.time = self._wheel_driver.clock  # type: ignore[method-assign]
+        if driver.clock is monotonic:
+            self.time = monotonic  # type: ignore[method-assign]
         # The compiled methods stand on the instance: a Python frame in between would cost as much
         # as they do. A subclass that overrides the methods below is heeded.
-        if type(self).call_later is WheelEventLoopMixin.call_later:
-            self.call_later = timers.call_later  # type: ignore[method-assign, assignment]
         if type(self).call_at is WheelEventLoopMixin.call_at:
             self.call_at = timers.call_at  # type: ignore[method-assign, assignment]
+            if type(self).call_later is WheelEventLoopMixin.call_later:
+                self.call_later = timers.call_later  # type: ignore[method-assign, assignment]
 
     def call_later(
         self,
@@ -69,7 +69,11 @@ class WheelEventLoopMixin(_Base):
         *args: Unpack[Ts],
         context: Context | None = None,
     ) -> TimerHandle:
-        """As `asyncio.loop.call_later`. O(1)."""
+        """As `asyncio.loop.call_later`; goes through an overridden `call_at`, as there. O(1)."""
+        if type(self).call_at is not WheelEventLoopMixin.call_at:
+            if delay is None:  # pyright: ignore[reportUnnecessaryComparison] - asyncio's own check
+                raise TypeError("delay must not be None")
+            return self.call_at(self.time() + delay, callback, *args, context=context)
         handle = self._wheel_timers.call_later(delay, callback, *args, context=context)
         return cast(TimerHandle, handle)
 
@@ -95,9 +99,9 @@ class WheelEventLoopMixin(_Base):
     def set_debug(self, enabled: bool) -> None:  # noqa: FBT001 - the base method's signature
         """As the base loop's."""
         super().set_debug(enabled)
-        timers = getattr(self, "_wheel_timers", None)  # asyncio's __init__ calls this too
-        if timers is not None:
-            timers.debug = enabled
+        driver = getattr(self, "_wheel_driver", None)  # asyncio's __init__ calls this too
+        if driver is not None:
+            driver.debug = enabled
 
     def close(self) -> None:
         """As the base loop's; what is pending is dropped."""
