@@ -1,0 +1,98 @@
+"""What debug mode notes of a timer, and asyncio's words for one. Rank 3.
+
+The words (`repr`, log messages) come from asyncio's own code: they are those of the running Python.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio.format_helpers import _format_callback_source, extract_stack
+from collections.abc import Callable
+from inspect import signature
+from pathlib import Path
+from sys import _getframe
+from traceback import StackSummary
+from types import FrameType
+from typing import Any
+
+_HERE = str(Path(__file__).parent)
+_SHOWS_ARGUMENTS = (
+    "debug" in signature(_format_callback_source).parameters
+)  # from 3.12.8 and 3.13.1
+
+
+def callback_words(
+    callback: Callable[..., object], args: tuple[object, ...], *, debug: bool
+) -> str:
+    """A callback as asyncio's messages name it: `shout('hello') at program.py:5`."""
+    options: dict[str, Any] = {"debug": debug} if _SHOWS_ARGUMENTS else {}
+    return _format_callback_source(callback, args, **options)
+
+
+class TimerHandle(asyncio.TimerHandle):
+    """asyncio's handle; named as its base class because the name shows in its `repr`."""
+
+    __slots__ = ("watched",)
+
+    watched: Watched | None
+
+    def _run(self) -> None:
+        if self.watched is not None:
+            self.watched.ready = None
+        super()._run()
+
+
+class NoLoop:
+    """What asyncio's handle asks a loop, answered without one."""
+
+    def __init__(self, *, debug: bool) -> None:
+        self._debug = debug
+
+    def get_debug(self) -> bool:
+        """Whether arguments are shown."""
+        return self._debug
+
+    def _timer_handle_cancelled(self, handle: object) -> None:
+        """There is no heap to tidy."""
+
+
+class Watched:
+    """Notes on one handle.
+
+    Attributes:
+        loop: asyncio's loop, which shall run the callback as one of its own, so that it times and
+            names it; None on uvloop.
+        source_traceback: Where the timer was armed, the innermost frame last.
+        text: The `repr` from before it was cancelled.
+        ready: What *loop* was given to run, until it does.
+    """
+
+    __slots__ = ("loop", "ready", "source_traceback", "text")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        self.loop = loop
+        self.source_traceback: StackSummary | None = None
+        self.text = ""
+        self.ready: TimerHandle | None = None
+
+    def note_caller(self) -> None:
+        """Note who armed the timer."""
+        frame: FrameType | None = _getframe(1)
+        while frame is not None and frame.f_code.co_filename.startswith(_HERE):
+            frame = frame.f_back  # our own frames exist only where they are not compiled
+        self.source_traceback = extract_stack(frame)
+
+    def hand_over(self, ready: TimerHandle) -> None:
+        """Have the loop run a handle of its own kind."""
+        ready.watched = self
+        self.ready = ready
+        loop: Any = self.loop
+        loop._add_callback(ready)
+
+    def withdraw(self) -> bool:
+        """Take back what was handed over; True if it had not begun."""
+        ready, self.ready = self.ready, None
+        if ready is None:
+            return False
+        ready.cancel()
+        return True

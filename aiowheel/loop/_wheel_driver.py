@@ -1,0 +1,104 @@
+"""The driver of a loop's own timers: it fires and reports as the loop would. Rank 3."""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop, BaseEventLoop
+from asyncio.log import logger
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+from mypy_extensions import i64
+
+from aiowheel._units import FOREVER, ns_to_seconds
+from aiowheel.loop._loop_handle import LoopHandle
+from aiowheel.loop._watched import Watched
+from aiowheel.timer._alarm import Alarm
+from aiowheel.timer._loop_driver import LoopDriver
+from aiowheel.wheel._entry import TimerEntry
+
+_TICK_NS: Final = 1_000_000  # epoll and uvloop tell no less apart
+_WHEEL_SIZE: Final = 256
+
+
+class WheelDriver(LoopDriver):
+    """Turns the wheel of a loop.
+
+    Args:
+        loop: Whose timers they are.
+        call_at: Its own former `call_at`.
+    """
+
+    def __init__(self, loop: AbstractEventLoop, call_at: Callable[..., object]) -> None:
+        super().__init__(loop, _TICK_NS, _WHEEL_SIZE, call_at)
+        self.debug = False
+        self.is_asyncios = isinstance(loop, BaseEventLoop)
+
+    def watched(self) -> Watched:
+        """New notes for debug mode."""
+        return Watched(self.own_loop if self.is_asyncios else None)
+
+    def run_slice(self) -> None:
+        if not self.wheel.pass_is_open():
+            self._sort_overdue()
+        super().run_slice()
+
+    def _sort_overdue(self) -> None:
+        """What was armed for a time already past goes by its times, as in asyncio's heap."""
+        overdue = self.wheel._overdue
+        entries: list[TimerEntry] = list(overdue)
+        last: i64 = -FOREVER
+        for entry in entries:
+            if entry._deadline < last:
+                break
+            last = entry._deadline
+        else:
+            return
+        overdue.unlink_all()
+        for entry in sorted(entries, key=_deadline):
+            overdue.append(entry)
+
+    def _fire(self, alarm: Alarm, now: i64) -> i64:
+        handle = cast(LoopHandle, alarm)
+        if self.debug:
+            return self._fire_watched(handle, now)
+        return self._fire_unwatched(handle, now)
+
+    def _fire_unwatched(self, handle: LoopHandle, now: i64) -> i64:
+        try:
+            return super()._fire(handle, now)
+        except (SystemExit, KeyboardInterrupt):
+            handle.forget()
+            raise
+        except BaseException as error:  # a CancelledError, say: asyncio's loops survive it
+            self.callback_errors += 1
+            self.report({"message": "", "exception": error, "handle": handle})
+            return self.now_ns()
+
+    def _fire_watched(self, handle: LoopHandle, now: i64) -> i64:
+        """Have slow callbacks named: asyncio's loop does that itself, uvloop would name us."""
+        if handle._watched is None:  # armed before debug mode was on
+            handle._watched = self.watched()
+        if self.is_asyncios:
+            return self._fire_unwatched(handle, now)
+        words = repr(handle)
+        after = self._fire_unwatched(handle, now)
+        seconds = ns_to_seconds(after - now)
+        loop: Any = self.own_loop
+        if seconds > loop.slow_callback_duration:
+            logger.warning("Executing %s took %.3f seconds", words, seconds)
+        return after
+
+    def report(self, context: dict[str, object]) -> None:
+        handle = cast(LoopHandle, context["handle"])
+        context["message"] = f"Exception in callback {handle.words()}"
+        watched = handle._watched
+        if watched is not None and watched.source_traceback is not None:
+            context["source_traceback"] = watched.source_traceback
+        try:
+            super().report(context)
+        finally:
+            handle.forget()
+
+
+def _deadline(entry: TimerEntry) -> int:
+    return entry._deadline

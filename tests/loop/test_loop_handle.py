@@ -1,0 +1,179 @@
+"""The handles of a wheel loop are asyncio's to whoever does not look behind them."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import weakref
+
+import pytest
+
+from aiowheel.loop import LoopHandle
+
+
+def nothing() -> None:
+    """Do nothing."""
+
+
+def turn(loop: asyncio.AbstractEventLoop) -> None:
+    """Let the loop run what is due, and what that makes ready."""
+    for _ in range(3):
+        loop.run_until_complete(asyncio.sleep(0))
+
+
+def test_handles_pass_for_asyncios(loop: asyncio.AbstractEventLoop) -> None:
+    """`isinstance`, single dispatch and patterns take ours for asyncio's."""
+    handle = loop.call_later(60, nothing)
+
+    @functools.singledispatch
+    def kind(_: object) -> str:
+        return "something"
+
+    @kind.register
+    def _(_: asyncio.TimerHandle) -> str:
+        return "timer"
+
+    assert isinstance(handle, asyncio.TimerHandle)
+    assert isinstance(handle, asyncio.Handle)
+    assert handle.__class__ is asyncio.TimerHandle
+    assert kind(handle) == "timer"
+    match handle:
+        case asyncio.TimerHandle():
+            pass
+        case _:
+            pytest.fail("no pattern matched")
+
+
+def test_what_does_not_hold_for_the_handles(loop: asyncio.AbstractEventLoop) -> None:
+    """The list in docs/reference/loop.md, line by line."""
+    when = loop.time() + 60
+    handle, same = loop.call_at(when, nothing), loop.call_at(when, nothing)
+
+    assert type(handle).__name__ == LoopHandle.__name__
+    assert not issubclass(type(handle), asyncio.TimerHandle)
+    assert handle != same
+    with pytest.raises(TypeError, match="weak"):
+        weakref.ref(handle)
+    assert not hasattr(handle, "_run")
+    assert not hasattr(handle, "_scheduled")
+
+
+def test_handles_are_in_the_order_of_their_times(loop: asyncio.AbstractEventLoop) -> None:
+    """Among themselves and beside asyncio's; each is equal to itself alone."""
+    late, early = loop.call_at(3e9, nothing), loop.call_at(1e9, nothing)
+    asyncios = asyncio.TimerHandle(2e9, nothing, (), loop)
+
+    assert sorted([late, asyncios, early]) == [early, asyncios, late]
+    assert max(early, late) is late
+    assert len({early, late, early}) == 2
+    assert asyncios not in {early, late}
+    with pytest.raises(TypeError):
+        assert early < 2e9  # type: ignore[operator]
+
+
+def test_when_is_exactly_what_was_given(loop: asyncio.AbstractEventLoop) -> None:
+    """`when()` gives the float back, not one rounded to nanoseconds."""
+    when = loop.time() + 1 / 3
+
+    assert loop.call_at(when, nothing).when() == when
+
+
+def test_cancel_says_whether_it_was_in_time(loop: asyncio.AbstractEventLoop) -> None:
+    """And `cancelled()` is true afterwards in any case, as on asyncio's handle."""
+    pending, fired = loop.call_later(60, nothing), loop.call_later(0, nothing)
+    turn(loop)
+
+    assert not fired.cancelled()
+    answers = [handle.cancel() for handle in (pending, pending, fired)]  # type: ignore[func-returns-value]
+    assert answers == [True, False, False]
+    assert pending.cancelled()
+    assert fired.cancelled()
+
+
+def test_firing_and_cancelling_drop_what_the_handle_held(loop: asyncio.AbstractEventLoop) -> None:
+    """In debug mode too, whoever keeps the handle."""
+
+    class Thing:
+        def act(self) -> None:
+            """Do nothing."""
+
+    for debug in (False, True):
+        loop.set_debug(debug)
+        things = [Thing() for _ in range(4)]
+        gone = [weakref.ref(thing) for thing in things]
+        handles = [
+            loop.call_later(0, things[0].act),
+            loop.call_later(60, things[1].act),
+            loop.call_later(0, Thing.act, things[2]),
+            loop.call_later(60, Thing.act, things[3]),
+        ]
+        del things
+        handles[1].cancel()
+        handles[3].cancel()
+        turn(loop)
+        assert [thing() for thing in gone] == [None] * 4
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_repr_is_asyncios(debug: bool) -> None:  # noqa: FBT001 - the parameter of the test
+    """Word for word: the time, the callback, where it stands; and in debug mode where it was armed.
+
+    Compared with asyncio's own loop on the same line.
+    """
+    texts: list[list[str]] = []
+    from aiowheel.loop import WheelSelectorEventLoop
+
+    for make in (asyncio.SelectorEventLoop, WheelSelectorEventLoop):
+        loop = make()
+        loop.set_debug(debug)
+        pending, cancelled = (
+            loop.call_at(when, functools.partial(print, "a"), "b") for when in (2e9, 3e9)
+        )
+        plain = loop.call_at(2e9, nothing)
+        method = loop.call_at(2e9, loop.get_debug)
+        cancelled.cancel()
+        texts.append([repr(each) for each in (pending, cancelled, plain, method)])
+        loop.close()
+
+    asyncios, ours = texts
+    assert ours[:3] == asyncios[:3]
+    assert "get_debug" in ours[3]
+    assert ("created at" in ours[0]) == debug
+
+
+def test_a_callback_that_cancels_its_own_handle(loop: asyncio.AbstractEventLoop) -> None:
+    """It runs, once, and nothing else happens."""
+    ran: list[bool] = []
+
+    def act() -> None:
+        ran.append(bool(handle.cancel()))  # type: ignore[func-returns-value]
+
+    for debug in (False, True):
+        loop.set_debug(debug)
+        handle = loop.call_later(0, act)
+        turn(loop)
+
+    assert ran == [False, False]
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_due_callback_can_be_cancelled_by_one_due_before_it(
+    loop: asyncio.AbstractEventLoop,
+    debug: bool,  # noqa: FBT001 - the parameter of the test
+) -> None:
+    """In debug mode too, where asyncio's loop has been handed both already."""
+    answers: list[object] = []
+    ran: list[str] = []
+    loop.set_debug(debug)
+
+    def first() -> None:
+        answers.append(second.cancel())  # type: ignore[func-returns-value]
+
+    loop.call_later(0, first)
+    second = loop.call_later(0, ran.append, "cancelled")
+
+    turn(loop)
+
+    assert answers == [True]
+    assert second.cancelled()
+    assert ran == []
