@@ -145,6 +145,8 @@ class Shard:
 
     def _advance(self, now: int) -> None:
         """Let the clock reach *now*, and every timeout on the way run at its own tick."""
+        if not self._book.rows and (now - self._now) * self._unit_ns > _EXACT_NS:
+            self._rebase(now)  # nothing happens on the way
         while self._now != now:
             step = min(now - self._now, _REACH_NS // 2 // self._unit_ns)
             self._now += step
@@ -155,13 +157,13 @@ class Shard:
                 self._timer.advance(seconds)
             self._timer.advance(step_ns / 1e9)
             if (self._now - self._origin) * self._unit_ns > _REACH_NS:
-                self._rebase()
+                self._rebase(self._now)
 
-    def _rebase(self) -> None:
+    def _rebase(self, now: int) -> None:
         """Move to a new timer, before the clock of this one is at its end."""
         endings, waiting = self._book.endings, self.waiting()
         self._book.rows = {}
-        self._begin_at(self._now)
+        self._begin_at(now)
         self._book.endings = endings
         self.resume(waiting)
 

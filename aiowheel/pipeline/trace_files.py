@@ -1,0 +1,125 @@
+"""Traces as one process reads them: files to operations and events. Rank 5: no Spark here.
+
+What `_trace_frames` does on Spark, flaw by flaw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from aiowheel.errors import BadInputError
+from aiowheel.pipeline._trace_rows import rows_of
+from aiowheel.pipeline.schemas import ALL, ANY, EVENTS, LATEST, OPERATIONS, Flaw, flush_time
+from aiowheel.readers import Format, Inputs, Unit
+from aiowheel.rules import NEVER, NO_VALUE, Event, Operation
+
+_Row = Mapping[str, Any]
+_Parsed = TypeVar("_Parsed", Operation, Event)
+_FORMATS = (Format.PARQUET, Format.NDJSON, Format.CSV)
+
+
+#: Source, reason and text of the rows that could not be used.
+Rejects = list[tuple[str, str, str]]
+
+
+def format_of_trace(path: Path, form: Format | None) -> Format:
+    """How the files at *path* are laid out: as *form* says, or by their suffix.
+
+    Raises:
+        BadInputError: There is no file, the names do not tell, or the format is none of a trace.
+    """
+    found = form or Inputs([str(path)]).format
+    if found is None:
+        raise BadInputError(f"{path}: the names of its files tell no one format, give --format")
+    if found not in _FORMATS:
+        known = ", ".join(_FORMATS)
+        raise BadInputError(f"{path}: a trace is {known}, not {found}")
+    return found
+
+
+def read_operations(path: Path, form: Format, unit: Unit, rejects: Rejects) -> Iterator[Operation]:
+    """Yield the operations in the files at *path*; others go to *rejects*.
+
+    Raises:
+        BadInputError: A file cannot be read, or lacks the columns of the table.
+    """
+    end = flush_time(unit)
+
+    def parse(row: _Row) -> Operation | Flaw | None:
+        if not row.get("id") and not row.get("keys") and row.get("created") == end:
+            return None
+        return _operation(row)
+
+    return _read(path, form, OPERATIONS, parse, rejects)
+
+
+def read_events(path: Path, form: Format, unit: Unit, rejects: Rejects) -> Iterator[Event]:
+    """Yield the events in the files at *path*, as `read_operations` does."""
+    end = flush_time(unit)
+
+    def parse(row: _Row) -> Event | Flaw | None:
+        if not row.get("key") and row.get("time") == end:
+            return None
+        return _event(row)
+
+    return _read(path, form, EVENTS, parse, rejects)
+
+
+def _read(
+    path: Path,
+    form: Format,
+    schema: pa.Schema,
+    parse: Callable[[_Row], _Parsed | Flaw | None],
+    rejects: Rejects,
+) -> Iterator[_Parsed]:
+    for source, row, raw in rows_of(path, form, schema):
+        parsed = row if isinstance(row, Flaw) else parse(row)
+        if isinstance(parsed, Flaw):
+            rejects.append((source, parsed.value, raw or str(row)))
+        elif parsed is not None:  # what ends a stream is no row of a trace
+            yield parsed
+
+
+def _operation(row: _Row) -> Operation | Flaw:
+    keys, thresholds = row["keys"], row["thresholds"]
+    created, deadline = row["created"], row["deadline"]
+    mode = ANY if row["mode"] is None else row["mode"]
+    if not row["id"]:
+        return Flaw.ID
+    if not keys or not all(keys):
+        return Flaw.KEYS
+    if len(set(keys)) != len(keys):
+        return Flaw.REPEATED
+    if thresholds is not None and len(thresholds) != len(keys):
+        return Flaw.THRESHOLDS
+    if mode not in {ANY, ALL}:
+        return Flaw.MODE
+    if not _is_time(created):
+        return Flaw.CREATED
+    if deadline is not None and not _is_time(deadline):
+        return Flaw.DEADLINE
+    least = [None] * len(keys) if thresholds is None else thresholds
+    return Operation(
+        row["id"],
+        tuple(keys),
+        tuple(NO_VALUE if value is None else value for value in least),
+        len(keys) if mode == ALL else 1,
+        created,
+        NEVER if deadline is None else deadline,
+    )
+
+
+def _event(row: _Row) -> Event | Flaw:
+    if not row["key"]:
+        return Flaw.KEY
+    if not _is_time(row["time"]):
+        return Flaw.TIME
+    return Event(row["key"], row["time"], NO_VALUE if row["value"] is None else row["value"])
+
+
+def _is_time(value: int | None) -> bool:
+    return value is not None and 0 <= value <= LATEST
