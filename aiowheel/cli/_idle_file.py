@@ -5,7 +5,7 @@ import csv
 import hashlib
 import os
 from collections import deque
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -58,20 +58,27 @@ def write_idle_events(events: Iterable[Event], path: Path) -> IdleSummary:
     Raises:
         AiowheelError: The disk refuses; *path* is then as it was before.
     """
+    with _replacing(path) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(HEADER)
+        return summarize(events, writer.writerows)
+
+
+def summarize(
+    events: Iterable[Event], write: Callable[[list[Event]], object] = lambda _: None
+) -> IdleSummary:
+    """Walk over events once, handing them to *write* some thousand at a time."""
     digest = hashlib.sha256()
     first: list[Event] = []
     last: deque[Event] = deque(maxlen=_SHOWN)
     count = 0
-    with _replacing(path) as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(HEADER)
-        source = iter(events)
-        while chunk := list(islice(source, _CHUNK)):
-            writer.writerows(chunk)
-            digest.update("".join(f"{fire}\t{key}\n" for fire, key in chunk).encode())
-            first += chunk[: _SHOWN - len(first)]
-            last.extend(chunk[-_SHOWN:])
-            count += len(chunk)
+    source = iter(events)
+    while chunk := list(islice(source, _CHUNK)):
+        write(chunk)
+        digest.update("".join(f"{fire}\t{key}\n" for fire, key in chunk).encode())
+        first += chunk[: _SHOWN - len(first)]
+        last.extend(chunk[-_SHOWN:])
+        count += len(chunk)
     return IdleSummary(count, tuple(first), tuple(last), digest.hexdigest())
 
 

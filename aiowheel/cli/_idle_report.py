@@ -82,7 +82,9 @@ class Progress:
         return items if self._bars.disable else self._bars.track(items, total, description=what)
 
     def waiting(self, what: str) -> None:
-        """Show that work of unknown length goes on."""
+        """Show that work of unknown length goes on, instead of what was shown before."""
+        for task in self._bars.task_ids:
+            self._bars.remove_task(task)
         self._bars.add_task(what, total=None)
 
 
@@ -105,13 +107,17 @@ def print_report(report: IdleReport, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(asdict(report), indent=2, ensure_ascii=False))
         return
-    lines = _lines(report)
+    print_lines(_lines(report))
+
+
+def print_lines(lines: list[tuple[str, str]]) -> None:
+    """Print names and values on stdout: a table for a terminal, plain lines for a pipe."""
     console = Console()
     if console.is_terminal:
         table = Table("what", Column("value", overflow="fold"), show_header=False)
         for name, value in lines:
             # Text: a key may hold brackets, which a plain cell would take for markup.
-            table.add_row(name, Text(value), end_section=name == "irregular")
+            table.add_row(name, Text(value))
         console.print(table)
         return
     for name, value in lines:

@@ -1,16 +1,24 @@
-"""The two engines behind `aiowheel idle`: rows in, one file of idle events out. Rank 5."""
+"""`aiowheel idle` over files that are all there: rows in, one file of idle events out. Rank 5."""
 
 import sqlite3
 import tempfile
-from collections.abc import Callable
+import time as clock
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from aiowheel.cli._idle_file import IdleSummary, write_idle_events
-from aiowheel.cli._idle_report import Progress
-from aiowheel.errors import AiowheelError, MissingExtraError
-from aiowheel.readers import Inputs, TimedRows, TimeOrder
+from aiowheel.cli._idle_file import IdleSummary, check_destination, write_idle_events
+from aiowheel.cli._idle_report import IdleReport, Progress, print_remarks, print_report
+from aiowheel.cli._idle_table import TableOptions
+from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
+from aiowheel.readers import Inputs, TimedRows, TimeOrder, write_rejects
 from aiowheel.recipes._idle_trace import idle_events
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class Engine(StrEnum):
@@ -20,63 +28,139 @@ class Engine(StrEnum):
     SPARK = "spark"
 
 
-EngineRun = Callable[[Inputs, TimedRows, int, Path, Progress], tuple[IdleSummary, int]]
+OpenSession = Callable[[], AbstractContextManager["SparkSession"]]
 
 
-def run_engine(
-    engine: Engine, inputs: Inputs, rows: TimedRows, timeout: int, out: Path, progress: Progress
-) -> tuple[IdleSummary, int]:
-    """Read all rows, find the idle events and write them to *out*.
+@dataclass(frozen=True, slots=True)
+class FileOptions:
+    """Where the result goes, and the timeout in the unit of the rows."""
+
+    out: Path
+    rejects: Path | None
+    timeout: int
+
+
+def run_files(
+    files: Sequence[str],
+    options: FileOptions,
+    table: TableOptions,
+    open_session: OpenSession | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Find the idle events of *files*, write them, and tell about it.
 
     Args:
-        engine: Which engine to use.
+        files: Paths as the user wrote them.
+        options: Where to.
+        table: How to read.
+        open_session: Opens Spark; None for the wheel.
+        as_json: Print JSON instead of a table.
+
+    Raises:
+        BadInputError: The input cannot be used; there is no output, or the earlier one.
+        MissingExtraError: The Spark engine lacks PySpark or Java.
+        AiowheelError: The disk refuses, or Spark fails; likewise.
+    """
+    started = clock.perf_counter()
+    outputs = [path for path in (options.out, options.rejects) if path is not None]
+    for path in outputs:
+        check_destination(path)
+    inputs = Inputs(files, table.format)
+    if taken := {path.resolve() for path in inputs.paths} & {path.resolve() for path in outputs}:
+        raise BadInputError(f"{taken.pop().name}: is one of the inputs, --out wants another file")
+    with ExitStack() as stack:
+        put = stack.enter_context(write_rejects(options.rejects)) if options.rejects else None
+        rows = table.rows(inputs, options.timeout, put)
+        progress = stack.enter_context(Progress())
+        run = IdleRun(inputs, rows, options.timeout, options.out, progress)
+        summary, keys = run.on_spark(open_session) if open_session else run.on_wheel()
+    print_remarks(rows)
+    report = IdleReport(
+        engine=Engine.SPARK if open_session else Engine.WHEEL,
+        unit=table.unit,
+        timeout=options.timeout,
+        files=rows.files,
+        rows_read=rows.accepted + rows.rejected,
+        rows=rows.accepted,
+        rejected=rows.rejected,
+        irregular=rows.irregular,
+        keys=keys,
+        idle_events=summary.events,
+        first=summary.first,
+        last=summary.last,
+        sha256=summary.sha256,
+        out=str(options.out),
+        seconds=round(clock.perf_counter() - started, 3),
+    )
+    print_report(report, as_json=as_json)
+
+
+@dataclass(frozen=True, slots=True)
+class IdleRun:
+    """One run over inputs that are all there.
+
+    Attributes:
         inputs: The files behind *rows*.
-        rows: The table, not read yet.
+        rows: The table, not read yet; counts what was wrong with it.
         timeout: In the unit of the rows.
         out: The file to write.
         progress: Where to show how far it is.
-
-    Returns:
-        What the file holds, and the number of distinct keys among the rows.
-
-    Raises:
-        BadInputError: The input cannot be used; *out* is untouched.
-        MissingExtraError: The Spark engine lacks PySpark or Java.
-        AiowheelError: The disk refuses; *out* is untouched.
     """
-    runs: dict[Engine, EngineRun] = {Engine.WHEEL: _run_wheel, Engine.SPARK: _run_spark}
-    return runs[engine](inputs, rows, timeout, out, progress)
 
+    inputs: Inputs
+    rows: TimedRows
+    timeout: int
+    out: Path
+    progress: Progress
 
-def _run_wheel(
-    inputs: Inputs, rows: TimedRows, timeout: int, out: Path, progress: Progress
-) -> tuple[IdleSummary, int]:
-    try:
-        with TimeOrder() as order:
-            for batch in progress.reading(inputs, rows):
-                order.add(batch)
-            replay = progress.walking(order, "replaying", rows.accepted)
-            summary = write_idle_events(idle_events(replay, timeout), out)
-            return summary, order.distinct_keys()
-    except sqlite3.Error as error:
-        raise AiowheelError(f"sorting on disk failed: {error}") from error
+    def on_wheel(self) -> tuple[IdleSummary, int]:
+        """Sort on disk, replay through a wheel.
 
+        Returns:
+            What the file holds, and the number of distinct keys among the rows.
 
-def _run_spark(
-    inputs: Inputs, rows: TimedRows, timeout: int, out: Path, progress: Progress
-) -> tuple[IdleSummary, int]:
-    try:
-        from aiowheel.pipeline.idle import count_keys, find_idle, stage_rows
-    except ImportError as error:
-        raise MissingExtraError("spark") from error
-    from aiowheel.pipeline.java import find_java
-    from aiowheel.pipeline.session import open_session
+        Raises:
+            BadInputError: The input cannot be used; the file is untouched.
+            AiowheelError: The disk refuses; the file is untouched.
+        """
+        try:
+            with TimeOrder() as order:
+                for batch in self.progress.reading(self.inputs, self.rows):
+                    order.add(batch)
+                replay = self.progress.walking(order, "replaying", self.rows.accepted)
+                summary = write_idle_events(idle_events(replay, self.timeout), self.out)
+                return summary, order.distinct_keys()
+        except sqlite3.Error as error:
+            raise AiowheelError(f"sorting on disk failed: {error}") from error
 
-    find_java()  # a missing Java is told before the reading, bad rows before Spark's slow start
-    with tempfile.TemporaryDirectory(prefix="aiowheel-idle-") as name:
-        staged = Path(name, "rows.parquet")
-        stage_rows(progress.reading(inputs, rows), staged)
-        progress.waiting("running Spark")
-        with open_session("aiowheel idle") as spark:
-            events = find_idle(spark, staged, timeout, Path(name, "events"))
-            return write_idle_events(events, out), count_keys(spark, staged)
+    def on_spark(self, open_session: OpenSession) -> tuple[IdleSummary, int]:
+        """Have Spark find and sort the events: of Parquet as it is, of text staged as Parquet.
+
+        Raises:
+            MissingExtraError: PySpark or Java is missing.
+            BadInputError, AiowheelError: As `on_wheel`; or Spark fails.
+        """
+        try:
+            from aiowheel.pipeline._parquet_touches import ParquetTouches, spark_reads
+            from aiowheel.pipeline.idle import find_idle, stage_rows
+        except ImportError as error:
+            raise MissingExtraError("spark") from error
+        from aiowheel.pipeline.java import find_java
+
+        find_java()  # a missing Java is told before the reading, bad rows before Spark's slow start
+        rows, paths = self.rows, self.inputs.paths
+        with tempfile.TemporaryDirectory(prefix="aiowheel-idle-") as name:
+            scratch, staged = Path(name), Path(name, "rows.parquet")
+            direct = spark_reads(paths, rows.key, rows.time)
+            if not direct:
+                stage_rows(self.progress.reading(self.inputs, rows), staged)
+            self.progress.waiting("running Spark")
+            with open_session() as spark:
+                if direct:
+                    touches = ParquetTouches.of(spark, paths, rows)
+                    found = find_idle(touches.good(), self.timeout, scratch)
+                    rows.take_over(len(paths), touches.accepted, touches.rejects())
+                else:
+                    found = find_idle(spark.read.parquet(str(staged)), self.timeout, scratch)
+                return write_idle_events(found, self.out), found.keys

@@ -1,24 +1,26 @@
 """`aiowheel idle`: when did each key fall silent? Rank 5."""
 
-import time as clock
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from aiowheel.cli._idle_file import check_destination
-from aiowheel.cli._idle_run import Engine, run_engine
-from aiowheel.errors import BadInputError
-from aiowheel.readers import (
-    LATEST_TIME,
-    Format,
-    Inputs,
-    TimedRows,
-    TimeFormat,
-    Unit,
-    duration_in_unit,
-    time_parser,
+from aiowheel.cli._idle_run import Engine, FileOptions, run_files
+from aiowheel.cli._idle_stream import StreamOptions, run_stream
+from aiowheel.cli._idle_stream_report import Until
+from aiowheel.cli._idle_table import TableOptions, watched_folder
+from aiowheel.cli._spark_options import (
+    ANY_CORE,
+    Conf,
+    Master,
+    Verbose,
+    spark_session,
+    terminated_like_interrupted,
 )
+from aiowheel.errors import BadInputError
+from aiowheel.readers import Format, TimeFormat, Unit
 
 
 def idle(
@@ -27,7 +29,9 @@ def idle(
     ],
     *,
     timeout: Annotated[float, typer.Option(help="Idle after more than so many seconds.")],
-    out: Annotated[Path, typer.Option(metavar="OUT.csv", help="The file of fire,key to write.")],
+    out: Annotated[
+        Path, typer.Option(metavar="OUT.csv", help="The file to write; with --stream a folder.")
+    ],
     key: Annotated[str, typer.Option(metavar="COL", help="Key column; clf: host.")] = "",
     time: Annotated[str, typer.Option(metavar="COL", help="Time column; clf: time.")] = "",
     format: Annotated[Format | None, typer.Option(help="Default: by the file's suffix.")] = None,  # noqa: A002
@@ -35,8 +39,37 @@ def idle(
     time_format: Annotated[
         TimeFormat | None, typer.Option(help="Default: epoch; clf: clf.")
     ] = None,
-    engine: Annotated[Engine, typer.Option(help="Both write the same file.")] = Engine.WHEEL,
+    earliest: Annotated[int, typer.Option(min=0, help="Reject times below, in the unit.")] = 0,
+    latest: Annotated[
+        int | None,
+        typer.Option(help="Reject times above; --stream: by default a day from now."),
+    ] = None,
+    rejects: Annotated[
+        Path | None, typer.Option(metavar="BAD.csv", help="Write bad rows there, with reasons.")
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="End at the first bad row.")] = False,
+    engine: Annotated[Engine, typer.Option(help="Both write the same file.")] = Engine.WHEEL,
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Watch one folder; files arrive. Runs on Spark.")
+    ] = False,
+    max_lateness: Annotated[
+        float, typer.Option(min=0, help="Stream: seconds a row may lie behind the newest one.")
+    ] = 0.0,
+    checkpoint: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Stream: default OUT/checkpoint.")
+    ] = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="Stream: end when the folder is worked off.")
+    ] = False,
+    drain: Annotated[
+        bool, typer.Option("--drain", help="Stream: likewise, and end every open key.")
+    ] = False,
+    files_per_batch: Annotated[
+        int, typer.Option(min=1, help="Stream: at most so many files a micro-batch.")
+    ] = 100,
+    master: Master = ANY_CORE,
+    conf: Conf = None,
+    verbose: Verbose = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Find when keys fell idle: no row for more than the timeout.
@@ -46,52 +79,43 @@ def idle(
       aiowheel idle access.log --format clf --timeout 30 --out idle.csv
       aiowheel idle spans/ --format csv --key TraceID --time StartTimeUnixNano --unit ns
           --timeout 30 --engine spark --out idle.csv
+      aiowheel idle arriving/ --stream --format csv --key user --time at --unit ms
+          --timeout 30 --max-lateness 5 --out idle/
     """
-    from aiowheel.cli._idle_report import IdleReport, Progress, print_remarks, print_report
-
-    started = clock.perf_counter()
-    try:
-        ticks = duration_in_unit(timeout, unit)
-    except ValueError as error:
-        raise BadInputError(f"--timeout: {error}") from error
-    check_destination(out)
-    inputs = Inputs(files, format)
-    if out.resolve() in {path.resolve() for path in inputs.paths}:
-        raise BadInputError(f"{out}: is one of the inputs, --out wants another file")
-    is_clf = inputs.format is Format.CLF
-    written = time_format or (TimeFormat.CLF if is_clf else TimeFormat.EPOCH)
-    rows = TimedRows(
-        inputs,
-        key=_column(key, "--key", "host" if is_clf else ""),
-        time=_column(time, "--time", "time" if is_clf else ""),
-        parse_time=time_parser(written, unit),
-        latest=LATEST_TIME - ticks,
-        strict=strict,
+    table = TableOptions(key, time, format, unit, time_format, earliest, latest, strict=strict)
+    ticks = table.ticks("--timeout", timeout)
+    open_session = partial(
+        spark_session, "aiowheel idle", master=master, conf=conf, verbose=verbose
     )
-    with Progress() as progress:
-        summary, keys = run_engine(engine, inputs, rows, ticks, out, progress)
-    print_remarks(rows)
-    report = IdleReport(
-        engine=engine,
-        unit=unit,
-        timeout=ticks,
-        files=rows.files,
-        rows_read=rows.accepted + rows.rejected,
-        rows=rows.accepted,
-        rejected=rows.rejected,
-        irregular=rows.irregular,
-        keys=keys,
-        idle_events=summary.events,
-        first=summary.first,
-        last=summary.last,
-        sha256=summary.sha256,
-        out=str(out),
-        seconds=round(clock.perf_counter() - started, 3),
-    )
-    print_report(report, as_json=json)
+    with terminated_like_interrupted():
+        if stream:
+            _refuse({"--rejects": rejects is not None}, "is not for --stream: see OUT/rejects")
+            _refuse({"--once": once and drain}, "and --drain exclude each other")
+            options = StreamOptions(
+                folder=watched_folder(files),
+                out=out,
+                checkpoint=checkpoint or out / "checkpoint",
+                timeout=ticks,
+                max_lateness=max_lateness,
+                files_per_batch=files_per_batch,
+                until=Until.DRAINED if drain else Until.ONCE if once else Until.STOPPED,
+            )
+            run_stream(options, table, open_session, as_json=json)
+            return
+        of_streams = {"--max-lateness": max_lateness, "--checkpoint": checkpoint}
+        _refuse(of_streams | {"--once": once, "--drain": drain}, "is for --stream")
+        if engine is Engine.WHEEL:
+            _refuse({"--master": master != ANY_CORE, "--conf": conf}, "is for --engine spark")
+        run_files(
+            files,
+            FileOptions(out, rejects, ticks),
+            table,
+            open_session if engine is Engine.SPARK else None,
+            as_json=json,
+        )
 
 
-def _column(given: str, option: str, usual: str) -> str:
-    if not (given or usual):
-        raise BadInputError(f"{option} is needed: which column?")
-    return given or usual
+def _refuse(given: Mapping[str, object], why: str) -> None:
+    for option, value in given.items():
+        if value:
+            raise BadInputError(f"{option} {why}")

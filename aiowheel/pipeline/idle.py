@@ -1,10 +1,11 @@
 """Idle detection as a Spark job: integer times and one window function, no Python UDF. Rank 5.
 
-The rows come from the reader every engine uses, staged as Parquet, so that there is one parser and
-one set of rules for bad rows; Spark sorts, decides and orders the result.
+Text is read by the reader every engine uses and staged as Parquet, so that there is one parser and
+one set of rules for bad rows. Parquet is read by Spark itself, see `_parquet_touches`.
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import cast
@@ -22,6 +23,29 @@ ROWS = pa.schema(_TYPES)
 _BATCHES_A_ROW_GROUP = 64  # about a million rows: Spark splits files between row groups only
 
 
+@dataclass(frozen=True, slots=True)
+class FoundIdle:
+    """What the job found, in files that the caller removes.
+
+    Attributes:
+        keys: Distinct keys among the rows.
+        folder: The events as Parquet, sorted over all of its parts.
+    """
+
+    keys: int
+    folder: Path
+
+    def __iter__(self) -> Iterator[tuple[int, str]]:
+        """Walk over ``(fire, key)`` by fire time, then by key as UTF-8 bytes."""
+        # Spark numbers the parts of a sorted result in its order.
+        for part in sorted(self.folder.glob("part-*.parquet")):
+            with pq.ParquetFile(part) as file:
+                for batch in file.iter_batches():  # pyright: ignore[reportUnknownMemberType]
+                    columns = batch.to_pydict()
+                    fires = cast("list[int]", columns["fire"])
+                    yield from zip(fires, cast("list[str]", columns["key"]), strict=True)
+
+
 def stage_rows(batches: Iterable[Batch], file: Path) -> None:
     """Write rows as the Parquet file the job reads; memory for about a million rows."""
     iterator = iter(batches)
@@ -31,44 +55,42 @@ def stage_rows(batches: Iterable[Batch], file: Path) -> None:
             writer.write_table(table, row_group_size=max(1, table.num_rows))
 
 
-def find_idle(
-    spark: SparkSession, rows: Path, timeout: int, scratch: Path
-) -> Iterator[tuple[int, str]]:
-    """Run the job and yield ``(fire, key)`` by fire time, then by key as UTF-8 bytes.
+def find_idle(rows: DataFrame, timeout: int, scratch: Path) -> FoundIdle:
+    """Run the job.
 
     Args:
-        spark: An open session whose workers see the files of this machine.
-        rows: A file made by `stage_rows`.
+        rows: ``key: string, t: bigint``, from files that the workers see.
         timeout: In the unit of the rows, above 0.
-        scratch: A folder that does not exist yet, for the result; the caller removes it.
+        scratch: A folder that does not exist yet, for the result.
+
+    Cost: that of the window query and of a sort of the events. Sorting the query's own result
+    would run it twice, once for a sample; so it is written first.
     """
-    events = idle_events(spark.read.parquet(str(rows)), timeout)
-    events.orderBy("fire", "key").write.parquet(str(scratch))
-    # Spark numbers the parts of a sorted result in its order.
-    for part in sorted(scratch.glob("part-*.parquet")):
-        with pq.ParquetFile(part) as file:
-            for batch in file.iter_batches():  # pyright: ignore[reportUnknownMemberType]
-                columns = batch.to_pydict()
-                fires, keys = cast("list[int]", columns["fire"]), cast("list[str]", columns["key"])
-                yield from zip(fires, keys, strict=True)
+    spark = rows.sparkSession
+    idle_events(rows, timeout).write.parquet(str(scratch / "found"))
+    found = spark.read.parquet(str(scratch / "found"))
+    keys = found.where("last").count()  # each key has one last row, and it is idle after it
+    found.select("fire", "key").orderBy("fire", "key").write.parquet(str(scratch / "sorted"))
+    return FoundIdle(keys, scratch / "sorted")
 
 
-def count_keys(spark: SparkSession, rows: Path) -> int:
-    """Count the distinct keys of a file made by `stage_rows`."""
-    return spark.read.parquet(str(rows)).select("key").distinct().count()
+def read_staged(spark: SparkSession, file: Path) -> DataFrame:
+    """Open a file made by `stage_rows`."""
+    return spark.read.parquet(str(file))
 
 
 def idle_events(rows: DataFrame, timeout: int) -> DataFrame:
-    """Select ``fire: bigint, key: string`` from rows of ``key: string, t: bigint``.
+    """Select ``fire: bigint, key: string, last: boolean`` from ``key: string, t: bigint``.
 
     The rule is that of the wheel: idle at t + timeout if the key's next t is later than that, or
-    if there is none; a tie keeps the key alive.
+    if there is none, and then it is the key's last event; a tie keeps the key alive.
     """
     by_time = Window.partitionBy("key").orderBy("t")
+    fire, next_t = F.col("t") + F.lit(timeout), F.col("next_t")
     return (
         rows.select("key", "t", F.lead("t").over(by_time).alias("next_t"))
-        .where(F.col("next_t").isNull() | (F.col("next_t") > F.col("t") + F.lit(timeout)))
-        .select((F.col("t") + F.lit(timeout)).alias("fire"), "key")
+        .where(next_t.isNull() | (next_t > fire))
+        .select(fire.alias("fire"), "key", next_t.isNull().alias("last"))
     )
 
 

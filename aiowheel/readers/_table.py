@@ -1,6 +1,6 @@
 """Many files as one table of (time, key) rows, the bad ones counted and put aside. Rank 4."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from aiowheel.errors import BadInputError
@@ -58,6 +58,7 @@ class TimedRows:
         put_aside: Called with each rejected or irregular row.
 
     Attributes:
+        key, time, earliest, latest: As given.
         files: Tables read so far, members of archives each on its own.
         accepted: Rows handed out so far, irregular ones among them.
         rejected: Rows left out so far.
@@ -81,12 +82,12 @@ class TimedRows:
         put_aside: Callable[[Reject], object] | None = None,
     ) -> None:
         self._inputs = inputs
-        self._key = key
-        self._time = time
+        self.key = key
+        self.time = time
         self._parse_time = parse_time
         self._unit = unit
-        self._earliest = earliest
-        self._latest = latest
+        self.earliest = earliest
+        self.latest = latest
         self._strict = strict
         self._allow_empty = allow_empty
         self._put_aside = put_aside
@@ -114,12 +115,25 @@ class TimedRows:
                 why = f", the last: {self._last_reject}" if bad else ""
                 raise BadInputError(f"{source.name}: no good row ({bad:,} rejected{why})")
 
+    def take_over(self, files: int, accepted: int, rejects: Iterable[Reject]) -> None:
+        """Count what another reader found by the same rules.
+
+        Raises:
+            BadInputError: There is no good row; or, when strict, there is a bad one.
+        """
+        self.files += files
+        self.accepted += accepted
+        for reject in rejects:
+            self._reject(reject.source, reject.line, reject.reason, reject.raw)
+        if accepted == 0:
+            raise BadInputError(f"no good row in {files:,} files ({self.rejected:,} rejected)")
+
     def _batches_of(self, source: Source) -> Iterator[Batch]:
         times: list[int] = []
         keys: list[str] = []
         line = 0
         try:
-            for line, key, written, flaw, raw in records(source, self._key, self._time, self._unit):
+            for line, key, written, flaw, raw in records(source, self.key, self.time, self._unit):
                 try:
                     moment = self._checked_time(key, written)
                 except ValueError as error:
@@ -145,10 +159,10 @@ class TimedRows:
         if not key.isascii() and any("\ud800" <= char <= "\udfff" for char in key):
             raise ValueError("the key is not UTF-8")
         moment = self._parse_time(written)
-        if moment > self._latest:
-            raise ValueError(f"time {written!r} is beyond {self._latest}")
-        if moment < self._earliest:
-            raise ValueError(f"time {written!r} is before {self._earliest}")
+        if moment > self.latest:
+            raise ValueError(f"time {written!r} is beyond {self.latest}")
+        if moment < self.earliest:
+            raise ValueError(f"time {written!r} is before {self.earliest}")
         return moment
 
     def _reject(self, source: str, line: int, reason: str, raw: Raw) -> None:

@@ -155,32 +155,15 @@ def test_spark_writes_the_file_of_the_wheel(
     """Count and digest are those of the facts, and the two files are the same byte for byte."""
     from aiowheel.pipeline.idle import find_idle
 
-    found = find_idle(spark, staged(name), ticks(name, seconds), tmp_path / "events")
+    rows = spark.read.parquet(str(staged(name)))
+    found = find_idle(rows, ticks(name, seconds), tmp_path / "events")
 
     summary = write_idle_events(found, tmp_path / "idle.csv")
 
     by_wheel, file = wheel_file(name, seconds)
-    assert (summary.events, summary.sha256) == (events, sha256)
+    assert (summary.events, summary.sha256, found.keys) == (events, sha256, VIEWS[name].keys)
     assert summary == by_wheel
     assert (tmp_path / "idle.csv").read_bytes() == file.read_bytes()
-
-
-@pytest.mark.spark
-@pytest.mark.slow
-@pytest.mark.timeout(180)
-@pytest.mark.parametrize("name", VIEWS)
-def test_both_engines_count_the_same_keys(
-    name: str, read_view: ReadView, staged: Callable[[str], Path], spark: "SparkSession"
-) -> None:
-    """The summary does not depend on the engine."""
-    from aiowheel.pipeline.idle import count_keys
-
-    with TimeOrder() as order:
-        for batch in read_view(name)[1]:
-            order.add(batch)
-        by_wheel = order.distinct_keys()
-
-    assert by_wheel == count_keys(spark, staged(name)) == VIEWS[name].keys
 
 
 @pytest.mark.spark
@@ -196,7 +179,8 @@ def test_the_engines_agree_on_awkward_rows(spark: "SparkSession", tmp_path: Path
     batches = [Batch([t for t, _ in rows], [key for _, key in rows])]
     stage_rows(batches, tmp_path / "rows.parquet")
 
-    by_spark = list(find_idle(spark, tmp_path / "rows.parquet", 25, tmp_path / "events"))
+    staged = spark.read.parquet(str(tmp_path / "rows.parquet"))
+    by_spark = list(find_idle(staged, 25, tmp_path / "events"))
 
     assert len(by_spark) > len(keys)
     assert by_spark == list(idle_events(sorted(rows), 25))
@@ -213,11 +197,7 @@ def test_the_command_runs_either_engine(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """From the files to the report: all but the engine's name and the time taken is the same."""
-
-    def open_again(_app_name: str) -> contextlib.AbstractContextManager["SparkSession"]:
-        return contextlib.nullcontext(spark)
-
-    monkeypatch.setattr("aiowheel.pipeline.session.open_session", open_again)
+    monkeypatch.setattr("aiowheel.pipeline.session.open_session", reusing(spark))
     arguments = ["idle", str(data_folder / LOGS), "--key", "PodName", "--time", "TimeUnixNano"]
     arguments += ["--unit", "ns", "--timeout", "300", "--json", "--out", str(tmp_path / "idle.csv")]
     reports: list[dict[str, object]] = []
@@ -231,6 +211,52 @@ def test_the_command_runs_either_engine(
     different = {name for name, value in reports[0].items() if reports[1][name] != value}
     assert different == {"engine", "seconds"}
     assert (reports[0]["rows"], reports[0]["rejected"]) == (267_301, 124)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_spark_reads_parquet_itself_by_the_same_rules(
+    spark: "SparkSession",
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The files, the counts and what is put aside do not tell which engine it was."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr("aiowheel.pipeline.session.open_session", reusing(spark))
+    source, keys = random.Random(7), ["a", "b", "", None, "é"]
+    times = [source.choice([None, -7, 99, source.randrange(100, 2_000) * 5]) for _ in range(2_000)]
+    columns = {"key": [source.choice(keys) for _ in times], "t": times}
+    for number in range(2):
+        pq.write_table(pa.table(columns), tmp_path / f"{number} é.parquet")
+    results: list[tuple[bytes, list[str], dict[str, object]]] = []
+
+    for engine in ("wheel", "spark"):
+        arguments = ["idle", *map(str, sorted(tmp_path.glob("*.parquet")))]
+        arguments += ["--key", "key", "--time", "t", "--timeout", "30", "--earliest", "100"]
+        arguments += ["--latest", "9000", "--rejects", str(tmp_path / "bad.csv"), "--json"]
+        assert run([*arguments, "--out", str(tmp_path / "idle.csv"), "--engine", engine]) == 0
+        report = json.loads(capsys.readouterr().out)
+        del report["engine"], report["seconds"]
+        bad = sorted((tmp_path / "bad.csv").read_text().splitlines())
+        results.append(((tmp_path / "idle.csv").read_bytes(), bad, report))
+
+    assert results[0] == results[1]
+    assert len(results[0][1]) == 1 + int(str(results[0][2]["rejected"]))
+
+
+def reusing(
+    spark: "SparkSession",
+) -> Callable[..., contextlib.AbstractContextManager["SparkSession"]]:
+    """What stands in for the start of a session: one a test run is enough."""
+
+    def open_again(
+        _app_name: str, **_options: object
+    ) -> contextlib.AbstractContextManager["SparkSession"]:
+        return contextlib.nullcontext(spark)
+
+    return open_again
 
 
 def ticks(name: str, seconds: int) -> int:

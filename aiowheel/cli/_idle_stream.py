@@ -1,0 +1,128 @@
+"""`aiowheel idle --stream`: follow the stream until it is told to end. Rank 5."""
+
+import math
+import time as clock
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aiowheel.cli._idle_report import Progress
+from aiowheel.cli._idle_stream_report import (
+    StreamTally,
+    Until,
+    print_stream_report,
+    stream_report,
+)
+from aiowheel.cli._idle_table import TableOptions
+from aiowheel.errors import BadInputError, MissingExtraError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from aiowheel.pipeline.idle_stream import IdleStream
+
+LONGEST_LATENESS = 31_536_000  # a year
+_LOOK_SECONDS = 1  # far below the time of a hundred micro-batches, of which Spark keeps reports
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """Where a stream runs from and to, and within which bounds.
+
+    Attributes:
+        folder: Where files arrive.
+        out: Where the result goes.
+        checkpoint: What remembers how far the stream is.
+        timeout: In the unit of the rows.
+        max_lateness: In seconds.
+        files_per_batch: At most so many files a micro-batch.
+        until: When to end.
+    """
+
+    folder: Path
+    out: Path
+    checkpoint: Path
+    timeout: int
+    max_lateness: float
+    files_per_batch: int
+    until: Until
+
+
+def run_stream(
+    options: StreamOptions,
+    table: TableOptions,
+    open_session: Callable[[], AbstractContextManager["SparkSession"]],
+    *,
+    as_json: bool,
+) -> None:
+    """Run a stream, and tell about it when it ends.
+
+    Raises:
+        BadInputError: Folder or checkpoint cannot be used, or, when strict, a row or file is bad.
+        MissingExtraError: PySpark or Java is missing.
+        AiowheelError: Spark fails; a later run goes on after the last finished micro-batch.
+    """
+    started = clock.perf_counter()
+    stream = _stream(options, table)
+    tally = StreamTally()
+    with Progress() as progress:
+        progress.waiting("starting Spark")
+        with open_session() as spark:
+            query = stream.start(spark)
+            progress.waiting(f"watching {stream.folder}")
+            ended = _follow(stream, query, options.until, tally)
+    print_stream_report(
+        stream_report(stream, ended, tally, clock.perf_counter() - started), as_json=as_json
+    )
+
+
+def _stream(options: StreamOptions, table: TableOptions) -> "IdleStream":
+    try:
+        from aiowheel.pipeline._checkpoint import Checkpoint
+        from aiowheel.pipeline.idle_stream import IdleStream
+    except ImportError as error:
+        raise MissingExtraError("spark") from error
+    if not options.max_lateness <= LONGEST_LATENESS:
+        raise BadInputError(
+            f"--max-lateness: must be at most {LONGEST_LATENESS} s, got {options.max_lateness}"
+        )
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInputError(f"{options.out}: {error.strerror}") from error
+    if options.folder.resolve() in {options.out.resolve(), *options.out.resolve().parents}:
+        raise BadInputError(f"{options.out}: lies in the watched folder, --out wants another place")
+    return IdleStream(
+        folder=options.folder.resolve(),
+        out=options.out.resolve(),
+        checkpoint=Checkpoint(options.checkpoint.resolve()),
+        files=table.files(options.timeout),
+        timeout=options.timeout,
+        max_lateness_ms=math.ceil(options.max_lateness * 1_000),
+        files_per_batch=options.files_per_batch,
+    )
+
+
+def _follow(
+    stream: "IdleStream", query: "StreamingQuery", until: Until, tally: StreamTally
+) -> Until:
+    try:
+        while not (until is not Until.STOPPED or stream.checkpoint.flush_requested()):
+            tally.take(query)
+            if query.awaitTermination(_LOOK_SECONDS):  # raises what ended it
+                break
+        if until is Until.ONCE:
+            query.processAllAvailable()
+            query.stop()
+            return until
+        stream.drain(query)
+    except KeyboardInterrupt:
+        query.stop()
+        return Until.STOPPED
+    else:
+        return Until.DRAINED
+    finally:
+        tally.take(query)

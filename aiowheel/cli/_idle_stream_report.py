@@ -1,0 +1,171 @@
+"""What `aiowheel idle --stream` tells when it ends. Rank 5."""
+
+import json
+import statistics
+import sys
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from aiowheel.cli._idle_file import summarize
+from aiowheel.cli._idle_report import print_lines
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from aiowheel.pipeline.idle_stream import IdleStream
+
+
+class Until(StrEnum):
+    """When a stream ends of itself."""
+
+    STOPPED = "stopped"  # by Ctrl-C or SIGTERM, or flushed by another process
+    ONCE = "once"  # when all files are worked off; open keys wait for the next run
+    DRAINED = "drained"  # when all files are worked off, and then every open key is idle
+
+
+@dataclass
+class StreamTally:
+    """What the micro-batches of one run did, from Spark's reports on them."""
+
+    batches: int = 0
+    rows: int = 0
+    rejected: int = 0
+    irregular: int = 0
+    late: int = 0
+    seconds: list[float] = field(default_factory=list[float])
+    empty_seconds: list[float] = field(default_factory=list[float])
+    _last_batch: int = -1
+
+    def take(self, query: "StreamingQuery") -> None:
+        """Add the batches that ended since the last call."""
+        for batch in query.recentProgress:
+            if batch.batchId <= self._last_batch or "addBatch" not in batch.durationMs:
+                continue  # known, or nothing to do
+            self._last_batch = batch.batchId
+            self._add(batch)
+
+    def _add(self, batch: Any) -> None:
+        counts = batch.observedMetrics.get("touches")
+        rows = int(counts["rows"]) if counts else 0
+        seconds = batch.durationMs["triggerExecution"] / 1_000
+        self.batches += 1
+        self.rows += rows
+        (self.seconds if rows else self.empty_seconds).append(seconds)
+        if counts:
+            self.rejected += int(counts["rejected"] or 0)
+            self.irregular += int(counts["irregular"] or 0)
+        self.late += sum(int(each.numRowsDroppedByWatermark) for each in batch.stateOperators)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamReport:
+    """The result of one run of a stream; times are integers of ``unit``.
+
+    Attributes:
+        unit: The unit of every time in the files.
+        timeout: In that unit.
+        ended: Why this run ended: "stopped", "once" or "drained".
+        micro_batches: How many ran.
+        rows: Rows used.
+        rejected: Rows left out, and damaged files.
+        irregular: Rows used although their number of fields was wrong.
+        late: Rows that came later than allowed, and were dropped.
+        idle_events: Events written by this run.
+        rows_per_second: Rows used, over the time the micro-batches with rows took.
+        batch_seconds: Median of a micro-batch with rows.
+        fixed_seconds: Median of one without, which is what each costs at least; None without one.
+        total_events: Events of all runs, when drained.
+        sha256: Digest of their lines ``fire<TAB>key<LF>``, when drained.
+        out: The folder.
+        seconds: How long the run took.
+    """
+
+    unit: str
+    timeout: int
+    ended: str
+    micro_batches: int
+    rows: int
+    rejected: int
+    irregular: int
+    late: int
+    idle_events: int
+    rows_per_second: float
+    batch_seconds: float | None
+    fixed_seconds: float | None
+    total_events: int | None
+    sha256: str | None
+    out: str
+    seconds: float
+
+
+def stream_report(
+    stream: "IdleStream", ended: Until, tally: StreamTally, seconds: float
+) -> StreamReport:
+    from aiowheel.pipeline.idle_stream import read_idle_events
+
+    total = summarize(read_idle_events(stream.events)) if ended is Until.DRAINED else None
+    busy = sum(tally.seconds)
+    return StreamReport(
+        unit=stream.files.unit,
+        timeout=stream.timeout,
+        ended=ended,
+        micro_batches=tally.batches,
+        rows=tally.rows,
+        rejected=tally.rejected,
+        irregular=tally.irregular,
+        late=tally.late,
+        idle_events=sum(stream.written.values()),
+        rows_per_second=round(tally.rows / busy) if busy else 0,
+        batch_seconds=_median(tally.seconds),
+        fixed_seconds=_median(tally.empty_seconds),
+        total_events=total.events if total else None,
+        sha256=total.sha256 if total else None,
+        out=str(stream.out),
+        seconds=round(seconds, 3),
+    )
+
+
+def print_stream_report(report: StreamReport, *, as_json: bool) -> None:
+    """Print the report on stdout, what was lost on stderr."""
+    if report.late:
+        noun = "row" if report.late == 1 else "rows"
+        print(
+            f"aiowheel: {report.late:,} {noun} came later than --max-lateness and were dropped",
+            file=sys.stderr,
+        )
+    if report.rejected or report.irregular:
+        print(
+            f"aiowheel: {report.rejected:,} rejected, {report.irregular:,} irregular and used "
+            f"all the same: see {report.out}/rejects",
+            file=sys.stderr,
+        )
+    if as_json:
+        print(json.dumps(asdict(report), indent=2, ensure_ascii=False))
+    else:
+        print_lines(_lines(report))
+
+
+def _lines(report: StreamReport) -> list[tuple[str, str]]:
+    lines = [
+        ("ended", report.ended),
+        ("timeout", f"{report.timeout:,} {report.unit}"),
+        ("batches", f"{report.micro_batches:,}"),
+        ("rows used", f"{report.rows:,}"),
+        ("rejected", f"{report.rejected:,}"),
+        ("irregular", f"{report.irregular:,}"),
+        ("late, lost", f"{report.late:,}"),
+        ("idle events", f"{report.idle_events:,}"),
+    ]
+    if report.batch_seconds is not None:
+        lines.append(("a batch", f"{report.batch_seconds:.1f} s"))
+    if report.fixed_seconds is not None:
+        lines.append(("an empty one", f"{report.fixed_seconds:.1f} s"))
+    lines.append(("rate", f"{report.rows_per_second:,.0f} rows/s"))
+    if report.sha256 is not None:
+        lines += [("all events", f"{report.total_events:,}"), ("sha256", report.sha256)]
+    return [*lines, ("written to", report.out), ("took", f"{report.seconds:.1f} s")]
+
+
+def _median(seconds: list[float]) -> float | None:
+    return round(statistics.median(seconds), 3) if seconds else None

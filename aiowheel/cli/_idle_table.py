@@ -1,0 +1,110 @@
+"""How `aiowheel idle` is told to read a table: one set of options for runs and streams. Rank 5."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aiowheel.errors import BadInputError
+from aiowheel.readers import (
+    LATEST_TIME,
+    Format,
+    Inputs,
+    Reject,
+    TimedRows,
+    TimeFormat,
+    Unit,
+    duration_in_unit,
+    time_parser,
+)
+
+if TYPE_CHECKING:
+    from aiowheel.pipeline._touch_files import TouchFiles
+
+
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """The options on rows, as given; what is missing depends on the format."""
+
+    key: str
+    time: str
+    format: Format | None
+    unit: Unit
+    time_format: TimeFormat | None
+    earliest: int
+    latest: int | None
+    strict: bool
+
+    def ticks(self, option: str, seconds: float) -> int:
+        """Turn the value of an option into a whole number of the unit.
+
+        Raises:
+            BadInputError: It is no such number, or not above 0.
+        """
+        try:
+            return duration_in_unit(seconds, self.unit)
+        except ValueError as error:
+            raise BadInputError(f"{option}: {error}") from error
+
+    def rows(
+        self, inputs: Inputs, timeout: int, put_aside: Callable[[Reject], object] | None
+    ) -> TimedRows:
+        """The rows of files that are all there."""
+        key, time, written = self._columns(inputs.format)
+        return TimedRows(
+            inputs,
+            key=key,
+            time=time,
+            parse_time=time_parser(written, self.unit),
+            unit=self.unit,
+            earliest=self.earliest,
+            latest=self._latest(LATEST_TIME - timeout),
+            strict=self.strict,
+            put_aside=put_aside,
+        )
+
+    def files(self, timeout: int) -> "TouchFiles":
+        """How to read files that are yet to come."""
+        from aiowheel.pipeline._idle_processor import LATEST_SECOND
+        from aiowheel.pipeline._touch_files import TouchFiles
+
+        key, time, written = self._columns(self.format)
+        limit = min(LATEST_TIME - timeout, LATEST_SECOND * int(10**self.unit.digits))
+        return TouchFiles(
+            key=key,
+            time=time,
+            format=self.format,
+            time_format=written,
+            unit=self.unit,
+            earliest=self.earliest,
+            latest=None if self.latest is None else self._latest(limit),
+            limit=limit,
+            strict=self.strict,
+        )
+
+    def _columns(self, known: Format | None) -> tuple[str, str, TimeFormat]:
+        is_clf = known is Format.CLF
+        written = self.time_format or (TimeFormat.CLF if is_clf else TimeFormat.EPOCH)
+        key = self.key or ("host" if is_clf else "")
+        time = self.time or ("time" if is_clf else "")
+        for option, column in (("--key", key), ("--time", time)):
+            if not column:
+                raise BadInputError(f"{option} is needed: which column?")
+        return key, time, written
+
+    def _latest(self, limit: int) -> int:
+        latest = limit if self.latest is None else min(self.latest, limit)
+        if latest < self.earliest:
+            raise BadInputError(f"--earliest: must be at most {latest}, got {self.earliest}")
+        return latest
+
+
+def watched_folder(files: list[str]) -> Path:
+    """The one folder that a stream watches.
+
+    Raises:
+        BadInputError: It is none, or several.
+    """
+    if len(files) != 1 or not Path(files[0]).is_dir():
+        raise BadInputError(f"{' '.join(files)}: --stream wants one folder, where files arrive")
+    return Path(files[0])
