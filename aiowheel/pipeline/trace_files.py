@@ -1,21 +1,32 @@
-"""Traces as one process reads them: files to operations and events. Rank 5: no Spark here.
+"""Traces as one process reads and writes them: files of operations and events. Rank 5: no Spark.
 
 What `_trace_frames` does on Spark, flaw by flaw.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from aiowheel.errors import BadInputError
 from aiowheel.pipeline._trace_rows import rows_of
-from aiowheel.pipeline.schemas import ALL, ANY, EVENTS, LATEST, OPERATIONS, Flaw, flush_time
+from aiowheel.pipeline.schemas import (
+    ALL,
+    ANY,
+    EVENTS,
+    LATEST,
+    OPERATIONS,
+    OUTCOMES,
+    REJECTS,
+    Flaw,
+    flush_time,
+)
 from aiowheel.readers import Format, Inputs, Unit
-from aiowheel.rules import NEVER, NO_VALUE, Event, Operation
+from aiowheel.rules import NEVER, NO_VALUE, Ending, Event, Operation
 
 _Row = Mapping[str, Any]
 _Parsed = TypeVar("_Parsed", Operation, Event)
@@ -123,3 +134,47 @@ def _event(row: _Row) -> Event | Flaw:
 
 def _is_time(value: int | None) -> bool:
     return value is not None and 0 <= value <= LATEST
+
+
+def write_operations(file: Path, operations: Iterable[Operation]) -> None:
+    """Write operations as a Parquet file, beside its place first."""
+    rows = [
+        {
+            "id": row.id,
+            "keys": row.keys,
+            "thresholds": [None if least == NO_VALUE else least for least in row.thresholds],
+            "mode": ANY if row.wanted == 1 else ALL,
+            "created": row.created,
+            "deadline": None if row.deadline == NEVER else row.deadline,
+        }
+        for row in operations
+    ]
+    _write(file, OPERATIONS, rows)
+
+
+def write_events(file: Path, events: Iterable[Event]) -> None:
+    """Write events as a Parquet file, beside its place first."""
+    rows = [
+        {"key": row.key, "time": row.time, "value": None if row.value == NO_VALUE else row.value}
+        for row in events
+    ]
+    _write(file, EVENTS, rows)
+
+
+def write_outcomes(file: Path, endings: Iterable[Ending]) -> None:
+    """Write outcomes as a Parquet file, beside its place first."""
+    _write(file, OUTCOMES, [ending._asdict() for ending in endings])
+
+
+def write_rejects(file: Path, rejects: Rejects) -> None:
+    """Write rejects as a Parquet file, beside its place first."""
+    _write(file, REJECTS, [dict(zip(REJECTS.names, row, strict=True)) for row in rejects])
+
+
+def _write(file: Path, schema: pa.Schema, rows: list[dict[str, Any]]) -> None:
+    hidden = file.with_name(f".{file.name}.tmp")
+    try:
+        pq.write_table(pa.Table.from_pylist(rows, schema), hidden, compression="zstd")
+        hidden.rename(file)
+    finally:
+        hidden.unlink(missing_ok=True)
