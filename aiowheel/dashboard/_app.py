@@ -53,6 +53,7 @@ class Dashboard:
     ) -> None:
         sampler = Sampler(timer, purgatories, run=secrets.token_hex(4))
         self._viewers = Viewers(sampler.look)
+        self._streams = 0
         self._guard = this_machine_only if guard is None else guard
         folder = files("aiowheel.dashboard") / "page"
         self._pages = {
@@ -62,7 +63,8 @@ class Dashboard:
     def close(self) -> None:
         """End every viewer's stream; idempotent.
 
-        Call it before a server waits for its requests to end: those streams never do.
+        A server that stops waits for its requests, and those streams never end by themselves: call
+        this before, or close the purgatories, as `wheel_lifespan` does when a signal comes.
         """
         self._viewers.close()
 
@@ -90,9 +92,16 @@ class Dashboard:
             await _answer(send, 404, b"the dashboard has no such page\n")
 
     async def _stream(self, receive: Receive, send: Send) -> None:
-        if len(self._viewers) >= MOST_VIEWERS:
+        if self._streams >= MOST_VIEWERS:
             await _answer(send, 503, b"too many look already\n", (b"retry-after", b"5"))
             return
+        self._streams += 1
+        try:
+            await self._stream_to(receive, send)
+        finally:
+            self._streams -= 1
+
+    async def _stream_to(self, receive: Receive, send: Send) -> None:
         kind = (b"content-type", b"text/event-stream")
         unbuffered = (b"x-accel-buffering", b"no")  # nginx would collect
         headers = [kind, unbuffered, *_HEADERS]

@@ -74,7 +74,7 @@ class Rotation:
         watchers = self._room.lists.get(key)
         if watchers is not None:
             for operation in islice(watchers.operations(), most):
-                self._keep(operation, Waiting(operation, key, None, None))
+                self._keep(operation, Waiting(operation, operation.keys[0], None, None))
 
     def _examine_counter(self, key: object, most: int) -> None:
         counter = self._room.counters.get(key)

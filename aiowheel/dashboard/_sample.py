@@ -12,6 +12,7 @@ from typing import Final
 
 from aiowheel._units import ns_to_seconds
 from aiowheel.dashboard._rotation import Rotation, described
+from aiowheel.errors import PurgatoryClosedError
 from aiowheel.purgatory import Purgatory
 from aiowheel.timer import Histogram, Timer
 from aiowheel.wheel._occupancy import LevelOccupancy, occupancy
@@ -35,7 +36,10 @@ class Sampler:
 
         Raises:
             TimerClosedError: The timer is closed.
+            PurgatoryClosedError: So is every purgatory, as when the server is told to stop.
         """
+        if self._rotations and all(purgatory._closed for purgatory, _ in self._rotations):
+            raise PurgatoryClosedError("every purgatory has been closed")
         timer = self._timer
         driver = timer.open_driver()
         now = timer.time()

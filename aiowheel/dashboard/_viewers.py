@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 
-from aiowheel.errors import TimerClosedError
+from aiowheel.errors import PurgatoryClosedError, TimerClosedError
 
 SECONDS = 0.25  #: between two looks
 
@@ -56,7 +56,7 @@ class Viewers:
             return
         try:
             look = self._look()
-        except TimerClosedError:
+        except (PurgatoryClosedError, TimerClosedError):
             self.close()
             return
         self._next = asyncio.get_running_loop().call_later(SECONDS, self._take)

@@ -1,0 +1,222 @@
+"""The dashboard's addresses, and who may read them; any ASGI server would do."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aiowheel import ManualTimer, Purgatory
+from aiowheel.dashboard import Dashboard, Guard, this_machine_only
+from aiowheel.dashboard._guard import Scope
+from aiowheel.dashboard._viewers import SECONDS
+
+pytestmark = pytest.mark.virtual_time
+
+MOST_BYTES = 60_000
+
+
+def scope(
+    path: str, *, host: str = "127.0.0.1", method: str = "GET", **headers: str
+) -> dict[str, Any]:
+    """A request under the mount point /wheels."""
+    raw = {"host": "localhost:8000", **headers}
+    return {
+        "type": "http",
+        "method": method,
+        "path": f"/wheels{path}",
+        "root_path": "/wheels",
+        "client": (host, 1),
+        "headers": [
+            (name.replace("_", "-").encode(), value.encode()) for name, value in raw.items()
+        ],
+    }
+
+
+class Exchange:
+    """One request and what came back."""
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+        self.left = asyncio.Event()
+
+    async def receive(self) -> Any:
+        """Nothing, until the client leaves."""
+        await self.left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Any) -> None:
+        """Note what is sent."""
+        self.sent.append(message)
+
+    @property
+    def status(self) -> int:
+        """Of the response."""
+        status: int = self.sent[0]["status"]
+        return status
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Of the response."""
+        return {name.decode(): value.decode() for name, value in self.sent[0]["headers"]}
+
+    @property
+    def body(self) -> bytes:
+        """What came so far."""
+        return b"".join(message["body"] for message in self.sent[1:])
+
+
+async def asked(dashboard: Dashboard, request: Scope) -> Exchange:
+    """The answer to *request*."""
+    exchange = Exchange()
+    await dashboard(request, exchange.receive, exchange.send)
+    return exchange
+
+
+def made(guard: Guard | None = None) -> Dashboard:
+    """A dashboard of an idle timer."""
+    timer = ManualTimer()
+    return Dashboard(timer, [Purgatory("p", timer=timer)], guard=guard)
+
+
+async def test_the_page_is_whole_and_light() -> None:
+    """Every file the page names is there, from nowhere else; under 60 kB in all."""
+    dashboard = made()
+    total = 0
+    todo, done = ["/"], set[str]()
+    while todo:
+        path = todo.pop()
+        done.add(path)
+        answer = await asked(dashboard, scope(path))
+        assert answer.status == 200, path
+        assert int(answer.headers["content-length"]) == len(answer.body)
+        total += len(answer.body)
+        text = answer.body.decode()
+        assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
+        for name in ("page.css", "page.js", "dial.js", "element.js", "rate.js", "words.js"):
+            if name in text and f"/{name}" not in done | set(todo):
+                todo.append(f"/{name}")
+        for name in ("purgatory.js", "icon.svg"):
+            if name in text and f"/{name}" not in done | set(todo):
+                todo.append(f"/{name}")
+
+    assert len(done) == 9
+    assert total < MOST_BYTES
+
+
+async def test_nothing_from_elsewhere_may_run() -> None:
+    """The browser is told so."""
+    answer = await asked(made(), scope("/"))
+
+    assert answer.headers["content-security-policy"].startswith("default-src 'self'")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (scope(""), 307),
+        (scope("/nothing"), 404),
+        (scope("/../_app.py"), 404),
+        (scope("/", method="POST"), 405),
+        (scope("/", method="HEAD"), 200),
+    ],
+    ids=["no slash", "unknown", "outside", "POST", "HEAD"],
+)
+async def test_what_else_is_asked_for(request_: Scope, status: int) -> None:
+    """Only the page's own files, only to be read."""
+    assert (await asked(made(), request_)).status == status
+
+
+async def test_the_slash_is_added_where_it_is_mounted() -> None:
+    """Relative, for a proxy may have put it elsewhere."""
+    answer = await asked(made(), scope(""))
+
+    assert answer.headers["location"] == "wheels/"
+
+
+@pytest.mark.parametrize(
+    ("request_", "allowed"),
+    [
+        (scope("/"), True),
+        (scope("/", host="::1"), True),
+        (scope("/", host="127.8.9.10"), True),
+        (scope("/", host="192.168.0.7"), False),
+        (scope("/", host="not an address"), False),
+        (scope("/", x_forwarded_for="192.168.0.7"), False),
+        (scope("/") | {"client": None}, False),
+        (scope("/") | {"headers": [(b"host", b"[::1]:80")]}, True),
+        (scope("/") | {"headers": [(b"host", b"127.0.0.1")]}, True),
+        (scope("/") | {"headers": [(b"host", b"evil.example:8000")]}, False),
+        (scope("/") | {"headers": [(b"host", b"localhost.evil.example")]}, False),
+    ],
+)
+async def test_by_default_only_this_machine_may_look(request_: Scope, allowed: bool) -> None:  # noqa: FBT001 - a parameter
+    """Not a proxy's clients, not a page whose name was made to point here."""
+    assert this_machine_only(request_) is allowed
+    assert (await asked(made(), request_)).status == (200 if allowed else 403)
+
+
+async def test_the_guard_is_the_owners() -> None:
+    """Plain or awaited, it decides of every address."""
+
+    async def by_token(request: Scope) -> bool:
+        await asyncio.sleep(0)
+        return (b"x-token", b"secret") in request["headers"]
+
+    for path in ("/", "/page.js", "/events"):
+        assert (await asked(made(by_token), scope(path))).status == 403
+    everybody = made(lambda _: True)
+    assert (await asked(everybody, scope("/", host="192.168.0.7"))).status == 200
+    assert (await asked(made(by_token), scope("/", x_token="secret"))).status == 200
+
+
+async def test_looks_are_streamed_until_the_viewer_leaves() -> None:
+    """As server-sent events; then nothing is sampled any more."""
+    dashboard = made()
+    exchange = Exchange()
+    stream = asyncio.create_task(dashboard(scope("/events"), exchange.receive, exchange.send))
+    await asyncio.sleep(3.5 * SECONDS)
+
+    assert exchange.headers["content-type"] == "text/event-stream"
+    assert exchange.body.startswith(b"retry: ")
+    assert exchange.body.count(b"data: {") == 4
+    assert exchange.body.endswith(b"\n\n")
+
+    exchange.left.set()
+    await stream
+    assert len(dashboard._viewers) == 0
+
+
+async def test_a_closed_dashboard_ends_its_streams() -> None:
+    """In full, so that a server that stops need not wait."""
+    dashboard = made()
+    exchange = Exchange()
+    stream = asyncio.create_task(dashboard(scope("/events"), exchange.receive, exchange.send))
+    await asyncio.sleep(1)
+    dashboard.close()
+    await stream
+
+    assert exchange.sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
+
+
+async def test_a_crowd_of_viewers_is_refused() -> None:
+    """Each has a connection of its own."""
+    dashboard = made()
+    exchanges = [Exchange() for _ in range(21)]
+    streams = [
+        asyncio.create_task(dashboard(scope("/events"), each.receive, each.send))
+        for each in exchanges
+    ]
+    await asyncio.sleep(1)
+
+    assert sorted(each.status for each in exchanges) == [200] * 20 + [503]
+    dashboard.close()
+    await asyncio.gather(*streams)
+
+
+async def test_websockets_are_turned_away() -> None:
+    """There are none here."""
+    exchange = Exchange()
+    await made()(scope("/events") | {"type": "websocket"}, exchange.receive, exchange.send)
+
+    assert exchange.sent == [{"type": "websocket.close", "code": 1008}]

@@ -1,0 +1,215 @@
+"""What one look tells, and that its cost does not grow with what waits."""
+
+import json
+from typing import Any
+
+import pytest
+
+from aiowheel import ManualTimer, Purgatory
+from aiowheel.dashboard._rotation import KEYS, SHOWN, Rotation
+from aiowheel.dashboard._sample import Sampler, octaves
+from aiowheel.errors import PurgatoryClosedError, TimerClosedError
+from aiowheel.timer import Histogram
+
+from .conftest import Asked
+
+
+def look(sampler: Sampler) -> Any:
+    """One look, parsed."""
+    return json.loads(sampler.look())
+
+
+def test_a_look_tells_of_the_timer() -> None:
+    """Counts, the next deadline, and how late what fired was."""
+    timer = ManualTimer(tick=0.01)
+    for delay in (0.5, 2.0, 3.0):
+        timer.call_later(delay, int)
+    timer.advance(1.0)
+
+    seen = look(Sampler(timer, [], "run"))
+
+    assert (seen["run"], seen["tick"], seen["at"]) == ("run", 0.01, 1.0)
+    assert seen["timer"]["pending"] == 2
+    assert seen["timer"]["fired"] == 1
+    assert seen["next"] <= 1.0
+    assert sum(count for _, count in seen["lateness"]["octaves"]) == 1
+
+
+def test_buckets_shine_by_how_many_wait_in_them() -> None:
+    """Five shades: one, two, four, eight, sixteen and more."""
+    timer = ManualTimer(tick=1.0, wheel_size=8)
+    for slot, count in enumerate((1, 2, 3, 7, 15, 400), start=1):
+        for _ in range(count):
+            timer.call_later(slot, int)
+
+    (level,) = look(Sampler(timer, [], "run"))["levels"]
+
+    assert level["lit"] == "01223450"
+    assert (level["width"], level["hand"]) == (1.0, 0.0)
+
+
+def test_a_hand_stands_where_the_time_does() -> None:
+    """Seconds since the first bucket of its level began; a wheel at rest is turns behind."""
+    timer = ManualTimer(tick=0.001)
+    timer.call_later(3_600, int)
+    timer.advance(0.3)
+
+    finest, coarser, *_ = look(Sampler(timer, [], "run"))["levels"]
+
+    assert finest["hand"] % 0.256 == pytest.approx(0.3 - 0.256)
+    assert coarser["hand"] == pytest.approx(0.3)
+
+
+def test_the_oldest_say_why_they_wait() -> None:
+    """Keys and thresholds, how often it was asked, since when and until when."""
+    timer = ManualTimer()
+    purgatory = Purgatory("p", timer=timer)
+    purgatory.advance("news", 3)
+    purgatory.try_complete_else_watch(Asked(5), [("topic", 1), ("topic", 2)])
+    timer.advance(1)
+    purgatory.try_complete_else_watch(Asked(60), ["x"])
+    timer.advance(1)
+    purgatory.check_and_complete("x")
+
+    (seen,) = look(Sampler(timer, [purgatory], "run"))["purgatories"]
+
+    first, second = seen["oldest"]
+    assert (first["kind"], first["key"], first["more"]) == ("Asked", "('topic', 1)", 1)
+    assert (first["age"], first["left"], first["wants"]) == (2.0, 3.0, None)
+    assert (second["key"], second["checks"]) == ("x", 3)
+    assert sorted(seen["keys"]) == [["('topic', 1)", 1], ["('topic', 2)", 1], ["x", 1]]
+
+
+@pytest.mark.virtual_time
+async def test_a_counter_says_where_it_stands() -> None:
+    """And where it has to get to."""
+    timer = ManualTimer()
+    purgatory = Purgatory("p", timer=timer)
+    purgatory.advance("news", 3)
+    waiting = purgatory.wait_until({"news": 5}, 30)
+
+    (seen,) = look(Sampler(timer, [purgatory], "run"))["purgatories"]
+
+    (oldest,) = seen["oldest"]
+    assert (oldest["kind"], oldest["value"], oldest["wants"]) == ("wait_until", 3, 5)
+    assert purgatory.advance("news", 5) == 1
+    assert await waiting
+
+
+def test_an_operation_that_ends_is_told_once() -> None:
+    """With how it ended and what it took."""
+    timer = ManualTimer()
+    purgatory = Purgatory("p", timer=timer)
+    purgatory.try_complete_else_watch(Asked(2), ["x"])
+    purgatory.try_complete_else_watch(Asked(90), ["y"])
+    sampler = Sampler(timer, [purgatory], "run")
+    assert look(sampler)["purgatories"][0]["ended"] == []
+
+    timer.advance(3)
+    seen = look(sampler)["purgatories"][0]
+
+    assert [each["key"] for each in seen["oldest"]] == ["y"]
+    (ended,) = seen["ended"]
+    assert (ended["key"], ended["outcome"]) == ("x", "expired")
+    assert ended["took"] == pytest.approx(2, abs=0.01)
+    assert look(sampler)["purgatories"][0]["ended"] == []
+
+
+def test_a_rotation_finds_everything_in_time() -> None:
+    """However many keys: the hottest and the oldest are found within a turn."""
+    timer = ManualTimer()
+    purgatory = Purgatory("p", timer=timer)
+    for number in range(10 * KEYS):
+        purgatory.try_complete_else_watch(Asked(100), [f"key {number}"])
+    for _ in range(5):
+        purgatory.try_complete_else_watch(Asked(100), [f"key {7 * KEYS}"])
+    rotation = Rotation(purgatory)
+
+    for _ in range(11):
+        rotation.look()
+
+    assert rotation.hottest()[0] == (f"key {7 * KEYS}", 6)
+    assert len(rotation.oldest()) == SHOWN
+    assert all(each.operation.created == 0 for each in rotation.oldest())
+
+
+def test_a_look_examines_a_bounded_number() -> None:
+    """Ten times as much waits, and no more of it is asked for its key."""
+    asked: list[int] = []
+
+    class Key:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def __hash__(self) -> int:
+            asked.append(self.number)
+            return self.number
+
+    counts: list[int] = []
+    for keys in (KEYS * 4, KEYS * 40):
+        timer = ManualTimer()
+        purgatory = Purgatory("p", timer=timer)
+        for number in range(keys):
+            purgatory.try_complete_else_watch(Asked(100), [Key(number)])
+        rotation = Rotation(purgatory)
+        asked.clear()
+        for _ in range(4):
+            rotation.look()
+        counts.append(len(asked))
+
+    assert counts[1] <= counts[0] * 1.1
+
+
+@pytest.mark.parametrize("key", ["k" * 500, ("k" * 500,), object()])
+def test_a_long_key_is_told_in_short(key: object) -> None:
+    """A line, whatever it is."""
+    timer = ManualTimer()
+    purgatory = Purgatory("p", timer=timer)
+    purgatory.try_complete_else_watch(Asked(9), [key])
+
+    (seen,) = look(Sampler(timer, [purgatory], "run"))["purgatories"]
+
+    assert 0 < len(seen["oldest"][0]["key"]) < 80
+
+
+def test_a_key_whose_repr_fails_does_not_matter() -> None:
+    """It is its owner's code."""
+
+    class Rude:
+        def __repr__(self) -> str:
+            raise RuntimeError("no")
+
+    timer = ManualTimer()
+    purgatory = Purgatory("p", timer=timer)
+    purgatory.try_complete_else_watch(Asked(9), [Rude()])
+
+    (seen,) = look(Sampler(timer, [purgatory], "run"))["purgatories"]
+
+    assert "Rude" in seen["oldest"][0]["key"]
+
+
+async def test_a_closed_timer_or_room_is_no_sight() -> None:
+    """Whoever samples is told."""
+    timer = ManualTimer()
+    purgatory = Purgatory("p", timer=timer)
+    sampler = Sampler(timer, [purgatory], "run")
+    await purgatory.aclose()
+    with pytest.raises(PurgatoryClosedError):
+        sampler.look()
+
+    await timer.aclose()
+    with pytest.raises(TimerClosedError):
+        Sampler(timer, [], "run").look()
+
+
+def test_octaves_hold_what_the_histogram_holds() -> None:
+    """Each duration under the power of two above it."""
+    histogram = Histogram()
+    for ns in (0, 15, 16, 31, 32, 1_000, 1_500_000, 2**40):
+        histogram.record(ns)
+
+    found = octaves(histogram)
+
+    assert sum(count for _, count in found) == 8
+    assert found[:3] == [(16e-9, 2), (32e-9, 2), (64e-9, 1)]
+    assert found[-1] == (2**41 / 1e9, 1)
