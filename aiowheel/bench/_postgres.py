@@ -18,7 +18,7 @@ from aiowheel.errors import AiowheelError
 _INSTALLED = Path("/usr/lib/postgresql")  # Debian keeps initdb off the PATH, a folder a version
 _PATIENCE = 60  # seconds until a slow machine is called a failure
 # Nothing here outlives the block: what waits for a disk is left out.
-_SETTINGS = ("-F", "-N", "50", "-c", "full_page_writes=off", "-c", "listen_addresses=127.0.0.1")
+_SETTINGS = ("-F", "-N", "300", "-c", "full_page_writes=off", "-c", "listen_addresses=127.0.0.1")
 
 
 class PostgresMissingError(AiowheelError):

@@ -222,6 +222,29 @@ def longpoll(
     _publish(run(plan), out, as_json=json)
 
 
+@bench.command()
+def programs(
+    *, quick: Quick = False, rounds: Rounds = None, out: Out = None, json: Json = False
+) -> None:
+    """What aiohttp and asyncpg gain on a loop whose timers are the wheel.
+
+    Each runs unchanged on asyncio's loop, on uvloop, and on both with our timers; with timeouts
+    and without. What is not installed is left out: aiohttp, asyncpg, or PostgreSQL, which is
+    started on a free loopback port for as long as it is needed.
+
+    \b
+    Example:
+      aiowheel bench programs --quick
+      aiowheel bench programs --out programs.json
+    """
+    from dataclasses import replace
+
+    from aiowheel.bench.programs import QUICK, ProgramsPlan, run
+
+    plan = QUICK if quick else ProgramsPlan()
+    _publish(run(replace(plan, rounds=rounds or plan.rounds)), out, as_json=json)
+
+
 def _check_names(option: str, given: list[str] | None, known: Collection[str]) -> None:
     for name in given or ():
         if name not in known:

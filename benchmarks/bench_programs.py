@@ -1,0 +1,11 @@
+"""aiohttp and asyncpg on our loops; as `aiowheel bench programs`.
+
+Run:
+    python benchmarks/bench_programs.py [--quick] [--rounds N] [--out FILE] [--json]
+"""
+
+import sys
+
+from aiowheel.cli import run
+
+sys.exit(run(["bench", "programs", *sys.argv[1:]]))
