@@ -1,81 +1,91 @@
-"""CPython's own tests of timeouts, `wait_for` and locks pass with ours in place of asyncio's.
+"""CPython's own tests of timers pass on loops and with timeouts of ours.
 
-The tests are those of the running interpreter, so ours follows what each Python does.
+The tests are those of the running interpreter, so ours follows what each Python does. Here the
+quick ones run; `make test-stdlib` runs all that has to do with timers.
 """
 
-import json
-import subprocess
-import sys
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
 
 import pytest
+from compare_loops import LEFT_OUT, MODULES, PACKAGE, Comparison, compare, cpython_tests
+from guarded_run import Run, Selection
 
-MODULES = ("test_timeouts", "test_waitfor", "test_locks")
-
-#: What is known to fail, `module.Class.test` to (loop or "both", first Python that it concerns, the
-#: reason why that is right). Nothing is.
-LEFT_OUT: dict[str, tuple[str, tuple[int, int], str]] = {}
-
-Run = dict[str, dict[str, Any]]
-
-
-def _runs_tests() -> bool:
-    return find_spec("test") is not None and find_spec("test.test_asyncio") is not None
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.realtime,
+    pytest.mark.skipif(
+        find_spec("test") is None or find_spec("test.test_asyncio") is None,
+        reason="this interpreter was installed without its own tests (test.test_asyncio)",
+    ),
+]
+QUICK = ("test_locks", "test_queues", "test_runners", "test_timeouts", "test_waitfor")
+REPLACED = ("test_timeouts", "test_waitfor", "test_locks")
+VIRTUAL = ("test_locks", "test_queues", "test_streams", "test_taskgroups", *REPLACED[:2])
 
 
 @pytest.fixture(scope="module", params=["asyncio", "uvloop"])
-def loop(request: pytest.FixtureRequest) -> str:
-    """Which event loop the tests run on."""
-    name: str = request.param
-    if name == "uvloop":
+def base(request: pytest.FixtureRequest) -> str:
+    """The loop below ours, or the one that our timeouts run on."""
+    if request.param == "uvloop":
         pytest.importorskip("uvloop")
-        if sys.version_info >= (3, 14):
-            pytest.skip("the tests' loops come from the policy, which is deprecated")
+    name: str = request.param
     return name
 
 
 @pytest.fixture(scope="module")
-def run(loop: str) -> Run:
-    """What became of every test, and how often ours was called."""
-    if not _runs_tests():
-        pytest.skip("this interpreter was installed without its own tests (test.test_asyncio)")
-    program = Path(__file__).with_name("run_cpython_tests.py")
-    answer = subprocess.run(
-        [sys.executable, str(program), loop, *MODULES],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=50,
-    )
-    assert answer.returncode == 0, answer.stderr
-    result: Run = json.loads(answer.stdout.splitlines()[-1])
-    return result
+def comparison(base: str) -> Comparison:
+    """The quick modules on a base loop and on ours above it."""
+    return compare(cpython_tests(QUICK), base)
 
 
 @pytest.fixture(scope="module")
-def left_out(loop: str) -> set[str]:
-    """Names in the table that concern this Python and this loop."""
-    return {
-        name
-        for name, (where, since, _) in LEFT_OUT.items()
-        if where in {"both", loop} and sys.version_info >= since
-    }
+def replaced(base: str) -> Run:
+    """Those that use timeouts, with `timeout`, `timeout_at` and `wait_for` replaced by ours."""
+    return Selection(tuple(PACKAGE + name for name in REPLACED), replace=True).run_on(base)
 
 
-@pytest.mark.slow
-def test_all_pass_but_those_left_out(run: Run, left_out: set[str]) -> None:
-    """What fails is in the table, and what is in the table exists and still fails."""
-    failed = {name: end for name, end in run["ends"].items() if end not in {"passed", "skipped"}}
-
-    assert failed.keys() == left_out, "\n".join(failed.values())
+def test_what_passes_on_the_base_loop_passes_on_ours(comparison: Comparison) -> None:
+    """Nothing fails on ours alone."""
+    assert comparison.only_ours() == set()
 
 
-@pytest.mark.slow
-def test_ours_was_called(run: Run) -> None:
+def test_there_were_tests_and_they_ran_on_our_loops(comparison: Comparison) -> None:
+    """An empty run would pass, too."""
+    assert comparison.ours.counts["loops"] > 100
+    for module in QUICK:
+        assert sum(test.startswith(PACKAGE + module) for test in comparison.passed()) > 10
+
+
+def test_what_is_left_out_exists_and_would_fail() -> None:
+    """A reason that is no longer true is not kept."""
+    names = frozenset(PACKAGE + test for test in LEFT_OUT)
+
+    run = Selection((f"{PACKAGE}test_base_events",), only=names).run_on("wheel on asyncio")
+
+    assert run.failed() == names
+
+
+def test_the_full_run_has_the_quick_modules() -> None:
+    """Whoever runs all misses none of these."""
+    assert set(QUICK) < set(MODULES)
+
+
+def test_our_timeouts_do_what_asyncios_do(replaced: Run) -> None:
+    """None of the tests fails."""
+    assert replaced.failed() == set(), "\n".join(replaced.ends[test] for test in replaced.failed())
+
+
+def test_our_timeouts_were_called(replaced: Run) -> None:
     """The tests went through our functions, and there were tests."""
-    assert all(run["calls"].get(name, 0) > 1 for name in ("timeout", "timeout_at", "wait_for"))
-    for module in MODULES:
-        passed = [name for name, end in run["ends"].items() if end == "passed"]
-        assert sum(name.startswith(module) for name in passed) > 10
+    assert all(replaced.counts[name] > 1 for name in ("timeout", "timeout_at", "wait_for"))
+    for module in REPLACED:
+        assert sum(test.startswith(PACKAGE + module) for test in replaced.passed()) > 10
+
+
+@pytest.mark.parametrize("module", VIRTUAL)
+def test_the_virtual_loop_is_asyncios_time_apart(module: str) -> None:
+    """Over real sockets, too, TLS included."""
+    run = Selection((PACKAGE + module,)).run_on("virtual")
+
+    assert run.failed() == set(), "\n".join(run.ends[test] for test in run.failed())
+    assert min(len(run.passed()), run.counts["loops"]) > 10

@@ -1,0 +1,122 @@
+"""Runs the interpreter's own asyncio tests on the base loops and on ours, and compares.
+
+A program:
+
+    python tests/stdlib/compare_loops.py [--base asyncio|uvloop] [MODULE...]
+
+For each base it prints how many passed on both, which failed on both, and which only on ours; it
+fails if there are any of the last kind. A test that only ours failed gets a second chance on both:
+many of them measure time, and machines are busy.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+
+from guarded_run import Run, Selection
+
+PACKAGE = "test.test_asyncio."
+#: Every module in which timers matter; not each Python has them all.
+MODULES = (
+    "test_base_events",
+    "test_eager_task_factory",
+    "test_events",
+    "test_locks",
+    "test_queues",
+    "test_runners",
+    "test_streams",
+    "test_taskgroups",
+    "test_tasks",
+    "test_timeouts",
+    "test_waitfor",
+)
+#: Selection of what a wheel replaces, with the reason; they are named whenever they are left out.
+LEFT_OUT = {
+    "test_base_events.BaseEventLoopTests.test_call_later": "looks for the handle in asyncio's heap",
+    "test_base_events.BaseEventLoopTests.test__run_once_cancelled_event_cleanup": (
+        "counts the cancelled handles left in asyncio's heap; a wheel keeps none"
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The same tests on a base loop and on ours."""
+
+    base: Run
+    ours: Run
+
+    def passed(self) -> set[str]:
+        """On both."""
+        return self.base.passed() & self.ours.passed()
+
+    def failed(self) -> set[str]:
+        """On both."""
+        return self.base.failed() & self.ours.failed()
+
+    def only_ours(self) -> set[str]:
+        """Passed on the base loop and not on ours, be it that ours skipped them."""
+        return self.base.passed() - self.ours.passed()
+
+    def print(self) -> None:
+        """Print the three lists; what passed is only counted."""
+        skipped = len(self.base.skipped() & self.ours.skipped())
+        print(f"== {self.ours.loop} beside {self.base.loop}")
+        print(f"passed on both: {len(self.passed())}   (skipped on both: {skipped})")
+        self._print_list("failed on both", self.failed())
+        self._print_list("only ours", self.only_ours())
+        for test in sorted(self.only_ours()):
+            print(f"\n{test}\n{self.ours.ends.get(test, 'did not run')}")
+
+    @staticmethod
+    def _print_list(title: str, tests: Iterable[str]) -> None:
+        names = sorted(test.removeprefix(PACKAGE) for test in tests)
+        print(f"{title}: {len(names)}")
+        for name in names:
+            print(f"    {name}")
+
+
+def compare(tests: Selection, base: str) -> Comparison:
+    """Run *tests* on a base loop and on ours, side by side."""
+    comparison = _run_both(tests, base)
+    doubtful = comparison.only_ours()
+    if doubtful:
+        again = _run_both(replace(tests, only=frozenset(doubtful)), base)
+        comparison.base.ends.update(again.base.ends)
+        comparison.ours.ends.update(again.ours.ends)
+    return comparison
+
+
+def _run_both(tests: Selection, base: str) -> Comparison:
+    with ThreadPoolExecutor(2) as pool:
+        return Comparison(*pool.map(tests.run_on, (base, f"wheel on {base}")))
+
+
+def cpython_tests(modules: Iterable[str]) -> Selection:
+    """The interpreter's own tests of those *modules* that it has."""
+    names = (PACKAGE + module for module in modules)
+    skip = frozenset(PACKAGE + test for test in LEFT_OUT)
+    return Selection(tuple(name for name in names if find_spec(name) is not None), skip=skip)
+
+
+def main() -> int:
+    """Compare, print, and say by the exit status whether only ours failed anything."""
+    parser = argparse.ArgumentParser(description="Compare our loops with their bases.")
+    parser.add_argument("--base", action="append", choices=["asyncio", "uvloop"])
+    parser.add_argument("modules", nargs="*", metavar="MODULE", help=", ".join(MODULES))
+    options = parser.parse_args()
+    tests = cpython_tests(options.modules or MODULES)
+    print(f"CPython {sys.version.split()[0]}: {len(tests.modules)} modules")
+    for test, reason in LEFT_OUT.items():
+        print(f"left out: {test}: {reason}")
+    comparisons = [compare(tests, base) for base in options.base or ("asyncio", "uvloop")]
+    for comparison in comparisons:
+        comparison.print()
+    return any(comparison.only_ours() for comparison in comparisons)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
