@@ -12,8 +12,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
-from aiowheel.pipeline.schemas import ALL, ANY, LATEST, SEPARATOR, Flaw, flush_time
-from aiowheel.readers import Format, Unit
+from aiowheel.pipeline.schemas import ALL, ANY, LATEST, SEPARATOR, Flaw
+from aiowheel.readers import Format
 from aiowheel.rules import NEVER, NO_VALUE
 
 _OPERATIONS: Final = {
@@ -31,7 +31,7 @@ _NUMBER: Final = r"^-?[0-9]{1,19}$"
 
 
 def read_operations(
-    spark: SparkSession, path: Path, form: Format, unit: Unit, *, files_per_batch: int = 0
+    spark: SparkSession, path: Path, form: Format, *, files_per_batch: int = 0
 ) -> DataFrame:
     """Read a file or folder of operations.
 
@@ -39,20 +39,17 @@ def read_operations(
         spark: The session.
         path: Where they are.
         form: Parquet, ndjson or csv.
-        unit: Of the times.
         files_per_batch: Stream what arrives in the folder, at most so many files a micro-batch;
             0 reads what lies there now.
 
     Returns:
         ``id``, ``keys``, ``thresholds``, ``wanted``, ``created`` and ``deadline`` as in
-        `rules.Operation`; ``flush``, whether it is the row that ends a stream; ``flaw``, or null;
-        ``source`` and ``raw`` for a table of rejects.
+        `rules.Operation`; ``flaw``, or null; ``source`` and ``raw`` for a table of rejects.
     """
     rows = _read(spark, path, form, _OPERATIONS, files_per_batch)
     empty_id = F.coalesce(F.col("id"), F.lit("")) == ""
     count = F.coalesce(F.size("keys"), F.lit(-1))
     mode = F.coalesce(F.col("mode"), F.lit(ANY))
-    flush = empty_id & (count == 0) & (F.col("created") == F.lit(flush_time(unit)))
     empty_key = F.exists("keys", lambda key: F.coalesce(key, F.lit("")) == "")
     flaws = {
         Flaw.RECORD: F.col("unread"),
@@ -75,12 +72,12 @@ def read_operations(
         F.when(mode == ALL, count).otherwise(F.lit(1)).alias("wanted"),
         "created",
         F.coalesce(F.col("deadline"), F.lit(NEVER)).alias("deadline"),
-        *_checked(flush, flaws),
+        *_checked(flaws),
     )
 
 
 def read_events(
-    spark: SparkSession, path: Path, form: Format, unit: Unit, *, files_per_batch: int = 0
+    spark: SparkSession, path: Path, form: Format, *, files_per_batch: int = 0
 ) -> DataFrame:
     """Read a file or folder of events.
 
@@ -89,7 +86,6 @@ def read_events(
     """
     rows = _read(spark, path, form, _EVENTS, files_per_batch)
     empty_key = F.coalesce(F.col("key"), F.lit("")) == ""
-    flush = empty_key & (F.col("time") == F.lit(flush_time(unit)))
     flaws = {
         Flaw.RECORD: F.col("unread"),
         Flaw.KEY: empty_key,
@@ -99,13 +95,13 @@ def read_events(
         "key",
         "time",
         F.coalesce(F.col("value"), F.lit(NO_VALUE)).alias("value"),
-        *_checked(flush, flaws),
+        *_checked(flaws),
     )
 
 
 def sound(rows: DataFrame) -> DataFrame:
-    """The rows that can be used, the one that ends a stream left out."""
-    return rows.where(F.col("flaw").isNull() & ~F.col("flush"))
+    """The rows that can be used."""
+    return rows.where(F.col("flaw").isNull())
 
 
 def rejects(rows: DataFrame) -> DataFrame:
@@ -175,9 +171,8 @@ def _no_time(column: str) -> Column:
     return ~F.coalesce(F.col(column).between(0, LATEST), F.lit(False))
 
 
-def _checked(flush: Column, flaws: Mapping[Flaw, Column]) -> list[Column]:
-    is_flush = F.coalesce(flush, F.lit(False))
-    flaw = F.when(is_flush, F.lit(None).cast("string"))
-    for name, holds in flaws.items():
-        flaw = flaw.when(F.coalesce(holds, F.lit(False)), F.lit(name.value))
-    return [is_flush.alias("flush"), flaw.alias("flaw"), F.col("source"), F.col("raw")]
+def _checked(flaws: Mapping[Flaw, Column]) -> list[Column]:
+    cases = [
+        F.when(F.coalesce(holds, F.lit(False)), F.lit(flaw.value)) for flaw, holds in flaws.items()
+    ]
+    return [F.coalesce(*cases).alias("flaw"), F.col("source"), F.col("raw")]

@@ -6,15 +6,15 @@ depend on how the rows are cut into files and micro-batches, as long as none is 
 
 from __future__ import annotations
 
-import json
+from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
-from aiowheel.errors import BadInputError
+from aiowheel.pipeline._checkpoint import Checkpoint
 from aiowheel.pipeline._event_time import timestamp
 from aiowheel.pipeline._stages import (
     NO_OPERATION,
@@ -23,7 +23,7 @@ from aiowheel.pipeline._stages import (
     DecideOperations,
     MatchKeys,
 )
-from aiowheel.pipeline._trace_frames import read_events, read_operations, rejects
+from aiowheel.pipeline._trace_frames import read_events, read_operations, rejects, sound
 from aiowheel.pipeline.schemas import Flaw, per_second
 from aiowheel.pipeline.sinks import BatchFolders
 from aiowheel.readers import Format, Unit
@@ -31,7 +31,9 @@ from aiowheel.readers import Format, Unit
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-_SETTINGS: Final = "aiowheel.json"
+_POLL: Final = "500 milliseconds"
+_FILES_DDL: Final = "path string, modificationTime timestamp, length bigint, content binary"
+_END: Final = 7_258_118_400_000  # ms, the year 2200: what ends a stream comes after everything
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class PurgatoryStream:
     operations: Path
     events: Path
     out: Path
-    checkpoint: Path
+    checkpoint: Checkpoint
     unit: Unit
     tick: int = 1
     max_lateness_ms: int = 0
@@ -66,47 +68,110 @@ class PurgatoryStream:
     events_format: Format = Format.PARQUET
     shards: int = 16
     files_per_batch: int = 100
-    written: dict[str, dict[int, int]] = field(
-        default_factory=lambda: {"outcomes": {}, "rejects": {}}
-    )
+    written: dict[str, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
 
-    def start(self, spark: SparkSession, *, until_empty: bool = False) -> list[StreamingQuery]:
-        """Start, or go on where the checkpoint stands: the outcomes first, then the rejects.
-
-        Args:
-            spark: The session.
-            until_empty: End when what lies in the folders is worked off.
+    def start(self, spark: SparkSession) -> list[StreamingQuery]:
+        """Start, or go on where the checkpoint stands: the query of outcomes, that of rejects.
 
         Raises:
-            BadInputError: The checkpoint was made with other settings, or *out* by another stream.
+            BadInputError: The checkpoint was made with other settings or has been flushed, or *out*
+                is that of another stream.
         """
-        self._keep_settings()
+        self.checkpoint.open(
+            {
+                "job": "purgatory",
+                "unit": self.unit.value,
+                "tick": self.tick,
+                "max_lateness_ms": self.max_lateness_ms,
+                "shards": self.shards,
+            }
+        )
         operations = self._flawed_if_ahead(self._read_operations(spark), "created")
         events = self._flawed_if_ahead(self._read_events(spark), "time")
+        rows = self._timed(self._by_key(sound(operations)), spark).unionByName(
+            self._timed(self._by_event(sound(events)), spark)
+        )
         bad = rejects(operations).unionByName(rejects(events))
+        folder = self.checkpoint.folder
         return [
-            self._write(self._decide(operations, events), "outcomes", until_empty=until_empty),
-            self._write(bad, "rejects", until_empty=until_empty),
+            self._write(self._decide(rows), "outcomes", folder),
+            self._write(bad, "rejects", folder / "rejects"),
         ]
+
+    def drain(self, queries: list[StreamingQuery]) -> None:
+        """Work off what lies in the folders, end what waits by its timeout, and stop."""
+        self.catch_up(queries)
+        self.checkpoint.send_flush()
+        self.catch_up(queries)
+        for query in queries:
+            query.stop()
+        self.checkpoint.end()
+
+    @staticmethod
+    def catch_up(queries: list[StreamingQuery]) -> None:
+        """Work off what lies in the folders now."""
+        for query in queries:
+            query.processAllAvailable()
 
     def _read_operations(self, spark: SparkSession) -> DataFrame:
         form, count = self.operations_format, self.files_per_batch
-        return read_operations(spark, self.operations, form, self.unit, files_per_batch=count)
+        return read_operations(spark, self.operations, form, files_per_batch=count)
 
     def _read_events(self, spark: SparkSession) -> DataFrame:
         form, count = self.events_format, self.files_per_batch
-        return read_events(spark, self.events, form, self.unit, files_per_batch=count)
+        return read_events(spark, self.events, form, files_per_batch=count)
 
     def _flawed_if_ahead(self, rows: DataFrame, time: str) -> DataFrame:
         # Now is the start of the micro-batch: a batch that is repeated repeats its choice.
         now_ms = F.unix_millis(F.current_timestamp()) + F.lit(self.max_ahead_ms)
         second = F.lit(per_second(self.unit)).cast("bigint")
         seconds = F.call_function("div", F.col(time), second)
-        ahead = ~F.col("flush") & (seconds > F.call_function("div", now_ms, F.lit(1_000)))
+        ahead = seconds > F.call_function("div", now_ms, F.lit(1_000))
         return rows.withColumn("flaw", F.coalesce("flaw", F.when(ahead, F.lit(Flaw.AHEAD.value))))
 
-    def _decide(self, operations: DataFrame, events: DataFrame) -> DataFrame:
-        rows = self._by_key(operations).unionByName(self._by_event(events))
+    def _by_key(self, operations: DataFrame) -> DataFrame:
+        watched = F.posexplode(F.arrays_zip("keys", "thresholds")).alias("place", "watched")
+        return operations.select("*", watched).select(
+            self._shard("watched.keys").alias("shard"),
+            timestamp("created", self.unit).alias("ts"),
+            "id",
+            F.col("watched.keys").alias("key"),
+            F.col("created").alias("time"),
+            F.col("watched.thresholds").alias("value"),
+            F.when(F.col("place") == 0, F.col("keys")).alias("keys"),
+            F.col("wanted").cast("bigint").alias("wanted"),
+            "deadline",
+        )
+
+    def _by_event(self, events: DataFrame) -> DataFrame:
+        return events.select(
+            self._shard("key").alias("shard"),
+            timestamp("time", self.unit).alias("ts"),
+            F.lit("").alias("id"),
+            "key",
+            "time",
+            "value",
+            F.lit(None).cast("array<string>").alias("keys"),
+            F.lit(0).cast("bigint").alias("wanted"),
+            F.lit(NO_OPERATION).cast("bigint").alias("deadline"),
+        )
+
+    def _timed(self, rows: DataFrame, spark: SparkSession) -> DataFrame:
+        """Rows with a watermark: two streams have two, so that the slower one is waited for."""
+        # Spark drops what lies at the watermark too: one more keeps the lateness inclusive.
+        delay = f"{self.max_lateness_ms + 1} milliseconds"
+        flushes = spark.readStream.format("binaryFile").schema(_FILES_DDL)
+        end = flushes.load(str(self.checkpoint.flushes)).select(
+            F.lit(0).alias("shard"),
+            F.timestamp_millis(F.lit(_END)).alias("ts"),
+            *(F.lit("").alias(name) for name in ("id", "key")),
+            *(F.lit(0).cast("bigint").alias(name) for name in ("time", "value", "wanted")),
+            F.lit(None).cast("array<string>").alias("keys"),
+            F.lit(NO_OPERATION).cast("bigint").alias("deadline"),
+        )
+        return rows.unionByName(end).withWatermark("ts", delay)
+
+    def _decide(self, rows: DataFrame) -> DataFrame:
         hits = rows.groupBy("shard").transformWithStateInPandas(
             MatchKeys(self.tick, self.unit),
             ROW_DDL,
@@ -119,73 +184,20 @@ class PurgatoryStream:
             DecideOperations(self.tick, self.unit), OUTCOME_DDL, "append", "EventTime"
         )
 
-    def _by_key(self, operations: DataFrame) -> DataFrame:
-        timed = self._timed(operations, "created")
-        return timed.select(
-            "*", F.posexplode_outer(F.arrays_zip("keys", "thresholds")).alias("place", "watched")
-        ).select(
-            self._shard("watched.keys").alias("shard"),
-            "ts",
-            "id",
-            F.coalesce("watched.keys", F.lit("")).alias("key"),
-            F.col("created").alias("time"),
-            F.coalesce("watched.thresholds", F.lit(0)).alias("value"),
-            F.when(F.col("place") == 0, F.col("keys")).alias("keys"),
-            F.col("wanted").cast("bigint").alias("wanted"),
-            "deadline",
-        )
-
-    def _by_event(self, events: DataFrame) -> DataFrame:
-        return self._timed(events, "time").select(
-            self._shard("key").alias("shard"),
-            "ts",
-            F.lit("").alias("id"),
-            F.coalesce("key", F.lit("")).alias("key"),
-            "time",
-            "value",
-            F.lit(None).cast("array<string>").alias("keys"),
-            F.lit(0).cast("bigint").alias("wanted"),
-            F.lit(NO_OPERATION).cast("bigint").alias("deadline"),
-        )
-
-    def _timed(self, rows: DataFrame, time: str) -> DataFrame:
-        """The rows that can be used; two watermarks, so that the slower stream is waited for."""
-        sound = rows.where(F.col("flaw").isNull()).withColumn("ts", timestamp(time, self.unit))
-        return sound.withWatermark("ts", f"{self.max_lateness_ms} milliseconds")
-
-    def _shard(self, column: str) -> Any:
+    def _shard(self, column: str) -> Column:
         return F.pmod(F.xxhash64(column), F.lit(self.shards)).cast("int")
 
-    def _write(self, rows: DataFrame, name: str, *, until_empty: bool) -> StreamingQuery:
-        checkpoint = self.checkpoint / name
+    def _write(self, rows: DataFrame, name: str, checkpoint: Path) -> StreamingQuery:
         folders = BatchFolders(self.out / name, checkpoint)
 
         def write(frame: DataFrame, batch_id: int) -> None:
             self.written[name][batch_id] = folders.write(frame, batch_id)
 
-        writer = (
+        return (
             rows.writeStream.queryName(f"aiowheel-purgatory-{name}")
             .outputMode("append")
             .option("checkpointLocation", str(checkpoint))
+            .trigger(processingTime=_POLL)
             .foreachBatch(write)
+            .start()
         )
-        if until_empty:
-            writer = writer.trigger(availableNow=True)
-        return writer.start()
-
-    def _keep_settings(self) -> None:
-        """Have the checkpoint remember what its state depends on."""
-        ours = {"unit": self.unit.value, "tick": self.tick, "shards": self.shards}
-        file = self.checkpoint / _SETTINGS
-        if not file.exists():
-            file.parent.mkdir(parents=True, exist_ok=True)
-            hidden = file.with_name(f".{file.name}.tmp")
-            hidden.write_text(json.dumps(ours), encoding="utf-8")
-            hidden.rename(file)
-            return
-        theirs = json.loads(file.read_text(encoding="utf-8"))
-        for name, value in ours.items():
-            if theirs.get(name) != value:
-                raise BadInputError(
-                    f"{self.checkpoint}: was made with {name} {theirs.get(name)}, not {value}"
-                )

@@ -57,9 +57,6 @@ REJECTS: Final = pa.schema(
 #: What no time may exceed, in any unit: sums of two times stay integers of 64 bits.
 LATEST: Final = 2**61 - 1
 
-#: The second of which a row without id or key ends a stream; no time of a trace reaches it.
-FLUSH_SECOND: Final = 7_258_118_400  # the year 2200, which is one also in nanoseconds
-
 ANY, ALL = "any", "all"
 SEPARATOR: Final = "|"  #: between the keys, and the thresholds, of one operation in a csv
 
@@ -83,8 +80,3 @@ class Flaw(StrEnum):
 def per_second(unit: Unit) -> int:
     """How many of *unit* a second has."""
     return int(10**unit.digits)
-
-
-def flush_time(unit: Unit) -> int:
-    """The time of the row that ends a stream."""
-    return FLUSH_SECOND * per_second(unit)

@@ -53,11 +53,22 @@ class BatchFolders:
 
         Cost: one action on *frame*.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        place = self.folder / f"{_PREFIX}{batch_id:06d}"
-        hidden = self.folder / f".{place.name}.tmp"
-        rows = Observation()
-        counted = frame.observe(rows, F.count(F.lit(1)).alias("rows"))
+        return replace_folder(frame, self.folder / f"{_PREFIX}{batch_id:06d}")
+
+
+def replace_folder(frame: DataFrame, place: Path) -> int:
+    """Write *frame* as Parquet beside *place*, then put it there; no rows leave no folder.
+
+    Returns:
+        How many rows that were.
+
+    Cost: one action on *frame*.
+    """
+    place.parent.mkdir(parents=True, exist_ok=True)
+    hidden = place.with_name(f".{place.name}.tmp")
+    rows = Observation()
+    counted = frame.observe(rows, F.count(F.lit(1)).alias("rows"))
+    try:
         counted.write.mode("overwrite").option("compression", "zstd").parquet(str(hidden))
         count = int(rows.get["rows"])
         if count:
@@ -66,9 +77,9 @@ class BatchFolders:
         shutil.rmtree(place, ignore_errors=True)
         if count:
             hidden.rename(place)
-        else:
-            shutil.rmtree(hidden)
-        return count
+    finally:
+        shutil.rmtree(hidden, ignore_errors=True)
+    return count
 
 
 def batch_folders(folder: Path) -> Iterator[Path]:

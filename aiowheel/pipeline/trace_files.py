@@ -23,9 +23,8 @@ from aiowheel.pipeline.schemas import (
     OUTCOMES,
     REJECTS,
     Flaw,
-    flush_time,
 )
-from aiowheel.readers import Format, Inputs, Unit
+from aiowheel.readers import Format, Inputs
 from aiowheel.rules import NEVER, NO_VALUE, Ending, Event, Operation
 
 _Row = Mapping[str, Any]
@@ -52,46 +51,32 @@ def format_of_trace(path: Path, form: Format | None) -> Format:
     return found
 
 
-def read_operations(path: Path, form: Format, unit: Unit, rejects: Rejects) -> Iterator[Operation]:
+def read_operations(path: Path, form: Format, rejects: Rejects) -> Iterator[Operation]:
     """Yield the operations in the files at *path*; others go to *rejects*.
 
     Raises:
         BadInputError: A file cannot be read, or lacks the columns of the table.
     """
-    end = flush_time(unit)
-
-    def parse(row: _Row) -> Operation | Flaw | None:
-        if not row.get("id") and not row.get("keys") and row.get("created") == end:
-            return None
-        return _operation(row)
-
-    return _read(path, form, OPERATIONS, parse, rejects)
+    return _read(path, form, OPERATIONS, _operation, rejects)
 
 
-def read_events(path: Path, form: Format, unit: Unit, rejects: Rejects) -> Iterator[Event]:
+def read_events(path: Path, form: Format, rejects: Rejects) -> Iterator[Event]:
     """Yield the events in the files at *path*, as `read_operations` does."""
-    end = flush_time(unit)
-
-    def parse(row: _Row) -> Event | Flaw | None:
-        if not row.get("key") and row.get("time") == end:
-            return None
-        return _event(row)
-
-    return _read(path, form, EVENTS, parse, rejects)
+    return _read(path, form, EVENTS, _event, rejects)
 
 
 def _read(
     path: Path,
     form: Format,
     schema: pa.Schema,
-    parse: Callable[[_Row], _Parsed | Flaw | None],
+    parse: Callable[[_Row], _Parsed | Flaw],
     rejects: Rejects,
 ) -> Iterator[_Parsed]:
     for source, row, raw in rows_of(path, form, schema):
         parsed = row if isinstance(row, Flaw) else parse(row)
         if isinstance(parsed, Flaw):
             rejects.append((source, parsed.value, raw or str(row)))
-        elif parsed is not None:  # what ends a stream is no row of a trace
+        else:
             yield parsed
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import pytest
 
-from aiowheel.pipeline.flush import flush
+from aiowheel.pipeline._checkpoint import Checkpoint
 from aiowheel.pipeline.schemas import OUTCOMES
 from aiowheel.pipeline.shard import Shard
 from aiowheel.pipeline.trace_files import write_events, write_operations
@@ -123,7 +123,6 @@ def write_in_disorder(folder: Path, trace: Trace, files: int) -> None:
     for number in range(files):
         share = Trace(_part(operations, number, files), _part(events, number, files))
         write_trace(folder, share, f"{number:03d}")
-    flush(folder / "operations", folder / "events", Format.PARQUET, Unit.MS)
 
 
 def _part(rows: list[Row], number: int, parts: int) -> list[Row]:
@@ -135,13 +134,14 @@ def test_the_query_agrees_row_by_row(
 ) -> None:
     """Two hundred traces in one query."""
     from aiowheel.pipeline._trace_frames import read_events, read_operations, sound
-    from aiowheel.pipeline.purgatory import outcomes
+    from aiowheel.pipeline.purgatory import measure, outcomes
 
     write_trace(tmp_path, trace)
-    operations = read_operations(spark, tmp_path / "operations", Format.PARQUET, Unit.MS)
-    events = read_events(spark, tmp_path / "events", Format.PARQUET, Unit.MS)
+    operations = sound(read_operations(spark, tmp_path / "operations", Format.PARQUET))
+    events = sound(read_events(spark, tmp_path / "events", Format.PARQUET))
 
-    found = outcomes(sound(operations), sound(events), TICK).toArrow().cast(OUTCOMES)
+    size = measure(operations, events, TICK)
+    found = outcomes(operations, events, TICK, size).toArrow().cast(OUTCOMES)
 
     assert sorted(Ending(*row.values()) for row in found.to_pylist()) == expected
 
@@ -158,7 +158,7 @@ def test_the_stream_agrees_row_by_row(
         tmp_path / "operations",
         tmp_path / "events",
         tmp_path / "out",
-        tmp_path / "checkpoint",
+        Checkpoint(tmp_path / "checkpoint"),
         Unit.MS,
         TICK,
         max_lateness_ms=LATE_MS,
@@ -166,9 +166,8 @@ def test_the_stream_agrees_row_by_row(
         files_per_batch=1,
     )
 
-    queries = stream.start(spark, until_empty=True)
-    for query in queries:
-        query.awaitTermination()
+    queries = stream.start(spark)
+    stream.drain(queries)
 
     found = read_batches(tmp_path / "out" / "outcomes", OUTCOMES)
     assert sorted(Ending(*row.values()) for row in found.to_pylist()) == expected
