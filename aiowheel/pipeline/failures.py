@@ -15,6 +15,8 @@ from aiowheel.errors import AiowheelError, BadInputError
 
 # What our own code raised in a Python worker comes back as text.
 _OURS = re.compile(r"^(?:\w+\.)*errors\.(BadInputError|AiowheelError): (.+)$", re.MULTILINE)
+# The last line of a Python worker's traceback; Java's lines begin with a blank or name a package.
+_PYTHON = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|ArrowInvalid)): (.+)$", re.MULTILINE)
 _CAUSE = re.compile(r"^(?:Caused by: )([\w.$]+): (.+)$", re.MULTILINE)
 _LONGEST = 300
 
@@ -68,9 +70,17 @@ def explain_failure(error: BaseException) -> AiowheelError:
             return AiowheelError(advice)
     if isinstance(error, ConnectionError) or "Py4JNetworkError" in type(error).__name__:
         return AiowheelError("Spark's Java process ended unexpectedly (--verbose shows its log)")
-    causes = _CAUSE.findall(text)
-    reason = causes[-1][1] if causes else _first_line(text)
-    return AiowheelError(f"Spark failed: {reason[:_LONGEST]} (--verbose shows all it says)")
+    return AiowheelError(f"Spark failed: {_reason(text)[:_LONGEST]} (--verbose shows all it says)")
+
+
+def _reason(text: str) -> str:
+    """The innermost cause: of Python if there is one, else of Java, else the first line."""
+    if "Traceback (most recent call last)" in text and (raised := _PYTHON.findall(text)):
+        kind, reason = raised[-1]
+        return f"{kind}: {reason}"
+    if causes := _CAUSE.findall(text):
+        return str(causes[-1][1])
+    return _first_line(text)
 
 
 def _first_line(text: str) -> str:
