@@ -1,7 +1,7 @@
 """The report job: what a trace says about its purgatories. Rank 5; needs the `spark` extra.
 
 Source: a folder of files that `aiowheel.trace.TraceRecorder` wrote. The work is Spark's, whatever
-the size of the trace; what comes out is small: a handful of tables and one picture.
+the size of the trace; what comes out is small: a handful of tables and a page.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from aiowheel.errors import BadInputError
 from aiowheel.trace import TRACE_COLUMNS, trace_files
 
 from . import _report_tables as tables
-from ._report_picture import draw_picture
+from ._report_page import write_page
 
 _BUCKETS = 60
 
@@ -30,16 +31,18 @@ class ReportResult:
     """What the report job made.
 
     Attributes:
-        folder: Holds one Parquet file per table and the picture.
+        folder: Holds one Parquet file per table, the page and the picture.
         operations: Rows of the trace.
         tables: The tables by name; a column's unit is in its name.
-        picture: The saved picture (PNG).
+        page: The report as one HTML file.
+        picture: Its charts as one PNG; None without the `plot` extra.
     """
 
     folder: Path
     operations: int
     tables: Mapping[str, pa.Table]
-    picture: Path
+    page: Path
+    picture: Path | None
 
 
 def run_report(
@@ -47,7 +50,7 @@ def run_report(
     out_folder: str | os.PathLike[str],
     spark: SparkSession,
 ) -> ReportResult:
-    """Analyse a trace and write the tables and the picture.
+    """Analyse a trace and write the tables, the page and the picture.
 
     Args:
         trace_folder: Folder with the `trace-*.parquet` files of one or several runs.
@@ -60,7 +63,7 @@ def run_report(
 
     Cost: one pass over the trace per table, nine in all.
     """
-    trace = _read(trace_folder, spark)
+    trace = read_trace_frame(trace_folder, spark)
     operations, span_ns = _measure(trace)
     plans = {
         "outcomes": tables.outcomes(trace),
@@ -78,8 +81,8 @@ def run_report(
     for name, plan in plans.items():
         results[name] = plan.toArrow().sort_by([(key, "ascending") for key in _order(plan)])
         _write(results[name], folder / f"{name}.parquet")
-    picture = draw_picture(results, folder / "report.png")
-    return ReportResult(folder, operations, results, picture)
+    page = write_page(results, folder / "report.html")
+    return ReportResult(folder, operations, results, page, _draw(results, folder / "report.png"))
 
 
 def choose_bucket_ns(span_ns: int) -> int:
@@ -99,7 +102,12 @@ def choose_bucket_ns(span_ns: int) -> int:
         power *= 10
 
 
-def _read(trace_folder: str | os.PathLike[str], spark: SparkSession) -> DataFrame:
+def check_trace(trace_folder: str | os.PathLike[str]) -> list[str]:
+    """List the files of a trace, each with all columns of the schema.
+
+    Raises:
+        BadInputError: The folder holds no trace, or a file of it is no trace.
+    """
     try:
         files = [str(file.resolve()) for file in trace_files(trace_folder)]
     except FileNotFoundError as error:
@@ -113,7 +121,25 @@ def _read(trace_folder: str | os.PathLike[str], spark: SparkSession) -> DataFram
         missing = [column.name for column in TRACE_COLUMNS if column.name not in names]
         if missing:
             raise BadInputError(f"{file}: not a trace: no column {missing[0]!r}")
+    return files
+
+
+def read_trace_frame(trace_folder: str | os.PathLike[str], spark: SparkSession) -> DataFrame:
+    """Read a trace as a DataFrame with the columns of the schema.
+
+    Raises:
+        BadInputError: The folder holds no trace, or a file of it is no trace.
+    """
+    files = check_trace(trace_folder)
     return spark.read.parquet(*files).select(*(column.name for column in TRACE_COLUMNS))
+
+
+def _draw(results: Mapping[str, pa.Table], path: Path) -> Path | None:
+    if find_spec("matplotlib") is None:
+        return None
+    from ._report_picture import draw_picture
+
+    return draw_picture(results, path)
 
 
 def _measure(trace: DataFrame) -> tuple[int, int]:

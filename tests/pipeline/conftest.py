@@ -5,6 +5,7 @@ Real data lies beside the repository in `../shared/data`, or where AIOWHEEL_DATA
 
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,6 +39,14 @@ def spark(needs_spark: None) -> Iterator["SparkSession"]:
 
     with open_session("tests", driver_memory="1g", java_options=QUICK_JVM) as session:
         yield session
+
+
+@pytest.fixture
+def one_session(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the commands use the session of the tests: a second one cannot be opened beside it."""
+    from aiowheel.pipeline import session
+
+    monkeypatch.setattr(session, "open_session", lambda *_, **__: nullcontext(spark))
 
 
 @pytest.fixture(scope="session")

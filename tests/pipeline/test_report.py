@@ -160,13 +160,15 @@ def test_the_tables_are_saved(report: "ReportResult") -> None:
 
     assert saved.keys() == report.tables.keys()
     assert all(saved[name].equals(table) for name, table in report.tables.items())
-    assert sorted(path.suffix for path in report.folder.iterdir()) == [".parquet"] * 8 + [".png"]
+    suffixes = sorted(path.suffix for path in report.folder.iterdir())
+    assert suffixes == [".html", *[".parquet"] * 8, ".png"]
 
 
 def test_the_picture_is_a_picture(report: "ReportResult") -> None:
     """The PNG opens, and has more than one colour in it."""
     from matplotlib.image import imread
 
+    assert report.picture is not None
     pixels = imread(report.picture)
 
     assert pixels.shape[0] > 800
@@ -199,7 +201,7 @@ def test_a_trace_without_operations_is_reported(spark: "SparkSession", tmp_path:
 
     assert result.operations == 0
     assert {table.num_rows for table in result.tables.values()} == {0}
-    assert result.picture.is_file()
+    assert "The trace holds no operation." in result.page.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

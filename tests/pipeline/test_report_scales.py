@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from aiowheel.pipeline._report_text import _LAYOUT, print_report
+from aiowheel.pipeline._report_layout import LAYOUT
+from aiowheel.pipeline._report_text import print_report
 from aiowheel.pipeline._spans import span_text
 
 MS = 1_000_000
@@ -58,7 +59,7 @@ def test_spans_are_written_with_three_digits(span_ns: int, text: str) -> None:
 def test_a_key_does_not_command_the_terminal(key: str, shown: str) -> None:
     """Escape codes are shown, and markup is text."""
     row = {"purgatory": "p", "rank": 1, "key": key, "operations": 1, "timeout_share": 0.0}
-    tables = {name: pa.table({}) for name in _LAYOUT} | {"hot_keys": pa.Table.from_pylist([row])}
+    tables = {name: pa.table({}) for name in LAYOUT} | {"hot_keys": pa.Table.from_pylist([row])}
     screen = StringIO()
 
     print_report(tables, Console(file=screen, width=100))

@@ -1,0 +1,66 @@
+"""`aiowheel report`: what a trace says about its purgatories. Rank 5."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aiowheel.cli._spark_options import ANY_CORE, Conf, Master, Verbose, spark_session
+from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
+
+_PIPE_WIDTH = 160
+
+
+def report(
+    trace: Annotated[
+        Path, typer.Argument(metavar="TRACE", help="A folder that a TraceRecorder wrote to.")
+    ],
+    *,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the report goes.")] = Path(
+        "report"
+    ),
+    master: Master = ANY_CORE,
+    conf: Conf = None,
+    verbose: Verbose = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Report on a trace: what timed out, how late, on which keys.
+
+    Writes one HTML page and a Parquet file per table, prints the key tables.
+
+    \b
+    Example:
+      aiowheel report trace/ --out report/
+      aiowheel report trace/ --master spark://10.0.0.1:7077 --json
+    """
+    from aiowheel.cli._job_output import JobProgress, print_json
+
+    try:
+        from aiowheel.pipeline.report import check_trace, run_report
+    except ImportError as error:
+        raise MissingExtraError("spark") from error
+
+    check_trace(trace)  # before Spark's slow start
+    if out.exists() and not out.is_dir():
+        raise BadInputError(f"--out: {out} is not a folder")
+    with (
+        JobProgress("reporting") as progress,
+        spark_session("aiowheel report", master=master, conf=conf, verbose=verbose) as spark,
+    ):
+        progress.watch(spark)
+        try:
+            result = run_report(trace, out, spark)
+        except OSError as error:
+            raise AiowheelError(f"{out}: {error.strerror or error}") from error
+    if json:
+        tables = {name: table.to_pylist() for name, table in result.tables.items()}
+        print_json({"operations": result.operations, "page": str(result.page), "tables": tables})
+        return
+    from rich.console import Console
+
+    from aiowheel.pipeline._report_text import print_report
+
+    console = Console()
+    # A pipe has no width: wide enough that no name is cut.
+    print_report(result.tables, console if console.is_terminal else Console(width=_PIPE_WIDTH))
+    print(f"page  {result.page}")
