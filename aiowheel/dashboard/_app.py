@@ -8,10 +8,12 @@ import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from importlib.resources import files
 from inspect import isawaitable
+from signal import SIGINT, SIGTERM
 
 from aiowheel.dashboard._guard import Guard, Message, Scope, this_machine_only
 from aiowheel.dashboard._sample import Sampler
 from aiowheel.dashboard._viewers import Viewers
+from aiowheel.integrations._signals import hearing
 from aiowheel.purgatory import Purgatory
 from aiowheel.timer import Timer
 
@@ -54,6 +56,7 @@ class Dashboard:
         sampler = Sampler(timer, purgatories, run=secrets.token_hex(4))
         self._viewers = Viewers(sampler.look)
         self._streams = 0
+        self._hearing = contextlib.ExitStack()  # entered while anybody looks
         self._guard = this_machine_only if guard is None else guard
         folder = files("aiowheel.dashboard") / "page"
         self._pages = {
@@ -63,8 +66,8 @@ class Dashboard:
     def close(self) -> None:
         """End every viewer's stream; idempotent.
 
-        A server that stops waits for its requests, and those streams never end by themselves: call
-        this before, or close the purgatories, as `wheel_lifespan` does when a signal comes.
+        A server that stops waits for its requests, and those streams never end by themselves. At
+        SIGINT and SIGTERM they do; call this where your server is told to stop in another way.
         """
         self._viewers.close()
 
@@ -95,11 +98,15 @@ class Dashboard:
         if self._streams >= MOST_VIEWERS:
             await _answer(send, 503, b"too many look already\n", (b"retry-after", b"5"))
             return
+        if not self._streams:
+            self._hearing.enter_context(hearing((SIGINT, SIGTERM), self.close))
         self._streams += 1
         try:
             await self._stream_to(receive, send)
         finally:
             self._streams -= 1
+            if not self._streams:
+                self._hearing.close()
 
     async def _stream_to(self, receive: Receive, send: Send) -> None:
         kind = (b"content-type", b"text/event-stream")

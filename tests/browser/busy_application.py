@@ -1,0 +1,77 @@
+"""An application for the browser to look at: port and number of pending operations as arguments.
+
+Two purgatories on one timer, a dashboard under /wheels, and a load that never ends.
+"""
+
+import asyncio
+import contextlib
+import random
+import sys
+from collections.abc import AsyncGenerator
+
+import uvicorn
+from starlette.applications import Starlette
+
+from aiowheel import Purgatory, Timer
+from aiowheel.dashboard import Dashboard
+
+TOPICS = [
+    *(f"news/{place}" for place in ("oslo", "lima", "pune", "cork", "bern", "kyiv", "riga")),
+    *(f"prices/{number:03}" for number in range(60)),
+]
+
+
+async def poll_and_publish(polls: Purgatory, pending: int) -> None:
+    """Keep *pending* polls waiting, of topics some of which are far hotter than others."""
+    chance = random.Random(7)
+    weights = [1 / (1 + rank) for rank in range(len(TOPICS))]
+    versions = dict.fromkeys(TOPICS, 40)
+    for topic, version in versions.items():
+        polls.advance(topic, version)
+    while True:
+        while len(polls) < pending:
+            topic = chance.choices(TOPICS, weights)[0]
+            seconds = chance.choice([1.5, 4, 15, 30, 60, 240]) * chance.uniform(0.5, 1)
+            polls.wait_until({topic: versions[topic] + 1}, seconds)
+        if chance.random() < 0.5:
+            topic = chance.choice(TOPICS)
+            versions[topic] += 1
+            polls.advance(topic, versions[topic])
+        await asyncio.sleep(0.03)
+
+
+async def acknowledge(acks: Purgatory) -> None:
+    """Wait for replicas that are never in time."""
+    while True:
+        for partition in range(6):
+            keys = [("partition", partition), ("replica", partition % 3)]
+            acks.wait_for(lambda: False, keys, timeout=3 + 2 * partition)
+            await asyncio.sleep(1)
+
+
+@contextlib.asynccontextmanager
+async def lifespan(app: Starlette) -> AsyncGenerator[None]:
+    """Open timer, purgatories and dashboard, and keep them busy."""
+    async with (
+        Timer() as timer,
+        Purgatory("long-poll", timer=timer) as polls,
+        Purgatory("acks", timer=timer) as acks,
+    ):
+        dashboard = Dashboard(timer, [polls, acks])
+        app.mount("/wheels", dashboard)
+        load = [
+            asyncio.create_task(poll_and_publish(polls, int(sys.argv[2]))),
+            asyncio.create_task(acknowledge(acks)),
+        ]
+        yield
+        for task in load:
+            task.cancel()
+        await asyncio.wait(load)
+
+
+if __name__ == "__main__":
+    uvicorn.run(
+        Starlette(lifespan=lifespan),
+        port=int(sys.argv[1]),
+        log_level="error",
+    )
