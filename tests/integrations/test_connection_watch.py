@@ -177,6 +177,21 @@ def test_a_limit_is_a_number(manual_timer: ManualTimer, value: object) -> None:
         ConnectionWatch(print, idle=value, timer=manual_timer)
 
 
+def test_a_watch_is_silent_when_its_loop_is_closed() -> None:
+    """The shared timer went with the loop; whoever still holds the watch may close it."""
+    exceeded: list[Limit] = []
+
+    async def begin() -> ConnectionWatch:
+        return ConnectionWatch(exceeded.append, idle=0.001, first_byte=0.001, total=0.001)
+
+    watch = asyncio.run(begin())
+    watch.touch()
+    watch.close()
+
+    assert exceeded == []
+    assert watch.exceeded is None
+
+
 async def test_a_closed_timer_takes_no_watch_and_drops_the_ones_it_has() -> None:
     """Whoever closes the timer gives the limits up."""
     async with ManualTimer() as timer:

@@ -56,7 +56,11 @@ async def test_the_peer_sees_the_end(virtual_clock: VirtualClock) -> None:
 @VIRTUAL
 async def test_a_long_line_that_comes_slowly_is_no_silence(virtual_clock: VirtualClock) -> None:
     """Every piece counts, not only whole messages; nobody has to touch."""
-    async with connection() as (reader, writer, peer), idle_guard(writer, 30) as guard:
+    async with (
+        Timer() as timer,
+        connection() as (reader, writer, peer),
+        idle_guard(writer, 30, timer=timer) as guard,
+    ):
         line = asyncio.create_task(reader.readline())
         for byte in b"slow\n":
             await asyncio.sleep(29)
@@ -64,6 +68,8 @@ async def test_a_long_line_that_comes_slowly_is_no_silence(virtual_clock: Virtua
 
         assert await line == b"slow\n"
         assert virtual_clock.time() == pytest.approx(5 * 29)
+        counts = timer.statistics()
+        assert (counts.scheduled, counts.rescheduled) == (1, 5)  # one timer, one touch a chunk
     assert guard.exceeded is None
 
 
