@@ -78,7 +78,7 @@ def serve(
     app = service.TopicApp(limits, dashboard=dashboard)
 
     def ready(address: str) -> None:
-        print(f"aiowheel serves topics at {address}/topics/NAME", flush=True)
+        print(f"serving topics at {address}/topics/NAME", flush=True)
         if dashboard:
             print(f"the dashboard is at {address}/dashboard/", flush=True)
 
