@@ -31,7 +31,7 @@ class LongPollPlan:
     clients: int = 10_000
     topics: int = 1_000
     keys: int = 1
-    rates: tuple[int, ...] = (100, 250, 500, 750, 1_000, 1_250, 1_500, 1_750, 2_000, 2_500, 3_000)
+    rates: tuple[int, ...] = (100, 300, *range(500, 1_500, 100), *range(1_500, 3_001, 250))
     seconds: float = 5.0
     rounds: int = 3
 
