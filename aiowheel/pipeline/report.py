@@ -80,7 +80,7 @@ def run_report(
     results: dict[str, pa.Table] = {}
     for name, plan in plans.items():
         results[name] = plan.toArrow().sort_by([(key, "ascending") for key in _order(plan)])
-        _write(results[name], folder / f"{name}.parquet")
+        write_table(results[name], folder / f"{name}.parquet")
     page = write_page(results, folder / "report.html")
     return ReportResult(folder, operations, results, page, _draw(results, folder / "report.png"))
 
@@ -159,7 +159,8 @@ def _order(plan: DataFrame) -> list[str]:
     return [name for name in keys if name in plan.columns]
 
 
-def _write(table: pa.Table, path: Path) -> None:
+def write_table(table: pa.Table, path: Path) -> None:
+    """Write *table* as Parquet beside *path* and rename it when it is whole."""
     hidden = path.with_name(f".{path.name}.tmp")
     pq.write_table(table, hidden, compression="zstd")
     hidden.rename(path)

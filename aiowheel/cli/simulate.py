@@ -1,0 +1,174 @@
+"""`aiowheel simulate`: what a wheel would do under a load. Rank 5."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from aiowheel.cli._spark_options import ANY_CORE, Conf, Master, Verbose, spark_session
+from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from aiowheel.pipeline._fit import Fit
+    from aiowheel.pipeline.simulate import SimulateResult, Sweep
+
+
+def simulate(
+    *,
+    operations: Annotated[
+        float, typer.Option(help="Operations of each setting; 1e7 is ten million.")
+    ] = 1e6,
+    rate: Annotated[
+        list[float] | None, typer.Option(help="Arrivals a second; may be given several times.")
+    ] = None,
+    timeout: Annotated[
+        list[float] | None, typer.Option(help="Seconds; may be given several times.")
+    ] = None,
+    tick: Annotated[
+        list[float] | None, typer.Option(help="Seconds; may be given several times.")
+    ] = None,
+    wheel_size: Annotated[
+        list[int] | None, typer.Option(help="Buckets a level; may be given several times.")
+    ] = None,
+    p50: Annotated[float, typer.Option(help="Half of the operations complete within: s.")] = 0.02,
+    p75: Annotated[float, typer.Option(help="Three quarters complete within: seconds.")] = 0.06,
+    fit: Annotated[
+        Path | None, typer.Option(metavar="TRACE", help="Take rate, timeout and waits from it.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The same seed is the same load.")] = 1,
+    shards: Annotated[int, typer.Option(help="Wheels that share the load.")] = 16,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, help="Spark tasks; changes no result.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Where tables and page go.")
+    ] = None,
+    master: Master = ANY_CORE,
+    conf: Conf = None,
+    verbose: Verbose = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Drive wheels through a drawn load, in virtual time.
+
+    Every combination of --tick, --wheel-size, --timeout and --rate is one setting. Arrivals have
+    exponential gaps, times to completion are log-normal.
+
+    \b
+    Example:
+      aiowheel simulate --operations 1e7 --tick 0.001 --tick 0.01 --wheel-size 20 --wheel-size 256
+      aiowheel simulate --fit trace/ --tick 0.001 --tick 0.1 --out simulation/
+    """
+    try:
+        from aiowheel.pipeline._drawn_load import Waits
+        from aiowheel.pipeline.report import check_trace
+        from aiowheel.pipeline.simulate import Sweep, check_sweep, run_simulation
+    except ImportError as error:
+        raise MissingExtraError("spark") from error
+    from aiowheel.cli._job_output import JobProgress
+
+    if not 0 < p50 < p75 < 1e9:
+        raise BadInputError(f"--p50 and --p75: want 0 < p50 < p75 < 1e9, got {p50:g} and {p75:g}")
+    sweep = Sweep(
+        operations=_whole(operations),
+        waits=Waits.from_quantiles(p50, p75),
+        ticks_ns=_nanoseconds("--tick", tick, 0.001),
+        wheel_sizes=wheel_size or [256],
+        timeouts_ns=_nanoseconds("--timeout", timeout, 0.2),
+        rates=rate or [40_000.0],
+        seed=seed,
+        shards=min(shards, _whole(operations)),
+    )
+    check_sweep(sweep)
+    if fit is not None:
+        check_trace(fit)
+    if out is not None and out.exists() and not out.is_dir():
+        raise BadInputError(f"--out: {out} is not a folder")
+    with (
+        JobProgress("simulating") as progress,
+        spark_session("aiowheel simulate", master=master, conf=conf, verbose=verbose) as spark,
+    ):
+        progress.watch(spark)
+        if fit is not None:
+            sweep = _fitted(sweep, _fit(fit, spark), rate=not rate, timeout=not timeout)
+        result = run_simulation(sweep, spark, partitions=partitions)
+    page = None if out is None else _save(sweep, result, out)
+    _print(sweep, result, page, as_json=json)
+
+
+def _fit(folder: Path, spark: "SparkSession") -> "Fit":
+    from aiowheel.pipeline._fit import fit_load
+    from aiowheel.pipeline.report import read_trace_frame
+
+    return fit_load(read_trace_frame(folder, spark))
+
+
+def _fitted(sweep: "Sweep", fit: "Fit", *, rate: bool, timeout: bool) -> "Sweep":
+    from dataclasses import replace
+
+    if timeout and not fit.timeout_ns:
+        raise BadInputError("no operation of the trace has a timeout: give one with --timeout")
+    return replace(
+        sweep,
+        waits=fit.waits,
+        rates=[fit.rate] if rate else sweep.rates,
+        timeouts_ns=[fit.timeout_ns] if timeout else sweep.timeouts_ns,
+    )
+
+
+def _whole(operations: float) -> int:
+    if operations != operations // 1 or not operations >= 1:
+        raise BadInputError(f"--operations: want a whole number of at least 1, got {operations:g}")
+    return int(operations)
+
+
+def _nanoseconds(option: str, seconds: Sequence[float] | None, usual: float) -> list[int]:
+    for given in seconds or ():
+        if not 1e-9 <= given <= 1e9:
+            raise BadInputError(f"{option}: want seconds from 1e-09 to 1e+09, got {given:g}")
+    return [round(given * 1e9) for given in seconds or [usual]]
+
+
+def _save(sweep: "Sweep", result: "SimulateResult", out: Path) -> Path:
+    from aiowheel.pipeline._simulate_page import write_page
+    from aiowheel.pipeline.report import write_table
+
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        write_table(result.settings, out / "settings.parquet")
+        write_table(result.shards, out / "shards.parquet")
+        return write_page(sweep, result, out / "simulate.html")
+    except OSError as error:
+        raise AiowheelError(f"{out}: {error.strerror or error}") from error
+
+
+def _print(sweep: "Sweep", result: "SimulateResult", page: Path | None, *, as_json: bool) -> None:
+    from aiowheel.cli._job_output import print_json, print_lines, print_table
+    from aiowheel.pipeline._simulate_page import COLUMNS
+
+    rows = result.settings.to_pylist()
+    speed = result.operations / max(result.cpu_seconds, 1e-9)
+    if as_json:
+        print_json(
+            {
+                "settings": rows,
+                "shards": sweep.shards,
+                "seed": sweep.seed,
+                "mu": sweep.waits.mu,
+                "sigma": sweep.waits.sigma,
+                "operations": result.operations,
+                "cpu_seconds": result.cpu_seconds,
+                "peak_bytes": result.peak_bytes,
+                "page": None if page is None else str(page),
+            }
+        )
+        return
+    print_table([name for name, _ in COLUMNS], [[cell(row) for _, cell in COLUMNS] for row in rows])
+    lines = {
+        "simulated": f"{result.operations:,} operations, {sweep.shards} wheels, seed {sweep.seed}",
+        "speed": f"{speed:,.0f} operations a CPU second",
+        "memory": f"{result.peak_bytes / 1e6:,.0f} MB at most in one worker",
+    }
+    print_lines(lines if page is None else lines | {"page": page})
