@@ -165,5 +165,4 @@ class TimerHandle(Alarm):
 
 def captured_context() -> Context | None:
     """A copy of the caller's context; None when it is empty, which saves 64 bytes a timer."""
-    context = _copy_context()
-    return context if len(context) else None
+    return _copy_context() or None

@@ -15,7 +15,9 @@ from aiowheel.timer._alarm import Alarm
 from aiowheel.timer._driver import Driver
 
 _MILLISECOND: Final = 1_000_000
-_VERIFIED_FOR_NS: Final = 10_000  # less than any loop takes to start running
+#: A second loop that this thread starts within that time is noticed late; it does no harm, for
+#: only one loop of a thread runs at a time.
+_VERIFIED_FOR_NS: Final = 100_000
 #: select() caps its wait at a day; coming back daily also notices a machine that was suspended.
 _LONGEST_SLEEP_NS: Final = 86_400_000_000_000
 

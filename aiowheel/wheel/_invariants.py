@@ -26,7 +26,7 @@ def check_invariants(rings: Rings) -> None:
         ]
     )
     narrower: i64 = 1
-    for level in rings._levels:
+    for level in rings.levels():
         assert level.width == narrower
         narrower = level.span
         assert level.base <= rings._current < level.limit
@@ -36,3 +36,4 @@ def check_invariants(rings: Rings) -> None:
             for entry in bucket:
                 assert entry._filed > rings._current
                 assert (entry._filed - level.base) // level.width == slot
+                assert level.slot_of(entry._filed) == slot

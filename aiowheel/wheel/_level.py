@@ -20,10 +20,12 @@ class Level:
     the same buckets in the order they came, and first in, first out costs nothing.
     """
 
-    __slots__ = ("base", "buckets", "limit", "occupied", "span", "width")
+    __slots__ = ("base", "buckets", "coarser", "limit", "occupied", "shift", "span", "width")
 
     def __init__(self, width: i64, wheel_size: i64, current: i64, horizon: i64) -> None:
         self.width = width
+        self.shift: i64 = int(width).bit_length() - 1 if width & (width - 1) == 0 else -1
+        self.coarser: Level | None = None  #: the overflow level behind this one
         # A span beyond the whole range of ticks would overflow 64 bits: the last level ends there.
         self.span: i64 = width * wheel_size if width <= horizon // wheel_size else horizon
         self.base: i64 = 0
@@ -37,9 +39,15 @@ class Level:
         self.base = current - current % self.span
         self.limit = self.base + self.span
 
+    def slot_of(self, tick: i64) -> i64:
+        """The slot that covers *tick*, which must lie in the block."""
+        if self.shift >= 0:
+            return (tick - self.base) >> self.shift  # a division costs as much as the rest of it
+        return (tick - self.base) // self.width
+
     def append(self, entry: TimerEntry, tick: i64) -> None:
         """Hang *entry* in the bucket that covers *tick*, which must lie in the block. O(1)."""
-        slot = (tick - self.base) // self.width
+        slot = self.slot_of(tick)
         bucket = self.buckets[slot]
         if not bucket.flagged:
             bucket.flagged = True
@@ -51,7 +59,7 @@ class Level:
 
         Cost: one memchr; forgets the slots that cancelling has emptied, each once.
         """
-        slot: i64 = (current - self.base) // self.width
+        slot = self.slot_of(current)
         while True:
             slot = self.occupied.find(1, slot + 1)
             if slot < 0 or not self.buckets[slot].is_empty():

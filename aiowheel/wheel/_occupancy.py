@@ -43,7 +43,7 @@ def occupancy(rings: Rings, most: int) -> list[LevelOccupancy]:
                 ]
             ),
         )
-        for level in rings._levels
+        for level in rings.levels()
     ]
 
 

@@ -25,8 +25,8 @@ class Rings:
         "_current",
         "_due",
         "_edge",
+        "_finest",
         "_horizon",
-        "_levels",
         "_now",
         "_origin",
         "_overdue",
@@ -46,8 +46,8 @@ class Rings:
         self._current: i64 = 0  # the tick whose bucket was visited last
         self._horizon: i64 = 0  # the tick of `now`; ahead of _current only while a pass is open
         self._tally = tally
-        self._levels = [Level(1, self._wheel_size, 0, HORIZON)]  # finest first
-        self._edge: i64 = (self._levels[0].limit + self._origin) * self._tick  # of level 0's block
+        self._finest = Level(1, self._wheel_size, 0, HORIZON)  # the overflow levels hang behind it
+        self._edge: i64 = (self._finest.limit + self._origin) * self._tick  # of its block
         self._due = Bucket()  # taken off the levels in this pass, still to be returned or filed
         self._overdue = Bucket()  # scheduled for a tick already passed: first of the next pass
 
@@ -68,15 +68,14 @@ class Rings:
     def _file(self, entry: TimerEntry, tick: i64) -> None:
         """Hang *entry* at the finest level whose block holds *tick*, which is still to come."""
         entry._filed = tick
-        for level in self._levels:
-            if tick < level.limit:
-                level.append(entry, tick)
-                return
-        coarsest = self._levels[-1]
-        while tick >= coarsest.limit:
-            coarsest = Level(coarsest.span, self._wheel_size, self._current, HORIZON)
-            self._levels.append(coarsest)
-        coarsest.append(entry, tick)
+        level = self._finest
+        while tick >= level.limit:
+            coarser = level.coarser
+            if coarser is None:
+                coarser = Level(level.span, self._wheel_size, self._current, HORIZON)
+                level.coarser = coarser
+            level = coarser
+        level.append(entry, tick)
 
     def due_at(self, entry: TimerEntry) -> i64:
         """When a pending *entry* is to be returned: its deadline, rounded up to a tick, or now."""
@@ -86,16 +85,19 @@ class Rings:
 
     def _next_tick(self) -> i64:
         """The tick of the next bucket with an entry in it, or -1."""
-        for level in self._levels:
+        level: Level | None = self._finest
+        while level is not None:
             slot = level.next_occupied(self._current)
             if slot >= 0:
                 # A finer level's block ends before the next bucket of a coarser one begins.
                 return level.base + slot * level.width
+            level = level.coarser
         return -1
 
     def _turn(self) -> bool:
         """Take the next bucket within the horizon into the pass; False when the pass is over."""
-        for level in self._levels:
+        level: Level | None = self._finest
+        while level is not None:
             slot = level.next_occupied(self._current)
             if slot >= 0:
                 tick = level.base + slot * level.width
@@ -104,20 +106,31 @@ class Rings:
                 self._visit(tick)
                 self._due.take_all(level.take(slot))
                 return True
+            level = level.coarser
         self._visit(self._horizon)
         return False
 
     def _visit(self, tick: i64) -> None:
         self._current = tick
         self._reached = (tick + self._origin) * self._tick
-        for level in self._levels:
-            if tick < level.limit:
-                break  # the blocks are nested: every coarser one holds the tick as well
+        level: Level | None = self._finest
+        # The blocks are nested: where one holds the tick, every coarser one does as well.
+        while level is not None and tick >= level.limit:
             level.move_to(tick)
-        self._edge = (self._levels[0].limit + self._origin) * self._tick
+            level = level.coarser
+        self._edge = (self._finest.limit + self._origin) * self._tick
+
+    def levels(self) -> list[Level]:
+        """The levels made so far, finest first."""
+        levels: list[Level] = []
+        level: Level | None = self._finest
+        while level is not None:
+            levels.append(level)
+            level = level.coarser
+        return levels
 
     def _buckets(self) -> list[Bucket]:
-        return [self._due, self._overdue] + [b for level in self._levels for b in level.buckets]
+        return [self._due, self._overdue] + [b for level in self.levels() for b in level.buckets]
 
     def entries(self) -> list[TimerEntry]:
         """Whatever hangs anywhere, in no particular order."""

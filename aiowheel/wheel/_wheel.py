@@ -55,8 +55,7 @@ class TimingWheel(Rings):
 
     def __del__(self) -> None:
         # Entries and buckets are invisible to the cyclic collector: break their rings by hand.
-        levels = getattr(self, "_levels", None)  # absent when __init__ refused its arguments
-        if levels is not None:
+        if getattr(self, "_finest", None) is not None:  # absent when arguments were refused
             self._unlink_buckets()
 
     # --- arming -----------------------------------------------------------------------------
@@ -113,7 +112,10 @@ class TimingWheel(Rings):
     def move(self, entry: TimerEntry, deadline: i64) -> None:
         """Move an entry known to be pending here to a deadline known to be in range."""
         self._tally.rescheduled += 1
+        later = deadline >= entry._deadline
         entry._deadline = deadline
+        if later and deadline > self._now:
+            return  # it hangs at its old tick or before, and no division was needed to know
         if self._tick_of(deadline) < entry._filed or deadline <= self._now:
             entry._unlink()
             self._place(entry)
@@ -247,7 +249,7 @@ class TimingWheel(Rings):
         tally = self._tally
         return WheelStatistics(
             pending=tally.pending,
-            levels=len(self._levels),
+            levels=len(self.levels()),
             occupied_buckets=sum([not bucket.is_empty() for bucket in self._buckets()]),
             scheduled=tally.scheduled,
             rescheduled=tally.rescheduled,
