@@ -75,7 +75,7 @@ class WheelRun:
     @property
     def levels(self) -> int:
         """Rings in use."""
-        return len(self._wheel._levels)
+        return self._wheel.statistics().levels
 
     def feed(
         self,
