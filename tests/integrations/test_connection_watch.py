@@ -7,6 +7,8 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from aiowheel import ManualTimer, Timer, TimerClosedError
 from aiowheel.integrations.connections import ConnectionWatch, Limit
@@ -80,6 +82,46 @@ def test_the_total_does_not_care_for_touches(manual_timer: ManualTimer, notes: N
 
     assert notes.exceeded == [(100, Limit.TOTAL)]
     assert len(manual_timer) == 0
+
+
+@given(
+    touches=st.lists(st.integers(0, 60), max_size=30),
+    idle=st.integers(1, 20),
+    first_byte=st.none() | st.integers(1, 20),
+    total=st.integers(1, 100),
+)
+def test_it_keeps_its_limits_to_the_letter(
+    touches: list[int], idle: int, first_byte: int | None, total: int
+) -> None:
+    """Whatever is received when: the limit that the definition gives, at its time."""
+    times = sorted(touches)
+    timer = ManualTimer()
+    notes = Notes(timer)
+    # Half a second apart from everything else: two limits at one instant have no order.
+    whole = total + 0.5
+    watch = ConnectionWatch(notes, idle=idle, first_byte=first_byte, total=whole, timer=timer)
+    for time in times:
+        timer.advance(max(time - timer.time(), 0))
+        watch.touch()
+    timer.advance(200)
+
+    assert notes.exceeded == [by_definition(times, idle, first_byte, whole)]
+
+
+def by_definition(
+    touches: list[int], idle: int, first_byte: int | None, total: float
+) -> tuple[int, Limit]:
+    """The first limit that is exceeded, and when."""
+    quiet_since, patience, name = 0, first_byte or idle, Limit.FIRST_BYTE
+    if first_byte is None:
+        name = Limit.IDLE
+    for touch in [*touches, 10**9]:
+        if touch > quiet_since + patience:
+            break
+        quiet_since, patience, name = touch, idle, Limit.IDLE
+    if total < quiet_since + patience:
+        return round(total + 0.001), Limit.TOTAL
+    return quiet_since + patience, name
 
 
 def test_a_closed_watch_is_silent(manual_timer: ManualTimer, notes: Notes) -> None:

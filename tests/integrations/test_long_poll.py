@@ -1,6 +1,8 @@
 """Requests that wait for news: answered, timed out, refused, or given up by their client."""
 
 import asyncio
+import random
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 
 import pytest
@@ -16,7 +18,7 @@ from aiowheel import Outcome, Purgatory
 from aiowheel.integrations.asgi import long_poll
 from aiowheel.testing import VirtualClock
 
-from .conftest import Ask
+from .conftest import Ask, Exchange
 
 pytestmark = pytest.mark.virtual_time
 
@@ -264,6 +266,30 @@ async def test_the_task_counts_no_cancellation_afterwards(news: News, ask: Ask) 
     assert counts == [0]
 
 
+@pytest.mark.parametrize("order", ["news first", "disconnect first"])
+async def test_what_the_handler_does_afterwards_is_not_interrupted(
+    news: News, ask: Ask, order: str
+) -> None:
+    """Also when the news came in the very turn in which the disconnect was heard of."""
+    done: list[str] = []
+
+    async def careful(request: Request) -> Response:
+        response = await news.poll(request)
+        await asyncio.sleep(1)
+        done.append("cleaned up")
+        return response
+
+    exchange = ask(Starlette(routes=[Route("/", careful)]))
+    await turns()
+    if order == "disconnect first":
+        exchange.disconnect()
+    news.publish("rain")
+    exchange.disconnect()
+    await exchange.task
+
+    assert done == ["cleaned up"]
+
+
 async def test_more_than_max_pending_are_told_to_come_back(news: News, ask: Ask) -> None:
     """At once, with 503; those who wait already are not disturbed."""
     news.options["retry_after"] = 7
@@ -347,6 +373,45 @@ async def test_jittered_timeouts_do_not_come_together(
     assert len({round(each, 2) for each in ended}) > 40
     assert 20 <= min(ended) < 23
     assert 27 < max(ended) <= 30.002
+
+
+@pytest.mark.virtual_time(seed=range(20))
+async def test_whatever_comes_at_once_each_poll_has_one_end(
+    ask: Ask, request: pytest.FixtureRequest
+) -> None:
+    """News, timeouts, disconnects and cancellations of the same instants, in every order."""
+    rng = random.Random(request.node.name)
+    async with Purgatory() as purgatory:
+        news = News(purgatory)
+        news.options["timeout"] = 5
+        exchanges: list[Exchange] = []
+        for _ in range(100):
+            exchanges.append(ask(news.app))
+            if rng.random() < 0.3:
+                await asyncio.sleep(1)
+            for each in rng.sample(exchanges, min(3, len(exchanges))):
+                if rng.random() < 0.5:
+                    each.disconnect()
+                else:
+                    each.task.cancel()
+            await turns(rng.randrange(4))
+            if rng.random() < 0.2:
+                news.publish("rain")
+                news.items.clear()
+        await asyncio.wait([each.task for each in exchanges])
+
+        counts = purgatory.statistics()
+        assert (counts.pending, counts.watched) == (0, 0)
+    ended = Counter(None if each.task.cancelled() else each.status for each in exchanges)
+    assert set(ended) <= {200, 204, 499, None}
+    # Who was cancelled from outside may have had any end, in the turn before, or none.
+    without_answer = [
+        counts.completed - ended[200],
+        counts.expired - ended[204],
+        counts.cancelled - ended[499],
+    ]
+    assert min(without_answer) >= 0
+    assert sum(without_answer) <= ended[None]
 
 
 @pytest.mark.parametrize("jitter", [-1, 31, float("nan"), "3"])
