@@ -99,6 +99,12 @@ test-browser: build  ## drive the dashboard in Chromium, which must be installed
 	$(PIP) install --quiet --group browser
 	$(PYTEST) -m browser $(TEST_ARGS)
 
+.PHONY: test-stdlib
+test-stdlib: build  ## run CPython's and uvloop's own tests on our loops, minutes long
+	$(PIP) install --quiet pyopenssl  # some of uvloop's tests import it
+	$(BIN)/python tests/stdlib/compare_loops.py
+	$(BIN)/python tests/stdlib/compare_uvloop_tests.py
+
 PYTHONS := 3.11 3.12 3.13
 .PHONY: test-all-pythons
 test-all-pythons: $(PYTHONS:%=test-python-%)  ## run `make test` on Python 3.11, 3.12 and 3.13

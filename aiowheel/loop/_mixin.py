@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVarTuple, Unpack, cast
 
 from aiowheel.loop._loop_timers import LoopTimers
-from aiowheel.loop._wheel_driver import WheelDriver
+from aiowheel.loop._wheel_driver import SliceTimed, WheelDriver
 
 Ts = TypeVarTuple("Ts")
 
@@ -95,6 +95,11 @@ class WheelEventLoopMixin(_Base):
             super().run_forever()
         finally:
             self._running_thread = before
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """As the base loop's; not called for what only debug mode raises."""
+        if not isinstance(context.get("exception"), SliceTimed):
+            super().call_exception_handler(context)
 
     def set_debug(self, enabled: bool) -> None:  # noqa: FBT001 - the base method's signature
         """As the base loop's."""

@@ -80,19 +80,16 @@ class Comparison:
 
 
 def compare(tests: Selection, base: str) -> Comparison:
-    """Run *tests* on a base loop and on ours, side by side."""
-    comparison = _run_both(tests, base)
+    """Run *tests* on a base loop and on ours, side by side; the doubtful once more, in turn."""
+    loops = (base, f"wheel on {base}")
+    with ThreadPoolExecutor(2) as pool:
+        comparison = Comparison(*pool.map(tests.run_on, loops))
     doubtful = comparison.only_ours()
     if doubtful:
-        again = _run_both(replace(tests, only=frozenset(doubtful)), base)
+        again = Comparison(*map(replace(tests, only=frozenset(doubtful)).run_on, loops))
         comparison.base.ends.update(again.base.ends)
         comparison.ours.ends.update(again.ours.ends)
     return comparison
-
-
-def _run_both(tests: Selection, base: str) -> Comparison:
-    with ThreadPoolExecutor(2) as pool:
-        return Comparison(*pool.map(tests.run_on, (base, f"wheel on {base}")))
 
 
 def cpython_tests(modules: Iterable[str]) -> Selection:
