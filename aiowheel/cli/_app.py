@@ -25,6 +25,9 @@ COMMANDS = (
     "report",
     "simulate",
     "tune",
+    "purgatory",
+    "pending",
+    "flush",
     "doctor",
 )
 

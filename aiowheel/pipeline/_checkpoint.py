@@ -46,6 +46,13 @@ class Checkpoint:
                 "--out for what came later"
             )
 
+    def job(self) -> str | None:
+        """Which job began the stream; None where there is no stream."""
+        file = self.folder / "aiowheel.json"
+        if not file.exists():
+            return None
+        return str(json.loads(file.read_text(encoding="utf-8")).get("job"))
+
     def request_flush(self) -> None:
         """Ask the stream, running or started later, to end once its input is worked off.
 

@@ -1,0 +1,209 @@
+"""`aiowheel purgatory --stream`: follow two folders until told to end, and tell of it. Rank 5."""
+
+import math
+import statistics
+import sys
+import time as clock
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aiowheel.cli._idle_report import Progress, print_lines
+from aiowheel.cli._job_output import print_json
+from aiowheel.errors import BadInputError, MissingExtraError
+from aiowheel.readers import Format, Unit
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from aiowheel.pipeline.purgatory_stream import PurgatoryStream
+
+LONGEST_LATENESS = 31_536_000  # a year
+_LOOK_SECONDS = 1  # far below the time of a hundred micro-batches, of which Spark keeps reports
+
+
+@dataclass(frozen=True, slots=True)
+class PurgatoryStreamOptions:
+    """The options of a stream, as given; spans of time in seconds."""
+
+    operations: Path
+    events: Path
+    out: Path
+    checkpoint: Path
+    unit: Unit
+    tick: int
+    format: Format | None
+    max_lateness: float
+    max_ahead: float
+    shards: int
+    files_per_batch: int
+    once: bool
+    drain: bool
+
+
+@dataclass
+class _Tally:
+    """What the micro-batches of one run did, from Spark's reports on them."""
+
+    rows: int = 0
+    late: int = 0
+    seconds: list[float] = field(default_factory=list[float])
+    empty_seconds: list[float] = field(default_factory=list[float])
+    _last_batch: int = -1
+
+    def take(self, query: "StreamingQuery") -> None:
+        """Add the batches that ended since the last call, a line on stderr for each with rows."""
+        for batch in query.recentProgress:
+            if batch.batchId > self._last_batch and "addBatch" in batch.durationMs:
+                self._last_batch = batch.batchId
+                self._add(batch)
+
+    def _add(self, batch: Any) -> None:
+        seconds = batch.durationMs["triggerExecution"] / 1_000
+        late = sum(int(each.numRowsDroppedByWatermark) for each in batch.stateOperators)
+        self.rows += batch.numInputRows
+        self.late += late
+        (self.seconds if batch.numInputRows else self.empty_seconds).append(seconds)
+        lost = f", {late:,} late and lost" if late else ""
+        told = f"batch {batch.batchId}: {batch.numInputRows:,} rows in {seconds:.1f} s{lost}"
+        print(f"aiowheel: {told}", file=sys.stderr)
+
+
+def run_stream(
+    options: PurgatoryStreamOptions,
+    open_session: Callable[[], AbstractContextManager["SparkSession"]],
+    *,
+    as_json: bool,
+) -> None:
+    """Run a stream, and tell about it when it ends.
+
+    Raises:
+        BadInputError: A folder or the checkpoint cannot be used.
+        MissingExtraError: PySpark or Java is missing.
+        AiowheelError: Spark fails; a later run goes on after the last finished micro-batch.
+    """
+    started = clock.perf_counter()
+    stream = _stream(options)
+    tally = _Tally()
+    with Progress() as progress:
+        progress.waiting("starting Spark")
+        with open_session() as spark:
+            queries = stream.start(spark)
+            progress.waiting(f"watching {options.operations} and {options.events}")
+            ended = _follow(stream, queries, options, tally)
+    outcomes, rejects = (sum(stream.written[name].values()) for name in ("outcomes", "rejects"))
+    print_result(
+        {
+            "ended": ended,
+            "unit": options.unit.value,
+            "tick": options.tick,
+            "micro_batches": len(tally.seconds) + len(tally.empty_seconds),
+            "rows": tally.rows,
+            "rejected": rejects,
+            "late": tally.late,
+            "outcomes": outcomes,
+            "rows_per_second": round(tally.rows / sum(tally.seconds)) if tally.seconds else 0,
+            "batch_seconds": _median(tally.seconds),
+            "fixed_seconds": _median(tally.empty_seconds),
+            "out": str(options.out),
+            "seconds": round(clock.perf_counter() - started, 3),
+        },
+        as_json=as_json,
+    )
+
+
+def print_result(result: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print what a run found on stdout."""
+    if as_json:
+        print_json(result)
+        return
+    print_lines([(name.replace("_", " "), _text(value)) for name, value in result.items()])
+
+
+def _text(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, (int, float)) else str(value)
+
+
+def _stream(options: PurgatoryStreamOptions) -> "PurgatoryStream":
+    try:
+        from aiowheel.pipeline._checkpoint import Checkpoint
+        from aiowheel.pipeline.purgatory_stream import PurgatoryStream
+        from aiowheel.pipeline.trace_files import format_of_trace
+    except ImportError as error:
+        raise MissingExtraError("spark") from error
+    if not options.max_lateness <= LONGEST_LATENESS:
+        raise BadInputError(
+            f"--max-lateness: must be at most {LONGEST_LATENESS} s, got {options.max_lateness}"
+        )
+    folders = [_watched(path, options.out) for path in (options.operations, options.events)]
+    if folders[0] == folders[1]:
+        raise BadInputError(f"{options.events}: operations and events want a folder each")
+    formats = [
+        format_of_trace(
+            folder, options.format or (None if _holds_files(folder) else Format.PARQUET)
+        )
+        for folder in folders
+    ]
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInputError(f"{options.out}: {error.strerror}") from error
+    return PurgatoryStream(
+        operations=folders[0],
+        events=folders[1],
+        out=options.out.resolve(),
+        checkpoint=Checkpoint(options.checkpoint.resolve()),
+        unit=options.unit,
+        tick=options.tick,
+        max_lateness_ms=math.ceil(options.max_lateness * 1_000),
+        max_ahead_ms=math.ceil(options.max_ahead * 1_000),
+        operations_format=formats[0],
+        events_format=formats[1],
+        shards=options.shards,
+        files_per_batch=options.files_per_batch,
+    )
+
+
+def _watched(folder: Path, out: Path) -> Path:
+    if not folder.is_dir():
+        raise BadInputError(f"{folder}: no such folder, and a stream watches folders")
+    if folder.resolve() in {out.resolve(), *out.resolve().parents}:
+        raise BadInputError(f"{out}: lies in a watched folder, --out wants another place")
+    return folder.resolve()
+
+
+def _holds_files(folder: Path) -> bool:
+    return any(not path.name.startswith((".", "_")) for path in folder.iterdir())
+
+
+def _follow(
+    stream: "PurgatoryStream",
+    queries: list["StreamingQuery"],
+    options: PurgatoryStreamOptions,
+    tally: _Tally,
+) -> str:
+    try:
+        while not (options.once or options.drain or stream.checkpoint.flush_requested()):
+            tally.take(queries[0])
+            if any([query.awaitTermination(_LOOK_SECONDS) for query in queries]):  # noqa: C419 - ask all
+                break
+        if options.once:
+            stream.catch_up(queries)
+            ended = "once"
+        else:
+            stream.drain(queries)
+            ended = "drained"
+    except KeyboardInterrupt:
+        ended = "stopped"
+    finally:
+        tally.take(queries[0])
+    for query in queries:
+        query.stop()
+    return ended
+
+
+def _median(seconds: list[float]) -> float | None:
+    return round(statistics.median(seconds), 3) if seconds else None

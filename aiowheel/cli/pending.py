@@ -1,0 +1,56 @@
+"""`aiowheel pending`: what does a streaming purgatory still hold? Rank 5."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aiowheel.cli._job_output import print_json, print_table
+from aiowheel.cli._spark_options import ANY_CORE, Conf, Master, Verbose, spark_session
+from aiowheel.errors import MissingExtraError
+
+
+def pending(
+    *,
+    checkpoint: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Of a streaming purgatory, running or not.")
+    ],
+    limit: Annotated[int, typer.Option(min=1, help="Show at most so many operations.")] = 100,
+    master: Master = ANY_CORE,
+    conf: Conf = None,
+    verbose: Verbose = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """List the operations that wait as of the last finished micro-batch, the oldest first.
+
+    \b
+    Example:
+      aiowheel pending --checkpoint found/checkpoint
+      aiowheel pending --checkpoint found/checkpoint --json | jq .pending
+    """
+    try:
+        from aiowheel.pipeline.pending import pending_operations
+    except ImportError as error:
+        raise MissingExtraError("spark") from error
+    with spark_session("aiowheel pending", master=master, conf=conf, verbose=verbose) as spark:
+        found = pending_operations(spark, checkpoint)
+    shown = found[:limit]
+    if json:
+        print_json({"pending": len(found), "operations": [row._asdict() for row in shown]})
+        return
+    print_table(
+        ("id", "missing", "wanted", "created", "deadline"),
+        [
+            (
+                row.id,
+                ", ".join(row.keys),
+                str(row.wanted),
+                str(row.created),
+                "never" if row.deadline is None else str(row.deadline),
+            )
+            for row in shown
+        ],
+        texts=2,
+    )
+    hidden = f", {len(found) - len(shown):,} not shown" if len(found) > len(shown) else ""
+    print(f"{len(found):,} operations wait{hidden}")

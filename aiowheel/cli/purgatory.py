@@ -1,0 +1,167 @@
+"""`aiowheel purgatory`: which operations met their keys in time? Rank 5."""
+
+import time as clock
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import asdict
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from aiowheel.cli._idle_report import Progress
+from aiowheel.cli._purgatory_stream import PurgatoryStreamOptions, print_result, run_stream
+from aiowheel.cli._spark_options import (
+    ANY_CORE,
+    Conf,
+    Master,
+    Verbose,
+    spark_session,
+    terminated_like_interrupted,
+)
+from aiowheel.errors import BadInputError, MissingExtraError
+from aiowheel.readers import Format, Unit
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from aiowheel.pipeline.replay import PurgatoryResult
+
+Session = AbstractContextManager["SparkSession"]
+Job = Callable[[Path, Path, Path, int, Format | None], "PurgatoryResult"]
+
+
+class PurgatoryEngine(StrEnum):
+    """What works off a trace; both write the same outcomes."""
+
+    WHEEL = "wheel"
+    SPARK = "spark"
+
+
+def purgatory(
+    operations: Annotated[
+        Path, typer.Argument(metavar="OPS", help="Operations: a file, or a folder of files.")
+    ],
+    events: Annotated[
+        Path, typer.Argument(metavar="EVENTS", help="Events: a file, or a folder of files.")
+    ],
+    *,
+    out: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Gets the folders outcomes and rejects.")
+    ],
+    unit: Annotated[Unit, typer.Option(help="Unit of all times, in and out.")] = Unit.MS,
+    tick: Annotated[int, typer.Option(min=1, help="Tick of the wheel, in the unit.")] = 1,
+    format: Annotated[  # noqa: A002
+        Format | None,
+        typer.Option(help="parquet, ndjson or csv; default: by the files' suffix."),
+    ] = None,
+    engine: Annotated[
+        PurgatoryEngine, typer.Option(help="Both find the same outcomes.")
+    ] = PurgatoryEngine.WHEEL,
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Watch two folders; files arrive. Runs on Spark.")
+    ] = False,
+    max_lateness: Annotated[
+        float, typer.Option(min=0, help="Stream: seconds a row may lie behind the newest one.")
+    ] = 0.0,
+    max_ahead: Annotated[
+        float, typer.Option(min=0, help="Stream: seconds a row may lie after now.")
+    ] = 86_400.0,
+    checkpoint: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Stream: default FOLDER/checkpoint.")
+    ] = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="Stream: end when the folders are worked off.")
+    ] = False,
+    drain: Annotated[
+        bool, typer.Option("--drain", help="Stream: likewise, and let time run out.")
+    ] = False,
+    shards: Annotated[
+        int, typer.Option(min=1, help="Stream: engines a stage; fixed by the checkpoint.")
+    ] = 16,
+    files_per_batch: Annotated[
+        int, typer.Option(min=1, help="Stream: of each folder, at most so many a micro-batch.")
+    ] = 100,
+    master: Master = ANY_CORE,
+    conf: Conf = None,
+    verbose: Verbose = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Replay operations and events: which completed, by which key and when, and which timed out.
+
+    \b
+    Example:
+      aiowheel purgatory operations.ndjson events.ndjson --unit ms --out found/
+      aiowheel purgatory ops/ events/ --unit us --tick 1000 --engine spark --out found/
+      aiowheel purgatory ops/ events/ --stream --max-lateness 5 --out found/
+    """
+    started = clock.perf_counter()
+    open_session = partial(
+        spark_session, "aiowheel purgatory", master=master, conf=conf, verbose=verbose
+    )
+    with terminated_like_interrupted():
+        if stream:
+            _refuse({"--once": once and drain}, "and --drain exclude each other")
+            options = PurgatoryStreamOptions(
+                operations=operations,
+                events=events,
+                out=out,
+                checkpoint=checkpoint or out / "checkpoint",
+                unit=unit,
+                tick=tick,
+                format=format,
+                max_lateness=max_lateness,
+                max_ahead=max_ahead,
+                shards=shards,
+                files_per_batch=files_per_batch,
+                once=once,
+                drain=drain,
+            )
+            run_stream(options, open_session, as_json=json)
+            return
+        of_streams = {"--max-lateness": max_lateness, "--checkpoint": checkpoint}
+        _refuse(of_streams | {"--once": once, "--drain": drain}, "is for --stream")
+        if engine is PurgatoryEngine.WHEEL:
+            _refuse({"--master": master != ANY_CORE, "--conf": conf}, "is for --engine spark")
+        job = _job(engine, open_session)
+        with Progress() as progress:
+            progress.waiting("working off the trace")
+            result = job(operations, events, out, tick, format)
+    print_result(
+        {
+            "engine": engine.value,
+            "unit": unit.value,
+            "tick": tick,
+            **asdict(result),
+            "out": str(out),
+            "seconds": round(clock.perf_counter() - started, 3),
+        },
+        as_json=json,
+    )
+
+
+def _job(engine: PurgatoryEngine, open_session: Callable[[], Session]) -> Job:
+    try:
+        from aiowheel.pipeline.replay import run_replay
+
+        if engine is PurgatoryEngine.WHEEL:
+            return run_replay
+        from aiowheel.pipeline.purgatory import run_purgatory
+    except ImportError as error:
+        raise MissingExtraError("spark" if engine is PurgatoryEngine.SPARK else "trace") from error
+
+    def run(
+        operations: Path, events: Path, out: Path, tick: int, form: Format | None
+    ) -> "PurgatoryResult":
+        with open_session() as spark:
+            return run_purgatory(spark, operations, events, out, tick, form)
+
+    return run
+
+
+def _refuse(given: Mapping[str, object], why: str) -> None:
+    for option, value in given.items():
+        if value:
+            raise BadInputError(f"{option} {why}")
