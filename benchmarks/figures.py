@@ -35,6 +35,7 @@ WORDS = {False: "at most", True: "at least"}
 COMMANDS = {
     "wheel": "aiowheel bench wheel",
     "timer": "aiowheel bench timer",
+    "loop": "aiowheel bench loop",
     "purgatory": "aiowheel bench purgatory",
     "purgatory-micro": "aiowheel bench purgatory --micro",
     "idle": "aiowheel bench idle",

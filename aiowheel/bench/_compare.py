@@ -1,6 +1,6 @@
-"""Lines of `aiowheel bench timer`: ours against the loops' own timers, on each loop. Rank 5."""
+"""Lines of `aiowheel bench timer` and `loop`: ours against the loops' own timers. Rank 5."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from aiowheel._build import accelerated
@@ -38,9 +38,24 @@ class Line:
 Contest = Mapping[str, Series]
 
 
-def contest(report: Report, line: Line, rounds: int) -> Contest:
+def timer_sides(line: Line, loop: str) -> list[Side]:
+    """Our timer on a loop, and that loop's own timers."""
+    ours = {"api": "aiowheel", **line.arguments}
+    sides = [Side(f"{OURS}, {loop}", line.workload, ours, loop)]
+    if accelerated():
+        sides.append(Side(f"{PURE}, {loop}", line.workload, ours, loop, pure=True))
+    own = {"api": "loop", **line.arguments}
+    return [*sides, Side(f"{OWN}, {loop}", line.workload, own, loop)]
+
+
+def contest(
+    report: Report,
+    line: Line,
+    rounds: int,
+    sides_on: Callable[[Line, str], list[Side]] = timer_sides,
+) -> Contest:
     """Run one line on every loop; series by "contender, loop"."""
-    sides = [side for loop in loops_here() for side in _sides(line, loop)]
+    sides = [side for loop in loops_here() for side in sides_on(line, loop)]
     measured = alternate(sides, line.rounds or rounds)
     report.add(f"{line.name}: {line.title}", measured)
     rows = [[name, *_cells(line, series)] for name, series in measured.items()]
@@ -51,15 +66,6 @@ def contest(report: Report, line: Line, rounds: int) -> Contest:
             columns += ["least", "harness"]
     report.tables.append(Table(f"{line.name}: {line.title}", columns, rows))
     return measured
-
-
-def _sides(line: Line, loop: str) -> list[Side]:
-    ours = {"api": "aiowheel", **line.arguments}
-    sides = [Side(f"{OURS}, {loop}", line.workload, ours, loop)]
-    if accelerated():
-        sides.append(Side(f"{PURE}, {loop}", line.workload, ours, loop, pure=True))
-    own = {"api": "loop", **line.arguments}
-    return [*sides, Side(f"{OWN}, {loop}", line.workload, own, loop)]
 
 
 def _cells(line: Line, series: Series) -> list[str]:

@@ -33,6 +33,7 @@ def every(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         wheel(quick=True)
         timer(quick=True)
+        loop(quick=True)
         purgatory(quick=True)
         purgatory(micro=True, quick=True)
 
@@ -81,6 +82,34 @@ def timer(
     if only and only not in LINES:
         raise BadInputError(f"--only must be one of {', '.join(LINES)}, got {only!r}")
     plan = QUICK if quick else TimerPlan()
+    _publish(run(replace(plan, rounds=rounds or plan.rounds, only=only)), out, as_json=json)
+
+
+@bench.command()
+def loop(
+    *,
+    only: Annotated[str, typer.Option(metavar="LINE", help="Run one line of the table.")] = "",
+    quick: Quick = False,
+    rounds: Rounds = None,
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """Our event loops' own timers against those of the loops they stand on.
+
+    Lines: churn, timeout, stall, fire.
+
+    \b
+    Example:
+      aiowheel bench loop --quick
+      aiowheel bench loop --only timeout --out timeout.json
+    """
+    from dataclasses import replace
+
+    from aiowheel.bench.loop import LINES, QUICK, LoopPlan, run
+
+    if only and only not in LINES:
+        raise BadInputError(f"--only must be one of {', '.join(LINES)}, got {only!r}")
+    plan = QUICK if quick else LoopPlan()
     _publish(run(replace(plan, rounds=rounds or plan.rounds, only=only)), out, as_json=json)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aiowheel._build import accelerated
-from aiowheel.bench import purgatory, purgatory_micro, timer, wheel
+from aiowheel.bench import loop, purgatory, purgatory_micro, timer, wheel
 from aiowheel.bench._loops import loops_here
 from aiowheel.cli import run
 
@@ -39,6 +39,24 @@ def test_a_line_of_the_timer_is_measured_on_every_loop(line: str) -> None:
         names = [row[0] for row in table.rows]
         assert names == [f"{who}, {on}" for on in loops_here() for who in (*BUILDS, "own")]
         assert {len(row) for row in table.rows} == {len(table.columns)}
+
+
+@pytest.mark.parametrize(("line", "verdicts"), [("churn", 8), ("timeout", 2), ("stall", 2)])
+def test_a_line_of_the_loop_is_measured_beside_its_base(line: str, verdicts: int) -> None:
+    """Each build of ours above each loop, and that loop; what is promised is judged."""
+    if "uvloop" not in loops_here():
+        pytest.skip("uvloop is not installed")
+
+    report = loop.run(loop.LoopPlan(sizes=(10, 5_000), operations=100, rounds=1, only=line))
+
+    for measured in report.series.values():
+        sides = [(each.side.name, each.side.loop) for each in measured]
+        assert sides == [
+            (f"{who}, {on}", on if who == "own" else f"wheel on {on}")
+            for on in loops_here()
+            for who in (*BUILDS, "own")
+        ]
+    assert len(report.verdicts) == verdicts
 
 
 def test_lateness_counts_every_firing() -> None:

@@ -1,0 +1,139 @@
+"""The program `aiowheel bench loop`: our loops' own timers against those of their bases. Rank 5."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+from aiowheel._build import accelerated
+from aiowheel.bench._compare import OURS, OWN, PURE, Contest, Line, contest
+from aiowheel.bench._loops import WHEEL, loops_here
+from aiowheel.bench._report import Report, Verdict
+from aiowheel.bench._side import Side
+
+_PAIR = {"asyncio": 8.0, "uvloop": 2.5}  # how much faster than this loop's own, at the largest size
+_REPLACE = 4.0
+_BLOCK = 1.5
+_STALL_MS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class LoopPlan:
+    """How much to measure.
+
+    Attributes:
+        sizes: Pending timers, ascending; promises are about the largest.
+        operations: Timed in a round.
+        rounds: Of every line.
+        only: The one line to run; empty for all.
+    """
+
+    sizes: tuple[int, ...] = (1_000, 100_000, 1_000_000)
+    operations: int = 100_000
+    rounds: int = 7
+    only: str = ""
+
+
+QUICK = LoopPlan(sizes=(1_000, 10_000), operations=2_000, rounds=3)
+
+
+def run(plan: LoopPlan) -> Report:
+    """Measure every line, or the one asked for."""
+    report = Report("loop", asdict(plan))
+    for name, measure in LINES.items():
+        if plan.only in {"", name}:
+            measure(report, plan)
+    return report
+
+
+def _sides(line: Line, loop: str) -> list[Side]:
+    """Our loop above *loop*, and *loop* itself; the calls are the same."""
+    arguments = {"api": "loop", **line.arguments}
+    sides = [Side(f"{OURS}, {loop}", line.workload, arguments, WHEEL + loop)]
+    if accelerated():
+        sides.append(Side(f"{PURE}, {loop}", line.workload, arguments, WHEEL + loop, pure=True))
+    return [*sides, Side(f"{OWN}, {loop}", line.workload, arguments, loop)]
+
+
+def _ratio(found: Contest, ours: str, own: str, figure: str) -> float:
+    return found[f"{OWN}, {own}"].net(figure) / found[f"{OURS}, {ours}"].net(figure)
+
+
+def churn(report: Report, plan: LoopPlan) -> None:
+    """`loop.call_later` and `cancel`: at once, and of a random one."""
+    for size in plan.sizes:
+        line = Line(
+            "churn",
+            f"loop.call_later, {size:,} pending (CPU ns, harness taken off; least: best round)",
+            "timers:churn",
+            {"pending": size, "operations": plan.operations},
+            {"call_later+cancel": "pair", "replace a random one": "replace"},
+        )
+        found = contest(report, line, plan.rounds, _sides)
+        if size == plan.sizes[-1]:
+            _judge_churn(report, found, f"at {size:,} pending")
+
+
+def _judge_churn(report: Report, found: Contest, where: str) -> None:
+    for ours in loops_here():
+        for own in loops_here():
+            faster = f"on our loop above {ours}, times faster than {own}'s {where}"
+            pair, replace = (_ratio(found, ours, own, each) for each in ("pair", "replace"))
+            report.verdicts += [
+                Verdict(f"call_later+cancel {faster}", pair, _PAIR[own], at_least=True),
+                Verdict(f"replace a random one {faster}", replace, _REPLACE, at_least=True),
+            ]
+
+
+def timeout(report: Report, plan: LoopPlan) -> None:
+    """`asyncio.timeout`, unchanged."""
+    for size in (0, plan.sizes[-1]):
+        line = Line(
+            "timeout",
+            f"async with asyncio.timeout(30): pass, {size:,} pending (CPU ns)",
+            "timers:block",
+            {"pending": size, "operations": plan.operations},
+            {"enter and leave": "block"},
+        )
+        found = contest(report, line, plan.rounds, _sides)
+        if "uvloop" in loops_here():
+            what = f"asyncio.timeout block, times faster than on uvloop, {size:,} pending"
+            ratio = _ratio(found, "uvloop", "uvloop", "block")
+            report.verdicts.append(Verdict(what, ratio, _BLOCK, at_least=True))
+
+
+def stall(report: Report, plan: LoopPlan) -> None:
+    """The longest turn while timers churn."""
+    replaced = max(plan.sizes[-1] // 5, 1_000)
+    line = Line(
+        "stall",
+        f"longest turn of the loop, {plan.sizes[-1]:,} pending, {replaced:,} replaced a round (ms)",
+        "standing:stall",
+        {"pending": plan.sizes[-1], "replaced": replaced},
+        {"wall clock": "longest_ms", "CPU clock": "longest_cpu_ms"},
+        digits=2,
+    )
+    found = contest(report, line, plan.rounds, _sides)
+    for loop in loops_here():
+        worst = found[f"{OURS}, {loop}"].maximum("longest_cpu_ms")
+        what = f"worst stall of all rounds on our loop above {loop}, CPU ms"
+        report.verdicts.append(Verdict(what, worst, _STALL_MS))
+
+
+def fire(report: Report, plan: LoopPlan) -> None:
+    """Timers that all fire: the loops' own home ground."""
+    for size in (1, 100, 1_000):
+        line = Line(
+            "fire",
+            f"{size:,} pending that all fire and re-arm (CPU ns a firing, loop included)",
+            "firing:fire_all",
+            {"pending": size, "operations": max(size * 50, 200)},
+            {"arm and fire": "fire"},
+        )
+        contest(report, line, plan.rounds, _sides)
+
+
+LINES: dict[str, Callable[[Report, LoopPlan], None]] = {
+    "churn": churn,
+    "timeout": timeout,
+    "stall": stall,
+    "fire": fire,
+}
