@@ -27,7 +27,7 @@ from aiowheel.readers import Format, Unit
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from aiowheel.pipeline.replay import PurgatoryResult
+    from aiowheel.pipeline.purgatory_replay import PurgatoryResult
 
 Session = AbstractContextManager["SparkSession"]
 Job = Callable[[Path, Path, Path, int, Format | None], "PurgatoryResult"]
@@ -144,7 +144,7 @@ def purgatory(
 
 def _job(engine: PurgatoryEngine, open_session: Callable[[], Session]) -> Job:
     try:
-        from aiowheel.pipeline.replay import run_replay
+        from aiowheel.pipeline.purgatory_replay import run_replay
 
         if engine is PurgatoryEngine.WHEEL:
             return run_replay

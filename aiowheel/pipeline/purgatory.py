@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel.pipeline._trace_frames import read_events, read_operations, rejects, sound
-from aiowheel.pipeline.replay import PurgatoryResult, result_in
+from aiowheel.pipeline.purgatory_replay import PurgatoryResult, result_in
 from aiowheel.pipeline.sinks import replace_folder
 from aiowheel.pipeline.trace_files import format_of_trace
 from aiowheel.readers import Format
