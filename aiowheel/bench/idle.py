@@ -43,8 +43,8 @@ class IdlePlan:
     silent: int = 20_000
     talking: int = 20_000
     rate: int = 10_000
-    timeout: float = 5.0
-    rounds: int = 5
+    timeout: float = 8.0
+    rounds: int = 3
 
 
 QUICK = IdlePlan(silent=100, talking=100, rate=1_000, timeout=0.3, rounds=1)
