@@ -23,32 +23,31 @@ async def done_before(waiter: Future[Any], hangup: Coroutine[Any, Any, object]) 
     if waiter.done():
         hangup.close()
         return True
-    task = current_task()
-    assert task is not None
-    cancelling = task.cancelling()
-    listening = True
+    listener = current_task()
+    assert listener is not None
+    cancelling = listener.cancelling()
     interrupted = False
 
     def interrupt(_: Future[Any]) -> None:
         nonlocal interrupted
         # The hangup may have been seen in this very turn, when this call was on its way already:
         # a callback that the loop has taken up cannot be removed.
-        if listening:
+        if listener is not None:
             interrupted = True
-            task.cancel()
+            listener.cancel()
 
     waiter.add_done_callback(interrupt)
     try:
         await hangup
     except CancelledError:
         # Somebody else may have cancelled the task in the same turn of the loop.
-        if not interrupted or task.cancelling() > cancelling + 1:
+        if not interrupted or listener.cancelling() > cancelling + 1:
             raise
     finally:
-        listening = False
         waiter.remove_done_callback(interrupt)
         if interrupted:
-            task.uncancel()
+            listener.uncancel()
+        listener = None  # it keeps the error that leaves here, which keeps this frame: no cycle
         done = waiter.done()
         waiter.cancel()
     return done

@@ -18,13 +18,7 @@ class Exchange:
     def __init__(self, app: ASGIApp, scope: Scope) -> None:
         self.sent: list[Message] = []
         self._inbox: asyncio.Queue[Message] = asyncio.Queue()
-        self.task = asyncio.create_task(self._run(app, scope))
-
-    async def _run(self, app: ASGIApp, scope: Scope) -> None:
-        async def send(message: Message) -> None:
-            self.sent.append(message)
-
-        await app(scope, self._inbox.get, send)
+        self.task = asyncio.create_task(run(app, scope, self._inbox, self.sent))
 
     def send_body(self, chunk: bytes, *, more: bool = False) -> None:
         """The client sends a piece of its body."""
@@ -52,6 +46,17 @@ class Exchange:
     def json(self) -> Any:
         """The body, read as JSON."""
         return json.loads(self.body)
+
+
+async def run(
+    app: ASGIApp, scope: Scope, inbox: asyncio.Queue[Message], sent: list[Message]
+) -> None:
+    """What the server does; knows no exchange, so that the task of one is in no cycle with it."""
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await app(scope, inbox.get, send)
 
 
 Ask = Callable[..., Exchange]

@@ -1,7 +1,9 @@
 """Requests that wait for news: answered, timed out, refused, or given up by their client."""
 
 import asyncio
+import gc
 import random
+import weakref
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 
@@ -288,6 +290,36 @@ async def test_what_the_handler_does_afterwards_is_not_interrupted(
     await exchange.task
 
     assert done == ["cleaned up"]
+
+
+@pytest.mark.parametrize("end", ["news", "timeout", "disconnect", "cancellation"])
+async def test_nothing_keeps_a_request_that_is_over(news: News, ask: Ask, end: str) -> None:
+    """Freed at once, without the cyclic collector: a request may hold a lot."""
+    requests: list[weakref.ref[Request]] = []
+
+    async def watched(request: Request) -> Response:
+        requests.append(weakref.ref(request))
+        return await news.poll(request)
+
+    app = Starlette(routes=[Route("/", watched)])
+    gc.collect()
+    gc.disable()
+    try:
+        exchange = ask(app)
+        await asyncio.sleep(1)
+        if end == "news":
+            news.publish("rain")
+        elif end == "disconnect":
+            exchange.disconnect()
+        elif end == "cancellation":
+            exchange.task.cancel()
+        await asyncio.wait([exchange.task])
+        del exchange
+        await turns()
+
+        assert [request() for request in requests] == [None]
+    finally:
+        gc.enable()
 
 
 async def test_more_than_max_pending_are_told_to_come_back(news: News, ask: Ask) -> None:
