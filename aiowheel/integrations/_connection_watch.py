@@ -56,7 +56,7 @@ class ConnectionWatch:
         timer: Timer | None = None,
     ) -> None:
         self._timer = current_timer() if timer is None else timer
-        self._on_limit = on_limit
+        self._on_limit: Callable[[Limit], object] = on_limit
         self._idle = just_beyond("idle", idle)
         self._heard = first_byte is None
         self.exceeded: Limit | None = None
@@ -78,15 +78,21 @@ class ConnectionWatch:
             self._silence = self._timer.call_later(self._idle, self._exceed, Limit.IDLE)
 
     def close(self) -> None:
-        """Watch no more; safe to call again."""
+        """Watch no more, and let go of *on_limit*; safe to call again."""
         self._silence.cancel()
         if self._total is not None:
             self._total.cancel()
+        self._on_limit = ignore  # which often belongs to who holds the watch: no cycle
 
     def _exceed(self, limit: Limit) -> None:
+        on_limit = self._on_limit
         self.exceeded = limit
         self.close()
-        self._on_limit(limit)
+        on_limit(limit)
+
+
+def ignore(_limit: Limit) -> None:
+    """What a closed watch does about a limit."""
 
 
 def just_beyond(name: str, limit: object) -> float:

@@ -56,8 +56,8 @@ class Heartbeat:
         timer: Timer | None = None,
     ) -> None:
         self._timer = current_timer() if timer is None else timer
-        self._send = send
-        self._dead = dead
+        self._send: Callable[[], object] = send
+        self._dead: Callable[[], object] = dead
         self._interval = just_beyond("interval", interval)
         self._timeout = just_beyond("timeout", timeout)
         self._asked = False  # and not answered yet
@@ -73,10 +73,11 @@ class Heartbeat:
             self._handle = self._timer.call_later(self._interval, self._ask)
 
     def close(self) -> None:
-        """Ask no more, and never call *dead*; safe to call again."""
+        """Ask no more, and let go of *send* and *dead*; safe to call again."""
         self._handle.cancel()
         if self._sending is not None:
             self._sending.cancel()
+        self._send = self._dead = ignore  # they often belong to who holds this: no cycle
 
     async def __aenter__(self) -> Self:
         return self
@@ -109,11 +110,16 @@ class Heartbeat:
         if self._handle.cancel():
             if not isinstance(error, OSError):  # which is how a lost connection shows
                 emit("aiowheel.heartbeat_failed", error=repr(error))
-            self._dead()
+            self._give_up()
 
     def _give_up(self) -> None:
+        dead = self._dead
         self.close()
-        self._dead()
+        dead()
+
+
+def ignore() -> None:
+    """What a closed heartbeat does."""
 
 
 @asynccontextmanager

@@ -1,8 +1,10 @@
 """The limits of one connection: which is exceeded, when, and what a touch costs."""
 
 import asyncio
+import gc
 import math
 import tracemalloc
+import weakref
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -11,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiowheel import ManualTimer, Timer, TimerClosedError
-from aiowheel.integrations.connections import ConnectionWatch, Limit
+from aiowheel.integrations.connections import ConnectionWatch, Heartbeat, Limit
 
 
 class Notes:
@@ -151,6 +153,34 @@ def test_what_it_calls_may_touch_it(manual_timer: ManualTimer) -> None:
 
     assert calls == [Limit.FIRST_BYTE]
     assert len(manual_timer) == 0
+
+
+@pytest.mark.parametrize("how", ["closed", "exceeded"])
+def test_what_holds_a_watch_is_freed_with_it(manual_timer: ManualTimer, how: str) -> None:
+    """At once: a watch that is over knows its owner no more."""
+
+    class Owner:
+        def __init__(self) -> None:
+            self.watch = ConnectionWatch(self.on_limit, idle=30, total=60, timer=manual_timer)
+            self.beat = Heartbeat(self.send, self.send, interval=10, timeout=10, timer=manual_timer)
+
+        def on_limit(self, limit: Limit) -> None: ...
+
+        def send(self) -> None: ...
+
+    owner = Owner()
+    reference = weakref.ref(owner)
+    gc.disable()
+    try:
+        if how == "closed":
+            owner.watch.close()
+            owner.beat.close()
+        else:
+            manual_timer.advance(100)
+        del owner
+        assert reference() is None
+    finally:
+        gc.enable()
 
 
 def test_a_touch_makes_no_timer(manual_timer: ManualTimer, notes: Notes) -> None:
