@@ -1,0 +1,97 @@
+"""`aiowheel replay`: a recorded trace once more, on another wheel. Rank 5."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from aiowheel.errors import BadInputError, MissingExtraError
+
+if TYPE_CHECKING:
+    from aiowheel.pipeline.replay import Replay
+
+_LONGEST_SECONDS = 1e9
+
+
+def replay(
+    trace: Annotated[
+        Path, typer.Argument(metavar="TRACE", help="A folder that a TraceRecorder wrote to.")
+    ],
+    *,
+    tick: Annotated[float, typer.Option(help="Width of a bucket, in seconds.")] = 0.001,
+    wheel_size: Annotated[int, typer.Option(help="Buckets a level.")] = 256,
+    timeout: Annotated[
+        float | None, typer.Option(help="Seconds; default: what each operation had.")
+    ] = None,
+    purgatory: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only this one; default: all.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Replay a trace in virtual time: what another wheel, or timeout, would have done.
+
+    \b
+    Example:
+      aiowheel replay trace/ --tick 0.01 --wheel-size 64
+      aiowheel replay trace/ --purgatory fetch --timeout 0.1 --json
+    """
+    try:
+        from aiowheel.pipeline.replay import replay_trace
+    except ImportError as error:
+        raise MissingExtraError("trace") from error
+    for option, seconds in (("--tick", tick), ("--timeout", timeout)):
+        if seconds is not None and not 1e-9 <= seconds <= _LONGEST_SECONDS:
+            raise BadInputError(f"{option}: want seconds from 1e-09 to 1e+09, got {seconds:g}")
+    found = replay_trace(
+        trace,
+        tick_ns=round(tick * 1e9),
+        wheel_size=wheel_size,
+        timeout_ns=None if timeout is None else round(timeout * 1e9),
+        purgatory=purgatory,
+    )
+    if json:
+        from dataclasses import asdict
+
+        from aiowheel.cli._job_output import print_json
+
+        print_json(asdict(found))
+    else:
+        _print(found)
+
+
+def _print(found: "Replay") -> None:
+    from aiowheel.cli._job_output import print_table
+    from aiowheel.pipeline._spans import span_text
+
+    def share(of: float) -> str:
+        return f"{of:,.0f} ({100 * of / max(1, found.operations):.2f} %)"
+
+    def span(seconds: float) -> str:
+        return span_text(round(seconds * 1e9))
+
+    recorded, replayed = found.recorded, found.replayed
+    rows = [("operations", f"{found.operations:,}", f"{found.operations:,}")]
+    rows.append(("timed out", share(recorded["expired"]), share(replayed["expired"])))
+    rows += [
+        (f"late, {name}", span(recorded[key]), span(replayed[key]))
+        for name, key in (("half", "late_p50"), ("99 %", "late_p99"), ("most", "late_max"))
+    ]
+    rows += [
+        (name, "", f"{replayed[key]:,}")
+        for name, key in (
+            ("inserts", "inserts"),
+            ("cascades", "cascaded"),
+            ("wake-ups", "wake_ups"),
+            ("levels", "levels"),
+            ("peak pending", "peak_pending"),
+        )
+    ]
+    print_table(["", "recorded", "replayed"], rows, texts=1)
+    remarks = [
+        (found.at_once, "more were over at once and armed no timeout"),
+        (found.without_timeout, "more had no timeout"),
+        (found.unknown, "timed out in the trace before the new timeout: they time out here too"),
+    ]
+    for count, remark in remarks:
+        if count:
+            print(f"{count:,} {remark}")

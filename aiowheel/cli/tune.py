@@ -1,0 +1,116 @@
+"""`aiowheel tune`: the tick and wheel size that would have cost least. Rank 5."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from aiowheel.cli._spark_options import ANY_CORE, Conf, Master, Verbose, spark_session
+from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
+
+if TYPE_CHECKING:
+    from aiowheel.pipeline.tune import Tuning
+
+_MOST_ROWS = 12
+
+
+def tune(
+    trace: Annotated[
+        Path, typer.Argument(metavar="TRACE", help="A folder that a TraceRecorder wrote to.")
+    ],
+    *,
+    max_lateness: Annotated[
+        float, typer.Option(help="Seconds that the wheel may add to a timeout.")
+    ] = 0.01,
+    tick: Annotated[
+        list[float] | None, typer.Option(help="Seconds; may be given several times.")
+    ] = None,
+    wheel_size: Annotated[
+        list[int] | None, typer.Option(help="Buckets a level; may be given several times.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Where table and page go.")
+    ] = None,
+    master: Master = ANY_CORE,
+    conf: Conf = None,
+    verbose: Verbose = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Find the wheel for a recorded load: the cheapest within a lateness bound.
+
+    \b
+    Example:
+      aiowheel tune trace/ --max-lateness 0.01 --out tuning/
+      aiowheel tune trace/ --tick 0.001 --tick 0.01 --wheel-size 64 --wheel-size 512
+    """
+    try:
+        from aiowheel.pipeline.report import check_trace, read_trace_frame
+        from aiowheel.pipeline.tune import WHEEL_SIZES
+        from aiowheel.pipeline.tune import tune as run_tuning
+    except ImportError as error:
+        raise MissingExtraError("spark") from error
+    from aiowheel.cli._job_output import JobProgress
+
+    bound_ns = _nanoseconds("--max-lateness", max_lateness)
+    ticks_ns = [_nanoseconds("--tick", given) for given in tick or ()]
+    for size in wheel_size or ():
+        if not 2 <= size <= 2**24:
+            raise BadInputError(f"--wheel-size must be from 2 to {2**24}, got {size}")
+    check_trace(trace)
+    if out is not None and out.exists() and not out.is_dir():
+        raise BadInputError(f"--out: {out} is not a folder")
+    with (
+        JobProgress("tuning") as progress,
+        spark_session("aiowheel tune", master=master, conf=conf, verbose=verbose) as spark,
+    ):
+        progress.watch(spark)
+        tuning = run_tuning(
+            read_trace_frame(trace, spark),
+            spark,
+            max_lateness_ns=bound_ns,
+            ticks_ns=ticks_ns or None,
+            wheel_sizes=wheel_size or WHEEL_SIZES,
+        )
+    page = None if out is None else _save(tuning, bound_ns, out)
+    _print(tuning, page, as_json=json)
+
+
+def _nanoseconds(option: str, seconds: float) -> int:
+    if not 1e-9 <= seconds <= 1e9:
+        raise BadInputError(f"{option}: want seconds from 1e-09 to 1e+09, got {seconds:g}")
+    return round(seconds * 1e9)
+
+
+def _save(tuning: "Tuning", bound_ns: int, out: Path) -> Path:
+    from aiowheel.pipeline._tune_page import write_page
+    from aiowheel.pipeline.report import write_table
+
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        write_table(tuning.candidates, out / "candidates.parquet")
+        return write_page(tuning, bound_ns, out / "tune.html")
+    except OSError as error:
+        raise AiowheelError(f"{out}: {error.strerror or error}") from error
+
+
+def _print(tuning: "Tuning", page: Path | None, *, as_json: bool) -> None:
+    from aiowheel.cli._job_output import print_json, print_lines, print_table
+    from aiowheel.pipeline._tune_page import COLUMNS
+
+    rows = tuning.candidates.to_pylist()
+    if as_json:
+        print_json(
+            {
+                "line": tuning.line,
+                "operations": tuning.operations,
+                "candidates": rows,
+                "page": None if page is None else str(page),
+            }
+        )
+        return
+    shown = [[cell(row) for _, cell in COLUMNS] for row in rows[:_MOST_ROWS]]
+    print_table([name for name, _ in COLUMNS], shown)
+    if len(rows) > _MOST_ROWS:
+        print(f"and {len(rows) - _MOST_ROWS} dearer ones; --json prints all")
+    lines = {"operations": f"{tuning.operations:,}", "paste": tuning.line}
+    print_lines(lines if page is None else lines | {"page": page})
