@@ -3,6 +3,7 @@
 import math
 import time as clock
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from aiowheel.cli._idle_stream_report import (
     stream_report,
 )
 from aiowheel.cli._idle_table import TableOptions
+from aiowheel.cli._spark_options import signals_noted
 from aiowheel.errors import BadInputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from aiowheel.pipeline.idle_stream import IdleStream
 
 LONGEST_LATENESS = 31_536_000  # a year
-_LOOK_SECONDS = 1  # far below the time of a hundred micro-batches, of which Spark keeps reports
+_LOOK_SECONDS = 0.2  # far below the time of a hundred micro-batches, of which Spark keeps reports
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,20 +111,25 @@ def _stream(options: StreamOptions, table: TableOptions) -> "IdleStream":
 def _follow(
     stream: "IdleStream", query: "StreamingQuery", until: Until, tally: StreamTally
 ) -> Until:
-    try:
-        while not (until is not Until.STOPPED or stream.checkpoint.flush_requested()):
+    # Waiting for Spark cannot be interrupted without harm, so a thread does it.
+    with signals_noted() as stop, ThreadPoolExecutor(1) as waiting:
+        end = waiting.submit(_work, stream, query, until)
+        while not (stop.is_set() or end.done()):
+            stop.wait(_LOOK_SECONDS)
             tally.take(query)
-            if query.awaitTermination(_LOOK_SECONDS):  # raises what ended it
-                break
-        if until is Until.ONCE:
-            query.processAllAvailable()
-            query.stop()
-            return until
-        stream.drain(query)
-    except KeyboardInterrupt:
         query.stop()
-        return Until.STOPPED
-    else:
-        return Until.DRAINED
-    finally:
         tally.take(query)
+        if stop.is_set():
+            return Until.STOPPED
+    return end.result()
+
+
+def _work(stream: "IdleStream", query: "StreamingQuery", until: Until) -> Until:
+    if until is Until.ONCE:
+        query.processAllAvailable()
+        return until
+    while until is Until.STOPPED and not stream.checkpoint.flush_requested():
+        if query.awaitTermination(1):  # raises what ended it
+            return until
+    stream.drain(query)
+    return Until.DRAINED

@@ -6,6 +6,7 @@ Rank 5. A command declares ``master: Master = ANY_CORE``, ``conf: Conf = None`` 
 
 import contextlib
 import signal
+import threading
 from collections.abc import Generator, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
@@ -71,6 +72,25 @@ def parse_conf(pairs: Sequence[str] | None) -> dict[str, str]:
             raise BadInputError(f"--conf: want KEY=VALUE, got {pair!r}")
         settings[name.strip()] = value
     return settings
+
+
+@contextlib.contextmanager
+def signals_noted() -> Generator[threading.Event]:
+    """Let SIGINT and SIGTERM set an event inside the block, instead of raising anywhere.
+
+    An exception in the middle of a call to Spark would leave its connection out of step.
+    """
+    noted = threading.Event()
+
+    def note(_number: int, _frame: FrameType | None) -> None:
+        noted.set()
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield noted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

@@ -98,12 +98,18 @@ class IdleStream:
         )
 
     def drain(self, query: StreamingQuery) -> None:
-        """Work off what lies in the folder, end every open key, and stop the query."""
+        """Work off what lies in the folder, end every open key, and stop the query.
+
+        A query that is stopped meanwhile is left as it is, to be drained another time.
+        """
         query.processAllAvailable()
+        if not query.isActive:
+            return
         self.checkpoint.send_flush()
         query.processAllAvailable()
-        query.stop()
-        self.checkpoint.end()
+        if query.isActive:
+            query.stop()
+            self.checkpoint.end()
 
     def _touches(self, spark: SparkSession) -> DataFrame:
         paths = (

@@ -6,13 +6,16 @@ import logging
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import warnings
 from collections.abc import Generator, Mapping
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, cast
 
 from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
@@ -42,6 +45,7 @@ _MASTER = re.compile(
     r"|yarn|k8s://.+"
 )
 _ANSWER_SECONDS = 5.0
+_LAST_SECONDS = 20.0
 
 
 @contextlib.contextmanager
@@ -95,10 +99,43 @@ def open_session(
         stack.callback(atexit.unregister, _stop_jvm)
         stack.callback(_stop_jvm)
         try:
-            spark = builder.getOrCreate()
+            with _interrupts_held_back():
+                spark = builder.getOrCreate()
         except Exception as error:
             raise _why_it_did_not_start(error, folder) from error
-        yield spark
+        try:
+            yield spark
+        except KeyboardInterrupt:
+            _end_jvm()  # a call is under way on the connection to it: it cannot be asked to stop
+            raise
+
+
+@contextlib.contextmanager
+def _interrupts_held_back() -> Generator[None]:
+    """Let SIGINT and SIGTERM wait for the end of the block: a JVM half started would stay.
+
+    A second one does not wait. PySpark's own handler of SIGINT, which talks to the JVM in the
+    middle of whatever is said to it, is taken away again.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held: list[int] = []
+
+    def hold(number: int, _frame: FrameType | None) -> None:
+        if held:
+            raise KeyboardInterrupt
+        held.append(number)
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, hold) for number in numbers}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    for number in held:
+        signal.raise_signal(number)
 
 
 def _check_master(master: str) -> None:
@@ -218,7 +255,26 @@ def _stop_jvm() -> None:
         jvm = cast("subprocess.Popen[bytes]", gateway.proc)  # pyright: ignore[reportUnknownMemberType]
         if jvm.stdin is not None:
             jvm.stdin.close()  # the JVM ends with its standard input
-        jvm.wait(timeout=20)
+        jvm.wait(_LAST_SECONDS)
+
+
+def _end_jvm() -> None:
+    """Stop the JVM without asking it; its executors end with it."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    gateway = SparkContext._gateway
+    SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
+    SparkSession._instantiatedSession = None
+    if gateway is None:
+        return
+    jvm = cast("subprocess.Popen[bytes]", gateway.proc)  # pyright: ignore[reportUnknownMemberType]
+    jvm.terminate()
+    try:
+        jvm.wait(_LAST_SECONDS)
+    except subprocess.TimeoutExpired:
+        jvm.kill()
+        jvm.wait()
 
 
 def _remove(folder: Path) -> None:

@@ -1,0 +1,93 @@
+"""Ctrl-C and SIGTERM: no temporary files stay, and a stream ends well."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.realtime,
+    pytest.mark.timeout(300),
+    pytest.mark.usefixtures("needs_spark"),
+]
+
+ROOT = Path(__file__).parents[2]
+QUICK = ["--master", "local[1]", "--conf", "spark.driver.memory=512m"]
+TABLE = ["--key", "key", "--time", "t", "--timeout", "30", "--json"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where rows arrive, beside a folder for everything temporary."""
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("key,t\nk,100\n")
+    return tmp_path
+
+
+def interrupted(
+    folder: Path, arguments: list[str], when: Callable[[], bool], number: signal.Signals
+) -> tuple[int, str, str]:
+    """Run `aiowheel idle`, send a signal once *when* is true; exit code, stdout and stderr."""
+    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "aiowheel", "idle", str(folder / "in"), *TABLE, *QUICK, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": paths, "TMPDIR": str(folder / "tmp")},
+    )
+    try:
+        while not when():
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.05)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=200)
+    finally:
+        process.kill()
+    return process.returncode, out, err
+
+
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.spark_cluster)],
+)
+def test_a_run_over_files(number: signal.Signals, folder: Path) -> None:
+    """It is given up, once Spark has started and can be stopped."""
+    out = folder / "idle.csv"
+
+    result = interrupted(
+        folder,
+        ["--engine", "spark", "--out", str(out)],
+        lambda: any((folder / "tmp").glob("aiowheel-spark-*/spark.log")),
+        number,
+    )
+
+    assert result == (130, "", "")
+    assert sorted(path.name for path in folder.iterdir()) == ["in", "tmp"]
+    assert list((folder / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(signal.SIGTERM, marks=pytest.mark.spark_cluster), signal.SIGINT],
+)
+def test_a_stream(number: signal.Signals, folder: Path) -> None:
+    """That is how a stream ends: exit code 0, and the report."""
+    out = folder / "out"
+
+    code, printed, err = interrupted(
+        folder, ["--stream", "--out", str(out)], (out / "checkpoint/commits/0").exists, number
+    )
+
+    assert (code, err) == (0, "")
+    assert json.loads(printed)["ended"] == "stopped"
+    assert list((folder / "tmp").iterdir()) == []
