@@ -16,8 +16,8 @@ from aiowheel.dashboard._waiting import Waiting, told
 from aiowheel.purgatory import Purgatory
 from aiowheel.purgatory._operation import Operation
 
-KEYS: Final = 250  #: keys examined in one look
-OPERATIONS: Final = 500  #: operations examined in one look, at least 2 of a key
+KEYS: Final = 150  #: keys examined in one look
+OPERATIONS: Final = 150  #: operations examined in one look, at least one of a key
 SHOWN: Final = 12  #: keys and operations shown
 _KEPT: Final = 2 * SHOWN  # operations kept: those shown, and who takes their place
 
@@ -42,7 +42,7 @@ class Rotation:
         end = self._at + KEYS
         watched = islice(lists, self._at, end)
         counted = islice(counters, max(0, self._at - len(lists)), max(0, end - len(lists)))
-        each = max(2, OPERATIONS // max(1, min(KEYS, total)))
+        each = max(1, OPERATIONS // max(1, min(KEYS, total)))
         for key in watched:
             self._examine_watchers(key, each)
         for key in counted:

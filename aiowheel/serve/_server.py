@@ -8,6 +8,7 @@ import importlib.util
 import signal
 import socket
 from collections.abc import Callable, Generator
+from types import FrameType
 
 import uvicorn
 
@@ -17,7 +18,7 @@ from aiowheel.serve._limits import Limits
 from aiowheel.serve._protocol import TopicProtocol
 
 _BACKLOG = 4_096
-_GRACE = 3  # seconds for the answers to leave when the service stops
+_GRACE = 4  # seconds for the answers to leave when the service stops
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -40,14 +41,16 @@ class TopicServer(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         """Stop at a signal, at once at a second one; uvicorn would also raise it afterwards."""
-        loop = asyncio.get_running_loop()
-        for each in _SIGNALS:
-            loop.add_signal_handler(each, self.handle_exit, signal.SIGINT, None)
+
+        def stop(_number: int, frame: FrameType | None) -> None:
+            self.handle_exit(signal.SIGINT, frame)
+
+        before = {each: signal.signal(each, stop) for each in _SIGNALS}
         try:
             yield
         finally:
-            for each in _SIGNALS:
-                loop.remove_signal_handler(each)
+            for each, handler in before.items():
+                signal.signal(each, handler)
 
 
 def serve(

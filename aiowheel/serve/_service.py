@@ -101,7 +101,8 @@ class Service:
         """
         if self.stopping:
             detail = "the service is shutting down; ask again"
-            raise Refusal(503, "shutting_down", detail, retry_after())
+            headers = {**retry_after(), "Connection": "close"}
+            raise Refusal(503, "shutting_down", detail, headers)
 
     async def stop(self) -> None:
         """Answer everybody who waits, and take nothing more in."""

@@ -3,9 +3,11 @@
 import asyncio
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 
 import httpx
+import psutil
 import pytest
 
 from .conftest import Process, process, waiters_reach
@@ -124,6 +126,31 @@ async def test_clients_that_all_hang_up_leave_nothing() -> None:
     assert 'aiowheel_purgatory_pending{name="topics"} 0.0' in metrics
     assert 'aiowheel_purgatory_watched{name="topics"} 0.0' in metrics
     assert took < 1
+    assert (code, errors) == (0, "")
+
+
+async def test_a_flood_of_topics_is_refused() -> None:
+    """100,000 names: as many topics as may be, the others refused; memory stays bounded."""
+    with process("--max-topics", "1000") as server:
+        before = psutil.Process(server.process.pid).memory_info().rss
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        statuses: Counter[bytes] = Counter()
+        for first in range(0, 100_000, 500):
+            for number in range(first, first + 500):
+                writer.write(
+                    b"POST /topics/t%d HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx" % number
+                )
+            for _ in range(500):
+                head = await reader.readuntil(b"\r\n\r\n")
+                statuses[head.split(b" ", 2)[1]] += 1
+                await reader.readexactly(int(head.lower().split(b"content-length: ")[1].split()[0]))
+        grown = psutil.Process(server.process.pid).memory_info().rss - before
+        writer.close()
+        code, errors = await asyncio.to_thread(server.stop)
+
+    say(f"100,000 names of topics: {dict(statuses)}, {grown / 2**20:.0f} MiB more")
+    assert statuses == {b"201": 1_000, b"429": 99_000}
+    assert grown < 50 * 2**20
     assert (code, errors) == (0, "")
 
 
