@@ -20,12 +20,14 @@ SIDES = {
     "note and look": ("note and look", "protocol"),
     "handle.touch": ("handle.touch", "protocol"),
     "IdleDetector": ("IdleDetector", "protocol"),
+    "LimitedProtocol": ("LimitedProtocol", "protocol"),
     "task": ("task", "task"),
     "task, asyncio.timeout": ("task, asyncio.timeout", "task"),
     "task, asyncio.wait_for": ("task, asyncio.wait_for", "task"),
     "task, aiowheel.timeout": ("task, aiowheel.timeout", "task"),
+    "task, idle_guard": ("task, idle_guard", "task"),
 }
-OURS = ("handle.touch", "IdleDetector")
+OURS = ("handle.touch", "IdleDetector", "LimitedProtocol")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ import pytest
 from aiowheel.bench import idle, longpoll, programs
 from aiowheel.bench._postgres import PostgresMissingError
 from aiowheel.bench.baselines import long_polls
-from aiowheel.bench.workloads.silence import DESIGNS, Hall
+from aiowheel.bench.workloads.hall import Hall
+from aiowheel.bench.workloads.silence import DESIGNS
 from aiowheel.cli import run
 
 pytestmark = [pytest.mark.realtime, pytest.mark.slow]

@@ -12,8 +12,9 @@ from time import monotonic, process_time
 from aiowheel.bench._clients import run_clients
 from aiowheel.bench._descriptors import connections_allowed
 from aiowheel.bench._side import Figures
+from aiowheel.bench.workloads.hall import Hall
 from aiowheel.bench.workloads.idle_clients import Crowd
-from aiowheel.bench.workloads.silence import DESIGNS, Hall
+from aiowheel.bench.workloads.silence import DESIGNS
 
 LONG_SILENCE = 3600.0  # seconds allowed to those that say nothing: they are to stay
 
