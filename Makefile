@@ -99,6 +99,10 @@ test-browser: build  ## drive the dashboard in Chromium, which must be installed
 	$(PIP) install --quiet --group browser
 	$(PYTEST) -m browser $(TEST_ARGS)
 
+.PHONY: test-cluster
+test-cluster: build  ## kill executors, workers and drivers of Spark in mid-job; minutes long
+	$(PYTEST) -m spark_cluster $(TEST_ARGS)
+
 .PHONY: test-stdlib
 test-stdlib: build  ## run CPython's and uvloop's own tests on our loops, minutes long
 	$(PIP) install --quiet pyopenssl  # some of uvloop's tests import it
