@@ -1,0 +1,129 @@
+"""How many rows a second `aiowheel idle --stream` takes, and what a micro-batch costs at least.
+
+Run:
+    python benchmarks/bench_idle_stream.py [--rows 4000000] [--files 8] [--json FILE]
+
+Makes Parquet files of packets, 20,000 connections, rows up to half a second out of order, and lets
+the stream work them off, one file a micro-batch, on `local[2]`. The first micro-batch, in which Java
+warms up, is told apart. What was found is compared with what `lead()` finds.
+"""
+
+import argparse
+import json
+import os
+import platform
+import tempfile
+import time
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
+
+from aiowheel.cli._idle_file import summarize
+from aiowheel.cli._idle_stream_report import StreamTally
+from aiowheel.pipeline._checkpoint import Checkpoint
+from aiowheel.pipeline._touch_files import TouchFiles
+from aiowheel.pipeline.idle import find_idle
+from aiowheel.pipeline.idle_stream import IdleStream, read_idle_events
+from aiowheel.pipeline.session import open_session
+from aiowheel.readers import LATEST_TIME, TimeFormat, Unit
+
+CORES = 2
+CONNECTIONS = 20_000
+TIMEOUT_US = 30_000_000
+STEP_US = 500  # a packet of each connection every ten seconds
+DISORDER_MS = 500
+PROMISE = 40_000
+
+
+def make_packets(spark: SparkSession, rows: int, files: int, folder: Path) -> None:
+    """Write the files, with ages in their order."""
+    folder.mkdir()
+    step = -(-rows // files)
+    start = F.lit(1_700_000_000_000_000)
+    early = F.pmod(F.hash("id"), F.lit(DISORDER_MS * 1_000))
+    for number in range(files):
+        part = folder.parent / "part"
+        spark.range(number * step, min(rows, (number + 1) * step), 1, 1).select(
+            F.concat(F.lit("c"), F.pmod(F.xxhash64("id"), F.lit(CONNECTIONS))).alias("key"),
+            (start + F.col("id") * STEP_US - early).cast("bigint").alias("t"),
+        ).write.mode("overwrite").parquet(str(part))
+        (file,) = part.glob("*.parquet")
+        target = folder / f"{number:04}.parquet"
+        file.rename(target)
+        os.utime(target, (1e9 + number, 1e9 + number))
+
+
+def measure(rows: int, files: int) -> dict[str, object]:
+    """Make the files, run the stream to its end, compare."""
+    with (
+        tempfile.TemporaryDirectory(prefix="aiowheel-bench-") as name,
+        open_session("bench idle stream", master=f"local[{CORES}]") as spark,
+    ):
+        place = Path(name)
+        make_packets(spark, rows, files, place / "in")
+        stream = IdleStream(
+            folder=place / "in",
+            out=place / "out",
+            checkpoint=Checkpoint(place / "checkpoint"),
+            files=TouchFiles(
+                key="key",
+                time="t",
+                format=None,
+                time_format=TimeFormat.EPOCH,
+                unit=Unit.US,
+                earliest=0,
+                latest=None,
+                limit=LATEST_TIME,
+            ),
+            timeout=TIMEOUT_US,
+            max_lateness_ms=DISORDER_MS,
+            files_per_batch=1,
+        )
+        tally = StreamTally()
+        started = time.perf_counter()
+        query = stream.start(spark)
+        stream.drain(query)
+        seconds = time.perf_counter() - started
+        tally.take(query)
+        by_stream = summarize(read_idle_events(stream.events))
+        table = spark.read.parquet(str(place / "in"))
+        by_lead = summarize(find_idle(table, TIMEOUT_US, place / "found"))
+    warm = tally.seconds[1:]
+    rate = rows * len(warm) / files / sum(warm) / CORES
+    return {
+        "rows": tally.rows,
+        "late": tally.late,
+        "idle_events": by_stream.events,
+        "equal_to_lead": by_stream == by_lead,
+        "first_batch_seconds": tally.seconds[0],
+        "batch_seconds": warm,
+        "empty_batch_seconds": tally.empty_seconds,
+        "all_seconds": round(seconds, 1),
+        "rows_per_second_and_core": round(rate),
+        "promised": PROMISE,
+        "kept": rate >= PROMISE,
+    }
+
+
+def main() -> None:
+    """Measure, print a table, write JSON where asked for."""
+    parser = argparse.ArgumentParser(description="Measure the rate of streaming idle detection.")
+    parser.add_argument("--rows", type=int, default=4_000_000)
+    parser.add_argument("--files", type=int, default=8)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    arguments = parser.parse_args()
+    figures = {
+        "python": platform.python_version(),
+        "load_before": round(os.getloadavg()[0], 2),
+        **measure(arguments.rows, arguments.files),
+        "load_after": round(os.getloadavg()[0], 2),
+    }
+    for name, value in figures.items():
+        print(f"{name:<25} {value}")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
