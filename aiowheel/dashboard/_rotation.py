@@ -81,11 +81,8 @@ class Rotation:
         if counter is None or not counter.live:
             return
         self._hot[key] = self._waiters(key)
-        for threshold, _, waiting in islice(counter._heap, most):
-            if waiting.operation is not None:
-                self._keep(
-                    waiting.operation, Waiting(waiting.operation, key, threshold, counter.value)
-                )
+        for threshold, operation in counter.some(most):
+            self._keep(operation, Waiting(operation, key, threshold, counter.value))
 
     def _keep(self, operation: Operation, waiting: Waiting) -> None:
         if not operation.is_completed():

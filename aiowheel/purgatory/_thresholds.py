@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
+from itertools import chain, islice
 from typing import Final
 
 from mypy_extensions import i64
@@ -78,6 +79,14 @@ class Counter:
         for _, _, waiting in [*self._queue, *self._heap]:
             if waiting.operation is not None:
                 found.append(waiting.operation)
+        return found
+
+    def some(self, most: int) -> list[tuple[int | float, ThresholdOperation]]:
+        """Of the first *most* places those that wait, with their thresholds. O(most)."""
+        found: list[tuple[int | float, ThresholdOperation]] = []
+        for threshold, _, waiting in islice(chain(self._queue, self._heap), most):
+            if waiting.operation is not None:
+                found.append((threshold, waiting.operation))
         return found
 
     def compact(self) -> None:

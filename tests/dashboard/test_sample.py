@@ -1,7 +1,8 @@
 """What one look tells, and that its cost does not grow with what waits."""
 
+import asyncio
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -94,6 +95,21 @@ async def test_a_counter_says_where_it_stands() -> None:
     assert (oldest["kind"], oldest["value"], oldest["wants"]) == ("wait_until", 3, 5)
     assert purgatory.advance("news", 5) == 1
     assert await waiting
+
+
+@pytest.mark.virtual_time
+async def test_waiters_of_one_counter_are_all_found() -> None:
+    """Whatever the order their thresholds came in; those that gave up are not shown."""
+    timer = ManualTimer()
+    purgatory = Purgatory("p", timer=timer)
+    waiting = {least: purgatory.wait_until({"news": least}, 30) for least in (5, 9, 6, 7)}
+    cast("asyncio.Future[bool]", waiting[9]).cancel()
+    await asyncio.sleep(0)
+
+    (seen,) = look(Sampler(timer, [purgatory], "run"))["purgatories"]
+
+    assert sorted(each["wants"] for each in seen["oldest"]) == [5, 6, 7]
+    assert purgatory.advance("news", 10) == 3
 
 
 def test_an_operation_that_ends_is_told_once() -> None:
