@@ -17,7 +17,7 @@ _STYLE = """\
   --paper: #12161e; --card: #1b212c; --c0: #58b4ee; --c1: #ff9757; --c2: #3fcf9f; --c3: #ec93c4;
   --c4: #f0b93a; --c5: #86cdf0; --c6: #a99fff; } }
 * { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 62rem; padding: 2rem 1.25rem 4rem; color: var(--ink);
+body { margin: 0 auto; max-width: 66rem; padding: 2rem 1.25rem 4rem; color: var(--ink);
   background: var(--paper); font: 16px/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 .25rem; }
 h2 { font-size: 1.15rem; margin: 2.5rem 0 .25rem; }
@@ -31,11 +31,12 @@ dt { color: var(--soft); font-size: .85rem; }
 dd { margin: 0; font-size: 1.35rem; font-variant-numeric: tabular-nums; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: .9rem; margin: .75rem 0; }
-th, td { text-align: left; padding: .35rem .6rem; border-bottom: 1px solid var(--line);
+th, td { text-align: left; padding: .35rem .5rem; border-bottom: 1px solid var(--line);
   vertical-align: top; }
 td { overflow-wrap: anywhere; }
 th { color: var(--soft); font-weight: 600; vertical-align: bottom; }
-th.n, td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+th.n, td.n { text-align: right; font-variant-numeric: tabular-nums; }
+td.n { white-space: nowrap; }
 tr.best td { background: var(--card); font-weight: 600; }
 pre { background: var(--card); border: 1px solid var(--line); border-radius: .5rem;
   padding: .75rem 1rem; overflow-x: auto; }

@@ -66,7 +66,8 @@ def write_page(tuning: Tuning, max_lateness_ns: int, path: Path) -> Path:
     page.figure(chart, "Hover a point for its value.")
     page.section(
         "Why",
-        "The best first: within the bound, and of all within 2 % of the least cost the smallest wheel.",
+        "The best first: within the bound, and of all that cost within 2 % of the least the one "
+        "with the fewest buckets.",
     )
     page.table(
         [name for name, _ in COLUMNS],
