@@ -12,6 +12,7 @@ from typing import Self, cast
 
 from aiowheel._events import emit
 from aiowheel.integrations._connection_watch import just_beyond
+from aiowheel.integrations._jitter import spread
 from aiowheel.timer import Timer, TimerHandle, current_timer
 
 
@@ -28,10 +29,12 @@ class Heartbeat:
         dead: A plain callable such as `transport.abort`, called at most once; nothing follows.
         interval: Seconds or timedelta of silence before *send*.
         timeout: The same from there to *dead*, if nothing is seen for more than this.
+        jitter: The interval is shorter by a random time from 0 to this, so that peers that came
+            together are not asked together.
         timer: Default: the running loop's shared timer.
 
     Raises:
-        ValueError: *interval* or *timeout* is not above 0.
+        ValueError: *interval* or *timeout* is not above 0, or *jitter* not from 0 to *interval*.
         TimerClosedError: The timer is not open.
     """
 
@@ -40,6 +43,7 @@ class Heartbeat:
         "_dead",
         "_handle",
         "_interval",
+        "_jitter",
         "_send",
         "_sending",
         "_timeout",
@@ -53,6 +57,7 @@ class Heartbeat:
         *,
         interval: object,
         timeout: object,
+        jitter: object = 0.0,
         timer: Timer | None = None,
     ) -> None:
         self._timer = current_timer() if timer is None else timer
@@ -60,9 +65,10 @@ class Heartbeat:
         self._dead: Callable[[], object] = dead
         self._interval = just_beyond("interval", interval)
         self._timeout = just_beyond("timeout", timeout)
+        self._jitter = jitter
         self._asked = False  # and not answered yet
         self._sending: asyncio.Future[object] | None = None
-        self._handle: TimerHandle = self._timer.call_later(self._interval, self._ask)
+        self._handle: TimerHandle = self._listen()
 
     def seen(self) -> None:
         """Note a sign of life. One clock reading and one write, but for the answer to *send*."""
@@ -70,7 +76,7 @@ class Heartbeat:
             self._handle.touch()
         elif self._handle.cancel():
             self._asked = False
-            self._handle = self._timer.call_later(self._interval, self._ask)
+            self._handle = self._listen()
 
     def close(self) -> None:
         """Ask no more, and let go of *send* and *dead*; safe to call again."""
@@ -86,6 +92,9 @@ class Heartbeat:
         self.close()
         if self._sending is not None:
             await asyncio.wait([self._sending])
+
+    def _listen(self) -> TimerHandle:
+        return self._timer.call_later(spread(self._interval, self._jitter), self._ask)
 
     def _ask(self) -> None:
         self._asked = True
@@ -128,6 +137,7 @@ async def heartbeat(
     *,
     interval: object,
     timeout: object,  # noqa: ASYNC109 - of one answer
+    jitter: object = 0.0,
     timer: Timer | None = None,
 ) -> AsyncGenerator[Heartbeat]:
     """A `Heartbeat` around the work of one connection, which ends it where the peer is dead.
@@ -139,11 +149,12 @@ async def heartbeat(
         send: As for `Heartbeat`.
         interval: As for `Heartbeat`.
         timeout: As for `Heartbeat`.
+        jitter: As for `Heartbeat`.
         timer: Default: the running loop's shared timer.
 
     Raises:
         TimeoutError: No sign of life, or *send* failed.
-        ValueError: *interval* or *timeout* is not above 0.
+        ValueError: A time is out of range.
     """
     chosen = current_timer() if timer is None else timer
     async with chosen.timeout(None) as bound:
@@ -151,5 +162,7 @@ async def heartbeat(
         def dead() -> None:
             bound.reschedule(chosen.time())
 
-        async with Heartbeat(send, dead, interval=interval, timeout=timeout, timer=chosen) as beat:
+        async with Heartbeat(
+            send, dead, interval=interval, timeout=timeout, jitter=jitter, timer=chosen
+        ) as beat:
             yield beat

@@ -13,7 +13,8 @@ from starlette.types import Receive
 
 from aiowheel.errors import BadInputError
 from aiowheel.integrations._hangup import done_before
-from aiowheel.integrations._poll import CLIENT_CLOSED_REQUEST, REFUSALS, Poll, spread
+from aiowheel.integrations._jitter import spread
+from aiowheel.integrations._poll import CLIENT_CLOSED_REQUEST, REFUSALS, Poll
 from aiowheel.integrations._version import etag, seen_version
 from aiowheel.purgatory import Purgatory
 

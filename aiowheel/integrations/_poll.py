@@ -6,9 +6,7 @@ Source: Kafka's delayed fetch, as an HTTP request.
 from __future__ import annotations
 
 from collections.abc import Callable
-from random import uniform
 
-from aiowheel._units import delay_to_ns, ns_to_seconds
 from aiowheel.errors import PurgatoryClosedError, PurgatoryFullError, TimerClosedError
 from aiowheel.purgatory import DelayedOperation, Outcome
 
@@ -45,20 +43,3 @@ class Poll(DelayedOperation[object]):
         if self._outcome is Outcome.COMPLETED:
             return self._found
         return None if self._on_timeout is None else self._on_timeout()
-
-
-def spread(timeout: object, jitter: object) -> float:
-    """A time between *timeout* - *jitter* and *timeout*, in seconds.
-
-    Polls that began together, after a restart say, then do not all end and come back together. It
-    never exceeds *timeout*, which has to stay below the patience of proxies.
-
-    Raises:
-        TypeError: An argument is no number.
-        ValueError: One is NaN, or *jitter* is not from 0 to *timeout*.
-    """
-    longest = ns_to_seconds(max(delay_to_ns("timeout", timeout), 0))
-    most = ns_to_seconds(delay_to_ns("jitter", jitter))
-    if not 0 <= most <= longest:
-        raise ValueError(f"jitter must be from 0 to the timeout {timeout!r}, got {jitter!r}")
-    return longest - uniform(0, most) if most else longest  # noqa: S311 - to spread, no secret

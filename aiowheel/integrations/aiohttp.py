@@ -15,7 +15,8 @@ from aiohttp import web
 
 from aiowheel.abc import Instrument
 from aiowheel.errors import AiowheelError, BadInputError
-from aiowheel.integrations._poll import REFUSALS, Poll, spread
+from aiowheel.integrations._jitter import spread
+from aiowheel.integrations._poll import REFUSALS, Poll
 from aiowheel.integrations._version import etag, seen_version
 from aiowheel.purgatory import Purgatory
 from aiowheel.timer import Timer

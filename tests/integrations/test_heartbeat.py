@@ -107,6 +107,35 @@ def test_times_out_of_range_are_refused(manual_timer: ManualTimer, name: str, va
     assert len(manual_timer) == 0
 
 
+def test_peers_that_came_together_are_not_asked_together(manual_timer: ManualTimer) -> None:
+    """Each interval is shorter by a time of its own, and none is longer."""
+    asked: list[float] = []
+    for _ in range(100):
+        Heartbeat(
+            lambda: asked.append(manual_timer.time()),
+            lambda: None,
+            interval=20,
+            timeout=60,
+            jitter=10,
+            timer=manual_timer,
+        )
+    for _ in range(2_000):
+        manual_timer.advance(0.01)
+
+    assert len(asked) == 100
+    assert len({round(each, 2) for each in asked}) > 80
+    assert 10 <= min(asked) < 12
+    assert 18 < max(asked) <= 20
+
+
+@pytest.mark.parametrize("jitter", [-1, 21, math.nan])
+def test_a_jitter_out_of_range_is_refused(manual_timer: ManualTimer, jitter: float) -> None:
+    """Nothing is armed."""
+    with pytest.raises(ValueError, match="jitter must"):
+        Heartbeat(print, print, interval=20, timeout=10, jitter=jitter, timer=manual_timer)
+    assert len(manual_timer) == 0
+
+
 def test_a_question_that_cannot_be_sent_means_dead(
     manual_timer: ManualTimer, caplog: pytest.LogCaptureFixture
 ) -> None:
