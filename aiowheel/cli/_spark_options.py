@@ -7,7 +7,7 @@ Rank 5. A command declares ``master: Master = ANY_CORE``, ``conf: Conf = None`` 
 import contextlib
 import signal
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
@@ -81,16 +81,8 @@ def signals_noted() -> Generator[threading.Event]:
     An exception in the middle of a call to Spark would leave its connection out of step.
     """
     noted = threading.Event()
-
-    def note(_number: int, _frame: FrameType | None) -> None:
-        noted.set()
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with _handling(lambda _number, _frame: noted.set(), signal.SIGINT, signal.SIGTERM):
         yield noted
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextlib.contextmanager
@@ -104,8 +96,20 @@ def terminated_like_interrupted() -> Generator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    with _handling(interrupt, signal.SIGTERM):
+        yield
+
+
+@contextlib.contextmanager
+def _handling(
+    handler: Callable[[int, FrameType | None], None], *numbers: signal.Signals
+) -> Generator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python hands signals to the main thread, and lets no other set a handler
+        return
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
