@@ -29,7 +29,7 @@ async def handle(connection: ServerConnection) -> None:
         await connection.ping()
 
     try:
-        async with heartbeat(ping, interval=0.05, timeout=0.5) as beat:
+        async with heartbeat(ping, interval=0.05, timeout=1) as beat:
             # Every chunk counts: pongs, and pieces of messages that are not complete.
             with touching(connection.transport, beat.seen):
                 await connection.wait_closed()

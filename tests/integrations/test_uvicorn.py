@@ -68,7 +68,7 @@ async def test_a_websocket_whose_client_is_deaf_is_given_up() -> None:
         name = await websocket.receive_text()
         try:
             async with heartbeat(
-                lambda: websocket.send_text("ping"), interval=0.05, timeout=0.5
+                lambda: websocket.send_text("ping"), interval=0.05, timeout=1
             ) as beat:
                 async for _ in websocket.iter_text():
                     beat.seen()
