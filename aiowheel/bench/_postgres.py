@@ -41,7 +41,8 @@ def postgres_server() -> Generator[str, None, None]:
             shutil.chown(folder, **account)
         cluster, port = folder / "cluster", _free_port()
         made = (programs / "initdb", "-U", "postgres", "-A", "trust", "-N", "-D", cluster)
-        _finish(_start(made, folder, account), folder)
+        if _wait(_start(made, folder, account)) != 0:
+            raise AiowheelError(f"PostgreSQL's initdb failed: {_reason(folder)}")
         words = (*_SETTINGS, "-p", str(port), "-k", folder, "-D", cluster)
         server = _start((programs / "postgres", *words), folder, account)
         try:
@@ -49,7 +50,7 @@ def postgres_server() -> Generator[str, None, None]:
             yield f"postgresql://postgres@127.0.0.1:{port}/postgres"
         finally:
             server.send_signal(signal.SIGQUIT)  # at once, whoever is connected
-            _finish(server, folder)
+            _wait(server)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -110,20 +111,21 @@ def _wait_until_ready(server: subprocess.Popen[bytes], folder: Path) -> None:
     last_moment = time.monotonic() + _PATIENCE
     while not (state.exists() and state.read_text(encoding="utf-8").rstrip().endswith("ready")):
         if server.poll() is not None or time.monotonic() > last_moment:
-            raise AiowheelError(f"PostgreSQL did not start: {_end_of_log(folder)}")
+            raise AiowheelError(f"PostgreSQL did not start: {_reason(folder)}")
         time.sleep(0.01)
 
 
-def _finish(process: subprocess.Popen[bytes], folder: Path) -> None:
-    """Wait for a program's end."""
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    """Wait for a program's end; its exit code."""
     try:
-        code = process.wait(_PATIENCE)
+        return process.wait(_PATIENCE)
     except subprocess.TimeoutExpired:
         process.kill()
-        code = process.wait()
-    if code:
-        raise AiowheelError(f"PostgreSQL ended with {code}: {_end_of_log(folder)}")
+        return process.wait()
 
 
-def _end_of_log(folder: Path) -> str:
-    return (folder / "log").read_text(encoding="utf-8", errors="replace")[-500:].strip()
+def _reason(folder: Path) -> str:
+    """The first words that say what went wrong, or the last at all."""
+    words = (folder / "log").read_text(encoding="utf-8", errors="replace").splitlines() or [""]
+    serious = [line for line in words if "FATAL" in line or "error" in line]
+    return (serious[0] if serious else words[-1]).strip()

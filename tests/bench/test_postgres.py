@@ -1,0 +1,103 @@
+"""The PostgreSQL that benchmarks and tests start, and what is said where there is none."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from aiowheel.bench import _postgres
+from aiowheel.bench._postgres import PostgresMissingError, postgres_server
+from aiowheel.errors import AiowheelError
+
+
+def installed() -> bool:
+    """Whether there is one that we may run."""
+    try:
+        _postgres._find_programs()
+        _postgres._account()
+    except PostgresMissingError:
+        return False
+    return True
+
+
+needs_postgres = pytest.mark.skipif(not installed(), reason="PostgreSQL is not installed")
+
+
+@pytest.fixture(autouse=True)
+def scratch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where clusters are made; not below `tmp_path`, which PostgreSQL's account may not enter."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        yield Path(folder)
+
+
+@needs_postgres
+@pytest.mark.slow
+def test_nothing_is_left_of_a_server_whose_user_fails(scratch: Path) -> None:
+    """No process that listens, no file; the user's own exception goes on."""
+    ports: list[int] = []
+
+    def fail() -> None:
+        with postgres_server() as address:
+            ports.append(urlsplit(address).port or 0)
+            socket.create_connection(("127.0.0.1", ports[0])).close()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+
+    assert list(scratch.iterdir()) == []
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", ports[0]))
+
+
+@needs_postgres
+@pytest.mark.slow
+def test_a_server_that_does_not_start_says_why(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In PostgreSQL's own words, and nothing is left."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        monkeypatch.setattr(_postgres, "_free_port", lambda: taken.getsockname()[1])
+
+        with (
+            pytest.raises(AiowheelError, match=r"did not start: .*could not"),
+            postgres_server(),
+        ):
+            pass
+
+    assert list(scratch.iterdir()) == []
+
+
+def test_where_there_is_none_the_package_is_named(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error tells what to install."""
+    monkeypatch.setattr(_postgres, "_INSTALLED", scratch)
+    monkeypatch.setenv("PATH", "")
+
+    with pytest.raises(PostgresMissingError, match="apt-get install postgresql"), postgres_server():
+        pass
+
+
+def test_root_needs_the_account_of_postgres(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PostgreSQL refuses to run as root; everybody else runs it as themselves."""
+    pwd = pytest.importorskip("pwd")
+
+    def unknown(_: str) -> None:
+        raise KeyError
+
+    monkeypatch.setattr(pwd, "getpwnam", unknown)
+    monkeypatch.setattr(os, "geteuid", lambda: 1_000)
+    assert _postgres._account() == {}
+
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with pytest.raises(PostgresMissingError, match="no account named postgres"):
+        _postgres._account()
