@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aiowheel.pipeline.idle_stream import IdleStream
 
 LONGEST_LATENESS = 31_536_000  # a year
-_LOOK_SECONDS = 0.2  # far below the time of a hundred micro-batches, of which Spark keeps reports
+_LOOK_SECONDS = 1.0  # far below the time of a hundred micro-batches, of which Spark keeps reports
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,21 +87,26 @@ def _stream(options: StreamOptions, table: TableOptions) -> "IdleStream":
         from aiowheel.pipeline.idle_stream import IdleStream
     except ImportError as error:
         raise MissingExtraError("spark") from error
+    from aiowheel.pipeline.java import find_java
+
     if not options.max_lateness <= LONGEST_LATENESS:
         raise BadInputError(
             f"--max-lateness: must be at most {LONGEST_LATENESS} s, got {options.max_lateness}"
         )
+    files = table.files(options.timeout)
+    for option, place in (("--out", options.out), ("--checkpoint", options.checkpoint)):
+        if options.folder.resolve() in {place.resolve(), *place.resolve().parents}:
+            raise BadInputError(f"{place}: lies in the watched folder, {option} wants another one")
+    find_java()  # a missing one is told before anything is made
     try:
         options.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInputError(f"{options.out}: {error.strerror}") from error
-    if options.folder.resolve() in {options.out.resolve(), *options.out.resolve().parents}:
-        raise BadInputError(f"{options.out}: lies in the watched folder, --out wants another place")
     return IdleStream(
         folder=options.folder.resolve(),
         out=options.out.resolve(),
         checkpoint=Checkpoint(options.checkpoint.resolve()),
-        files=table.files(options.timeout),
+        files=files,
         timeout=options.timeout,
         max_lateness_ms=math.ceil(options.max_lateness * 1_000),
         files_per_batch=options.files_per_batch,

@@ -158,15 +158,5 @@ class _RejectsOf:
             self._hidden.replace(self._place) if kind is None else self._hidden.unlink()
 
 
-def count_rejects(folder: Path) -> tuple[int, int]:
-    """Count the rows a folder of rejects holds: left out, and used all the same."""
-    left_out = used = 0
-    for file in folder.glob("*.parquet"):
-        flags: list[bool] = pq.ParquetFile(file).read(columns=["used"]).column("used").to_pylist()
-        used += sum(flags)
-        left_out += len(flags) - sum(flags)
-    return left_out, used
-
-
 def _local_path(address: str) -> Path:
     return Path(address.removeprefix("file:")) if address.startswith("file:") else Path(address)

@@ -1,0 +1,72 @@
+"""`aiowheel idle --stream`: what it refuses before it starts Spark."""
+
+from pathlib import Path
+
+import pytest
+
+from aiowheel.cli import run
+
+pytest.importorskip("pyspark")
+pytest.importorskip("pyarrow")
+
+USUAL = ["--key", "key", "--time", "t", "--timeout", "30", "--out", "out"]
+
+
+@pytest.fixture(autouse=True)
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test works in a folder that holds one where files arrive, and a file."""
+    monkeypatch.chdir(tmp_path)
+    Path("in").mkdir()
+    Path("a.csv").write_text("key,t\nk,1\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["a.csv", "--stream"], "a.csv: --stream wants one folder, where files arrive"),
+        (["in", "a.csv", "--stream"], "in a.csv: --stream wants one folder"),
+        (["missing", "--stream"], "missing: --stream wants one folder"),
+        (["in", "--stream", "--once", "--drain"], "--once and --drain exclude each other"),
+        (["in", "--stream", "--rejects", "bad.csv"], "--rejects is not for --stream"),
+        (["in", "--stream", "--max-lateness", "1e99"], "must be at most 31536000 s, got 1e+99"),
+        (["in", "--stream", "--max-lateness", "nan"], "Invalid value for '--max-lateness'"),
+        (["in", "--stream", "--max-lateness", "-1"], "Invalid value for '--max-lateness'"),
+        (["in", "--stream", "--files-per-batch", "0"], "Invalid value for '--files-per-batch'"),
+        (["in", "--stream", "--key", ""], "--key is needed: which column?"),
+        (["in", "--stream", "--out", "in/out"], "in/out: lies in the watched folder, --out"),
+        (["in", "--stream", "--checkpoint", "in"], "in: lies in the watched folder, --checkpoint"),
+        (["in", "--stream", "--out", "a.csv"], "a.csv: File exists"),
+        (["in", "--stream", "--earliest", "9", "--latest", "8"], "--earliest: must be at most 8"),
+        (["in", "--stream", "--master", "somewhere"], "--master: want local[*]"),
+        (["in", "--stream", "--conf", "spark.a"], "--conf: want KEY=VALUE, got 'spark.a'"),
+        (["a.csv", "--drain"], "--drain is for --stream"),
+        (["a.csv", "--max-lateness", "1"], "--max-lateness is for --stream"),
+        (["a.csv", "--checkpoint", "c"], "--checkpoint is for --stream"),
+        (["a.csv", "--master", "local[1]"], "--master is for --engine spark"),
+        (["a.csv", "--conf", "a=b"], "--conf is for --engine spark"),
+    ],
+)
+def test_bad_usage_is_one_line_and_exit_code_2(
+    arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No Spark is started for it, and nothing is made but an empty folder."""
+    code = run(["idle", *USUAL, *arguments])
+
+    printed = capsys.readouterr()
+    assert code == 2
+    assert reason in printed.err
+    assert (printed.err.count("\n"), printed.out) == (1, "")
+    assert not list(Path("out").glob("*"))
+
+
+def test_a_missing_java_is_told_before_anything_is_made(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the command that brings one."""
+    monkeypatch.setattr("aiowheel.pipeline.java._candidates", lambda: iter(()))
+
+    code = run(["idle", "in", "--stream", *USUAL])
+
+    assert code == 1
+    assert capsys.readouterr().err == "aiowheel: this needs: pip install 'aiowheel[spark-java]'\n"
+    assert not Path("out").exists()
