@@ -89,7 +89,13 @@ def batch_folders(folder: Path) -> Iterator[Path]:
 
 def read_batches(folder: Path, schema: pa.Schema) -> pa.Table:
     """Read what a stream has written so far, in the order of its batches, without Spark."""
-    files = [file for batch in batch_folders(folder) for file in sorted(batch.glob("*.parquet"))]
+    tables = [read_folder(batch, schema) for batch in batch_folders(folder)]
+    return pa.concat_tables(tables) if tables else schema.empty_table()
+
+
+def read_folder(folder: Path, schema: pa.Schema) -> pa.Table:
+    """Read one folder of Parquet files, which may be missing."""
+    files = sorted(folder.glob("*.parquet"))
     tables = [pq.ParquetFile(file).read(columns=schema.names).cast(schema) for file in files]
     return pa.concat_tables(tables) if tables else schema.empty_table()
 

@@ -1,4 +1,4 @@
-"""Files of a trace: what is read of them, and what is put aside, the same by Python and by Spark."""
+"""Files of a trace: what is read and what is put aside, the same by Python and by Spark."""
 
 import json
 from collections import Counter
@@ -51,8 +51,13 @@ BAD_EVENTS: list[tuple[dict[str, Any], Flaw]] = [
     ({"key": "a", "time": LATEST + 1}, Flaw.TIME),
 ]
 #: Lines of text that are no rows of the tables.
-BROKEN_JSON = ["not json", "[1]", '{"id": "x", "keys": "a", "created": 7}']
-BROKEN_JSON += ['{"id": "x", "keys": ["a"], "created": "7"}', '{"id": "x", "keys": ["a"], "cre']
+BROKEN_JSON = [
+    "not json",
+    "[1]",
+    '{"id": "x", "keys": "a", "created": 7}',
+    '{"id": "x", "keys": ["a"], "created": "7"}',
+    '{"id": "x", "keys": ["a"], "cre',
+]
 BROKEN_CSV = ["x,a,,any,7", "x,a,,any,7,,", "x,a,,any,seven,", "x,a,one,any,7,", "x,a,,any,7,1.5"]
 
 USED = [
