@@ -18,10 +18,10 @@ def replay(
         Path, typer.Argument(metavar="TRACE", help="A folder that a TraceRecorder wrote to.")
     ],
     *,
-    tick: Annotated[float, typer.Option(help="Width of a bucket, in seconds.")] = 0.001,
-    wheel_size: Annotated[int, typer.Option(help="Buckets a level.")] = 256,
+    tick: Annotated[float, typer.Option(metavar="SECONDS", help="Width of a bucket.")] = 0.001,
+    wheel_size: Annotated[int, typer.Option(metavar="N", help="Buckets a level.")] = 256,
     timeout: Annotated[
-        float | None, typer.Option(help="Seconds; default: what each operation had.")
+        float | None, typer.Option(metavar="SECONDS", help="Default: what each operation had.")
     ] = None,
     purgatory: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only this one; default: all.")

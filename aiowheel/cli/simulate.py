@@ -19,22 +19,30 @@ if TYPE_CHECKING:
 def simulate(
     *,
     operations: Annotated[
-        float, typer.Option(help="Operations of each setting; 1e7 is ten million.")
+        float, typer.Option(metavar="N", help="Operations of each setting; 1e7 is ten million.")
     ] = 1e6,
     rate: Annotated[
-        list[float] | None, typer.Option(help="Arrivals a second; may be given several times.")
+        list[float] | None,
+        typer.Option(metavar="N", help="Arrivals a second; may be given several times.  [40000]"),
     ] = None,
     timeout: Annotated[
-        list[float] | None, typer.Option(help="Seconds; may be given several times.")
+        list[float] | None,
+        typer.Option(metavar="SECONDS", help="May be given several times.  [0.2]"),
     ] = None,
     tick: Annotated[
-        list[float] | None, typer.Option(help="Seconds; may be given several times.")
+        list[float] | None,
+        typer.Option(metavar="SECONDS", help="May be given several times.  [0.001]"),
     ] = None,
     wheel_size: Annotated[
-        list[int] | None, typer.Option(help="Buckets a level; may be given several times.")
+        list[int] | None,
+        typer.Option(metavar="N", help="Buckets a level; may be given several times.  [256]"),
     ] = None,
-    p50: Annotated[float, typer.Option(help="Half of the operations complete within: s.")] = 0.02,
-    p75: Annotated[float, typer.Option(help="Three quarters complete within: seconds.")] = 0.06,
+    p50: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Half of the operations complete within it.")
+    ] = 0.02,
+    p75: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Three quarters complete within it.")
+    ] = 0.06,
     fit: Annotated[
         Path | None, typer.Option(metavar="TRACE", help="Take rate, timeout and waits from it.")
     ] = None,

@@ -20,13 +20,15 @@ def tune(
     ],
     *,
     max_lateness: Annotated[
-        float, typer.Option(help="Seconds that the wheel may add to a timeout.")
+        float, typer.Option(metavar="SECONDS", help="What the wheel may add to a timeout.")
     ] = 0.01,
     tick: Annotated[
-        list[float] | None, typer.Option(help="Seconds; may be given several times.")
+        list[float] | None,
+        typer.Option(metavar="SECONDS", help="May be given several times.  [by the bound]"),
     ] = None,
     wheel_size: Annotated[
-        list[int] | None, typer.Option(help="Buckets a level; may be given several times.")
+        list[int] | None,
+        typer.Option(metavar="N", help="Buckets a level; may be given several times.  [16-4096]"),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Where table and page go.")
