@@ -20,13 +20,14 @@ _SPARSE: Final = 1024  # keys; below that an emptied dict is no burden
 class WatchLists:
     """Watch lists by key; a key without watchers has none."""
 
-    __slots__ = ("_by_key", "_peak", "links")
+    __slots__ = ("_by_key", "_peak", "_spare", "links")
 
     def __init__(self) -> None:
         self._by_key: dict[object, Watchers] = {}
         self._peak: i64 = (
             0  # most keys in that dict, which keeps room for them however few are left
         )
+        self._spare: Watchers | None = None  # an empty list, for the next new key
         self.links: i64 = 0
 
     def __len__(self) -> int:
@@ -50,13 +51,21 @@ class WatchLists:
             raise
 
     def _link(self, operation: Operation, key: object) -> None:
-        watchers = self._by_key.get(key)
-        if watchers is None:
-            watchers = self._by_key[key] = Watchers(key)
+        # One look-up, whether the key is new or not: hashing keys is much of what watching costs.
+        # The spare list is taken out meanwhile: comparing keys may run code that watches others.
+        spare = self._spare
+        self._spare = None
+        if spare is None:
+            spare = Watchers()
+        watchers = self._by_key.setdefault(key, spare)
+        if watchers is spare:
+            watchers.begin(key)
             if len(self._by_key) > self._peak:
                 self._peak = len(self._by_key)
-        elif watchers.last_operation() is operation:
-            return  # the key was given twice; nobody came in between
+        else:
+            self._spare = spare
+            if watchers.last_operation() is operation:
+                return  # the key was given twice; nobody came in between
         link = Link(operation, watchers, operation._links)
         operation._links = link
         watchers.append(link)

@@ -20,11 +20,17 @@ class Watchers(Node):
 
     __slots__ = ("count", "key")
 
-    def __init__(self, key: object) -> None:
+    def __init__(self) -> None:
+        self._prev = None
+        self._next = None
+        self.key: object = None
+        self.count: i64 = 0  # links, without bookmarks
+
+    def begin(self, key: object) -> None:
+        """Become the list of *key*; before that it is no ring yet, and freed like any object."""
         self._prev = self
         self._next = self
         self.key = key
-        self.count: i64 = 0  # links, without bookmarks
 
     def append(self, node: Node) -> None:
         """Hang *node* behind the others. O(1)."""

@@ -244,6 +244,32 @@ def test_keys_that_are_equal_are_one_key(purgatory: Purgatory) -> None:
     assert purgatory.top_keys() == [(1, 1)]
 
 
+def test_comparing_keys_may_watch_others(purgatory: Purgatory) -> None:
+    """A key whose comparison watches another operation: each key keeps a list of its own."""
+    nested = Gate()
+
+    class Nosy:
+        def __hash__(self) -> int:
+            return hash("taken")
+
+        def __eq__(self, other: object) -> bool:
+            if nested.outcome is Outcome.PENDING and not nested.keys:
+                watched(purgatory, nested, "nested")
+            return self is other
+
+    taken, nosy = watched(purgatory, Gate(), "taken"), Nosy()
+    outer = watched(purgatory, Gate(), nosy)
+
+    assert [list(purgatory.pending(key)) for key in ("taken", "nested", nosy)] == [
+        [taken],
+        [nested],
+        [outer],
+    ]
+    nested.open = outer.open = True
+    assert (purgatory.check_and_complete("nested"), purgatory.check_and_complete(nosy)) == (1, 1)
+    assert purgatory.watched == 1
+
+
 def test_cancel_for_key_cancels_everywhere(purgatory: Purgatory, timer: ManualTimer) -> None:
     """The cancelled are returned, oldest first, gone from their other keys and from the wheel."""
     first = watched(purgatory, Gate(), "a", "b")
