@@ -1,6 +1,7 @@
 """The dashboard's addresses, and who may read them; any ASGI server would do."""
 
 import asyncio
+import signal
 from typing import Any
 
 import pytest
@@ -197,6 +198,24 @@ async def test_a_closed_dashboard_ends_its_streams() -> None:
     await stream
 
     assert exchange.sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
+
+
+async def test_a_signal_ends_the_streams() -> None:
+    """The server that installed the handler hears of it as well, and has nothing to wait for."""
+    heard: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
+    try:
+        dashboard = made()
+        exchange = Exchange()
+        stream = asyncio.create_task(dashboard(scope("/events"), exchange.receive, exchange.send))
+        await asyncio.sleep(1)
+        signal.raise_signal(signal.SIGTERM)
+        await stream
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+    assert heard == [signal.SIGTERM]
+    assert exchange.sent[-1]["more_body"] is False
 
 
 async def test_a_crowd_of_viewers_is_refused() -> None:
