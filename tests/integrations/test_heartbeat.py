@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 import pytest
 import websockets.asyncio.client
 import websockets.asyncio.server
+from hypothesis import given
+from hypothesis import strategies as st
 
 from aiowheel import ManualTimer, Timer, TimerClosedError
 from aiowheel.integrations.connections import Heartbeat, heartbeat, touching
@@ -62,6 +64,44 @@ def test_a_peer_that_talks_is_not_asked(peer: Peer) -> None:
         peer.beat.seen()
 
     assert peer.log == []
+
+
+@given(
+    signs=st.lists(st.integers(0, 100), max_size=20),
+    interval=st.integers(1, 20),
+    timeout=st.integers(1, 20),
+)
+def test_it_asks_and_gives_up_to_the_letter(signs: list[int], interval: int, timeout: int) -> None:
+    """Whatever is seen when; a sign at the very end of a time still counts."""
+    times = sorted(signs)
+    timer = ManualTimer()
+    log: list[tuple[int, str]] = []
+
+    def note(what: str) -> Callable[[], None]:
+        return lambda: log.append((round(timer.time()), what))
+
+    beat = Heartbeat(note("ping"), note("dead"), interval=interval, timeout=timeout, timer=timer)
+    for time in times:
+        timer.advance(max(time - timer.time(), 0))
+        beat.seen()
+    timer.advance(200)
+
+    assert log == by_definition(times, interval, timeout)
+    assert len(timer) == 0
+
+
+def by_definition(signs: list[int], interval: int, timeout: int) -> list[tuple[int, str]]:
+    """What is done to a peer that shows these signs of life."""
+    log: list[tuple[int, str]] = []
+    last = 0
+    for sign in [*signs, 10**9]:
+        if sign > last + interval:
+            log.append((last + interval, "ping"))
+        if sign > last + interval + timeout:
+            log.append((last + interval + timeout, "dead"))
+            break
+        last = sign
+    return log
 
 
 def test_a_sign_of_life_makes_no_timer(peer: Peer) -> None:
