@@ -1,44 +1,22 @@
 """The purgatory as one query: every operation of a trace meets its events in a join. Rank 5.
 
-No Python function. An operation waits in *bins*, stretches of time on each of its keys; it is
-joined with the events of the same key and bin, and of those that come in time and meet the
-threshold, the first for each key are what it is decided by. The rules are those of
-`aiowheel.rules`, in SQL.
+No Python function. The rules are those of `aiowheel.rules`, in SQL.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
+from aiowheel.pipeline._first_events import TraceSize, first_events
 from aiowheel.pipeline._trace_frames import read_events, read_operations, rejects, sound
 from aiowheel.pipeline.purgatory_replay import PurgatoryResult, result_in
 from aiowheel.pipeline.sinks import replace_folder
 from aiowheel.pipeline.trace_files import format_of_trace
 from aiowheel.readers import Format
 from aiowheel.rules import COMPLETED, EXPIRED, NEVER
-
-
-@dataclass(frozen=True, slots=True)
-class TraceSize:
-    """What the query must know of a trace before it is planned.
-
-    Attributes:
-        operations: How many there are.
-        events: How many there are.
-        last_event: The time of the last one, or -1.
-        mean_wait: How long an operation may wait for them in the mean, at least 1.
-        any_only: Whether every operation is over with the first key it meets.
-    """
-
-    operations: int
-    events: int
-    last_event: int
-    mean_wait: int
-    any_only: bool
 
 
 def run_purgatory(
@@ -69,19 +47,26 @@ def run_purgatory(
 
 def measure(operations: DataFrame, events: DataFrame, tick: int) -> TraceSize:
     """Pass over a trace once."""
-    event = events.agg(F.count("*").alias("rows"), F.max("time").alias("last")).first()
-    last_event = -1 if event is None or event["last"] is None else int(event["last"])
+    event = events.agg(
+        F.count("*").alias("rows"), F.min("time").alias("first"), F.max("time").alias("last")
+    ).first()
+    if event is None:  # an aggregate without groups has one row, also over nothing
+        raise AssertionError
+    first_event = 0 if event["first"] is None else int(event["first"])
+    last_event = -1 if event["last"] is None else int(event["last"])
     until = F.least(_expiry(tick), F.lit(last_event + 1))
     row = operations.agg(
         F.count("*").alias("rows"),
         F.avg(F.greatest(until - F.col("created"), F.lit(1))).alias("mean"),
         F.max("wanted").alias("wanted"),
     ).first()
-    if event is None or row is None:  # an aggregate without groups has one row, also over nothing
+    if row is None:
         raise AssertionError
     mean_wait = max(1, int(row["mean"] or 1))
     any_only = row["wanted"] is None or row["wanted"] == 1
-    return TraceSize(int(row["rows"]), int(event["rows"]), last_event, mean_wait, any_only)
+    return TraceSize(
+        int(row["rows"]), int(event["rows"]), first_event, last_event, mean_wait, any_only
+    )
 
 
 def outcomes(operations: DataFrame, events: DataFrame, tick: int, size: TraceSize) -> DataFrame:
@@ -98,10 +83,7 @@ def outcomes(operations: DataFrame, events: DataFrame, tick: int, size: TraceSiz
     waiting = operations.select(
         "id", "keys", "thresholds", "wanted", "created", _expiry(tick).alias("expiry")
     ).withColumn("until", F.least("expiry", F.lit(size.last_event + 1)))
-    # With bins as wide as operations wait in the mean, each has two of them all in all.
-    met = _met(waiting, events, size.mean_wait)
-    # First for each key alone: a minimum of integers needs no sorting, one of structs does.
-    firsts = met.groupBy("id", "key", "wanted").agg(F.min("time").alias("time"))
+    firsts = first_events(waiting, events, size)
     decided = _first_of_any(firsts) if size.any_only else _last_of_wanted(firsts)
     ends = waiting.select("id", "expiry").join(decided, "id", how="left")
     completed = F.col("at").isNotNull()
@@ -121,39 +103,6 @@ def _expiry(tick: int) -> Column:
         .when(deadline <= F.col("created"), F.col("created"))
         .otherwise(deadline + F.pmod(-deadline, F.lit(tick).cast("bigint")))
     )
-
-
-def _met(waiting: DataFrame, events: DataFrame, bin_width: int) -> DataFrame:
-    """``id``, ``key``, ``wanted`` and ``time`` of every event that an operation could end by."""
-    width = F.lit(bin_width).cast("bigint")
-    keys = waiting.where(F.col("until") > F.col("created")).select(
-        "id",
-        "wanted",
-        "created",
-        "until",
-        F.explode(F.arrays_zip("keys", "thresholds")).alias("watched"),
-    )
-    binned = keys.select(
-        "id",
-        "wanted",
-        "created",
-        "until",
-        F.col("watched.keys").alias("key"),
-        F.col("watched.thresholds").alias("least"),
-        F.explode(F.sequence(_bin("created", width), _bin("until", width, -1))).alias("bin"),
-    )
-    binned_events = events.select("key", "time", "value", _bin("time", width).alias("bin"))
-    in_time = (F.col("time") >= F.col("created")) & (F.col("time") < F.col("until"))
-    return (
-        binned.join(binned_events, ["key", "bin"], how="inner")
-        .where(in_time & (F.col("value") >= F.col("least")))
-        .select("id", "key", "wanted", "time")
-    )
-
-
-def _bin(column: str, width: Column, offset: int = 0) -> Column:
-    time = F.col(column) + F.lit(offset)
-    return F.call_function("div", time, width)
 
 
 def _first_of_any(firsts: DataFrame) -> DataFrame:

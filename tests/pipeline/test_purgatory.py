@@ -129,21 +129,49 @@ def _part(rows: list[Row], number: int, parts: int) -> list[Row]:
     return rows[number * len(rows) // parts : (number + 1) * len(rows) // parts]
 
 
+def by_query(trace: Trace, spark: "SparkSession", folder: Path) -> list[Ending]:
+    """What one query finds."""
+    from aiowheel.pipeline._trace_frames import read_events, read_operations, sound
+    from aiowheel.pipeline.purgatory import measure, outcomes
+
+    write_trace(folder, trace)
+    operations = sound(read_operations(spark, folder / "operations", Format.PARQUET))
+    events = sound(read_events(spark, folder / "events", Format.PARQUET))
+    size = measure(operations, events, TICK)
+    found = outcomes(operations, events, TICK, size).toArrow().cast(OUTCOMES)
+    return sorted(Ending(*row.values()) for row in found.to_pylist())
+
+
 def test_the_query_agrees_row_by_row(
     trace: Trace, expected: list[Ending], spark: "SparkSession", tmp_path: Path
 ) -> None:
     """Two hundred traces in one query."""
-    from aiowheel.pipeline._trace_frames import read_events, read_operations, sound
-    from aiowheel.pipeline.purgatory import measure, outcomes
+    assert by_query(trace, spark, tmp_path) == expected
 
-    write_trace(tmp_path, trace)
-    operations = sound(read_operations(spark, tmp_path / "operations", Format.PARQUET))
-    events = sound(read_events(spark, tmp_path / "events", Format.PARQUET))
 
-    size = measure(operations, events, TICK)
-    found = outcomes(operations, events, TICK, size).toArrow().cast(OUTCOMES)
+@pytest.mark.parametrize("mode", ["any", "all"])
+def test_the_query_agrees_on_busy_keys(mode: str, spark: "SparkSession", tmp_path: Path) -> None:
+    """Where it looks into narrow bins first, and for some operations into wide ones then."""
+    source = random.Random(mode)
+    keys = ["busy", "busier", "quiet"]
+    operations: list[Operation] = []
+    for number in range(300):
+        watched = tuple(source.sample(keys, source.randrange(1, 4)))
+        created = source.randrange(SPAN_MS)
+        least = tuple(source.choice((NO_VALUE, 500, 990, 1_001)) for _ in watched)
+        wanted = 1 if mode == "any" else len(watched)
+        deadline = source.choice((created + source.randrange(9_000), NEVER))
+        operations.append(Operation(str(number), watched, least, wanted, created, deadline))
+    choose = ["busy"] * 40 + ["busier"] * 80 + ["quiet"]
+    events = [
+        Event(source.choice(choose), source.randrange(SPAN_MS), source.randrange(1_000))
+        for _ in range(4_000)
+    ]
+    trace = Trace(operations, events)
+    shard = Shard(TICK)
+    shard.feed(*trace)
 
-    assert sorted(Ending(*row.values()) for row in found.to_pylist()) == expected
+    assert by_query(trace, spark, tmp_path) == sorted(shard.settle(NEVER - 1))
 
 
 def test_the_stream_agrees_row_by_row(
