@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from aiowheel import DelayedOperation, Purgatory, Timer
@@ -52,7 +53,7 @@ async def open_contender(
             Purgatory("bench", timer=timer, purge_interval=purge_interval) as purgatory,
         ):
             yield Contender(
-                make=lambda: Request(timeout_seconds),
+                make=partial(Request, timeout_seconds),
                 park=purgatory.try_complete_else_watch,
                 check=purgatory.check_and_complete,
                 force=Request.force_complete,

@@ -128,7 +128,8 @@ async def _drive(
     arrivals, completions, order = load.arrivals, load.completions, load.order
     total = len(arrivals)
     others = [place * total for place in range(1, keys)]
-    waiting: list[object] = [None] * total
+    # By place, and only those that are not complete: the collector walks through all of it.
+    waiting: dict[int, object] = {}
     came = gone = 0
     came_all = math.inf  # when the last one had come in
     began = monotonic()
@@ -138,12 +139,11 @@ async def _drive(
             request = make()
             request.payload = bytes(PAYLOAD_BYTES)
             waiting[came] = request
-            park(request, (came, *[came + other for other in others]))
+            park(request, (came, *[came + other for other in others]) if others else (came,))
             came += 1
         while gone < total and completions[order[gone]] <= now:
             place = order[gone]
-            done: object = waiting[place]
-            waiting[place] = None
+            done = waiting.pop(place)
             if by_check:
                 done.ready = True  # type: ignore[attr-defined]
                 check(place)
