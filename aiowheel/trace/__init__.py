@@ -1,7 +1,7 @@
 """What happened to every operation, as Parquet files. Rank 4; needs pyarrow.
 
-`TraceRecorder` writes a trace, `read_trace` and `read_trace_pandas` read it back,
-`TRACE_COLUMNS` says what each column means.
+`TraceRecorder` writes a trace, `RecordedTimer` puts the deadlines of a timer into it, `read_trace`
+and `read_trace_pandas` read it back, `TRACE_COLUMNS` says what each column means.
 """
 
 from .reader import (
@@ -27,11 +27,15 @@ from .schema import (
 from .schema import (
     TraceColumn as TraceColumn,
 )
+from .timers import RecordedHandle as RecordedHandle
+from .timers import RecordedTimer as RecordedTimer
 
 __all__ = (
     "SCHEMA_VERSION",
     "TRACE_COLUMNS",
     "TRACE_SCHEMA",
+    "RecordedHandle",
+    "RecordedTimer",
     "RecorderStatistics",
     "TraceColumn",
     "TraceRecorder",

@@ -39,9 +39,9 @@ def to_arrow(rows: Rows, run_id: str, epoch_offset_ns: int) -> pa.RecordBatch:
     keys, completed_by = _texts(rows)
     columns = [
         _choice(np.zeros(rows.count, np.int64), [run_id]),
-        _choice(kinds, [purgatory for purgatory, _ in rows.kinds]),
+        _choice(kinds, [_text(purgatory) for purgatory, _ in rows.kinds]),
         np.arange(rows.first_id, rows.first_id + rows.count, dtype=np.int64),
-        _choice(kinds, [kind.__name__ for _, kind in rows.kinds]),
+        _choice(kinds, [_kind_name(kind) for _, kind in rows.kinds]),
         keys,
         created,
         pa.array(deadline, mask=never),
@@ -81,6 +81,10 @@ def _texts(rows: Rows) -> tuple[pa.ListArray, pa.Array]:
         type=TRACE_SCHEMA.field("keys").type,
     )
     return keys, texts.take(pa.array(completers, mask=completers < 0))
+
+
+def _kind_name(kind: object) -> str:
+    return kind.__name__ if isinstance(kind, type) else _text(kind)
 
 
 def _text(key: Hashable) -> str:

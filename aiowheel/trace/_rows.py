@@ -34,7 +34,7 @@ class Rows:
         created: Nanoseconds of the loop's clock, as `finished`.
         timeouts: Nanoseconds from `created` to the deadline; FOREVER for no deadline.
         labels: 4 times the place in `kinds`, plus the place in `OUTCOMES`.
-        kinds: The purgatories and classes that occur.
+        kinds: The purgatories or timers that occur, with the classes or names of what they held.
         members: The numbers of every row's keys, end to end.
         lengths: How many of `members` each row has.
         completers: The number of the key that completed each row, or -1.
@@ -71,7 +71,7 @@ class Rows:
         self.timeouts: list[object] = []
         self.finished: list[int] = []
         self.labels: list[int] = []
-        self.kinds: list[tuple[str, type]] = []
+        self.kinds: list[tuple[str, object]] = []
         self.members: list[object] = []  # the integers of `_numbers`: nothing is boxed again
         self.lengths: list[int] = []
         self.completers: list[object] = []
@@ -80,9 +80,9 @@ class Rows:
         self._numbers: dict[object, object] = {}
         # Of the row before: mostly the next one is of the same purgatory and kind.
         self._purgatory: object = None
-        self._kind: type | None = None
+        self._kind: object = None
         self._label: i64 = 0
-        self._labels: dict[tuple[str, type], int] = {}
+        self._labels: dict[tuple[str, object], int] = {}
         self._timeout_ns: i64 = 0
         self._timeout: object = 0  # the same: one object for all equal timeouts
 
@@ -95,21 +95,35 @@ class Rows:
             del self.members[before:]
             raise
         self.lengths.append(len(self.members) - before)
-        kind = type(operation)
-        if kind is not self._kind or purgatory is not self._purgatory:
-            self._look_up(purgatory, kind)
-        self.labels.append(self._label + _place_of(operation._outcome))
-        self.created.append(operation._created_ns)
-        timeout = FOREVER
-        if operation._deadline_ns < FOREVER:
-            timeout = operation._deadline_ns - operation._created_ns
+        self._add_times(operation._created_ns, operation._deadline_ns, operation._finished_ns)
+        self.checks.append(operation._checks)
+        self._add_label(purgatory, type(operation), operation._outcome)
+        self.count += 1
+
+    def append_timer(
+        self, timer: str, kind: str, created: i64, deadline: i64, finished: i64, outcome: Outcome
+    ) -> None:
+        """Note one deadline of a timer: a row without keys and checks."""
+        self.completers.append(-1)
+        self.lengths.append(0)
+        self._add_times(created, deadline, finished)
+        self.checks.append(0)
+        self._add_label(timer, kind, outcome)
+        self.count += 1
+
+    def _add_times(self, created: i64, deadline: i64, finished: i64) -> None:
+        self.created.append(created)
+        timeout = FOREVER if deadline >= FOREVER else deadline - created
         if timeout != self._timeout_ns:
             self._timeout_ns = timeout
             self._timeout = timeout
         self.timeouts.append(self._timeout)
-        self.finished.append(operation._finished_ns)
-        self.checks.append(operation._checks)
-        self.count += 1
+        self.finished.append(finished)
+
+    def _add_label(self, purgatory: str, kind: object, outcome: Outcome) -> None:
+        if kind is not self._kind or purgatory is not self._purgatory:
+            self._look_up(purgatory, kind)
+        self.labels.append(self._label + _place_of(outcome))
 
     def _add_keys(self, keys: tuple[object, ...], completed_by: object) -> object:
         """Add a row's keys to `members`; returns the number of the key that completed it."""
@@ -131,7 +145,7 @@ class Rows:
             self.keys.append(key)
         return number
 
-    def _look_up(self, purgatory: str, kind: type) -> None:
+    def _look_up(self, purgatory: str, kind: object) -> None:
         name = (purgatory, kind)
         label = self._labels.get(name)
         if label is None:
@@ -163,6 +177,15 @@ class RowCollector:
         """Note one finished operation; some 200 ns on the event loop, no lock, no I/O."""
         rows = self._rows
         rows.append(purgatory, cast(Operation, operation))
+        if rows.count >= self._limit:
+            self._reach_limit()
+
+    def timer_finished(
+        self, timer: str, kind: str, created: i64, deadline: i64, finished: i64, outcome: Outcome
+    ) -> None:
+        """Note one deadline of a timer; times in nanoseconds of the loop's clock."""
+        rows = self._rows
+        rows.append_timer(timer, kind, created, deadline, finished, outcome)
         if rows.count >= self._limit:
             self._reach_limit()
 

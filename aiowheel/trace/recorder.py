@@ -45,6 +45,8 @@ class RecorderStatistics:
 class TraceRecorder(RowCollector, Instrument):
     """Writes one row per finished operation; give it to a purgatory as an instrument.
 
+    `RecordedTimer` gives it the deadlines of a timer as well.
+
     ```python
     async with TraceRecorder("trace") as recorder:
         async with Purgatory("fetch", timer=timer, instruments=[recorder]) as purgatory:

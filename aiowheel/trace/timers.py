@@ -1,0 +1,176 @@
+"""The deadlines of a timer, recorded beside the operations of its purgatories. Rank 4.
+
+Source: a layer in front of the timer, so that a timer nobody records pays nothing for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from contextvars import Context
+from typing import TypeVar
+
+from aiowheel._units import FOREVER, clock_to_ns, delay_to_ns
+from aiowheel.purgatory import Outcome
+from aiowheel.timer import Timeout, Timer, TimerHandle
+
+from .recorder import TraceRecorder
+
+T = TypeVar("T")
+
+
+class RecordedTimer:
+    """A timer's calls, each of which leaves a row when it is over.
+
+    ```python
+    recorded = RecordedTimer(timer, recorder)
+    recorded.call_later(30.0, close, connection)
+    async with recorded.timeout(5.0):
+        ...
+    ```
+
+    The row's purgatory is *name*, its kind the callback's name, "timeout" or "sleep". A deadline
+    that came is "expired", one that was withdrawn "cancelled", and a block that ended within its
+    timeout "completed". What is still pending when the timer is closed has no row.
+
+    Args:
+        timer: Open; it stays the caller's.
+        recorder: Where the rows go.
+        name: Tells this timer from others in the trace.
+
+    Cost: about a microsecond a call more than the timer itself.
+    """
+
+    def __init__(self, timer: Timer, recorder: TraceRecorder, name: str = "timer") -> None:
+        self._timer = timer
+        self._recorder = recorder
+        self._name = name
+
+    def call_later(
+        self,
+        delay: object,
+        callback: Callable[..., object],
+        *args: object,
+        context: Context | None = None,
+    ) -> RecordedHandle:
+        """As `Timer.call_later`."""
+        ending = RecordedHandle(self, callback, args)
+        return ending.armed(self._timer.call_later(delay, ending.run, context=context))
+
+    def call_at(
+        self,
+        when: object,
+        callback: Callable[..., object],
+        *args: object,
+        context: Context | None = None,
+    ) -> RecordedHandle:
+        """As `Timer.call_at`."""
+        ending = RecordedHandle(self, callback, args)
+        return ending.armed(self._timer.call_at(when, ending.run, context=context))
+
+    async def sleep(self, delay: object, result: T = None) -> T:  # type: ignore[assignment]
+        """As `Timer.sleep`."""
+        created = self.now_ns()
+        deadline = min(created + max(0, delay_to_ns("delay", delay)), FOREVER)
+        outcome = Outcome.CANCELLED
+        try:
+            value = await self._timer.sleep(delay, result)
+            outcome = Outcome.EXPIRED
+        finally:
+            self.note("sleep", created, deadline, outcome)
+        return value
+
+    @asynccontextmanager
+    async def timeout(self, delay: object) -> AsyncGenerator[Timeout]:
+        """As `Timer.timeout`, for one `async with`."""
+        async with self._recorded(self._timer.timeout(delay)) as block:
+            yield block
+
+    @asynccontextmanager
+    async def timeout_at(self, when: object) -> AsyncGenerator[Timeout]:
+        """As `Timer.timeout_at`, for one `async with`."""
+        async with self._recorded(self._timer.timeout_at(when)) as block:
+            yield block
+
+    @asynccontextmanager
+    async def _recorded(self, block: Timeout) -> AsyncGenerator[Timeout]:
+        created = self.now_ns()
+        try:
+            async with block:
+                yield block
+        finally:
+            outcome = Outcome.EXPIRED if block.expired() else Outcome.COMPLETED
+            when = block.when()
+            deadline = FOREVER if when is None else delay_to_ns("when", when)
+            self.note("timeout", created, deadline, outcome)
+
+    def now_ns(self) -> int:
+        """The timer's time in nanoseconds."""
+        return clock_to_ns(self._timer.time())
+
+    def note(self, kind: str, created: int, deadline: int, outcome: Outcome) -> None:
+        """Hand one row to the recorder; it ends now."""
+        now = self.now_ns()
+        self._recorder.timer_finished(self._name, kind, created, deadline, now, outcome)
+
+
+class RecordedHandle:
+    """A `TimerHandle` that leaves a row when it fires or is cancelled; made by `RecordedTimer`."""
+
+    __slots__ = ("_args", "_callback", "_created", "_handle", "_owner")
+
+    def __init__(
+        self, owner: RecordedTimer, callback: Callable[..., object], args: tuple[object, ...]
+    ) -> None:
+        if not callable(callback):
+            raise TypeError(f"callback must be callable, got {callback!r}")
+        self._owner = owner
+        self._callback: Callable[..., object] | None = callback
+        self._args = args
+        self._created = owner.now_ns()
+        self._handle: TimerHandle
+
+    def armed(self, handle: TimerHandle) -> RecordedHandle:
+        """Stand for *handle* from now on."""
+        self._handle = handle
+        return self
+
+    def run(self) -> None:
+        """What the timer calls."""
+        callback, args = self._over(Outcome.EXPIRED)
+        callback(*args)
+
+    def cancel(self) -> bool:
+        """As `TimerHandle.cancel`."""
+        if not self._handle.cancel():
+            return False
+        self._over(Outcome.CANCELLED)
+        return True
+
+    def cancelled(self) -> bool:
+        """As `TimerHandle.cancelled`."""
+        return self._handle.cancelled()
+
+    def fired(self) -> bool:
+        """As `TimerHandle.fired`."""
+        return self._handle.fired()
+
+    def when(self) -> float:
+        """As `TimerHandle.when`."""
+        return self._handle.when()
+
+    def touch(self, delay: object = None) -> bool:
+        """As `TimerHandle.touch`; the row has the last deadline."""
+        return self._handle.touch(delay)
+
+    def reschedule(self, when: object) -> bool:
+        """As `TimerHandle.reschedule`; the row has the last deadline."""
+        return self._handle.reschedule(when)
+
+    def _over(self, outcome: Outcome) -> tuple[Callable[..., object], tuple[object, ...]]:
+        callback, args = self._callback, self._args
+        assert callback is not None
+        self._callback, self._args = None, ()
+        kind = getattr(callback, "__qualname__", None) or type(callback).__qualname__
+        self._owner.note(kind, self._created, self._handle.deadline, outcome)
+        return callback, args

@@ -1,0 +1,120 @@
+"""The deadlines of a timer in the trace."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiowheel import ManualTimer, Timer
+from aiowheel.trace import RecordedTimer, TraceRecorder, read_trace
+
+MS = 1_000_000
+
+
+def rows_of(folder: Path) -> list[tuple[Any, ...]]:
+    """Kind, outcome, timeout in ms, time to the end in ms, lateness in ms; the loop's own time."""
+
+    def ms(ns: int | None) -> float | None:
+        return None if ns is None else ns / MS
+
+    return [
+        (
+            row["kind"],
+            row["outcome"],
+            None if row["deadline"] is None else ms(row["deadline"] - row["created"]),
+            ms(row["finished"] - row["created"]),
+            ms(row["lateness"]),
+        )
+        for row in read_trace(folder).to_pylist()
+    ]
+
+
+def close(*_: object) -> None:
+    """A callback."""
+
+
+def test_a_callback_leaves_a_row_when_it_ran(tmp_path: Path) -> None:
+    """With its name, its deadline, and how late it came; nothing of an operation."""
+    timer = ManualTimer(tick=0.01)
+    seen: list[int] = []
+    with TraceRecorder(tmp_path, clock=timer.time) as recorder:
+        handle = RecordedTimer(timer, recorder, "clients").call_later(0.025, seen.append, 7)
+        timer.advance(0.1)
+
+    assert seen == [7]
+    assert handle.fired()
+    (row,) = read_trace(tmp_path).to_pylist()
+    assert (row["purgatory"], row["keys"], row["completed_by"]) == ("clients", [], None)
+    assert (row["kind"], row["outcome"], row["checks"]) == ("list.append", "expired", 0)
+    assert 0 <= row["lateness"] < 10 * MS
+
+
+def test_a_withdrawn_callback_leaves_a_row_once(tmp_path: Path) -> None:
+    """A second cancel is False and leaves none; the deadline is the one it was moved to."""
+    timer = ManualTimer()
+    with TraceRecorder(tmp_path, clock=timer.time) as recorder:
+        recorded = RecordedTimer(timer, recorder)
+        handle = recorded.call_later(0.5, close)
+        timer.advance(0.25)
+        assert handle.touch(0.75)
+        timer.advance(0.25)
+        assert handle.cancel()
+        assert not handle.cancel()
+        other = recorded.call_at(timer.time() + 0.5, close, 1, 2)
+        assert other.reschedule(timer.time() + 1.0)
+        assert other.when() == timer.time() + 1.0
+        assert other.cancel()
+        recorded.call_later(1.0, close)  # still pending when all is closed: no row
+
+    assert handle.cancelled()
+    assert rows_of(tmp_path) == [
+        ("close", "cancelled", 1_000.0, 500.0, None),
+        ("close", "cancelled", 1_000.0, 0.0, None),
+    ]
+
+
+def test_what_cannot_be_called_is_refused(tmp_path: Path) -> None:
+    """At the call, as by the timer itself."""
+    timer = ManualTimer()
+    with TraceRecorder(tmp_path) as recorder, pytest.raises(TypeError, match="must be callable"):
+        RecordedTimer(timer, recorder).call_later(1.0, None)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Iterator[TraceRecorder]:
+    """Started before the loop: the virtual clock waits in real time for threads started later."""
+    with TraceRecorder(tmp_path) as recorder:
+        yield recorder
+
+
+@pytest.mark.virtual_time
+async def test_sleeps_and_timeouts_leave_rows(recorder: TraceRecorder) -> None:
+    """Each says how it ended."""
+    async with Timer(tick=0.001) as timer:
+        recorded = RecordedTimer(timer, recorder)
+        assert await recorded.sleep(0.25, "slept") == "slept"
+        async with recorded.timeout(0.5):
+            await recorded.sleep(0.125)
+        with pytest.raises(TimeoutError):
+            async with recorded.timeout(0.5) as block:
+                block.reschedule(timer.time() + 0.25)
+                await asyncio.Event().wait()
+        async with recorded.timeout_at(None):
+            pass
+        asleep = asyncio.ensure_future(recorded.sleep(8.0, "slept"))
+        await asyncio.sleep(1.0)
+        asleep.cancel()
+        await asyncio.wait([asleep])
+    recorder.close()
+
+    rows = [(kind, outcome, timeout) for kind, outcome, timeout, _, _ in rows_of(recorder.folder)]
+    assert rows == [
+        ("sleep", "expired", 250.0),
+        ("sleep", "expired", 125.0),
+        ("timeout", "completed", 500.0),
+        ("timeout", "expired", 250.0),
+        ("timeout", "completed", None),
+        ("sleep", "cancelled", 8_000.0),
+    ]
