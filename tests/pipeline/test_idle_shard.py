@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyarrow")
 
-from aiowheel.pipeline._idle_shard import STATE_VERSION, IdleShard
+from aiowheel.pipeline._idle_shard import STATE_VERSION, IdleShard, condensed
 from aiowheel.recipes._idle_trace import idle_events
 
 TIMEOUT = 10
@@ -45,3 +45,36 @@ def test_cuts_and_disorder_change_nothing(
 
     assert found == list(idle_events(sorted(trace), TIMEOUT))
     assert len(shard) == 0
+
+
+def test_what_is_kept_does_not_grow_with_the_rows() -> None:
+    """A key touched all the time costs two touches a timeout, however often it is touched."""
+    shard = IdleShard(TIMEOUT)
+
+    for now in range(0, 10_000, 10):
+        shard.feed(list(range(now, now + 10)), ["k"] * 10)
+        assert shard.settle(now - 50) == []
+        assert len(shard) <= 2 * (60 // TIMEOUT) + 2
+
+    assert shard.settle(None) == [(10_009, "k")]
+
+
+@given(trace=st.lists(touches, max_size=60), more=st.lists(touches, max_size=10))
+def test_dropped_touches_are_not_missed(
+    trace: list[tuple[int, str]], more: list[tuple[int, str]]
+) -> None:
+    """Whatever comes later, the events are those of all touches."""
+    kept = condensed(sorted(trace), TIMEOUT)
+
+    assert set(kept) <= set(trace)
+    assert list(idle_events(sorted(kept + more), TIMEOUT)) == list(
+        idle_events(sorted(trace + more), TIMEOUT)
+    )
+
+
+def test_a_state_of_another_version_is_refused() -> None:
+    """Guessing would lose keys in silence."""
+    state = IdleShard(TIMEOUT).dump()
+
+    with pytest.raises(ValueError, match="state of version 99, want 1"):
+        IdleShard.load(TIMEOUT, 99, state)
