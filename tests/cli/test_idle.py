@@ -104,6 +104,34 @@ def test_bad_rows_are_named_on_stderr(capsys: pytest.CaptureFixture[str]) -> Non
     ]
 
 
+def test_bad_rows_can_be_written_aside() -> None:
+    """With file, line, reason and the row, those outside the given range among them."""
+    Path("a.csv").write_text("key,t\nk,15\nk,x\nk,9\nk,21\nk,16,3\n")
+
+    code = idle("a.csv", "--earliest", "10", "--latest", "20", "--rejects", "bad.csv")
+
+    assert code == 0
+    assert Path("out.csv").read_text() == "fire,key\n46,k\n"
+    assert Path("bad.csv").read_text().splitlines() == [
+        "source,line,reason,raw,used",
+        """a.csv,3,time 'x' is not a whole number >= 0,"k,x",false""",
+        """a.csv,4,time '9' is before 10,"k,9",false""",
+        """a.csv,5,time '21' is beyond 20,"k,21",false""",
+        """a.csv,6,3 fields where the header has 2,"k,16,3",true""",
+    ]
+    assert files() == ["a.csv", "bad.csv", "out.csv"]
+
+
+def test_parquet_needs_no_spark() -> None:
+    """Either engine reads it."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table({"key": ["b", "a"], "t": [10, 10]}), "a.parquet")
+
+    assert idle("a.parquet") == 0
+
+    assert Path("out.csv").read_text() == "fire,key\n40,a\n40,b\n"
+
+
 def test_an_access_log_needs_no_columns() -> None:
     """For the Common Log Format key, time and its format are known; the suffix tells it."""
     line = 'host{} - - [10/Oct/2000:13:55:{} -0700] "GET / HTTP/1.0" 200 1\n'
