@@ -27,7 +27,7 @@ async def count(request: Request) -> Response:
     return PlainTextResponse(str(len(await request.body())))
 
 
-async def work(request: Request) -> Response:
+async def laborious(request: Request) -> Response:
     """Read a little, work for long, read the rest."""
     length = 0
     async for chunk in request.stream():
@@ -46,7 +46,7 @@ def limited(**limits: object) -> Starlette:
     """An application behind the middleware."""
     return Starlette(
         routes=[
-            Route(f"/{each.__name__}", each, methods=["POST"]) for each in (count, work, never)
+            Route(f"/{each.__name__}", each, methods=["POST"]) for each in (count, laborious, never)
         ],
         middleware=[Middleware(SlowRequestMiddleware, **limits)],  # type: ignore[arg-type]
     )
@@ -96,7 +96,7 @@ async def test_a_slow_body_is_408(
 
 async def test_only_the_time_spent_waiting_counts(ask: Ask) -> None:
     """An application that is busy between two reads does not make its client slow."""
-    exchange = ask(limited(first_byte=1, idle=1, body=3), "/work", method="POST")
+    exchange = ask(limited(first_byte=1, idle=1, body=3), "/laborious", method="POST")
     exchange.send_body(b"x", more=True)
     await asyncio.sleep(25)
     exchange.send_body(b"x", more=True)
