@@ -21,7 +21,7 @@ from aiowheel.cli._spark_options import (
     spark_session,
     terminated_like_interrupted,
 )
-from aiowheel.errors import BadInputError, MissingExtraError
+from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
 from aiowheel.readers import Format, Unit
 
 if TYPE_CHECKING:
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 Session = AbstractContextManager["SparkSession"]
 Job = Callable[[Path, Path, Path, int, Format | None], "PurgatoryResult"]
+
+
+LONGEST_TICK = 3_600_000_000_000  # as of a timer
 
 
 class PurgatoryEngine(StrEnum):
@@ -52,7 +55,9 @@ def purgatory(
         Path, typer.Option(metavar="FOLDER", help="Gets the folders outcomes and rejects.")
     ],
     unit: Annotated[Unit, typer.Option(help="Unit of all times, in and out.")] = Unit.MS,
-    tick: Annotated[int, typer.Option(min=1, help="Tick of the wheel, in the unit.")] = 1,
+    tick: Annotated[
+        int, typer.Option(min=1, max=LONGEST_TICK, help="Of the wheel, in the unit.")
+    ] = 1,
     format: Annotated[  # noqa: A002
         Format | None,
         typer.Option(help="parquet, ndjson or csv; default: by the files' suffix."),
@@ -126,9 +131,14 @@ def purgatory(
         if engine is PurgatoryEngine.WHEEL:
             _refuse({"--master": master != ANY_CORE, "--conf": conf}, "is for --engine spark")
         job = _job(engine, open_session)
-        with Progress() as progress:
-            progress.waiting("working off the trace")
-            result = job(operations, events, out, tick, format)
+        if out.exists() and not out.is_dir():
+            raise BadInputError(f"{out}: is a file, --out wants a folder")
+        try:
+            with Progress() as progress:
+                progress.waiting("working off the trace")
+                result = job(operations, events, out, tick, format)
+        except OSError as error:
+            raise AiowheelError(f"{error.filename or out}: {error.strerror}") from error
     print_result(
         {
             "engine": engine.value,
