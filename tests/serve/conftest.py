@@ -115,7 +115,13 @@ def process(*arguments: str) -> Generator[Process]:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Process]:
-    """One process for the tests of a module, with short patience."""
-    quick = ("--receive-timeout", "0.4", "--heartbeat", "0.2", "--max-body", "1000")
-    with process(*quick, "--dashboard") as running:
+    """One process for the tests of a module."""
+    with process("--dashboard", "--heartbeat", "1", "--max-body", "1000") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def impatient_server() -> Iterator[Process]:
+    """One that gives a request little time to arrive."""
+    with process("--receive-timeout", "0.6") as running:
         yield running

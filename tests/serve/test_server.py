@@ -149,15 +149,15 @@ def test_what_is_no_good_request_is_answered(
         ),
     ],
 )
-def test_a_request_that_does_not_arrive_is_ended(server: Process, begun: bytes) -> None:
+def test_a_request_that_does_not_arrive_is_ended(impatient_server: Process, begun: bytes) -> None:
     """A connection costs its client more than a byte a minute."""
-    assert refusal(server.send(begun)) == (408, "too_slow")
+    assert refusal(impatient_server.send(begun)) == (408, "too_slow")
 
 
-def test_single_bytes_do_not_extend_the_patience(server: Process) -> None:
+def test_single_bytes_do_not_extend_the_patience(impatient_server: Process) -> None:
     """The deadline is of the request, not of each byte."""
     begun = time.monotonic()
-    with server.connect() as connection:
+    with impatient_server.connect() as connection:
         connection.settimeout(0.05)
         received = b""
         while b"}" not in received and time.monotonic() < begun + 10:
@@ -170,9 +170,9 @@ def test_single_bytes_do_not_extend_the_patience(server: Process) -> None:
     assert refusal(received) == (408, "too_slow")
 
 
-def test_a_poll_may_wait_longer_than_a_request_may_take(server: Process) -> None:
+def test_a_poll_may_wait_longer_than_a_request_may_take(impatient_server: Process) -> None:
     """The deadline is of what the client sends; waiting is what polls are for."""
-    answer = httpx.get(f"{server.url}/topics/patient?timeout=0.8")
+    answer = httpx.get(f"{impatient_server.url}/topics/patient?timeout=1.2")
 
     assert answer.json()["messages"] == []
 
