@@ -12,7 +12,7 @@ from typing import cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, Observation, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel.readers import Batch
@@ -66,17 +66,13 @@ def find_idle(rows: DataFrame, timeout: int, scratch: Path) -> FoundIdle:
     Cost: that of the window query and of a sort of the events. Sorting the query's own result
     would run it twice, once for a sample; so it is written first.
     """
-    spark = rows.sparkSession
-    idle_events(rows, timeout).write.parquet(str(scratch / "found"))
-    found = spark.read.parquet(str(scratch / "found"))
-    keys = found.where("last").count()  # each key has one last row, and it is idle after it
-    found.select("fire", "key").orderBy("fire", "key").write.parquet(str(scratch / "sorted"))
-    return FoundIdle(keys, scratch / "sorted")
-
-
-def read_staged(spark: SparkSession, file: Path) -> DataFrame:
-    """Open a file made by `stage_rows`."""
-    return spark.read.parquet(str(file))
+    counts = Observation()
+    # Each key has one last row, and is idle after it.
+    events = idle_events(rows, timeout).observe(counts, F.count_if("last").alias("keys"))
+    events.select("fire", "key").write.parquet(str(scratch / "found"))
+    found = rows.sparkSession.read.parquet(str(scratch / "found"))
+    found.orderBy("fire", "key").write.parquet(str(scratch / "sorted"))
+    return FoundIdle(int(counts.get["keys"]), scratch / "sorted")
 
 
 def idle_events(rows: DataFrame, timeout: int) -> DataFrame:
