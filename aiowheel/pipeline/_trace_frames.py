@@ -132,7 +132,8 @@ def _read(
         rows = rows.withColumn(_BROKEN, F.lit(None).cast("string"))
     rows = rows.withColumns(
         {
-            "source": F.col("_metadata.file_path"),
+            # Not `_metadata.file_path`: Spark would make that up for every row, asked for or not.
+            "source": F.input_file_name(),
             "raw": F.coalesce(F.col(_BROKEN), F.to_json(F.struct(*columns))),
             "unread": F.col(_BROKEN).isNotNull(),
         }
