@@ -23,14 +23,16 @@ _CANCELLED: Final = Outcome.CANCELLED
 
 
 class Rows:
-    """One list per column, all of equal length: row i is entry i of every list.
+    """A batch: the newest rows as one list per column, those before as packed parts.
 
     Holds on to no operation, and to every key once: a million short-lived tuples kept alive until
-    the disk has them would cost the cyclic collector more than all the rest.
+    the disk has them would cost the cyclic collector more than all the rest, and so would lists of
+    as many integers, which it walks.
 
     Attributes:
         first_id: The `operation_id` of row 0; it counts up by one.
-        count: Whole rows.
+        count: Whole rows, packed or not.
+        parts: The packed rows, oldest first; what packs them says how they look.
         created: Nanoseconds of the loop's clock, as `finished`.
         timeouts: Nanoseconds from `created` to the deadline; FOREVER for no deadline.
         labels: 4 times the place in `kinds`, plus the place in `OUTCOMES`.
@@ -61,12 +63,14 @@ class Rows:
         "labels",
         "lengths",
         "members",
+        "parts",
         "timeouts",
     )
 
     def __init__(self, first_id: int) -> None:
         self.first_id = first_id
         self.count: i64 = 0
+        self.parts: list[object] = []
         self.created: list[int] = []
         self.timeouts: list[object] = []
         self.finished: list[int] = []
@@ -85,6 +89,19 @@ class Rows:
         self._labels: dict[tuple[str, object], int] = {}
         self._timeout_ns: i64 = 0
         self._timeout: object = 0  # the same: one object for all equal timeouts
+
+    def columns(self) -> list[list[object]]:
+        """The lists of the rows not packed yet."""
+        return [
+            cast(list[object], self.labels),
+            cast(list[object], self.created),
+            self.timeouts,
+            cast(list[object], self.finished),
+            cast(list[object], self.checks),
+            cast(list[object], self.lengths),
+            self.completers,
+            self.members,
+        ]
 
     def append(self, purgatory: str, operation: Operation) -> None:
         """Note one finished operation."""
@@ -169,8 +186,8 @@ class RowCollector:
 
     def __init__(self) -> None:
         self._rows = Rows(0)
-        # 1 until the first row of a batch has armed the flush, then batch_rows: one question for
-        # both.
+        # When somebody has to look: at the first row of a batch, at a part to pack, at the last
+        # row. One question for all.
         self._limit: i64 = 1
 
     def operation_finished(self, purgatory: str, operation: FinishedOperation) -> None:

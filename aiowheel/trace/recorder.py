@@ -19,6 +19,7 @@ from typing import Self
 
 from aiowheel.abc import Instrument
 
+from ._batch import ROWS_PER_PART, pack
 from ._rows import RowCollector, Rows
 from ._writer import TraceWriter, WriterLimits
 
@@ -146,10 +147,17 @@ class TraceRecorder(RowCollector, Instrument):
         await asyncio.to_thread(self._writer.stop, last)
 
     def _reach_limit(self) -> None:
-        if self._closed or self._rows.count >= self._batch_rows:
+        rows = self._rows
+        if self._closed or rows.count >= self._batch_rows:
             self.flush()
             return
-        self._limit = self._batch_rows
+        if rows.count == 1:
+            self._arm_flush()
+        else:
+            pack(rows)
+        self._limit = min(rows.count + ROWS_PER_PART, self._batch_rows)
+
+    def _arm_flush(self) -> None:
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:

@@ -189,6 +189,24 @@ def test_every_operation_is_written_once_and_in_order(tmp_path: Path, finish: Fi
     assert recorder.statistics().files == len(trace_files(tmp_path)) > 1
 
 
+def test_a_batch_of_several_packed_parts_keeps_its_rows(tmp_path: Path) -> None:
+    """What is packed while the batch fills stands before what is packed at its end."""
+    with recorder_at_noon(tmp_path, batch_rows=100_000) as recorder:
+        for number in range(5_000):
+            keys = tuple(f"{number % 7}-{place}" for place in range(number % 4))
+            operation = Fetch(keys=keys, completed_by=keys[-1] if keys else None, checks=number)
+            recorder.operation_finished("room", operation)
+
+    rows = rows_of(tmp_path)
+    assert [row["checks"] for row in rows] == list(range(5_000))
+    assert all(
+        row["keys"] == [f"{number % 7}-{place}" for place in range(number % 4)]
+        and row["completed_by"] == (row["keys"][-1] if row["keys"] else None)
+        for number, row in enumerate(rows)
+    )
+    assert len(trace_files(tmp_path)) == 1
+
+
 def test_a_full_file_is_closed(tmp_path: Path, finish: Finish) -> None:
     """A file takes whole batches and is closed at file_rows; the last one takes the rest."""
     with recorder_at_noon(tmp_path, batch_rows=10, file_rows=20, queued_batches=100) as recorder:
