@@ -76,10 +76,8 @@ def test_a_run_over_files(number: signal.Signals, folder: Path) -> None:
     assert list((folder / "tmp").iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "number",
-    [pytest.param(signal.SIGTERM, marks=pytest.mark.spark_cluster), signal.SIGINT],
-)
+@pytest.mark.spark_cluster
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stream(number: signal.Signals, folder: Path) -> None:
     """That is how a stream ends: exit code 0, and the report."""
     out = folder / "out"

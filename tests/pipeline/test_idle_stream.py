@@ -49,14 +49,14 @@ FACTS = [  # view, timeout in seconds, idle events, sha256 of the "fire<TAB>key"
     ("logpod", 300, 776, "5e9e41221b92b1173dc49c48223671f8141951b852992ea378f988cc67fdf7ba"),
     ("logpod", 1800, 135, "6772bfb146f5bf1889908ec21367cb6be7bde905b876d46d9b3d8fd08c11b615"),
 ]
-QUICK = {("nasa", 30), ("logpod", 30)}  # the rest: `make test-cluster`
+QUICK = ("logpod", 30)  # late rows and nanoseconds; the rest: `make test-cluster`
 each_fact = pytest.mark.parametrize(
     ("name", "seconds", "events", "sha256"),
     [
         pytest.param(
             *fact,
             id=f"{fact[0]}-{fact[1]}",
-            marks=[] if fact[:2] in QUICK else [pytest.mark.spark_cluster],
+            marks=[] if fact[:2] == QUICK else [pytest.mark.spark_cluster],
         )
         for fact in FACTS
     ],
@@ -118,7 +118,7 @@ def test_the_stream_finds_the_listed_idle_events(
     summary = summarize(read_idle_events(stream.events))
     states: list[Any] = [each for batch in query.recentProgress for each in batch.stateOperators]
     assert sum(each.numRowsDroppedByWatermark for each in states) == 0
-    assert sum(count > 0 for count in stream.written.values()) > 2  # not only at the end
+    assert sum(count > 0 for count in stream.written.values()) > 1  # not only at the end
     assert (summary.events, summary.sha256) == (events, sha256)
     assert sum(stream.written.values()) == events
 
