@@ -14,6 +14,7 @@ from ._page import shown
 _WIDTH, _HEIGHT = 760, 250
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 24, 10, 44
 _COLOURS = 7
+_NEARLY = 1 - 1e-9  # sums and quotients of floats
 Points = Sequence[tuple[float, float]]  # y may be NaN: the line breaks there
 Words = Callable[[float], str]
 
@@ -85,11 +86,15 @@ def bar_chart(
 
 def round_ticks(low: float, high: float, wanted: int) -> list[float]:
     """Round numbers from *low*'s to beyond *high*, about so many, at least two."""
-    span = high - low or abs(high) or 1.0
+    span = high - low
+    if span <= 1e-9 * max(abs(low), abs(high)):  # as good as one value
+        span = abs(high)
+    if span < 1e-100:
+        span = 1.0
     power = 10 ** math.floor(math.log10(span / wanted))
-    step = next(power * nth for nth in (1, 2, 5, 10) if power * nth * wanted >= span * 0.999)
+    step = next(power * nth for nth in (1, 2, 5, 10) if power * nth * wanted >= span * _NEARLY)
     first = math.floor(low / step) * step
-    count = max(1, math.ceil((high - first) / step * 0.999))
+    count = max(1, math.ceil((high - first) / step * _NEARLY))
     return [first + step * nth for nth in range(count + 1)]
 
 
