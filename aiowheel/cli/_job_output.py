@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
 from rich.progress import Progress as Bars
-from rich.table import Table
-from rich.text import Text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,29 +68,30 @@ def print_json(value: object) -> None:
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, texts: int = 0) -> None:
-    """Print rows on stdout: a table on a terminal, aligned columns in a pipe.
+    """Print rows on stdout as aligned columns; what all rows share is said once, below.
+
+    A single row is printed as names and values.
 
     Args:
         headings: One a column.
-        rows: As they are to be read.
+        rows: As they are to be read, at least one.
         texts: Columns aligned to the left, from the first one on.
     """
-    console = Console()
-    if console.is_terminal:
-        table = Table()
-        for place, heading in enumerate(headings):
-            table.add_column(heading, justify="left" if place < texts else "right")
-        for row in rows:
-            table.add_row(*map(Text, row))
-        console.print(table)
+    if len(rows) == 1:
+        print_lines(dict(zip(headings, rows[0], strict=True)))
         return
-    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+    columns = list(zip(headings, *rows, strict=True))
+    differing = [place for place, column in enumerate(columns) if len(set(column[1:])) > 1]
+    widths = {place: max(map(len, columns[place])) for place in differing}
     for row in (headings, *rows):
         cells = [
-            cell.ljust(width) if place < texts else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+            row[place].ljust(width) if place < texts else row[place].rjust(width)
+            for place, width in widths.items()
         ]
         print("  ".join(cells).rstrip())
+    same = [f"{name} {rows[0][at]}" for at, name in enumerate(headings) if at not in differing]
+    if same:
+        print(f"all: {', '.join(same)}")
 
 
 def print_lines(lines: Mapping[str, Any]) -> None:

@@ -17,9 +17,12 @@ def print_report(tables: Mapping[str, pa.Table], console: Console) -> None:
     for name, (title, columns) in LAYOUT.items():
         rows = tables[name].to_pylist()
         shown = [row for row in rows if row.get("rank", 1) <= MOST_ROWS]
-        table = Table(title=title, title_justify="left")
+        # No lines between the columns: eight of them fit into a terminal of 80.
+        table = Table(title=title, title_justify="left", box=None, pad_edge=False)
         for heading, cell in columns.values():
-            table.add_column(heading, justify="left" if cell in {text_cell, keys_cell} else "right")
+            words = cell in {text_cell, keys_cell}
+            table.add_column(heading, justify="left" if words else "right", overflow="fold")
         for row in shown:
             table.add_row(*(Text(cell(row[column])) for column, (_, cell) in columns.items()))
         console.print(table)
+        console.print()

@@ -64,5 +64,5 @@ def test_a_key_does_not_command_the_terminal(key: str, shown: str) -> None:
 
     print_report(tables, Console(file=screen, width=100))
 
-    assert f"│ {shown} " in screen.getvalue()
+    assert f"p          {shown} " in screen.getvalue()
     assert "\x1b" not in screen.getvalue()

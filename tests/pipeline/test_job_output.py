@@ -1,0 +1,26 @@
+"""What the commands over jobs print on stdout."""
+
+import pytest
+
+from aiowheel.cli._job_output import print_table
+
+
+def test_columns_are_aligned_and_what_rows_share_is_said_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Words to the left, numbers to the right, nothing cut."""
+    print_table(["name", "rate", "count"], [["a", "5/s", "1"], ["longer", "5/s", "1,000"]], texts=1)
+
+    assert capsys.readouterr().out.splitlines() == [
+        "name    count",
+        "a           1",
+        "longer  1,000",
+        "all: rate 5/s",
+    ]
+
+
+def test_one_row_is_names_and_values(capsys: pytest.CaptureFixture[str]) -> None:
+    """A table of one row has nothing to align."""
+    print_table(["tick", "wake-ups"], [["1 ms", "7"]])
+
+    assert capsys.readouterr().out.splitlines() == ["tick      1 ms", "wake-ups  7"]
