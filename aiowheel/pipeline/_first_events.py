@@ -8,6 +8,7 @@ it leaves open, a few percent as a rule, the second looks up in wide ones.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -39,7 +40,12 @@ class TraceSize:
     any_only: bool
 
 
-def first_events(waiting: DataFrame, events: DataFrame, size: TraceSize) -> DataFrame:
+def first_events(
+    waiting: DataFrame,
+    events: DataFrame,
+    size: TraceSize,
+    keep: Callable[[DataFrame], DataFrame],
+) -> DataFrame:
     """Select ``id``, ``key``, ``wanted`` and ``time`` of each key that an operation met.
 
     Args:
@@ -47,25 +53,26 @@ def first_events(waiting: DataFrame, events: DataFrame, size: TraceSize) -> Data
             which an event must come.
         events: With the columns of `rules.Event`.
         size: Of the trace.
+        keep: Called with frames that are used several times; may persist them.
     """
-    busy = F.broadcast(_busy_keys(events, size))
+    busy = F.broadcast(keep(_busy_keys(events, size)))
     wide = F.lit(size.mean_wait).cast("bigint")
     width = F.coalesce("busy_width", wide)
     first_bin, last_bin = _bin(F.col("created"), width), _bin(F.col("until") - 1, width)
     keys = _by_key(waiting).join(busy, "key", how="left")
     looked_into = F.when(F.col("busy_width").isNotNull(), F.least(last_bin, first_bin + 1))
-    soon = _first(
-        keys.withColumn("bin", F.explode(F.sequence(first_bin, F.coalesce(looked_into, last_bin)))),
-        events.join(busy, "key", how="left").withColumn("bin", _bin(F.col("time"), width)),
+    soon = keep(
+        _first(
+            keys.withColumn(
+                "bin", F.explode(F.sequence(first_bin, F.coalesce(looked_into, last_bin)))
+            ),
+            events.join(busy, "key", how="left").withColumn("bin", _bin(F.col("time"), width)),
+        )
     )
-    # The time is asked for, although its absence is all that counts: so Spark sees that it has
-    # worked out the first round already.
-    found = soon.select("id", "key", F.col("time").alias("found"))
     rest = (
         keys.where(F.col("busy_width").isNotNull() & (last_bin > first_bin + 1))
         .withColumn("created", (first_bin + 2) * F.col("busy_width"))
-        .join(found, ["id", "key"], how="left")
-        .where(F.col("found").isNull())
+        .join(soon.select("id", "key"), ["id", "key"], how="left_anti")
     )
     of_busy_keys = events.join(busy, "key", how="left_semi")
     from_wide, to_wide = _bin(F.col("created"), wide), _bin(F.col("until") - 1, wide)

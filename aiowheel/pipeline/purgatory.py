@@ -5,8 +5,11 @@ No Python function. The rules are those of `aiowheel.rules`, in SQL.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
+from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
@@ -40,8 +43,14 @@ def run_purgatory(
     bad = rejects(operation_rows).unionByName(rejects(event_rows))
     rejected = replace_folder(bad, out / "rejects")
     size = measure(sound(operation_rows), sound(event_rows), tick)
-    found = outcomes(sound(operation_rows), sound(event_rows), tick, size)
-    replace_folder(found, out / "outcomes")
+    with ExitStack() as kept:
+
+        def keep(frame: DataFrame) -> DataFrame:
+            kept.callback(frame.persist(StorageLevel.DISK_ONLY).unpersist)
+            return frame
+
+        found = outcomes(sound(operation_rows), sound(event_rows), tick, size, keep)
+        replace_folder(found, out / "outcomes")
     return result_in(out, size.operations, size.events, rejected)
 
 
@@ -69,7 +78,13 @@ def measure(operations: DataFrame, events: DataFrame, tick: int) -> TraceSize:
     )
 
 
-def outcomes(operations: DataFrame, events: DataFrame, tick: int, size: TraceSize) -> DataFrame:
+def outcomes(
+    operations: DataFrame,
+    events: DataFrame,
+    tick: int,
+    size: TraceSize,
+    keep: Callable[[DataFrame], DataFrame],
+) -> DataFrame:
     """Select ``id``, ``outcome``, ``completed_by`` and ``at`` of every operation that ends.
 
     Args:
@@ -77,13 +92,14 @@ def outcomes(operations: DataFrame, events: DataFrame, tick: int, size: TraceSiz
         events: With the columns of `rules.Event`.
         tick: Of the wheel, in the unit of the times, at least 1.
         size: As `measure` found it.
+        keep: Called with frames that are used several times; may persist them.
 
     Cost: a shuffle of every key of every operation, of the events, and of what met.
     """
     waiting = operations.select(
         "id", "keys", "thresholds", "wanted", "created", _expiry(tick).alias("expiry")
     ).withColumn("until", F.least("expiry", F.lit(size.last_event + 1)))
-    firsts = first_events(waiting, events, size)
+    firsts = first_events(waiting, events, size, keep)
     decided = _first_of_any(firsts) if size.any_only else _last_of_wanted(firsts)
     ends = waiting.select("id", "expiry").join(decided, "id", how="left")
     completed = F.col("at").isNotNull()

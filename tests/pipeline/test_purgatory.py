@@ -14,7 +14,7 @@ from aiowheel.pipeline._checkpoint import Checkpoint
 from aiowheel.pipeline.schemas import OUTCOMES
 from aiowheel.pipeline.shard import Shard
 from aiowheel.pipeline.trace_files import write_events, write_operations
-from aiowheel.readers import Format, Unit
+from aiowheel.readers import Unit
 from aiowheel.rules import NEVER, NO_VALUE, Ending, Event, Operation
 
 if TYPE_CHECKING:
@@ -131,14 +131,15 @@ def _part(rows: list[Row], number: int, parts: int) -> list[Row]:
 
 def by_query(trace: Trace, spark: "SparkSession", folder: Path) -> list[Ending]:
     """What one query finds."""
-    from aiowheel.pipeline._trace_frames import read_events, read_operations, sound
-    from aiowheel.pipeline.purgatory import measure, outcomes
+    from aiowheel.pipeline.purgatory import run_purgatory
+    from aiowheel.pipeline.sinks import read_folder
 
     write_trace(folder, trace)
-    operations = sound(read_operations(spark, folder / "operations", Format.PARQUET))
-    events = sound(read_events(spark, folder / "events", Format.PARQUET))
-    size = measure(operations, events, TICK)
-    found = outcomes(operations, events, TICK, size).toArrow().cast(OUTCOMES)
+    tables = folder / "operations", folder / "events"
+    result = run_purgatory(spark, *tables, folder / "found", TICK, None)
+    found = read_folder(folder / "found" / "outcomes", OUTCOMES)
+    assert result.completed + result.expired == found.num_rows
+    assert result.pending == len(trace.operations) - found.num_rows
     return sorted(Ending(*row.values()) for row in found.to_pylist())
 
 
