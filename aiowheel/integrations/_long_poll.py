@@ -123,9 +123,11 @@ async def long_poll_version(
         )
         if isinstance(news, Response):
             return news
-        if not news:
+        # A version made after the timeout, in the same turn, is news all the same: its tag without
+        # its answer would have the client wait for the one after it.
+        if not news and version() == current:
             status = HTTPStatus.NOT_MODIFIED if seen.conditional else HTTPStatus.NO_CONTENT
-            return _versioned(Response(status_code=status), version())
+            return _versioned(Response(status_code=status), current)
     found = answer()
     return _versioned(found if isinstance(found, Response) else render(found), version())
 

@@ -134,9 +134,11 @@ async def long_poll_version(
         )
         if isinstance(news, web.StreamResponse):
             return news
-        if not news:
+        # A version made after the timeout, in the same turn, is news all the same: its tag without
+        # its answer would have the client wait for the one after it.
+        if not news and version() == current:
             status = HTTPStatus.NOT_MODIFIED if seen.conditional else HTTPStatus.NO_CONTENT
-            return _versioned(web.Response(status=status), version())
+            return _versioned(web.Response(status=status), current)
     found = answer()
     response = found if isinstance(found, web.StreamResponse) else render(found)
     return _versioned(response, version())

@@ -202,3 +202,18 @@ async def test_versions_by_etag_and_by_since() -> None:
         await service.until_waiting(1)
         assert service.publish("sun") == 1
         assert (await polling).headers["ETag"] == '"2"'
+
+
+async def test_a_version_made_in_the_turn_of_the_timeout_is_not_lost() -> None:
+    """Its tag is never sent without it."""
+    service = Service()
+    async with running(service):
+        polling = asyncio.create_task(service.client.get("/version?since=0"))
+        await service.until_waiting(1)
+
+        await service.purgatory.aclose()  # the poll expires; it goes on a turn later
+        service.items.append("rain")
+
+        response = await polling
+        assert (response.status, response.headers["ETag"]) == (200, '"1"')
+        assert await response.json() == ["rain"]

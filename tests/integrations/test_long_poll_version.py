@@ -138,6 +138,25 @@ async def test_a_since_that_is_no_version_is_refused(
     assert len(exchange.body) < 130
 
 
+@pytest.mark.parametrize("how", ["since", "if-none-match"])
+async def test_a_version_made_in_the_turn_of_the_timeout_is_not_lost(
+    document: Document, ask: Ask, how: str
+) -> None:
+    """Its tag is never sent without it: the client would go on from what it has not seen."""
+    if how == "since":
+        exchange = ask(document.app, "/?since=3")
+    else:
+        exchange = ask(document.app, headers={"if-none-match": '"3"'})
+    await asyncio.sleep(0)
+
+    await document.purgatory.aclose()  # the poll expires; it goes on a turn later
+    document.version += 1
+    await exchange.task
+
+    assert (exchange.status, exchange.json()) == (200, {"version": 4})
+    assert exchange.headers["etag"] == '"4"'
+
+
 async def test_a_client_that_disconnects_waits_for_no_version(document: Document, ask: Ask) -> None:
     """The counter forgets it."""
     exchange = ask(document.app, "/?since=3")
