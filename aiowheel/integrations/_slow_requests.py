@@ -24,7 +24,8 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 class SlowRequestMiddleware:
     """Ends HTTP requests whose body comes too slowly, or that take too long in all.
 
-    A slow body is answered with 408, a request over *total* with 503; both close the connection.
+    A slow body is answered with 408, a request over *total* with 503; both close the connection,
+    or with HTTP/2 the stream.
     Where the response has begun, `TimeoutError` is raised instead and the server breaks the
     connection off: half a response must not look like a whole one. The application is cancelled in
     either case. Only the time it spends waiting for the client counts as the client's.
@@ -92,16 +93,17 @@ class SlowRequestMiddleware:
         except TimeoutError:
             if begun or not bound.expired():
                 raise
-            await self._refuse(send, slow_body=body.slow)
+            await self._refuse(scope, send, slow_body=body.slow)
 
-    async def _refuse(self, send: Send, *, slow_body: bool) -> None:
+    async def _refuse(self, scope: Scope, send: Send, *, slow_body: bool) -> None:
         status = HTTPStatus.REQUEST_TIMEOUT if slow_body else HTTPStatus.SERVICE_UNAVAILABLE
         reason = b"the request body came too slowly" if slow_body else b"the request took too long"
         headers = [
             (b"content-type", b"text/plain; charset=utf-8"),
             (b"content-length", str(len(reason)).encode()),
-            (b"connection", b"close"),  # what is left of the body is not waited for
         ]
+        if scope["http_version"].startswith("1"):  # later ones have no such header
+            headers.append((b"connection", b"close"))  # the rest of the body is not waited for
         if not slow_body:
             headers.append((b"retry-after", str(self._retry_after).encode()))
         await send({"type": "http.response.start", "status": status.value, "headers": headers})

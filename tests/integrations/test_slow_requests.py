@@ -94,6 +94,23 @@ async def test_a_slow_body_is_408(
     client.cancel()
 
 
+@pytest.mark.parametrize(("version", "header"), [("1.0", "close"), ("1.1", "close"), ("2", None)])
+async def test_only_http_1_has_a_connection_header(
+    ask: Ask, version: str, header: str | None
+) -> None:
+    """Later versions forbid it: a stream ends without its connection."""
+    app = limited(idle=10)
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, "http_version": version}, receive, send)
+
+    exchange = ask(call, "/count", method="POST")
+    await exchange.task
+
+    assert exchange.status == 408
+    assert exchange.headers.get("connection") == header
+
+
 async def test_only_the_time_spent_waiting_counts(ask: Ask) -> None:
     """An application that is busy between two reads does not make its client slow."""
     exchange = ask(limited(first_byte=1, idle=1, body=3), "/laborious", method="POST")
