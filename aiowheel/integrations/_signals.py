@@ -24,7 +24,8 @@ def hearing(signals: Iterable[signal.Signals], heard: Callable[[], object]) -> G
     before: dict[int, Callable[[int, FrameType | None], object]] = {}
 
     def handle(number: int, frame: FrameType | None) -> None:
-        loop.call_soon_threadsafe(heard)
+        if not loop.is_closed():  # who never left the block left this handler behind
+            loop.call_soon_threadsafe(heard)
         before[number](number, frame)
 
     if threading.current_thread() is threading.main_thread():

@@ -6,6 +6,7 @@ import signal
 import socket
 import threading
 from collections.abc import Generator
+from contextlib import AbstractContextManager
 
 import pytest
 import uvicorn
@@ -87,6 +88,21 @@ async def test_a_handler_that_was_set_meanwhile_stays(heard: list[int]) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+
+
+def test_a_loop_that_ended_first_is_not_called(heard: list[int]) -> None:
+    """Who never left the block left its handler behind: the signal still reaches its own."""
+
+    async def begin() -> AbstractContextManager[None]:
+        block = hearing([signal.SIGTERM], pytest.fail)
+        block.__enter__()
+        return block
+
+    block = asyncio.run(begin())
+    signal.raise_signal(signal.SIGTERM)
+    block.__exit__(None, None, None)
+
+    assert heard == [signal.SIGTERM]
 
 
 def test_another_thread_gets_no_signals(heard: list[int]) -> None:
