@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from asyncio import BaseTransport, Protocol, Transport
+from asyncio import BaseTransport, BufferedProtocol, Protocol, Transport
 from typing import cast
 
 from aiowheel.integrations._connection_watch import ConnectionWatch, Limit
@@ -22,6 +22,9 @@ class LimitedProtocol(Protocol):
         total_timeout: The same for the whole connection; default: no limit.
         timer: Default: the running loop's shared timer.
         transport: Of the connection, once it is made.
+
+    Raises:
+        TypeError: For a subclass that is a `BufferedProtocol`, too: that one receives no chunks.
     """
 
     idle_timeout: object = math.inf
@@ -30,6 +33,11 @@ class LimitedProtocol(Protocol):
     timer: Timer | None = None
     transport: Transport
     _watch: ConnectionWatch | None = None
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if issubclass(cls, BufferedProtocol):
+            raise TypeError(f"only a Protocol receives chunks, not the BufferedProtocol {cls!r}")
 
     def connection_made(self, transport: BaseTransport) -> None:
         """Begin to watch."""

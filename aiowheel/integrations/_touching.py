@@ -62,5 +62,6 @@ def touching(transport: BaseTransport, touch: Callable[[], object]) -> Generator
     try:
         yield
     finally:
-        if transport.get_protocol() is protocol:
+        # A TLS transport that was closed twice has no protocol to ask for: AttributeError.
+        if not transport.is_closing() and transport.get_protocol() is protocol:
             transport.set_protocol(inner)

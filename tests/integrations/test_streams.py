@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from typing import ClassVar
@@ -174,6 +175,47 @@ async def test_a_connection_that_is_lost_meanwhile_is_no_error(when: str) -> Non
         assert writer.transport.is_closing()
 
 
+def without_certificates(side: int) -> ssl.SSLContext:
+    """TLS for a test: encrypted, and nobody shows who they are."""
+    context = ssl.SSLContext(side)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.maximum_version = ssl.TLSVersion.TLSv1_2  # the last that has such ciphers
+    try:
+        context.set_ciphers("AECDH:@SECLEVEL=0")
+    except ssl.SSLError:
+        pytest.skip("this OpenSSL has no ciphers without certificates")
+    return context
+
+
+@pytest.mark.both_loops
+async def test_a_tls_connection_may_be_closed_twice_in_the_block() -> None:
+    """Its transport knows no protocol any more by then: there is nothing to give back."""
+    ended: asyncio.Queue[object] = asyncio.Queue()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with idle_guard(writer, 30) as guard:
+                await reader.readline()
+                writer.close()
+                writer.close()
+            ended.put_nowait(guard.exceeded)
+        except Exception as error:
+            ended.put_nowait(error)
+
+    server_side = without_certificates(ssl.PROTOCOL_TLS_SERVER)
+    async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=server_side) as server:
+        host, port = server.sockets[0].getsockname()
+        client_side = without_certificates(ssl.PROTOCOL_TLS_CLIENT)
+        reader, writer = await asyncio.open_connection(host, port, ssl=client_side)
+        writer.write(b"hello\n")
+
+        assert await ended.get() is None
+        assert await reader.read() == b""
+        writer.close()
+        await writer.wait_closed()
+
+
 async def test_a_closed_timer_refuses_the_block() -> None:
     """And the connection is as it was."""
     async with connection() as (_, writer, _):
@@ -248,6 +290,14 @@ async def test_a_buffered_protocol_has_no_chunks() -> None:
     transport.close()
     peer.close()
     await asyncio.sleep(0)
+
+
+def test_a_buffered_protocol_cannot_be_limited() -> None:
+    """It receives no chunks either: a busy connection would be closed as a silent one."""
+    with pytest.raises(TypeError, match="BufferedProtocol"):
+
+        class Buffered(LimitedProtocol, asyncio.BufferedProtocol):  # pyright: ignore[reportUnusedClass]
+            pass
 
 
 class Echo(LimitedProtocol):
