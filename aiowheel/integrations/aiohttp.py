@@ -21,6 +21,8 @@ from aiowheel.integrations._version import etag, seen_version
 from aiowheel.purgatory import Purgatory
 from aiowheel.timer import Timer
 
+__all__ = ("PURGATORY", "TIMER", "add_wheel", "long_poll", "long_poll_version")
+
 #: Keys of the application that `add_wheel` was called with: `request.config_dict[PURGATORY]`.
 PURGATORY = web.AppKey("aiowheel.purgatory", Purgatory)
 TIMER = web.AppKey("aiowheel.timer", Timer)
