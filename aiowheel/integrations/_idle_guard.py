@@ -26,7 +26,8 @@ async def idle_guard(
     `async with idle_guard(writer, 30) as guard:` around the work of a connection. Every chunk
     received counts. Then the connection is aborted, for a peer that is gone would not read what is
     still to be flushed: `read` returns what is left and then nothing, and `guard.exceeded` tells
-    the limit. `guard.touch()` lets what is sent count as well.
+    the limit. `guard.touch()` lets what is sent count as well; so must who does not read for longer
+    than *timeout*, for behind a full buffer nothing is received.
 
     Args:
         writer: Of the connection; enter after `start_tls`.

@@ -43,7 +43,8 @@ async def long_poll(
         request: Starlette's, which is also FastAPI's.
         purgatory: Where to wait.
         keys: At least one hashable.
-        ready: Returns a `Response`, or what to *render* as one; anything false means not yet.
+        ready: Returns a `Response`, or what to *render* as one; anything false means not yet. It
+            only looks: what it took away would be lost with a client that leaves meanwhile.
         timeout: Seconds or timedelta.
         jitter: The timeout comes sooner by a random time from 0 to this, so that polls that began
             together do not end together.
@@ -96,7 +97,8 @@ async def long_poll_version(
         request: Starlette's, which is also FastAPI's.
         purgatory: Where to wait.
         key: What the versions are of.
-        version: Returns the current one, at least 0.
+        version: Returns the current one, at least 0. Where it starts anew, or *key* is deleted,
+            call `purgatory.forget(key)`: else polls of lower versions are answered at once.
         answer: Returns a `Response`, or what to *render* as one, of the current version.
         timeout: Seconds or timedelta.
         jitter: As for `long_poll`.
