@@ -183,6 +183,24 @@ def test_spark_reads_and_rejects_the_same(
     assert sorted(Event(*row) for row in happened) == sorted(HAPPENED)
 
 
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_spark_reads_thresholds_that_are_all_null(tmp_path: Path, spark: "SparkSession") -> None:
+    """Which is what operations without thresholds look like, and what its quick reader fails on."""
+    from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
+
+    from aiowheel.pipeline import _trace_frames as frames
+
+    used = [Operation(str(number), ("a",), (NO_VALUE,), 1, 7, NEVER) for number in range(100)]
+    write_operations(tmp_path / "ops.parquet", used)
+
+    rows = frames.sound(frames.read_operations(spark, tmp_path / "ops.parquet", Format.PARQUET))
+
+    least = rows.select(F.explode("thresholds").alias("least")).groupBy("least").count()
+    assert [tuple(row) for row in least.collect()] == [(NO_VALUE, 100)]
+
+
 def test_the_format_is_told_by_the_suffix(tmp_path: Path) -> None:
     """Of all files alike; another format than one of a trace is refused."""
     (tmp_path / "0.csv").write_text("")
