@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from aiowheel import AiowheelError
 from examples.broker.broker import Broker
 from examples.broker.frames import Message, read_message, write_message
 
@@ -31,7 +32,11 @@ class Server:
             writer.close()
 
     async def _answer(self, request: Message, writer: asyncio.StreamWriter) -> None:
-        write_message(writer, {"id": request["id"], "answer": await self._ask_broker(request)})
+        try:
+            answer = await self._ask_broker(request)
+        except (AiowheelError, KeyError, TypeError) as error:  # no such partition, or argument
+            answer = {"error": repr(error)}
+        write_message(writer, {"id": request["id"], "answer": answer})
         await writer.drain()
 
     async def _ask_broker(self, request: Message) -> Any:

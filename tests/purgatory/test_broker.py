@@ -303,6 +303,21 @@ async def test_a_client_that_hangs_up_leaves_nothing(until: Until) -> None:
             assert all(each.cancelled() for each in waiting)
 
 
+async def test_a_request_that_cannot_be_met_is_answered() -> None:
+    """With an error: nobody waits for ever for an answer that does not come."""
+    async with Timer() as timer:
+        broker = Broker(timer, ["orders"])
+        async with serving(broker) as port, Client(port) as client:
+            requests: list[tuple[str, Answer]] = [
+                ("fetch", {"offsets": {"payments": 0}}),
+                ("produce", {"batch": ["a"]}),
+            ]
+            for call, arguments in requests:
+                async with asyncio.timeout(5):
+                    answer = await client.call(call, **arguments)
+                assert "payments" in answer["error"] or "batch" in answer["error"]
+
+
 @pytest.mark.slow
 def test_the_story_is_told() -> None:
     """`python -m examples.broker` needs no network and ends with nothing left."""
