@@ -1,4 +1,4 @@
-"""ASGI middleware against requests that take too long. Rank 4; needs no extra.
+"""ASGI middleware against requests that take too long. Rank 4; imports no framework.
 
 Source: the slow-body attack, and RFC 9110 on 408 and 503. Slow *headers* are the server's own to
 bound: an application is called after them.
