@@ -52,6 +52,7 @@ def counts(purgatory: Purgatory) -> tuple[int, int, int]:
 NOTHING = (0, 0, 0)
 
 
+@pytest.mark.realtime
 async def test_awaiting_returns_what_on_complete_returned(running: Purgatory) -> None:
     """For a check, for force and for the timeout alike."""
     checked, forced = Gate(), Gate()
@@ -101,6 +102,7 @@ async def test_watching_costs_no_task(running: Purgatory) -> None:
     assert all(cast("asyncio.Future[str]", each).cancelled() for each in waiting)
 
 
+@pytest.mark.realtime
 async def test_wait_for_is_true_when_met_and_false_in_time(running: Purgatory) -> None:
     """As `threading.Condition.wait_for`."""
     basket: list[str] = []
@@ -229,6 +231,7 @@ WAYS = [
 ]
 
 
+@pytest.mark.realtime
 @pytest.mark.parametrize("stop", WAYS)
 async def test_who_stops_waiting_leaves_nothing(
     running: Purgatory,
@@ -496,6 +499,7 @@ async def test_closing_the_timer_tells_who_awaits(noise: Noise) -> None:
     assert noise == []
 
 
+@pytest.mark.realtime
 async def test_the_shared_timer_is_the_default() -> None:
     """A purgatory needs no timer of its own."""
     async with Purgatory() as purgatory:

@@ -255,6 +255,7 @@ async def test_one_who_hangs_up_does_not_cancel_the_rebalance(broker: Broker) ->
 # --- over TCP ------------------------------------------------------------------------------------
 
 
+@pytest.mark.realtime
 @pytest.mark.both_loops
 async def test_all_three_over_tcp() -> None:
     """Several requests wait on one connection; whatever completes them comes on another."""

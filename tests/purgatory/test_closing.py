@@ -67,6 +67,7 @@ async def test_cancel_tells_who_awaits(running: Purgatory) -> None:
     assert (gate.outcome, gate.ends) == (Outcome.CANCELLED, 0)
 
 
+@pytest.mark.realtime
 async def test_wait_waits_until_all_are_over(running: Purgatory) -> None:
     """By whatever ends them; nothing new comes in meanwhile."""
     gates = [Gate(), Gate(), Gate(0.001)]
@@ -144,6 +145,7 @@ async def test_a_second_closing_can_be_less_patient(running: Purgatory) -> None:
     assert await waiting == "EXPIRED"
 
 
+@pytest.mark.realtime
 @pytest.mark.parametrize("drain", ["expire", "cancel", "wait"])
 async def test_closing_from_within_on_complete(running: Purgatory, drain: str) -> None:
     """The operation under way completes, the others end as the drain says."""

@@ -72,6 +72,7 @@ async def test_a_driver_killed_as_its_alarm_rings_fires_all_the_same(until: Unti
     assert fired == [1]
 
 
+@pytest.mark.realtime
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("shared", [False, True], ids=["timer", "shared"])
 def test_an_interrupt_passes_through_a_callback(
@@ -119,6 +120,7 @@ async def test_the_shared_timer_has_no_task_to_kill(until: Until) -> None:
     await until(handle.fired)
 
 
+@pytest.mark.realtime
 def test_a_loop_that_ends_around_an_open_timer(
     loop: asyncio.AbstractEventLoop, caplog: pytest.LogCaptureFixture
 ) -> None:

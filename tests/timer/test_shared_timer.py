@@ -106,6 +106,7 @@ def test_after_its_loop_it_refuses() -> None:
         asyncio.run(use())
 
 
+@pytest.mark.realtime
 @pytest.mark.both_loops
 async def test_the_module_functions_use_it() -> None:
     """Callback, absolute callback, sleep and timeout."""
@@ -130,6 +131,7 @@ async def test_it_adds_no_task() -> None:
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
+@pytest.mark.realtime
 @pytest.mark.parametrize("run", RUNNERS.values(), ids=RUNNERS)
 def test_timeouts_still_work_while_a_loop_shuts_down(run: Callable[..., None]) -> None:
     """A task cancelled by the end of `run` can bound its own clean-up."""

@@ -63,6 +63,7 @@ async def forever() -> None:
     await asyncio.Event().wait()
 
 
+@pytest.mark.realtime
 async def test_time_up_is_a_timeout_error(maker: Maker) -> None:
     """The cancellation turns into it, and is its cause; no request is left on the task."""
     block: Any = maker.timeout(0.001)
@@ -116,6 +117,7 @@ async def test_reschedule_back_out_of_the_past(maker: Maker) -> None:
     assert not block.expired()
 
 
+@pytest.mark.realtime
 async def test_reschedule_to_none_and_back(maker: Maker) -> None:
     """No deadline, then one again."""
     now = asyncio.get_running_loop().time()
@@ -129,6 +131,7 @@ async def test_reschedule_to_none_and_back(maker: Maker) -> None:
             await forever()
 
 
+@pytest.mark.realtime
 async def test_reschedule_earlier_and_later(maker: Maker) -> None:
     """The last word counts."""
     now = asyncio.get_running_loop().time()
@@ -165,6 +168,7 @@ async def test_states_and_their_names(maker: Maker) -> None:
         block.reschedule(None)
 
 
+@pytest.mark.realtime
 async def test_an_expiring_block(maker: Maker) -> None:
     """One that swallows the cancellation ends without an error, and says that it expired."""
     async with maker.timeout(0.001) as block:
@@ -197,6 +201,7 @@ async def test_a_cancellation_from_outside_wins(maker: Maker) -> None:
     assert counts == [1]
 
 
+@pytest.mark.realtime
 @pytest.mark.parametrize("outer_is_ours", [True, False])
 async def test_nests_with_asyncios_own(maker: Maker, outer_is_ours: bool) -> None:  # noqa: FBT001
     """Whichever is outside: each turns its own cancellation into a TimeoutError, once."""
@@ -216,6 +221,7 @@ async def test_nests_with_asyncios_own(maker: Maker, outer_is_ours: bool) -> Non
     assert not still_running.expired()
 
 
+@pytest.mark.realtime
 async def test_around_a_task_group(maker: Maker) -> None:
     """The group's tasks are cancelled and waited for, and one TimeoutError comes out."""
     cleaned_up: list[int] = []
@@ -235,6 +241,7 @@ async def test_around_a_task_group(maker: Maker) -> None:
     assert cleaned_up == [1, 1]
 
 
+@pytest.mark.realtime
 async def test_inside_a_task_group(maker: Maker) -> None:
     """A child's timeout is the child's error, and cancels its siblings."""
 

@@ -16,6 +16,7 @@ Until = Callable[[Callable[[], object]], Any]
 pytestmark = pytest.mark.both_loops
 
 
+@pytest.mark.realtime
 async def test_a_callback_runs_with_its_arguments() -> None:
     """Once, after its delay, on the loop."""
     fired = asyncio.get_running_loop().create_future()
@@ -62,6 +63,7 @@ async def test_what_cannot_be_called_is_refused() -> None:
         assert len(timer) == 0
 
 
+@pytest.mark.realtime
 @pytest.mark.parametrize(
     "delay", [float("inf"), 1e300, 10**400, timedelta.max, Decimal("1e400"), 5 * 365 * 86_400]
 )
@@ -87,6 +89,7 @@ async def test_an_earlier_deadline_armed_later_fires_first() -> None:
     assert fired == ["early", "late"]
 
 
+@pytest.mark.realtime
 async def test_sleep_returns_its_result() -> None:
     """Also for no time at all, which yields once."""
     async with Timer() as timer:
@@ -111,6 +114,7 @@ async def test_a_cancelled_sleep_leaves_no_deadline() -> None:
         assert len(timer) == 0
 
 
+@pytest.mark.realtime
 async def test_a_raising_callback_is_reported_and_the_others_go_on() -> None:
     """To the loop's exception handler, with the handle."""
     reports: list[dict[str, Any]] = []
@@ -133,6 +137,7 @@ async def test_a_raising_callback_is_reported_and_the_others_go_on() -> None:
     assert "fail" in reports[0]["message"]
 
 
+@pytest.mark.realtime
 async def test_closing_drops_and_counts_what_is_pending() -> None:
     """Callbacks never run, sleepers are told, and it can be done twice."""
     fired: list[str] = []
@@ -172,6 +177,7 @@ async def test_a_closed_timer_refuses_everything() -> None:
         await timer.__aenter__()
 
 
+@pytest.mark.realtime
 async def test_closing_from_a_callback_drops_the_rest_of_the_slice() -> None:
     """A task started by the callback closes; what was due with it and not yet run is dropped."""
     fired: list[str] = []
@@ -238,6 +244,7 @@ async def test_time_is_on_the_loops_scale() -> None:
         assert timer.time() == pytest.approx(loop.time(), abs=1.0)
 
 
+@pytest.mark.realtime
 async def test_statistics_equal_a_recount() -> None:
     """Scheduled is what is pending, fired and cancelled together."""
     fired: list[int] = []

@@ -32,6 +32,7 @@ async def test_the_result_comes_back() -> None:
         assert len(timer) == 0
 
 
+@pytest.mark.realtime
 async def test_time_up_cancels_what_is_waited_for() -> None:
     """The task has ended by the time the TimeoutError is here."""
     async with Timer() as timer:
@@ -61,6 +62,7 @@ async def test_cancelling_the_wait_cancels_what_is_waited_for() -> None:
         assert len(timer) == 0
 
 
+@pytest.mark.realtime
 async def test_what_fails_while_being_cancelled_is_raised() -> None:
     """An error of the task's own is not hidden behind the TimeoutError."""
 
