@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+import aiowheel
 from aiowheel.pipeline.schemas import OUTCOMES
 from aiowheel.pipeline.shard import Shard
 from aiowheel.pipeline.trace_files import write_events, write_operations
@@ -146,6 +147,7 @@ def undisturbed() -> list[Ending]:
 
 @pytest.mark.spark
 @pytest.mark.timeout(900)
+@pytest.mark.skipif(not aiowheel.accelerated, reason="a minute that has nothing to do with builds")
 def test_a_killed_driver_loses_and_doubles_nothing(command: list[str], tmp_path: Path) -> None:
     """Killed once, while a batch is worked off."""
     endure(command, tmp_path, [(2, 0.7)])
