@@ -15,7 +15,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
-_IN_BIN: Final = 16  # events, in the mean, in a bin of a busy key
+_KEY: Final = "id", "key", "wanted", "expiry", "least", "rest_from"
+_IN_BIN: Final = 8  # events, in the mean, in a bin of a busy key
 _MOST_BUSY: Final = 100_000  # keys, of which every worker holds the list
 
 
@@ -46,10 +47,13 @@ def first_events(
     size: TraceSize,
     keep: Callable[[DataFrame], DataFrame],
 ) -> DataFrame:
-    """Select ``id``, ``key``, ``wanted`` and ``time`` of each key that an operation met.
+    """Select ``id``, ``key``, ``wanted``, ``expiry`` and ``time`` of each key of an operation.
+
+    The time is null if the operation does not meet the key; a key may come twice, then it is null
+    in one of the rows.
 
     Args:
-        waiting: ``id``, ``keys``, ``thresholds``, ``wanted``, ``created`` and ``until``, before
+        waiting: ``id``, ``keys``, ``thresholds``, ``wanted``, ``created`` and ``expiry``, before
             which an event must come.
         events: With the columns of `rules.Event`.
         size: Of the trace.
@@ -58,27 +62,30 @@ def first_events(
     busy = F.broadcast(keep(_busy_keys(events, size)))
     wide = F.lit(size.mean_wait).cast("bigint")
     width = F.coalesce("busy_width", wide)
-    first_bin, last_bin = _bin(F.col("created"), width), _bin(F.col("until") - 1, width)
     keys = _by_key(waiting).join(busy, "key", how="left")
-    looked_into = F.when(F.col("busy_width").isNotNull(), F.least(last_bin, first_bin + 1))
+    first_bin, last_bin = _bins(size, width)
+    open_end = F.col("busy_width").isNotNull() & (last_bin > first_bin + 1)
+    looked_into = F.when(open_end, first_bin + 1).otherwise(last_bin)
     soon = keep(
         _first(
-            keys.withColumn(
-                "bin", F.explode(F.sequence(first_bin, F.coalesce(looked_into, last_bin)))
+            keys.withColumn("rest_from", F.when(open_end, (first_bin + 2) * width)).withColumn(
+                "bin", F.explode(F.sequence(first_bin, looked_into))
             ),
-            events.join(busy, "key", how="left").withColumn("bin", _bin(F.col("time"), width)),
+            # Each bin has few events, so a table of a share of them fits into memory.
+            events.join(busy, "key", how="left")
+            .withColumn("bin", _bin(F.col("time"), width))
+            .hint("shuffle_hash"),
+            how="left",
         )
     )
-    rest = (
-        keys.where(F.col("busy_width").isNotNull() & (last_bin > first_bin + 1))
-        .withColumn("created", (first_bin + 2) * F.col("busy_width"))
-        .join(soon.select("id", "key"), ["id", "key"], how="left_anti")
+    rest = soon.where(F.col("time").isNull() & F.col("rest_from").isNotNull()).withColumn(
+        "created", F.col("rest_from")
     )
-    of_busy_keys = events.join(busy, "key", how="left_semi")
-    from_wide, to_wide = _bin(F.col("created"), wide), _bin(F.col("until") - 1, wide)
+    first_wide, last_wide = _bins(size, wide)
     late = _first(
-        rest.withColumn("bin", F.explode(F.sequence(from_wide, to_wide))),
-        of_busy_keys.withColumn("bin", _bin(F.col("time"), wide)),
+        rest.withColumn("bin", F.explode(F.sequence(first_wide, last_wide))),
+        events.join(busy, "key", how="left_semi").withColumn("bin", _bin(F.col("time"), wide)),
+        how="inner",
     )
     return soon.unionByName(late)
 
@@ -101,38 +108,36 @@ def _busy_keys(events: DataFrame, size: TraceSize) -> DataFrame:
 
 
 def _by_key(waiting: DataFrame) -> DataFrame:
-    return (
-        waiting.where(F.col("until") > F.col("created"))
-        .select(
-            "id",
-            "wanted",
-            "created",
-            "until",
-            F.explode(F.arrays_zip("keys", "thresholds")).alias("watched"),
-        )
-        .select(
-            "id",
-            "wanted",
-            "created",
-            "until",
-            F.col("watched.keys").alias("key"),
-            F.col("watched.thresholds").alias("least"),
-        )
+    return waiting.select(
+        "id", "wanted", "created", "expiry", "thresholds", F.posexplode("keys").alias("at", "key")
+    ).select(
+        "id", "wanted", "created", "expiry", "key", F.get("thresholds", F.col("at")).alias("least")
     )
 
 
-def _first(keys: DataFrame, events: DataFrame) -> DataFrame:
+def _first(keys: DataFrame, events: DataFrame, how: str) -> DataFrame:
     """Of each key in *keys* the first event in time that meets the threshold."""
-    watched = keys.select("id", "wanted", "created", "until", "key", "least", "bin")
-    happened = events.select("key", "time", "value", "bin")
-    in_time = (F.col("time") >= F.col("created")) & (F.col("time") < F.col("until"))
+    spot = F.xxhash64("key", "bin").alias("spot")
+    watched = keys.select(spot, *_KEY, "created")
+    happened = events.select(spot, F.col("key").alias("of"), "time", "value")
+    # Tables by one integer are the fastest. What else falls on the same one is sorted out here, in
+    # words that Spark does not take for an equality to join by.
+    same_key = (F.col("of") >= F.col("key")) & (F.col("of") <= F.col("key"))
+    in_time = (F.col("time") >= F.col("created")) & (F.col("time") < F.col("expiry"))
+    met = same_key & in_time & (F.col("value") >= F.col("least"))
     # A minimum of integers needs no sorting, one of structs, with the key, would.
     return (
-        watched.join(happened, ["key", "bin"], how="inner")
-        .where(in_time & (F.col("value") >= F.col("least")))
-        .groupBy("id", "key", "wanted")
+        watched.join(happened, (watched["spot"] == happened["spot"]) & met, how)
+        .groupBy(*_KEY)
         .agg(F.min("time").alias("time"))
     )
+
+
+def _bins(size: TraceSize, width: Column) -> tuple[Column, Column]:
+    """The first and the last bin in which an operation waits; one at least."""
+    until = F.least(F.col("expiry"), F.lit(size.last_event + 1))
+    first = _bin(F.col("created"), width)
+    return first, F.greatest(first, _bin(until - 1, width))
 
 
 def _bin(time: Column, width: Column) -> Column:

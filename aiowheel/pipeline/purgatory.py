@@ -5,9 +5,10 @@ No Python function. The rules are those of `aiowheel.rules`, in SQL.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Final
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -20,6 +21,8 @@ from aiowheel.pipeline.sinks import replace_folder
 from aiowheel.pipeline.trace_files import format_of_trace
 from aiowheel.readers import Format
 from aiowheel.rules import COMPLETED, EXPIRED, NEVER
+
+_EVENTS_PER_PARTITION: Final = 500_000  # some 100 bytes each
 
 
 def run_purgatory(
@@ -44,6 +47,7 @@ def run_purgatory(
     rejected = replace_folder(bad, out / "rejects")
     size = measure(sound(operation_rows), sound(event_rows), tick)
     with ExitStack() as kept:
+        kept.enter_context(_partitions_for(spark, size.events))
 
         def keep(frame: DataFrame) -> DataFrame:
             kept.callback(frame.persist(StorageLevel.DISK_ONLY).unpersist)
@@ -52,6 +56,18 @@ def run_purgatory(
         found = outcomes(sound(operation_rows), sound(event_rows), tick, size, keep)
         replace_folder(found, out / "outcomes")
     return result_in(out, size.operations, size.events, rejected)
+
+
+@contextmanager
+def _partitions_for(spark: SparkSession, events: int) -> Generator[None]:
+    """Let a table of the events of one partition fit into memory, in the block."""
+    name = "spark.sql.shuffle.partitions"
+    before = str(spark.conf.get(name))
+    spark.conf.set(name, max(int(before), events // _EVENTS_PER_PARTITION))
+    try:
+        yield
+    finally:
+        spark.conf.set(name, before)
 
 
 def measure(operations: DataFrame, events: DataFrame, tick: int) -> TraceSize:
@@ -98,16 +114,15 @@ def outcomes(
     """
     waiting = operations.select(
         "id", "keys", "thresholds", "wanted", "created", _expiry(tick).alias("expiry")
-    ).withColumn("until", F.least("expiry", F.lit(size.last_event + 1)))
+    )
     firsts = first_events(waiting, events, size, keep)
-    decided = _first_of_any(firsts) if size.any_only else _last_of_wanted(firsts)
-    ends = waiting.select("id", "expiry").join(decided, "id", how="left")
-    completed = F.col("at").isNotNull()
+    ends = _first_of_any(firsts) if size.any_only else _last_of_wanted(firsts)
+    completed = F.col("end").isNotNull()
     return ends.where(completed | (F.col("expiry") != NEVER)).select(
         "id",
         F.when(completed, F.lit(COMPLETED)).otherwise(F.lit(EXPIRED)).alias("outcome"),
-        F.col("key").alias("completed_by"),
-        F.coalesce("at", "expiry").alias("at"),
+        F.col("end.key").alias("completed_by"),
+        F.coalesce("end.time", "expiry").alias("at"),
     )
 
 
@@ -122,20 +137,19 @@ def _expiry(tick: int) -> Column:
 
 
 def _first_of_any(firsts: DataFrame) -> DataFrame:
-    """Of each operation the first event, as ``id``, ``at`` and ``key``."""
-    return (
-        firsts.groupBy("id")
-        .agg(F.min(F.struct("time", "key")).alias("first"))
-        .select("id", F.col("first.time").alias("at"), F.col("first.key").alias("key"))
-    )
+    """Of each operation the first event, or null, as ``id``, ``expiry`` and ``end``."""
+    return firsts.groupBy("id", "expiry").agg(F.min(_event()).alias("end"))
 
 
 def _last_of_wanted(firsts: DataFrame) -> DataFrame:
-    """Of each operation that met as many keys as it wants, the event with which it did."""
+    """Of each operation the event with which it met as many keys as it wants, or null."""
+    met = F.sort_array(F.collect_list(_event()))
     return (
-        firsts.groupBy("id", "wanted")
-        .agg(F.sort_array(F.collect_list(F.struct("time", "key"))).alias("firsts"))
-        .where(F.size("firsts") >= F.col("wanted"))
-        .select("id", F.element_at("firsts", F.col("wanted").cast("int")).alias("last"))
-        .select("id", F.col("last.time").alias("at"), F.col("last.key").alias("key"))
+        firsts.groupBy("id", "expiry", "wanted")
+        .agg(met.alias("met"))
+        .select("id", "expiry", F.get("met", F.col("wanted") - 1).alias("end"))
     )
+
+
+def _event() -> Column:
+    return F.when(F.col("time").isNotNull(), F.struct("time", "key"))
