@@ -2,8 +2,8 @@
 
 An operation waits in *bins*, stretches of time on each of its keys, and is joined with the events
 of the same key and bin. On a key with many events that would be many pairs, of which all but the
-first are for nothing. There bins are narrow, and the first round looks into two of them only; what
-it leaves open, a few percent as a rule, the second looks up in wide ones.
+first are for nothing. There bins are narrow, and the first round looks into one of them only; what
+it leaves open, a tenth as a rule, the second looks up in wider ones.
 """
 
 from __future__ import annotations
@@ -15,8 +15,12 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
+from aiowheel.rules import NEVER
+
 _KEY: Final = "id", "key", "wanted", "expiry", "least", "rest_from"
-_IN_BIN: Final = 8  # events, in the mean, in a bin of a busy key
+_WAITS_IN_BIN: Final = 4  # how long an operation waits, in a bin of another key
+_IN_BIN: Final = 32  # events, in the mean, in a bin of a busy key
+_SAMPLE: Final = 1_000_000  # events in which to look for busy keys, if there are more
 _MOST_BUSY: Final = 100_000  # keys, of which every worker holds the list
 
 
@@ -49,8 +53,8 @@ def first_events(
 ) -> DataFrame:
     """Select ``id``, ``key``, ``wanted``, ``expiry`` and ``time`` of each key of an operation.
 
-    The time is null if the operation does not meet the key; a key may come twice, then it is null
-    in one of the rows.
+    A key may come several times: the least of its times is when the operation first meets it; if
+    all are null, it does not.
 
     Args:
         waiting: ``id``, ``keys``, ``thresholds``, ``wanted``, ``created`` and ``expiry``, before
@@ -60,15 +64,14 @@ def first_events(
         keep: Called with frames that are used several times; may persist them.
     """
     busy = F.broadcast(keep(_busy_keys(events, size)))
-    wide = F.lit(size.mean_wait).cast("bigint")
-    width = F.coalesce("busy_width", wide)
+    width = F.coalesce("busy_width", F.lit(_wide(size)).cast("bigint"))
     keys = _by_key(waiting).join(busy, "key", how="left")
     first_bin, last_bin = _bins(size, width)
-    open_end = F.col("busy_width").isNotNull() & (last_bin > first_bin + 1)
-    looked_into = F.when(open_end, first_bin + 1).otherwise(last_bin)
+    open_end = F.col("busy_width").isNotNull() & (last_bin > first_bin)
+    looked_into = F.when(open_end, first_bin).otherwise(last_bin)
     soon = keep(
         _first(
-            keys.withColumn("rest_from", F.when(open_end, (first_bin + 2) * width)).withColumn(
+            keys.withColumn("rest_from", F.when(open_end, (first_bin + 1) * width)).withColumn(
                 "bin", F.explode(F.sequence(first_bin, looked_into))
             ),
             # Each bin has few events, so a table of a share of them fits into memory.
@@ -81,10 +84,11 @@ def first_events(
     rest = soon.where(F.col("time").isNull() & F.col("rest_from").isNotNull()).withColumn(
         "created", F.col("rest_from")
     )
-    first_wide, last_wide = _bins(size, wide)
+    wait = F.lit(size.mean_wait).cast("bigint")
+    first_wide, last_wide = _bins(size, wait)
     late = _first(
         rest.withColumn("bin", F.explode(F.sequence(first_wide, last_wide))),
-        events.join(busy, "key", how="left_semi").withColumn("bin", _bin(F.col("time"), wide)),
+        events.join(busy, "key", how="left_semi").withColumn("bin", _bin(F.col("time"), wait)),
         how="inner",
     )
     return soon.unionByName(late)
@@ -93,18 +97,25 @@ def first_events(
 def _busy_keys(events: DataFrame, size: TraceSize) -> DataFrame:
     """Keys on which an operation of usual length would meet many events: how wide a bin is.
 
-    The order is total: worked out twice, the list is the same.
+    A sample tells. It and the order are certain: worked out twice, the list is the same.
     """
     span = max(1, size.last_event - size.first_event)
-    width = F.greatest(F.lit(1), F.call_function("div", F.lit(span * _IN_BIN), F.col("count")))
+    one_in = max(1, size.events // _SAMPLE)
+    in_bin = F.lit(min(span * _IN_BIN // one_in, NEVER)).cast("bigint")
+    width = F.greatest(F.lit(1), F.call_function("div", in_bin, F.col("count")))
     return (
-        events.groupBy("key")
+        events.where(F.pmod(F.xxhash64("key", "time"), F.lit(one_in)) == 0)
+        .groupBy("key")
         .count()
         .orderBy(F.desc("count"), "key")
         .limit(_MOST_BUSY)
         .select("key", width.cast("bigint").alias("busy_width"))
-        .where(F.col("busy_width") * 2 < size.mean_wait)
+        .where(F.col("busy_width") < _wide(size) // 2)
     )
+
+
+def _wide(size: TraceSize) -> int:
+    return min(size.mean_wait * _WAITS_IN_BIN, NEVER)
 
 
 def _by_key(waiting: DataFrame) -> DataFrame:
@@ -125,11 +136,13 @@ def _first(keys: DataFrame, events: DataFrame, how: str) -> DataFrame:
     same_key = (F.col("of") >= F.col("key")) & (F.col("of") <= F.col("key"))
     in_time = (F.col("time") >= F.col("created")) & (F.col("time") < F.col("expiry"))
     met = same_key & in_time & (F.col("value") >= F.col("least"))
-    # A minimum of integers needs no sorting, one of structs, with the key, would.
+    # A minimum of integers needs no sorting, one of structs, with the key, would; and by spot, as
+    # the join has them, the rows need not move.
     return (
         watched.join(happened, (watched["spot"] == happened["spot"]) & met, how)
-        .groupBy(*_KEY)
+        .groupBy(watched["spot"], *_KEY)
         .agg(F.min("time").alias("time"))
+        .drop("spot")
     )
 
 

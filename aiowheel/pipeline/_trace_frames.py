@@ -179,4 +179,7 @@ def _checked(flaws: Mapping[Flaw, Column]) -> list[Column]:
     cases = [
         F.when(F.coalesce(holds, F.lit(False)), F.lit(flaw.value)) for flaw, holds in flaws.items()
     ]
-    return [F.coalesce(*cases).alias("flaw"), F.col("source"), F.col("raw")]
+    flaw = F.coalesce(*cases)
+    # Only of what is rejected: to make up the text of a row costs more than to check it.
+    raw = F.when(flaw.isNotNull(), F.col("raw"))
+    return [flaw.alias("flaw"), F.col("source"), raw.alias("raw")]

@@ -5,13 +5,13 @@ No Python function. The rules are those of `aiowheel.rules`, in SQL.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel.pipeline._first_events import TraceSize, first_events
@@ -43,9 +43,16 @@ def run_purgatory(
     """
     operation_rows = read_operations(spark, operations, format_of_trace(operations, form))
     event_rows = read_events(spark, events, format_of_trace(events, form))
-    bad = rejects(operation_rows).unionByName(rejects(event_rows))
-    rejected = replace_folder(bad, out / "rejects")
-    size = measure(sound(operation_rows), sound(event_rows), tick)
+    happened = _measure_events(sound(event_rows))
+    waits = Observation()
+    seen = operation_rows.observe(waits, *_measures(happened["last_event"], tick))
+    rejected = replace_folder(rejects(seen).unionByName(rejects(event_rows)), out / "rejects")
+    size = TraceSize(
+        operations=waits.get["operations"],
+        mean_wait=max(1, int(waits.get["mean_wait"] or 1)),
+        any_only=(waits.get["wanted"] or 1) == 1,
+        **happened,
+    )
     with ExitStack() as kept:
         kept.enter_context(_partitions_for(spark, size.events))
 
@@ -70,28 +77,27 @@ def _partitions_for(spark: SparkSession, events: int) -> Generator[None]:
         spark.conf.set(name, before)
 
 
-def measure(operations: DataFrame, events: DataFrame, tick: int) -> TraceSize:
-    """Pass over a trace once."""
-    event = events.agg(
-        F.count("*").alias("rows"), F.min("time").alias("first"), F.max("time").alias("last")
+def _measure_events(events: DataFrame) -> Mapping[str, int]:
+    row = events.agg(
+        F.count("*").alias("events"),
+        F.coalesce(F.min("time"), F.lit(0)).alias("first_event"),
+        F.coalesce(F.max("time"), F.lit(-1)).alias("last_event"),
     ).first()
-    if event is None:  # an aggregate without groups has one row, also over nothing
+    if row is None:  # an aggregate without groups has one row, also over nothing
         raise AssertionError
-    first_event = 0 if event["first"] is None else int(event["first"])
-    last_event = -1 if event["last"] is None else int(event["last"])
+    return row.asDict()
+
+
+def _measures(last_event: int, tick: int) -> list[Column]:
+    """What to find out of operations on the way of another query, sound ones and others."""
+    is_sound = F.col("flaw").isNull()
     until = F.least(_expiry(tick), F.lit(last_event + 1))
-    row = operations.agg(
-        F.count("*").alias("rows"),
-        F.avg(F.greatest(until - F.col("created"), F.lit(1))).alias("mean"),
-        F.max("wanted").alias("wanted"),
-    ).first()
-    if row is None:
-        raise AssertionError
-    mean_wait = max(1, int(row["mean"] or 1))
-    any_only = row["wanted"] is None or row["wanted"] == 1
-    return TraceSize(
-        int(row["rows"]), int(event["rows"]), first_event, last_event, mean_wait, any_only
-    )
+    wait = F.greatest(until - F.col("created"), F.lit(1))
+    return [
+        F.count_if(is_sound).alias("operations"),
+        F.avg(F.when(is_sound, wait)).alias("mean_wait"),
+        F.max(F.when(is_sound, F.col("wanted"))).alias("wanted"),
+    ]
 
 
 def outcomes(
@@ -107,7 +113,7 @@ def outcomes(
         operations: With the columns of `rules.Operation`; ids are unique.
         events: With the columns of `rules.Event`.
         tick: Of the wheel, in the unit of the times, at least 1.
-        size: As `measure` found it.
+        size: Of the trace.
         keep: Called with frames that are used several times; may persist them.
 
     Cost: a shuffle of every key of every operation, of the events, and of what met.
@@ -115,7 +121,8 @@ def outcomes(
     waiting = operations.select(
         "id", "keys", "thresholds", "wanted", "created", _expiry(tick).alias("expiry")
     )
-    firsts = first_events(waiting, events, size, keep)
+    # Sorted once where they come together, not also where they come from.
+    firsts = first_events(waiting, events, size, keep).repartition("id")
     ends = _first_of_any(firsts) if size.any_only else _last_of_wanted(firsts)
     completed = F.col("end").isNotNull()
     return ends.where(completed | (F.col("expiry") != NEVER)).select(
@@ -145,7 +152,9 @@ def _last_of_wanted(firsts: DataFrame) -> DataFrame:
     """Of each operation the event with which it met as many keys as it wants, or null."""
     met = F.sort_array(F.collect_list(_event()))
     return (
-        firsts.groupBy("id", "expiry", "wanted")
+        firsts.groupBy("id", "expiry", "wanted", "key")
+        .agg(F.min("time").alias("time"))
+        .groupBy("id", "expiry", "wanted")
         .agg(met.alias("met"))
         .select("id", "expiry", F.get("met", F.col("wanted") - 1).alias("end"))
     )
