@@ -54,7 +54,7 @@ def test_it_opens_and_moves(application: str, open_page: OpenPage) -> None:
     page.wait_for_timeout(120)
     assert picture(page) != first
     assert int(tile(page, "Pending").replace(",", "")) > 300
-    page.wait_for_function("document.querySelector('#lateness i:not(.none)')")
+    page.wait_for_selector("#lateness i:not(.none)", state="attached")
     assert page.locator(".purgatory").count() == 2
 
 
