@@ -257,6 +257,7 @@ async def test_inside_a_task_group(maker: Maker) -> None:
     assert [type(error) for error in caught.value.exceptions] == [TimeoutError]
 
 
+@pytest.mark.realtime
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks are new in Python 3.12")
 async def test_in_an_eager_task(maker: Maker) -> None:
     """A task that runs before it is scheduled can enter, leave and expire."""
@@ -279,6 +280,7 @@ async def test_in_an_eager_task(maker: Maker) -> None:
         assert results == ["entered", "expired"]
 
 
+@pytest.mark.realtime
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="new in Python 3.13")
 async def test_an_error_that_hides_the_cancellation_shows_the_timeout(maker: Maker) -> None:
     """The TimeoutError stands between the error and the cancellation, in groups as well."""
