@@ -35,6 +35,29 @@ class Line:
     rounds: int | None = None
 
 
+def stall_line(pending: int, replaced: int) -> Line:
+    """The longest turn of the loop while timers churn."""
+    return Line(
+        "stall",
+        f"longest turn of the loop, {pending:,} pending, {replaced:,} replaced a round (ms)",
+        "standing:stall",
+        {"pending": pending, "replaced": replaced},
+        {"wall clock": "longest_ms", "CPU clock": "longest_cpu_ms"},
+        digits=2,
+    )
+
+
+def fire_line(pending: int) -> Line:
+    """Timers that all fire and are armed again."""
+    return Line(
+        "fire",
+        f"{pending:,} pending that all fire and re-arm (CPU ns a firing, loop included)",
+        "firing:fire_all",
+        {"pending": pending, "operations": max(pending * 50, 200)},
+        {"arm and fire": "fire"},
+    )
+
+
 Contest = Mapping[str, Series]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from aiowheel._build import accelerated
-from aiowheel.bench._compare import OURS, OWN, PURE, Contest, Line, contest
+from aiowheel.bench._compare import OURS, OWN, PURE, Contest, Line, contest, fire_line, stall_line
 from aiowheel.bench._loops import WHEEL, loops_here
 from aiowheel.bench._report import Report, Verdict
 from aiowheel.bench._side import Side
@@ -104,15 +104,7 @@ def timeout(report: Report, plan: LoopPlan) -> None:
 def stall(report: Report, plan: LoopPlan) -> None:
     """The longest turn while timers churn."""
     replaced = max(plan.sizes[-1] // 5, 1_000)
-    line = Line(
-        "stall",
-        f"longest turn of the loop, {plan.sizes[-1]:,} pending, {replaced:,} replaced a round (ms)",
-        "standing:stall",
-        {"pending": plan.sizes[-1], "replaced": replaced},
-        {"wall clock": "longest_ms", "CPU clock": "longest_cpu_ms"},
-        digits=2,
-    )
-    found = contest(report, line, plan.rounds, _sides)
+    found = contest(report, stall_line(plan.sizes[-1], replaced), plan.rounds, _sides)
     for loop in loops_here():
         worst = found[f"{OURS}, {loop}"].maximum("longest_cpu_ms")
         what = f"worst stall of all rounds on our loop above {loop}, CPU ms"
@@ -122,14 +114,7 @@ def stall(report: Report, plan: LoopPlan) -> None:
 def fire(report: Report, plan: LoopPlan) -> None:
     """Timers that all fire: the loops' own home ground."""
     for size in (1, 100, 1_000):
-        line = Line(
-            "fire",
-            f"{size:,} pending that all fire and re-arm (CPU ns a firing, loop included)",
-            "firing:fire_all",
-            {"pending": size, "operations": max(size * 50, 200)},
-            {"arm and fire": "fire"},
-        )
-        contest(report, line, plan.rounds, _sides)
+        contest(report, fire_line(size), plan.rounds, _sides)
 
 
 LINES: dict[str, Callable[[Report, LoopPlan], None]] = {

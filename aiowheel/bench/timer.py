@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from aiowheel.bench._compare import OURS, OWN, Contest, Line, contest
+from aiowheel.bench._compare import OURS, OWN, Contest, Line, contest, fire_line, stall_line
 from aiowheel.bench._loops import loops_here
 from aiowheel.bench._report import Report, Verdict
 from aiowheel.bench._rounds import alternate
@@ -141,15 +141,7 @@ def memory(report: Report, plan: TimerPlan) -> None:
 def stall(report: Report, plan: TimerPlan) -> None:
     """The longest turn while timers churn."""
     replaced = max(plan.sizes[-1] // 5, 1_000)
-    line = Line(
-        "stall",
-        f"longest turn of the loop, {plan.sizes[-1]:,} pending, {replaced:,} replaced a round (ms)",
-        "standing:stall",
-        {"pending": plan.sizes[-1], "replaced": replaced},
-        {"wall clock": "longest_ms", "CPU clock": "longest_cpu_ms"},
-        digits=2,
-    )
-    found = contest(report, line, plan.rounds)
+    found = contest(report, stall_line(plan.sizes[-1], replaced), plan.rounds)
     for loop in loops_here():
         worst = found[f"{OURS}, {loop}"].maximum("longest_cpu_ms")
         report.verdicts.append(Verdict(f"worst stall of all rounds on {loop}, CPU ms", worst, 5))
@@ -233,14 +225,7 @@ def idle(report: Report, plan: TimerPlan) -> None:
 def fire(report: Report, plan: TimerPlan) -> None:
     """Timers that all fire: the loops' own home ground."""
     for size in (1, 100, 1_000):
-        line = Line(
-            "fire",
-            f"{size:,} pending that all fire and re-arm (CPU ns a firing, loop included)",
-            "firing:fire_all",
-            {"pending": size, "operations": max(size * 50, 200)},
-            {"arm and fire": "fire"},
-        )
-        contest(report, line, plan.rounds)
+        contest(report, fire_line(size), plan.rounds)
 
 
 LINES: dict[str, Callable[[Report, TimerPlan], None]] = {

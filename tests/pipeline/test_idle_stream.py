@@ -15,6 +15,8 @@ from aiowheel.errors import BadInputError
 from aiowheel.readers import LATEST_TIME, Inputs, TimedRows, TimeFormat, Unit, time_parser
 from aiowheel.recipes._idle_trace import idle_events
 
+from .conftest import FACTS
+
 pytest.importorskip("pyarrow")
 
 import pyarrow as pa
@@ -35,20 +37,6 @@ VIEWS = {  # file, its time column, the view's key, unit, how late rows come in 
     "pod": (*SPANS, "PodName", Unit.NS, 119_223),
     "logpod": (*LOGS, "PodName", Unit.NS, 119_218),
 }
-FACTS = [  # view, timeout in seconds, idle events, sha256 of the "fire<TAB>key" lines
-    ("nasa", 30, 8_020, "de305a7e321722b41ceebc17ca2ec2fe7460dbc703dc50202cfd0401ba099e05"),
-    ("nasa", 300, 3_904, "14e3d3b8428d463812185920f242805a15f96218efda6e566153cede90109256"),
-    ("nasa", 1800, 2_989, "b616f3935c7b8feb8368309889fda892e3f4d67e4d528a5a8192fe43457a4d65"),
-    ("trace", 30, 6_958, "a86420506ef65894994ed49a7b16dd62312084102a44af536dd42af62584fb84"),
-    ("trace", 300, 6_958, "ad63ae44fe9e94b975eba73cd24f366455b004c7284e07f22c9496ff869aa08a"),
-    ("trace", 1800, 6_958, "0c74e339755bc6e8c83d5213a5d7a79738d634994ac48d5966ddfc990c3a8169"),
-    ("pod", 30, 2_065, "adae49b14e4ab164624053b6e6f6a4dd559895b097dd107bd894e91468feb9a7"),
-    ("pod", 300, 804, "bc243c3bb83e6f5ebcd2136c747c9d8c1d03e4880880608d86bed25f25246395"),
-    ("pod", 1800, 140, "c8fe7a6b8a07a9ae3169ccce32fcc341d5c2310d152a970dd46e438473ec00b7"),
-    ("logpod", 30, 2_022, "71d9667bcfb483716bfae63da4c60a77662b9e298b6a351b78bc87235af9a8fa"),
-    ("logpod", 300, 776, "5e9e41221b92b1173dc49c48223671f8141951b852992ea378f988cc67fdf7ba"),
-    ("logpod", 1800, 135, "6772bfb146f5bf1889908ec21367cb6be7bde905b876d46d9b3d8fd08c11b615"),
-]
 QUICK = ("logpod", 30)  # late rows and nanoseconds; the rest: `make test-cluster`
 each_fact = pytest.mark.parametrize(
     ("name", "seconds", "events", "sha256"),
