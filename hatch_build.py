@@ -118,6 +118,7 @@ def compile_modules(root: Path, sources: list[str], build_dir: Path) -> dict[str
         for extension in extensions:
             for source in extension.sources:
                 drop_trashcans(Path(source))
+                add_short_cuts(Path(source))
             # Lets the compiler inline across our modules, one shared library: 8 % of call_later.
             if sys.platform != "win32":
                 extension.extra_compile_args.append("-fno-semantic-interposition")
@@ -150,6 +151,37 @@ def _without_trashcan(dealloc: re.Match[str]) -> str:
         return dealloc[0]
     whole = dealloc[0].replace(f"CPy_TRASHCAN_BEGIN(self, {dealloc['name']})", "")
     return whole.replace("CPy_TRASHCAN_END(self)", "")
+
+
+def add_short_cuts(source: Path) -> None:
+    """Let the plainest calls of functions with `*args` or keyword-only arguments skip the parser.
+
+    Where every argument may be positional mypyc 2.4 has such a short cut itself; these functions
+    it lets interpret a format string at each call. One with the required arguments alone, all by
+    position, needs none: 6 % of call_later.
+    """
+    source.write_text(_PARSE.sub(_with_short_cut, source.read_text()))
+
+
+_PARSE = re.compile(
+    r"parser = \{\"(?P<star>%?)(?P<required>O+)[|$O]*:[^{}]*\};[^{}]*?"
+    r"(?P<parse>if \(!CPyArg_ParseStackAndKeywords\("
+    r"args, nargs, kwnames, &parser, (?P<targets>[^()]*)\)\))"
+)
+
+
+def _with_short_cut(wrapper: re.Match[str]) -> str:
+    targets = [target.removeprefix("&") for target in wrapper["targets"].split(", ")]
+    steps: list[str] = []
+    if wrapper["star"]:
+        rest, keywords, *targets = targets
+        if keywords != "NULL":  # a function with **kwargs
+            return wrapper[0]
+        steps.append(f"{rest} = PyTuple_New(0); if ({rest} == NULL) return NULL;")
+    required = len(wrapper["required"])
+    steps += [f"{target} = args[{place}];" for place, target in enumerate(targets[:required])]
+    short_cut = f"if (kwnames == NULL && nargs == {required}) {{ {' '.join(steps)} }} else "
+    return wrapper[0].replace(wrapper["parse"], short_cut + wrapper["parse"])
 
 
 def build_extensions(extensions: list[Any], build_dir: Path) -> None:

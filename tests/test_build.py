@@ -185,6 +185,43 @@ def test_a_compiled_wheel_carries_extensions_and_a_platform_tag(project: Path) -
     )
 
 
+HOT_CALLS = """
+import sys
+sys.path.insert(0, "installed")
+from aiowheel import _hot
+print(_hot.__file__.endswith(".py"))
+for call in ("1", "1, 2, 3", "1, last=4", "1, 2, last=4", "first=1, last=4", "first=1", "", "x=4"):
+    for name in ("bundle", "pick"):
+        try:
+            print(name, call, eval(f"_hot.{name}({call})"))
+        except TypeError:
+            print(name, call, "TypeError")
+"""
+
+
+@pytest.mark.slow
+def test_a_short_cut_past_the_argument_parser_changes_no_call(project: Path) -> None:
+    """Functions with `*args` and keyword-only arguments take what the interpreted ones take."""
+    (project / "aiowheel/_hot.py").write_text(
+        "def bundle(first: object, *rest: object, last: object = None) -> object:\n"
+        "    return first, rest, last\n\n\n"
+        "def pick(first: object, *, last: object = None) -> object:\n"
+        "    return first, last\n"
+    )
+    result = python(project, BUILD, AIOWHEEL_REQUIRE_EXTENSIONS="1")
+    if "no working C compiler" in result.stderr:
+        pytest.skip("this machine has no C compiler")
+    generated = "".join(path.read_text() for path in (project / "build").rglob("*.c"))
+    with zipfile.ZipFile(project / result.stdout.splitlines()[-1]) as archive:
+        archive.extractall(project / "installed")
+    compiled = python(project, HOT_CALLS).stdout
+    interpreted = python(project, HOT_CALLS.replace('"installed"', '"."')).stdout
+
+    assert generated.count("if (kwnames == NULL && nargs == 1)") == 2
+    assert compiled.startswith("False\nbundle 1 (1, (), None)\npick 1 (1, None)\n")
+    assert interpreted == compiled.replace("False", "True", 1)
+
+
 def test_a_build_without_extensions_is_for_any_platform(project: Path) -> None:
     """The switch works at build time too, and the build says that it did."""
     result = python(project, BUILD, AIOWHEEL_NO_EXTENSIONS="1")

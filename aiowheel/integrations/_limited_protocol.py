@@ -57,7 +57,9 @@ class LimitedProtocol(Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Note that the peer is not silent."""
-        self.touch()
+        watch = self._watch
+        if watch is not None:
+            watch.touch()
         super().data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -12,7 +12,7 @@ from contextvars import Context
 from typing import TypeVar, TypeVarTuple, Unpack, cast
 
 from aiowheel.timer._driver import Driver
-from aiowheel.timer._handle import TimerHandle
+from aiowheel.timer._handle import TimerHandle, armed_after, armed_at
 from aiowheel.timer._periodic import Periodic
 from aiowheel.timer._timeout import Timeout, timeout_after
 from aiowheel.timer._timer import Timer
@@ -33,6 +33,11 @@ def current_timer() -> Timer:
     # Kept on the loop itself: nothing else lives exactly as long, and no look-up is cheaper.
     timer = getattr(loop, _ATTRIBUTE, None)
     return _open_on(loop) if timer is None else cast(Timer, timer)
+
+
+def _current_driver() -> Driver:
+    # Not asked whether it may be called: it is the running loop's own.
+    return cast(Driver, current_timer()._driver)
 
 
 def _open_on(loop: AbstractEventLoop) -> Timer:
@@ -58,7 +63,7 @@ def call_later(
     context: Context | None = None,
 ) -> TimerHandle:
     """`Timer.call_later` on the running loop's shared timer."""
-    return current_timer().call_later(delay, callback, *args, context=context)
+    return armed_after(_current_driver(), delay, callback, args, context)
 
 
 def call_at(
@@ -68,7 +73,7 @@ def call_at(
     context: Context | None = None,
 ) -> TimerHandle:
     """`Timer.call_at` on the running loop's shared timer."""
-    return current_timer().call_at(when, callback, *args, context=context)
+    return armed_at(_current_driver(), when, callback, args, context)
 
 
 def every(
@@ -91,8 +96,7 @@ def sleep(delay: object, result: T = None) -> Coroutine[object, object, T]:  # t
 
 def timeout(delay: object) -> Timeout:
     """`Timer.timeout` on the running loop's shared timer; in place of `asyncio.timeout`."""
-    # The running loop's own timer: its callers need no check.
-    return timeout_after(cast(Driver, current_timer()._driver), delay)
+    return timeout_after(_current_driver(), delay)
 
 
 def timeout_at(when: object) -> Timeout:

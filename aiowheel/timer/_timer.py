@@ -15,7 +15,7 @@ from aiowheel.errors import TimerClosedError
 from aiowheel.timer._driver import Driver
 from aiowheel.timer._driver_task import DriverTask
 from aiowheel.timer._ending import end
-from aiowheel.timer._handle import TimerHandle, captured_context
+from aiowheel.timer._handle import TimerHandle, armed_after, armed_at
 from aiowheel.timer._jobs import Jobs
 from aiowheel.timer._loop_driver import LoopDriver
 from aiowheel.timer._periodic import Periodic
@@ -120,12 +120,10 @@ class Timer:
         driver.check()
         return driver
 
-    def _checked_now(self) -> i64:
-        """The clock's time, for a caller on the right loop of an open timer."""
+    def _entered_driver(self) -> Driver:
+        """The driver, for what checks the caller itself."""
         driver = self._driver
-        if driver is None:
-            driver = self.open_driver()
-        return driver.checked_now()
+        return self.open_driver() if driver is None else driver
 
     # --- callbacks --------------------------------------------------------------------------
 
@@ -153,9 +151,7 @@ class Timer:
 
         Cost: O(1).
         """
-        delay_ns = max(delay_to_ns("delay", delay), 0)
-        now = self._checked_now()
-        return self._call(now, now + delay_ns, delay_ns, callback, args, context)
+        return armed_after(self._entered_driver(), delay, callback, args, context)
 
     def call_at(
         self,
@@ -165,24 +161,7 @@ class Timer:
         context: Context | None = None,
     ) -> TimerHandle:
         """Run `callback(*args)` at *when*, seconds on the scale of `time()`; see `call_later`."""
-        deadline = delay_to_ns("when", when)
-        now = self._checked_now()
-        return self._call(now, deadline, max(deadline - now, 0), callback, args, context)
-
-    def _call(
-        self,
-        now: i64,
-        deadline: i64,
-        delay: i64,
-        callback: object,
-        args: tuple[object, ...],
-        context: Context | None,
-    ) -> TimerHandle:
-        if context is None:
-            context = captured_context()
-        handle = TimerHandle(min(deadline, FOREVER), delay, callback, args, context)
-        cast(Driver, self._driver).arm(handle, now)
-        return handle
+        return armed_at(self._entered_driver(), when, callback, args, context)
 
     def call_later_threadsafe(
         self,
