@@ -10,7 +10,7 @@ from asyncio import get_running_loop
 from asyncio import sleep as yield_to_loop
 from typing import TypeVar
 
-from aiowheel._units import delay_to_ns
+from aiowheel._units import FOREVER, delay_to_ns
 from aiowheel.timer._driver import Driver
 from aiowheel.timer._wakeup import Wakeup
 
@@ -18,14 +18,15 @@ T = TypeVar("T")
 
 
 async def sleep_on(driver: Driver, delay: object, result: T) -> T:
-    """`Timer.sleep`, for the driver of an open timer."""
+    """`Timer.sleep`, for the driver of a timer that may be closed before this starts."""
     delay_ns = delay_to_ns("delay", delay)
     if delay_ns <= 0:
         await yield_to_loop(0)
         return result
     future = get_running_loop().create_future()
-    wakeup = Wakeup(driver.deadline_after(delay_ns), future)
-    driver.arm(wakeup, driver.now_ns())
+    now = driver.checked_now()
+    wakeup = Wakeup(min(now + delay_ns, FOREVER), future)
+    driver.arm(wakeup, now)
     try:
         await future
     finally:

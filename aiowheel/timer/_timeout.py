@@ -5,6 +5,7 @@ Behaves as `asyncio.Timeout` of the running Python does; its source is the speci
 
 from __future__ import annotations
 
+import math
 import sys
 from asyncio import CancelledError, Task, current_task
 from collections.abc import Awaitable
@@ -54,7 +55,9 @@ class Timeout:
         when = self._when
         if type(when) is float:
             return when
-        return None if self._deadline == FOREVER else ns_to_seconds(self._deadline)
+        if when is None and self._deadline == FOREVER:
+            return None
+        return ns_to_seconds(self._deadline)
 
     def reschedule(self, when: object) -> None:
         """Move the deadline, None for none; one already past expires on the loop's next turn.
@@ -63,11 +66,14 @@ class Timeout:
 
         Raises:
             RuntimeError: The block was not entered yet, or is expiring or over.
+            TimerClosedError: The timer was closed.
         """
         if self._state != _ENTERED:
             if self._state == _CREATED:
                 raise RuntimeError("Timeout has not been entered")
             raise RuntimeError(f"Cannot change state of {_NAMES[self._state]} Timeout")
+        if self._driver.closed:
+            self._driver.check()  # raises
         self._deadline = FOREVER if when is None else delay_to_ns("when", when)
         self._when = when
         alarm = self._alarm
@@ -87,6 +93,8 @@ class Timeout:
         task = current_task(self._driver.loop)
         if task is None:
             raise RuntimeError("Timeout should be used inside a task")
+        if self._driver.closed:
+            self._driver.check()  # raises
         self._state = _ENTERED
         self._task = task
         self._cancelling = task.cancelling()
@@ -195,6 +203,8 @@ def timeout_after(driver: Driver, delay: object) -> Timeout:
     if delay is None:
         return Timeout(driver, FOREVER)
     delay_ns = delay_to_ns("delay", delay)
+    if delay_ns == FOREVER:
+        return Timeout(driver, FOREVER, math.inf)
     loop = driver.loop
     if delay_ns <= 0 and loop is not None:
         # Over already, and so must `when()` say: uvloop's time lags ours by up to 1 ms.

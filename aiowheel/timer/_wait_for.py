@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from mypy_extensions import i64
 
-from aiowheel._units import delay_to_ns
+from aiowheel._units import FOREVER, delay_to_ns
 from aiowheel.timer._driver import Driver
 from aiowheel.timer._handle import TimerHandle
 from aiowheel.timer._timeout import Timeout
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 async def wait_for(driver: Driver, fut: Awaitable[T], timeout: object) -> T:
-    """`Timer.wait_for`, for the driver of an open timer."""
+    """`Timer.wait_for`, for the driver of a timer that may be closed before this starts."""
     if timeout is None:
         return await fut
     delay_ns = delay_to_ns("timeout", timeout)
@@ -50,8 +50,9 @@ async def _wait_for_task(driver: Driver, fut: Awaitable[T], delay_ns: i64) -> T:
         if not waiter.done():
             waiter.set_result(None)
 
-    alarm = TimerHandle(driver.deadline_after(delay_ns), delay_ns, release, (), None)
-    driver.arm(alarm, driver.now_ns())
+    now = driver.checked_now()
+    alarm = TimerHandle(min(now + delay_ns, FOREVER), delay_ns, release, (), None)
+    driver.arm(alarm, now)
     try:
         future = ensure_future(fut)
         future.add_done_callback(release)

@@ -318,14 +318,31 @@ async def test_a_bad_bound_is_refused_at_the_call(bad: object, error: type[Excep
 
 
 async def test_a_timedelta_and_infinity_will_do() -> None:
-    """`inf` is no bound."""
+    """`inf` is no bound, and is told as asyncio tells it."""
     async with Timer() as timer:
         async with timer.timeout(timedelta(seconds=30)) as block:
             assert timer.time() + 29 < (block.when() or 0) <= timer.time() + 30
             assert len(timer) == 1
         async with timer.timeout(float("inf")) as unbound:
-            assert unbound.when() is None
+            assert unbound.when() == float("inf")
+            unbound.reschedule(10**30)
+            assert unbound.when() == float("inf")
             assert len(timer) == 0
+
+
+async def test_a_block_outlives_its_timer_without_a_bound() -> None:
+    """It cannot be given another."""
+    timer = await Timer().__aenter__()
+    async with timer.timeout(30) as block:
+        when = block.when()
+        await timer.aclose()
+        for moved in (timer.time() + 60, timer.time() + 10, timer.time() - 1, None):
+            with pytest.raises(TimerClosedError, match="closed"):
+                block.reschedule(moved)
+        await asyncio.sleep(0)
+
+    assert block.when() == when
+    assert timer.statistics().pending == 0
 
 
 async def test_a_later_deadline_is_a_write() -> None:
