@@ -15,16 +15,12 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-#: What is to be run, and what it awaits: one that never begins must be closed by hand.
-_Run = tuple[Coroutine[object, object, None], Awaitable[object]]
+#: What is to be run, what it awaits, and where: one that never begins must be closed by hand.
+_Run = tuple[Coroutine[object, object, None], Awaitable[object], Context]
 
 
 class Job(Protocol):
     """What has started a coroutine, and wants to know how it ended."""
-
-    def captured(self) -> Context:
-        """The context to run in."""
-        ...
 
     def ended(self, error: Exception | None) -> None:
         """The coroutine has returned, raised *error*, or was cancelled."""
@@ -59,8 +55,8 @@ class Jobs:
         if loop is not None and self._host is None and inspect.iscoroutinefunction(function):
             self._open(loop)
 
-    def start(self, job: Job, awaitable: Awaitable[object]) -> None:
-        """Await *awaitable* in the task group, then tell *job*.
+    def start(self, job: Job, awaitable: Awaitable[object], context: Context) -> None:
+        """Await *awaitable* in the task group and a copy of *context*, then tell *job*.
 
         Raises:
             RuntimeError: No loop is running, for a timer that needs none otherwise.
@@ -75,15 +71,17 @@ class Jobs:
             except RuntimeError:
                 _discard(awaitable)
                 raise
-        self._not_begun[job] = (self._run(job, awaitable), awaitable)
+        self._not_begun[job] = (self._run(job, awaitable), awaitable, context)
         if self._group is not None and not self._is_dying():
             self._spawn(self._group, job)
 
     def _spawn(self, group: TaskGroup, job: Job) -> None:
-        def coroutine() -> Coroutine[object, object, None]:
-            return self._not_begun[job][0]
+        run, _, context = self._not_begun[job]
 
-        job.captured().run(group.start_soon, coroutine)
+        def coroutine() -> Coroutine[object, object, None]:
+            return run
+
+        context.run(group.start_soon, coroutine)
 
     def _is_dying(self) -> bool:
         """Whether the group is being cancelled: what starts now waits for `_on_done`."""
@@ -102,8 +100,9 @@ class Jobs:
         try:
             async with create_task_group() as group:
                 self._group = group
-                for job in self._not_begun:
-                    self._spawn(group, job)
+                if not self._ended:
+                    for job in list(self._not_begun):  # an eager task begins at once
+                        self._spawn(group, job)
                 await self._stop.wait()
                 group.cancel_scope.cancel()
         finally:
@@ -115,7 +114,7 @@ class Jobs:
             self._ended = self._ended or not self._outlives_cancelling
         else:
             host.exception()  # KeyboardInterrupt or SystemExit, which has left the loop by itself
-        for run, awaitable in self._not_begun.values():
+        for run, awaitable, _ in self._not_begun.values():
             run.close()
             _discard(awaitable)
         jobs, self._cut_short = [*self._cut_short, *self._not_begun], []
@@ -141,9 +140,13 @@ class Jobs:
             raise
         job.ended(error)
 
+    def close(self) -> None:
+        """Begin nothing more."""
+        self._ended = True
+
     async def aclose(self) -> None:
         """Cancel what runs and wait for its end; idempotent."""
-        self._ended = True
+        self.close()
         self._stop.set()
         if self._host is not None:
             await wait({self._host})

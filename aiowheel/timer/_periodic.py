@@ -14,7 +14,7 @@ from mypy_extensions import i64, mypyc_attr
 
 from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
 from aiowheel.timer._alarm import Alarm
-from aiowheel.timer._driver import Driver
+from aiowheel.timer._driver import Driver, named
 from aiowheel.timer._jobs import Jobs
 
 _BURST: Final = 0
@@ -117,9 +117,10 @@ class Periodic(Alarm):
         awaited = False
         try:
             function = cast(Callable[..., object], self._payload)
-            result = self.captured().run(function, *self._args)
+            context = cast(Context, self._context)
+            result = context.run(function, *self._args)
             if hasattr(result, "__await__"):
-                self._jobs.start(self, cast("Awaitable[object]", result))
+                self._jobs.start(self, cast("Awaitable[object]", result), context)
                 awaited = True
         finally:
             if not awaited:
@@ -142,17 +143,13 @@ class Periodic(Alarm):
         if self._jitter:
             self._deadline += int(int(self._jitter) * random())  # noqa: S311 - to spread, no secret
 
-    def captured(self) -> Context:
-        """The context of whoever called `every`."""
-        return cast(Context, self._context)
-
     def ended(self, error: Exception | None) -> None:
         """The coroutine of this tick is done."""
         if error is not None:
             self._driver.callback_errors += 1
             self._driver.report(
                 {
-                    "message": f"Exception in periodic call {self._payload!r}",
+                    "message": f"Exception in periodic call {named(self._payload)}",
                     "exception": error,
                     "handle": self,
                 }

@@ -24,6 +24,7 @@ from aiowheel.timer._statistics import TimerStatistics, statistics_of
 from aiowheel.timer._threads import Threads, ThreadsafeHandle
 from aiowheel.timer._timeout import Timeout, timeout_after
 from aiowheel.timer._wait_for import wait_for
+from aiowheel.wheel._limits import checked_geometry
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -51,6 +52,7 @@ class Timer:
         self._tick_ns: i64 = delay_to_ns("tick", tick)
         if not 1_000 <= self._tick_ns <= 3_600_000_000_000:
             raise ValueError(f"tick must be from 1 microsecond to 1 hour, got {tick!r}")
+        checked_geometry(self._tick_ns, wheel_size, 0)
         self._wheel_size = wheel_size
         self._driver: Driver | None = None  # None before it is entered, as the two below
         self._threads: Threads | None = None
@@ -111,6 +113,7 @@ class Timer:
         """Drop what is pending, whoever asks: the loop was closed, or nobody knows the timer."""
         cast(Driver, self._driver).close()
         cast(Threads, self._threads).close()
+        cast(Jobs, self._jobs).close()
 
     def open_driver(self) -> Driver:
         """The driver, for a caller on the right loop of an open timer."""
@@ -213,8 +216,8 @@ class Timer:
         driver = self.open_driver()
         jobs = cast(Jobs, self._jobs)
         periodic = Periodic(driver, jobs, fn, args)
-        jobs.prepare(fn)
         periodic.begin(period, missed, jitter, first)
+        jobs.prepare(fn)
         return periodic
 
     # --- waiting ----------------------------------------------------------------------------

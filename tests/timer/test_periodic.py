@@ -1,7 +1,9 @@
 """`every`: tokio's three ways to make up for missed ticks, no overlap, no drift."""
 
 import asyncio
+import functools
 import random
+import sys
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from datetime import timedelta
@@ -367,6 +369,82 @@ async def test_cancelling_lets_the_run_under_way_end(until: Until) -> None:
         assert len(timer) == 0
 
     assert handle.runs == 1
+
+
+@pytest.mark.both_loops
+@pytest.mark.parametrize("in_its_function", [True, False])
+async def test_cancelling_lets_a_run_begin_that_was_due(
+    until: Until,
+    in_its_function: bool,  # noqa: FBT001 - the parameter of the test
+) -> None:
+    """Between the function's return and the first step of its coroutine; no other run is lost."""
+    ended: list[str] = []
+    contexts: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: contexts.append(context))
+
+    async def work(name: str) -> None:
+        ended.append(name)
+
+    def once() -> Awaitable[None]:
+        if in_its_function:
+            handle.cancel()
+        return work("once")
+
+    def again() -> Awaitable[None]:  # a plain function: the task group is opened at the first run
+        handle.cancel()
+        return work("again")
+
+    async with Timer() as timer:
+        handle = timer.every(0.001, once)
+        other = timer.every(0.001, again)
+        await until(lambda: other.runs >= 3)
+
+        assert handle.runs == ended.count("once") == 1
+        assert ended.count("again") >= other.runs - 1
+    assert contexts == []
+
+
+@pytest.mark.both_loops
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks are new in Python 3.12")
+async def test_runs_begin_at_once_where_tasks_are_eager(until: Until) -> None:
+    """Several that wait for the task group begin while it hands them out."""
+    if sys.version_info >= (3, 12):  # for the type checker
+        runs: list[int] = []
+
+        async def work(number: int) -> None:
+            runs.append(number)
+
+        async with Timer() as timer:
+            handles = [
+                timer.every(60, lambda number=number: work(number))  # type: ignore[misc]
+                for number in range(3)
+            ]
+            for handle in handles:
+                handle.fire()
+            # Not asyncio's own eager factory, which anyio knows and goes round.
+            eager = functools.partial(asyncio.Task[Any], eager_start=True)
+            asyncio.get_running_loop().set_task_factory(
+                lambda loop, coro, **options: eager(coro, loop=loop, **options)
+            )
+            await until(lambda: len(runs) == 3)
+
+            assert sorted(runs) == [0, 1, 2]
+            assert not any(handle.cancelled() for handle in handles)
+        asyncio.get_running_loop().set_task_factory(None)
+
+
+async def test_a_refused_schedule_leaves_no_task() -> None:
+    """Nothing runs for a job that never was."""
+
+    async def work() -> None:
+        pass
+
+    async with Timer() as timer:
+        before = asyncio.all_tasks()
+        with pytest.raises(ValueError, match="period must be"):
+            timer.every(0, work)
+
+        assert asyncio.all_tasks() == before
 
 
 @pytest.mark.both_loops
