@@ -113,7 +113,7 @@ class LoopHandle(TimerHandle):
     def _call(self) -> tuple[Any, Any]:
         callback: Any = self._payload
         args: Any = self._args
-        if callback is not None and not isinstance(args, tuple):
+        if callback is not None and type(args) is not tuple:
             return MethodType(callback, args), ()  # a bound method is kept as its two halves
         return callback, cast(Any, args)
 

@@ -57,9 +57,11 @@ class TimerHandle(Alarm):
             # A bound method is kept as its two halves: the 64 bytes of the method object itself,
             # made for this one call, are not pinned until the deadline.
             method = cast(MethodType, callback)
-            self._payload = method.__func__
-            self._args: object = method.__self__
-            return
+            owner: object = method.__self__
+            if type(owner) is not tuple:  # which would pass for arguments
+                self._payload = method.__func__
+                self._args: object = owner
+                return
         # The commonest kind needs no call of a builtin to know that it can be called.
         if kind is not _function and not callable(callback):
             raise TypeError(f"callback must be callable, got {callback!r}")

@@ -32,6 +32,9 @@ class Node:
             self._prev = None
             self._next = None
 
+    def __reduce_ex__(self, protocol: object) -> str:
+        raise TypeError(f"{type(self).__name__} cannot be copied or pickled: it hangs in a wheel")
+
 
 @mypyc_attr(acyclic=True, free_list_len=1)
 class TimerEntry(Node):

@@ -58,6 +58,9 @@ class TimingWheel(Rings):
         if getattr(self, "_finest", None) is not None:  # absent when arguments were refused
             self._unlink_buckets()
 
+    def __reduce_ex__(self, protocol: object) -> str:
+        raise TypeError("TimingWheel cannot be copied or pickled: an entry hangs in one wheel")
+
     # --- arming -----------------------------------------------------------------------------
 
     def schedule(self, deadline: int, payload: object = None) -> TimerEntry:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -132,6 +132,31 @@ def test_a_cancelled_handle_still_names_its_callback(debug_loop: asyncio.Abstrac
         rf"<TimerHandle cancelled when=\S+ nothing\(\) at .*{HERE}:\d+ created at .*{HERE}:\d+>",
         repr(handle),
     )
+
+
+class Point(NamedTuple):
+    """A tuple with a method."""
+
+    left: int
+    right: int
+
+    def note(self) -> None:
+        """Be called."""
+        NOTED.append(self)
+
+
+NOTED: list[object] = []
+
+
+def test_a_method_of_a_named_tuple_is_called_with_it(debug_loop: asyncio.AbstractEventLoop) -> None:
+    """Its items are no arguments, nor do they look so."""
+    NOTED.clear()
+    handle = debug_loop.call_later(0, Point(1, 2).note)
+
+    assert re.search(r"Point\.note\(\) ", repr(handle))
+    turn(debug_loop)
+
+    assert NOTED == [(1, 2)]
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, asyncio.CancelledError, GeneratorExit])

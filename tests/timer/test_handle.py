@@ -1,8 +1,11 @@
 """What `call_later` returns: a handle that can be moved, withdrawn and kept for ever."""
 
 import asyncio
+import copy
+import pickle
 from collections.abc import Callable
 from datetime import timedelta
+from types import MethodType
 
 import pytest
 
@@ -254,3 +257,29 @@ def test_it_tells_what_it_will_call() -> None:
     handle = timer.call_later(1.5, test_states)
 
     assert repr(handle) == "<TimerHandle when=1.5 callback=test_states>"
+
+
+def test_a_method_of_a_tuple_is_called_with_the_tuple() -> None:
+    """One object, where its items would pass for arguments."""
+    timer = ManualTimer()
+    got: list[object] = []
+
+    timer.call_later(1, MethodType(got.append, (1, 2)))
+    timer.call_later(1, MethodType(got.append, ()))
+    timer.advance(1)
+
+    assert got == [(1, 2), ()]
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_it_cannot_be_copied(duplicate: Callable[[object], object]) -> None:
+    """A copy would hang in the wheel by links that are not its own; the handle still fires."""
+    timer = ManualTimer()
+    got: list[int] = []
+    handle = timer.call_later(1, got.append, 1)
+
+    with pytest.raises(TypeError, match="TimerHandle cannot be copied or pickled"):
+        duplicate(handle)
+    timer.advance(1)
+
+    assert got == [1]

@@ -1,5 +1,7 @@
 """What the wheel refuses, and how clearly."""
 
+import copy
+import pickle
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -91,3 +93,16 @@ def test_an_entry_tells_about_itself() -> None:
     assert repr(entry) == "<TimerEntry deadline=5 pending payload='payload'>"
     entry.cancel()
     assert repr(entry) == "<TimerEntry deadline=5 finished payload=None>"
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_wheel_cannot_be_copied(duplicate: Callable[[object], object]) -> None:
+    """The end of a copy would unlink the entries of both."""
+    wheel = TimingWheel()
+    entry = wheel.schedule(5)
+
+    for each in (wheel, entry):
+        with pytest.raises(TypeError, match="cannot be copied or pickled"):
+            duplicate(each)
+
+    assert wheel.advance(5) == [entry]
