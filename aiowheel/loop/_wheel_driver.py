@@ -74,13 +74,9 @@ class WheelDriver(LoopDriver):
     def _fire_unwatched(self, handle: LoopHandle, now: i64) -> i64:
         try:
             return super()._fire(handle, now)
-        except (SystemExit, KeyboardInterrupt):
+        except BaseException:  # SystemExit or KeyboardInterrupt, which leave the loop
             handle.forget()
             raise
-        except BaseException as error:  # a CancelledError, say: asyncio's loops survive it
-            self.callback_errors += 1
-            self.report({"message": "", "exception": error, "handle": handle})
-            return self.now_ns()
 
     def _fire_watched(self, handle: LoopHandle, now: i64) -> i64:
         """Have slow callbacks named: asyncio's loop does that itself, uvloop would name us."""

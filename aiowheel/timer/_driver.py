@@ -161,16 +161,18 @@ class Driver(Tally):
         target = alarm._payload
         late = now - alarm._deadline
         if late < 0:  # the clock was set back inside this slice, or the wheel has a bug
-            emit("aiowheel.fired_early", callback=repr(target), seconds=ns_to_seconds(-late))
+            emit("aiowheel.fired_early", callback=named(target), seconds=ns_to_seconds(-late))
         self.fired += 1
         self.lateness.record(late)
         try:
             alarm.fire()
-        except Exception as error:  # one bad callback must not silence the others
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # one bad callback must not silence the others
             self.callback_errors += 1
             self.report(
                 {
-                    "message": f"Exception in timer callback {target!r}",
+                    "message": f"Exception in timer callback {named(target)}",
                     "exception": error,
                     "handle": alarm,
                 }
@@ -178,7 +180,7 @@ class Driver(Tally):
         after = self.now_ns()
         if after - now >= SLOW_NS:
             took = ns_to_seconds(after - now)
-            emit("aiowheel.slow_callback", callback=repr(target), seconds=took)
+            emit("aiowheel.slow_callback", callback=named(target), seconds=took)
         return after
 
     def report(self, context: dict[str, object]) -> None:
@@ -201,3 +203,11 @@ class Driver(Tally):
         for alarm in alarms:
             alarm.drop()
         return alarms
+
+
+def named(callback: object) -> str:
+    """Its `repr`; where that raises, one that cannot: no report is lost to a name."""
+    try:
+        return repr(callback)
+    except Exception:
+        return object.__repr__(callback)

@@ -17,7 +17,7 @@ class ManualDriver(Driver):
 
     def __init__(self, tick_ns: int, wheel_size: int) -> None:
         self.manual_ns: i64 = 0
-        self.errors: list[Exception] = []
+        self.errors: list[BaseException] = []
         super().__init__(self._read, tick_ns, wheel_size)
 
     def _read(self) -> float:
@@ -33,7 +33,7 @@ class ManualDriver(Driver):
         """Nothing to wake: `advance` runs slices until the pass is over."""
 
     def report(self, context: dict[str, object]) -> None:
-        self.errors.append(cast(Exception, context["exception"]))
+        self.errors.append(cast(BaseException, context["exception"]))
 
 
 class ManualTimer(Timer):
@@ -59,7 +59,8 @@ class ManualTimer(Timer):
 
         Raises:
             ValueError: *seconds* is negative or not finite, or leads beyond 73 years.
-            ExceptionGroup: Callbacks raised; the others ran all the same.
+            ExceptionGroup: Callbacks raised; the others ran all the same. A BaseExceptionGroup
+                where a CancelledError, say, is among it.
         """
         step = delay_to_ns("seconds", seconds)
         if not 0 <= step < FOREVER:
@@ -81,5 +82,5 @@ class ManualTimer(Timer):
         driver.manual_ns = max(target, driver.manual_ns)  # a callback may have gone further
         errors, driver.errors = driver.errors, []
         if errors:
-            raise ExceptionGroup("timer callbacks failed", errors)
+            raise BaseExceptionGroup("timer callbacks failed", errors)
         return driver.fired - fired

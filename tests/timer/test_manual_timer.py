@@ -91,6 +91,24 @@ def test_an_advance_inside_a_callback_never_turns_time_back() -> None:
     assert timer.time() == 105.0
 
 
+def test_a_cancellation_raised_by_a_callback_is_raised_at_the_end() -> None:
+    """Like any other failure, in a group that can hold it."""
+    timer = ManualTimer()
+    fired: list[str] = []
+
+    def fail() -> None:
+        raise asyncio.CancelledError
+
+    timer.call_later(1, fail)
+    timer.call_later(2, fired.append, "ran")
+
+    with pytest.raises(BaseExceptionGroup, match="timer callbacks failed") as failure:
+        timer.advance(3)
+
+    assert [type(error) for error in failure.value.exceptions] == [asyncio.CancelledError]
+    assert fired == ["ran"]
+
+
 def test_failing_callbacks_are_raised_together_at_the_end() -> None:
     """The others ran, and the time has passed."""
     timer = ManualTimer()

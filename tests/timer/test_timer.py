@@ -138,6 +138,51 @@ async def test_a_raising_callback_is_reported_and_the_others_go_on() -> None:
 
 
 @pytest.mark.realtime
+@pytest.mark.parametrize("error", [asyncio.CancelledError, GeneratorExit, StopIteration])
+async def test_no_callback_error_kills_the_driver(
+    error: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The result of a cancelled future, say: reported like any other, and the next one runs."""
+    reports: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
+
+    def fail() -> None:
+        raise error
+
+    async with Timer() as timer:
+        done = asyncio.Event()
+        timer.call_later(0.001, fail)
+        timer.call_later(0.001, done.set)
+        await done.wait()
+
+        assert timer.statistics().callback_errors == 1
+    assert [type(report["exception"]) for report in reports] == [error]
+    assert [record for record in caplog.records if record.name == "aiowheel"] == []
+
+
+async def test_an_error_is_reported_of_a_callback_without_a_name() -> None:
+    """One whose `repr` raises as well."""
+
+    class Nameless:
+        def __call__(self) -> None:
+            raise ZeroDivisionError
+
+        def __repr__(self) -> str:
+            raise ValueError
+
+    reports: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
+    async with Timer() as timer:
+        done = asyncio.Event()
+        timer.call_later(0, Nameless())
+        timer.call_later(0, done.set)
+        await done.wait()
+
+    assert [type(report["exception"]) for report in reports] == [ZeroDivisionError]
+    assert "Nameless object" in reports[0]["message"]
+
+
+@pytest.mark.realtime
 async def test_closing_drops_and_counts_what_is_pending() -> None:
     """Callbacks never run, sleepers are told, and it can be done twice."""
     fired: list[str] = []
@@ -175,6 +220,25 @@ async def test_a_closed_timer_refuses_everything() -> None:
         await timer.sleep(1)
     with pytest.raises(TimerClosedError, match="entered once"):
         await timer.__aenter__()
+
+
+async def test_what_starts_after_the_end_is_refused() -> None:
+    """A sleep, a wait or a block made while the timer was open: nobody would ever wake it."""
+    timer = await Timer().__aenter__()
+    never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    waits: list[asyncio.Task[object]] = [
+        asyncio.create_task(timer.sleep(60)),
+        asyncio.create_task(timer.wait_for(never, 60)),
+    ]
+    block = timer.timeout(60)
+
+    await timer.aclose()
+
+    for wait in waits:
+        with pytest.raises(TimerClosedError, match="closed"):
+            await asyncio.wait_for(wait, 5)
+    with pytest.raises(TimerClosedError, match="closed"):
+        await block.__aenter__()
 
 
 @pytest.mark.realtime
@@ -235,6 +299,13 @@ async def test_a_tick_out_of_range_is_refused(tick: float) -> None:
     """With the legal range."""
     with pytest.raises(ValueError, match="tick must be from 1 microsecond to 1 hour"):
         Timer(tick=tick)
+
+
+@pytest.mark.parametrize("wheel_size", [-1, 0, 1, 2**25])
+async def test_a_wheel_that_cannot_turn_is_refused(wheel_size: int) -> None:
+    """When it is made, not when it is entered."""
+    with pytest.raises(ValueError, match="wheel_size must be from 2 to 16777216"):
+        Timer(wheel_size=wheel_size)
 
 
 async def test_time_is_on_the_loops_scale() -> None:
