@@ -154,34 +154,43 @@ def _without_trashcan(dealloc: re.Match[str]) -> str:
 
 
 def add_short_cuts(source: Path) -> None:
-    """Let the plainest calls of functions with `*args` or keyword-only arguments skip the parser.
+    """Let the plainest calls skip the argument parser where mypyc 2.4 has no short cut itself.
 
-    Where every argument may be positional mypyc 2.4 has such a short cut itself; these functions
-    it lets interpret a format string at each call. One with the required arguments alone, all by
-    position, needs none: 6 % of call_later.
+    Constructors, and functions with `*args` or keyword-only arguments, interpret a format string at
+    each call. A call with the required arguments alone, all by position, needs none: 6 % of
+    call_later.
     """
-    source.write_text(_PARSE.sub(_with_short_cut, source.read_text()))
+    generated = _PARSE_STACK.sub(_with_short_cut, source.read_text())
+    source.write_text(_PARSE_TUPLE.sub(_with_short_cut, generated))
 
 
-_PARSE = re.compile(
-    r"parser = \{\"(?P<star>%?)(?P<required>O+)[|$O]*:[^{}]*\};[^{}]*?"
+_PARSE_STACK = re.compile(
+    r"(?P<head>parser = \{\"(?P<star>%?)(?P<required>O+)[|$O]*:[^{}]*\};[^{}]*?)"
     r"(?P<parse>if \(!CPyArg_ParseStackAndKeywords\("
     r"args, nargs, kwnames, &parser, (?P<targets>[^()]*)\)\))"
+)
+_PARSE_TUPLE = re.compile(
+    r"(?P<head>)(?P<star>)(?P<parse>if \(!CPyArg_ParseTupleAndKeywords\("
+    r"args, kw, \"(?P<required>O+)[|$O]*\", \"\w+\", kwlist, (?P<targets>[^()]*)\)\))"
 )
 
 
 def _with_short_cut(wrapper: re.Match[str]) -> str:
     targets = [target.removeprefix("&") for target in wrapper["targets"].split(", ")]
+    required = len(wrapper["required"])
+    in_tuple = wrapper.re is _PARSE_TUPLE
+    plain = "kw == NULL && PyTuple_GET_SIZE(args)" if in_tuple else "kwnames == NULL && nargs"
+    given = "PyTuple_GET_ITEM(args, {})" if in_tuple else "args[{}]"
     steps: list[str] = []
     if wrapper["star"]:
         rest, keywords, *targets = targets
         if keywords != "NULL":  # a function with **kwargs
             return wrapper[0]
         steps.append(f"{rest} = PyTuple_New(0); if ({rest} == NULL) return NULL;")
-    required = len(wrapper["required"])
-    steps += [f"{target} = args[{place}];" for place, target in enumerate(targets[:required])]
-    short_cut = f"if (kwnames == NULL && nargs == {required}) {{ {' '.join(steps)} }} else "
-    return wrapper[0].replace(wrapper["parse"], short_cut + wrapper["parse"])
+    for place, target in enumerate(targets[:required]):
+        steps.append(f"{target} = {given.format(place)};")
+    short_cut = f"if ({plain} == {required}) {{ {' '.join(steps)} }} else "
+    return wrapper["head"] + short_cut + wrapper["parse"]
 
 
 def build_extensions(extensions: list[Any], build_dir: Path) -> None:

@@ -191,7 +191,7 @@ sys.path.insert(0, "installed")
 from aiowheel import _hot
 print(_hot.__file__.endswith(".py"))
 for call in ("1", "1, 2, 3", "1, last=4", "1, 2, last=4", "first=1, last=4", "first=1", "", "x=4"):
-    for name in ("bundle", "pick"):
+    for name in ("bundle", "pick", "Pair"):
         try:
             print(name, call, eval(f"_hot.{name}({call})"))
         except TypeError:
@@ -201,12 +201,17 @@ for call in ("1", "1, 2, 3", "1, last=4", "1, 2, last=4", "first=1, last=4", "fi
 
 @pytest.mark.slow
 def test_a_short_cut_past_the_argument_parser_changes_no_call(project: Path) -> None:
-    """Functions with `*args` and keyword-only arguments take what the interpreted ones take."""
+    """Constructors and functions with `*args` or keyword-only arguments take what they took."""
     (project / "aiowheel/_hot.py").write_text(
         "def bundle(first: object, *rest: object, last: object = None) -> object:\n"
         "    return first, rest, last\n\n\n"
         "def pick(first: object, *, last: object = None) -> object:\n"
-        "    return first, last\n"
+        "    return first, last\n\n\n"
+        "class Pair:\n"
+        "    def __init__(self, first: object, *, last: object = None) -> None:\n"
+        "        self.both = (first, last)\n\n"
+        "    def __repr__(self) -> str:\n"
+        "        return str(self.both)\n"
     )
     result = python(project, BUILD, AIOWHEEL_REQUIRE_EXTENSIONS="1")
     if "no working C compiler" in result.stderr:
@@ -218,7 +223,10 @@ def test_a_short_cut_past_the_argument_parser_changes_no_call(project: Path) -> 
     interpreted = python(project, HOT_CALLS.replace('"installed"', '"."')).stdout
 
     assert generated.count("if (kwnames == NULL && nargs == 1)") == 2
-    assert compiled.startswith("False\nbundle 1 (1, (), None)\npick 1 (1, None)\n")
+    assert generated.count("if (kw == NULL && PyTuple_GET_SIZE(args) == 1)") == 1
+    assert compiled.startswith(
+        "False\nbundle 1 (1, (), None)\npick 1 (1, None)\nPair 1 (1, None)\n"
+    )
     assert interpreted == compiled.replace("False", "True", 1)
 
 
