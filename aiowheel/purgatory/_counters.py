@@ -55,12 +55,19 @@ class Counters:
                 waiting.leave()
                 counter.compact()
                 self.links -= 1
-            # Forgotten since this one waited for it, the key may have another counter by now.
-            if counter.live == 0 and counter.value is None and self.get(counter.key) is counter:
-                del self._by_key[counter.key]
+            if counter.live == 0 and counter.value is None:
+                self._drop(counter)
         operation.waiting = []
         if not self._by_key:
             self._by_key.clear()  # else it keeps room for all the keys it ever had
+
+    def _drop(self, counter: Counter) -> None:
+        try:
+            # Forgotten since somebody waited for it, the key may have another counter by now.
+            if self._by_key.get(counter.key) is counter:
+                del self._by_key[counter.key]
+        except Exception:  # a key that cannot be compared any more; as in `WatchLists.remove`
+            return
 
     def forget(self, key: object) -> bool:
         """Forget the value of *key*; whether it had one."""

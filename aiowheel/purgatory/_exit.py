@@ -85,7 +85,7 @@ class Exit(Place):
         self.ledger.record(operation)
         delivered = deliver(operation, result, error)
         if outcome is _FAILED:
-            emit("aiowheel.operation_failed", purgatory=self.name, operation=repr(operation))
+            emit("aiowheel.operation_failed", purgatory=self.name, operation=told(operation))
             if not delivered:
                 self.report(operation, error)
         for instrument in self._instruments:
@@ -98,7 +98,7 @@ class Exit(Place):
         """Tell the loop's exception handler what went wrong and nobody awaits."""
         self.driver.report(
             {
-                "message": f"Exception in delayed operation {operation!r}",
+                "message": f"Exception in delayed operation {told(operation)}",
                 "exception": error,
                 "operation": operation,
             }
@@ -126,6 +126,14 @@ class Exit(Place):
         """Purge once more, whatever the estimate: nobody will come and find what is left."""
         if self.estimated_total > self.pending:
             self._purge()
+
+
+def told(operation: Operation) -> str:
+    """*operation* for people to read; its repr, and those of its keys, are their owners' code."""
+    try:
+        return repr(operation)
+    except Exception:
+        return f"<{type(operation).__name__}>"
 
 
 def failure(error: BaseException) -> Exception:

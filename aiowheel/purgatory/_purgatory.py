@@ -118,11 +118,14 @@ class Purgatory(Entrance):
         """See off who is still there."""
         room = self._room
         self._close_inbox()  # when waiting not before: threads may bring what was waited for
-        outcome = Outcome.EXPIRED if drain == "expire" else Outcome.CANCELLED
-        error = None if drain == "expire" else PurgatoryClosedError(f"{self!r} was closed")
+        text = f"{self!r} was closed"
         for operation in room.operations():
-            if not operation.is_completed():  # an earlier one's on_complete may have ended it
-                room.finish(operation, outcome, error)
+            if operation.is_completed():  # an earlier one's on_complete may have ended it
+                continue
+            if drain == "expire":
+                room.finish(operation, Outcome.EXPIRED, None)
+            else:  # each its own error, for whoever raises it writes its context into it
+                room.finish(operation, Outcome.CANCELLED, PurgatoryClosedError(text))
         room.sweep()
 
     def _close_inbox(self) -> None:

@@ -67,6 +67,25 @@ async def test_cancel_tells_who_awaits(running: Purgatory) -> None:
     assert (gate.outcome, gate.ends) == (Outcome.CANCELLED, 0)
 
 
+async def test_each_gets_an_error_of_its_own(running: Purgatory) -> None:
+    """Who awaits while handling another error finds that one as its context, and nobody else's."""
+
+    async def wait_after(mishap: Exception) -> object:
+        try:
+            raise mishap
+        except ValueError:
+            return await running.watch(Gate(), ["k"])
+
+    mishaps = [ValueError(number) for number in range(3)]
+    tasks = [asyncio.create_task(wait_after(mishap)) for mishap in mishaps]
+    await asyncio.sleep(0)
+    await running.aclose(drain="cancel")
+    errors = await asyncio.gather(*tasks, return_exceptions=True)
+
+    assert [type(error) for error in errors] == [PurgatoryClosedError] * 3
+    assert [getattr(error, "__context__", None) for error in errors] == mishaps
+
+
 @pytest.mark.realtime
 async def test_wait_waits_until_all_are_over(running: Purgatory) -> None:
     """By whatever ends them; nothing new comes in meanwhile."""

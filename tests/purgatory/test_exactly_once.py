@@ -407,3 +407,66 @@ def test_forcing_another_operation_during_a_walk(purgatory: Purgatory) -> None:
 
     assert purgatory.check_and_complete("k") == 1
     assert (second.outcome, second.checks) == (Outcome.COMPLETED, 2)
+
+
+class Nameless:
+    """A key, or a part of an operation, whose repr fails."""
+
+    def __repr__(self) -> str:
+        raise LookupError("no name")
+
+
+def test_an_operation_that_cannot_be_told_of_fails_alone(
+    purgatory: Purgatory, timer: ManualTimer
+) -> None:
+    """Its repr, or that of its key, is its owner's code: the walk goes on all the same."""
+    key = Nameless()
+    faulty = Faulty(ValueError("on purpose"))
+    watched(purgatory, faulty, key)
+    other = watched(purgatory, Gate(), key)
+    faulty.open = other.open = True
+
+    assert purgatory.check_and_complete(key) == 1
+
+    assert (faulty.outcome, other.outcome) == (Outcome.FAILED, Outcome.COMPLETED)
+    with pytest.raises(ExceptionGroup) as caught:
+        timer.advance(0)
+    assert [str(error) for error in caught.value.exceptions] == ["on purpose"]
+
+
+class Fickle:
+    """A key that can be found, until it is spoilt."""
+
+    def __init__(self, how: str) -> None:
+        self.how = how
+        self.spoilt = False
+
+    def __hash__(self) -> int:
+        return 2 if self.spoilt and self.how == "hashes otherwise" else 1
+
+    def __eq__(self, other: object) -> bool:
+        if self.spoilt:
+            raise ValueError("not to be compared")
+        return self is other
+
+
+@pytest.mark.parametrize("how", ["hashes otherwise", "cannot be compared"])
+@pytest.mark.parametrize("purge_interval", [None, 0])
+def test_a_key_that_is_not_found_again_holds_nobody_up(
+    timer: ManualTimer, purge_interval: int | None, how: str
+) -> None:
+    """Its operation ends as any other, and so do those that end after it."""
+    purgatory = Purgatory("test", timer=timer, purge_interval=purge_interval)
+    decoy, key = Fickle(how), Fickle(how)
+    gates = [watched(purgatory, Gate(), *keys) for keys in ([decoy], [key, "a"], ["b"])]
+    decoy.spoilt = key.spoilt = True
+    for gate in gates[1:]:
+        gate.open = True
+
+    assert [purgatory.check_and_complete(each) for each in "ab"] == [1, 1]
+
+    assert [gate.ends for gate in gates[1:]] == [[Outcome.COMPLETED]] * 2
+    assert (len(purgatory), purgatory.watched, len(timer)) == (1, 1, 1)
+    assert purgatory.statistics().keys == 1
+    assert gates[0].force_complete()
+    assert (len(purgatory), purgatory.watched, len(timer)) == (0, 0, 0)

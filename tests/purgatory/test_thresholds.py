@@ -356,3 +356,30 @@ async def test_a_counter_that_was_forgotten_leaves_its_successor_alone(
     purgatory.advance("b", 1)
 
     assert done(first, second) == [True, True]
+
+
+async def test_a_key_that_cannot_be_compared_any_more_holds_nobody_up(
+    purgatory: Purgatory, timer: ManualTimer
+) -> None:
+    """Its waiters end as any other, and leave their other keys."""
+
+    class Fickle:
+        spoilt = False
+
+        def __hash__(self) -> int:
+            return 1
+
+        def __eq__(self, other: object) -> bool:
+            if Fickle.spoilt:
+                raise ValueError("not to be compared")
+            return self is other
+
+    decoy = purgatory.wait_until({Fickle(): 1}, 30)
+    waiting = purgatory.wait_until({Fickle(): 1, "a": 1}, 30, mode="any")
+    Fickle.spoilt = True
+
+    assert purgatory.advance("a", 1) == 1
+
+    assert done(waiting, decoy) == [True, False]
+    assert (len(purgatory), purgatory.watched, len(timer)) == (1, 1, 1)
+    future(decoy).cancel()
