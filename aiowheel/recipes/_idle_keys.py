@@ -61,6 +61,11 @@ class IdleKeys:
         # Due strictly after the timeout: one nanosecond later, so that a tie is no silence.
         deadline = now + self._timeout_ns + 1
         alarm = self._alarms.get(key)
+        if alarm is not None and alarm._deadline <= now:
+            # Timers are late, by up to a tick where the loop is not busy: the key had fallen idle
+            # before this touch, which begins anew, unless `on_idle` has done so.
+            driver.fire_due(alarm, now)
+            alarm = self._alarms.get(key)
         if alarm is None:
             alarm = IdleAlarm(deadline, self, key)
             driver.arm(alarm, now)

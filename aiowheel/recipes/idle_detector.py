@@ -20,7 +20,7 @@ class IdleDetector(IdleKeys, Generic[K]):
 
     With touches t1 <= t2, the key is idle at t1 + timeout if t2 > t1 + timeout or there is no t2; a
     touch at that very instant still counts. An idle key is forgotten, and a later touch begins
-    anew.
+    anew. Timers being late changes nothing: a touch that overtakes one calls `on_idle` first.
 
     Args:
         timeout: Seconds or timedelta, more than 0 and finite.

@@ -45,6 +45,54 @@ def test_a_touch_at_the_very_timeout_keeps_the_key_alive(tick: float) -> None:
     assert idle == ["a"]
 
 
+@pytest.mark.parametrize("tick", [0.001, 1.0])
+def test_a_touch_that_overtakes_a_late_timer_is_a_new_beginning(tick: float) -> None:
+    """The key was silent for more than the timeout, though the tick it is due at is not over."""
+    timer = ManualTimer(tick=tick)
+    idle: list[str] = []
+    detector = IdleDetector(30, idle.append, timer=timer)
+    detector.touch("a")
+    timer.advance(30 + tick / 2)
+    assert idle == []
+
+    detector.touch("a")
+
+    assert (idle, "a" in detector) == (["a"], True)
+    timer.advance(30)
+    assert idle == ["a"]
+    timer.advance(tick)
+    assert idle == ["a", "a"]
+    assert (timer.statistics().fired, timer.statistics().cancelled, len(timer)) == (2, 0, 0)
+
+
+def test_on_idle_may_do_anything_to_a_key_that_is_touched_too_late() -> None:
+    """Touch it, discard it or raise: the touch counts all the same."""
+    timer = ManualTimer(tick=1.0)
+    idle: list[str] = []
+
+    def on_idle(key: str) -> None:
+        idle.append(key)
+        if key == "touches":
+            detector.touch(key)
+        elif key == "discards":
+            assert not detector.discard(key)
+        else:
+            raise ValueError(key)
+
+    detector = IdleDetector(30, on_idle, timer=timer)
+    keys = ["touches", "discards", "raises"]
+    for key in keys:
+        detector.touch(key)
+    timer.advance(30.5)
+    for key in keys:
+        detector.touch(key)
+
+    assert (idle, len(detector), len(timer)) == (keys, 3, 3)
+    with pytest.raises(ExceptionGroup, match="timer callbacks failed"):
+        timer.advance(30)
+    assert idle == keys
+
+
 def test_a_touch_costs_no_refiling_but_one_a_bucket() -> None:
     """A thousand messages from one client move nothing from bucket to bucket."""
     timer = ManualTimer()
