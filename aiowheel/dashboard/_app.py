@@ -87,7 +87,11 @@ class Dashboard:
             location = scope["path"].rpartition("/")[2].encode() + b"/"
             await _answer(send, 307, b"", (b"location", location))
         elif path == "/events":
-            await self._stream(receive, send)
+            if scope["method"] == "GET":
+                await self._stream(receive, send)
+            else:  # a body of its own would never end
+                await _begin_stream(send)
+                await _end_stream(send)
         elif path in self._pages:
             content, kind = self._pages[path]
             await _answer(send, 200, content, (b"content-type", kind.encode()))
@@ -109,10 +113,7 @@ class Dashboard:
                 self._hearing.close()
 
     async def _stream_to(self, receive: Receive, send: Send) -> None:
-        kind = (b"content-type", b"text/event-stream")
-        unbuffered = (b"x-accel-buffering", b"no")  # nginx would collect
-        headers = [kind, unbuffered, *_HEADERS]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await _begin_stream(send)
         sending = asyncio.create_task(self._send_looks(send))
         leaving = asyncio.create_task(_left(receive))
         try:
@@ -128,12 +129,23 @@ class Dashboard:
         async with contextlib.aclosing(self._viewers.looks()) as looks:
             async for look in looks:
                 await send(_part(b"data: " + look + b"\n\n"))
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        await _end_stream(send)
 
 
 async def _left(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def _begin_stream(send: Send) -> None:
+    kind = (b"content-type", b"text/event-stream")
+    unbuffered = (b"x-accel-buffering", b"no")  # nginx would collect
+    headers = [kind, unbuffered, *_HEADERS]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+
+async def _end_stream(send: Send) -> None:
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def _part(body: bytes) -> Message:

@@ -42,8 +42,8 @@ class Waiting:
             "kind": kind_of(operation),
             "key": told(self.key),
             "more": len(operation.keys) - 1,
-            "wants": self.threshold,
-            "value": self.value,
+            "wants": told_number(self.threshold),
+            "value": told_number(self.value),
             "checks": operation.checks,
             "age": now - operation.created,
             "left": left if left < float("inf") else None,
@@ -73,3 +73,13 @@ def told(key: object) -> str:
         return _REPR.repr(key)
     except Exception:  # a key's repr is its owner's code
         return f"<{type(key).__name__}>"
+
+
+def told_number(number: float | None) -> str | None:
+    """*number* as text: JSON has no infinity, and browsers round integers beyond 2**53."""
+    if number is None:
+        return None
+    try:
+        return told(str(number))
+    except ValueError:  # Python writes none of more than 4300 digits
+        return "a number too long to tell"

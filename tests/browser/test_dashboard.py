@@ -1,5 +1,6 @@
 """The dashboard in a real browser: it opens, moves, and tells the truth."""
 
+import contextlib
 import re
 import socket
 from collections.abc import Iterator
@@ -105,6 +106,23 @@ def test_a_waiting_operation_says_why(server: str, open_page: OpenPage) -> None:
         httpx.post(f"{server}/topics/tides", content="high")
         page.locator(".ended li.completed", has_text="tides").wait_for()
         row.wait_for(state="detached")
+
+
+def test_keys_that_look_alike_have_a_row_each(server: str, open_page: OpenPage) -> None:
+    """Long ones are shortened; however many looks come, there are as many rows as keys."""
+    page = open_page(f"{server}/dashboard")
+    wait_until_live(page)
+    port = int(server.rpartition(":")[2])
+    with contextlib.ExitStack() as polls:
+        for last in "abc":
+            poll = polls.enter_context(socket.create_connection(("127.0.0.1", port)))
+            name = "x" * 100 + last
+            poll.sendall(b"GET /topics/%b?timeout=60 HTTP/1.1\r\nHost: x\r\n\r\n" % name.encode())
+        rows = page.locator(".keys li", has_text="x" * 57)
+        rows.nth(2).wait_for()
+        page.wait_for_timeout(1_000)
+        assert rows.count() == 3
+    rows.first.wait_for(state="detached")
 
 
 def test_pause_stops_the_page_and_the_sampling(application: str, open_page: OpenPage) -> None:

@@ -188,6 +188,14 @@ async def test_looks_are_streamed_until_the_viewer_leaves() -> None:
     assert len(dashboard._viewers) == 0
 
 
+async def test_a_head_of_the_stream_is_answered_at_once() -> None:
+    """The connection is free again: a body that nobody gets would never end."""
+    answer = await asked(made(), scope("/events", method="HEAD"))
+
+    assert (answer.status, answer.headers["content-type"]) == (200, "text/event-stream")
+    assert answer.sent[1:] == [{"type": "http.response.body", "body": b"", "more_body": False}]
+
+
 async def test_a_closed_dashboard_ends_its_streams() -> None:
     """In full, so that a server that stops need not wait."""
     dashboard = made()

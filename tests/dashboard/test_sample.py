@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 from typing import Any, cast
 
 import pytest
@@ -92,9 +93,41 @@ async def test_a_counter_says_where_it_stands() -> None:
     (seen,) = look(Sampler(timer, [purgatory], "run"))["purgatories"]
 
     (oldest,) = seen["oldest"]
-    assert (oldest["kind"], oldest["value"], oldest["wants"]) == ("wait_until", 3, 5)
+    assert (oldest["kind"], oldest["value"], oldest["wants"]) == ("wait_until", "3", "5")
     assert purgatory.advance("news", 5) == 1
     assert await waiting
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (math.inf, "inf"),
+        (-math.inf, "-inf"),
+        (2**53 + 1, "9007199254740993"),
+        (0.5, "0.5"),
+        (10**5000, "a number too long to tell"),
+    ],
+    ids=["inf", "-inf", "beyond a double", "fraction", "endless"],
+)
+async def test_any_number_can_be_told(number: float, text: str) -> None:
+    """JSON has no infinity, and one would leave the page without a look."""
+    timer = ManualTimer()
+    purgatory = Purgatory("p", timer=timer)
+    purgatory.advance("low", number)
+    waiting = [
+        purgatory.wait_until({"high": number}, 30),
+        purgatory.wait_until({"low": math.inf}, 30),
+    ]
+
+    sample = Sampler(timer, [purgatory], "run").look()
+
+    (seen,) = json.loads(sample, parse_constant=pytest.fail)["purgatories"]
+    told = {each["key"]: (each["value"], each["wants"]) for each in seen["oldest"]}
+    assert told["high"] == (None, text)
+    assert told.get("low", (text, "inf")) == (text, "inf")
+    await purgatory.aclose()
+    await asyncio.wait([asyncio.ensure_future(each) for each in waiting])
 
 
 @pytest.mark.virtual_time
@@ -108,7 +141,7 @@ async def test_waiters_of_one_counter_are_all_found() -> None:
 
     (seen,) = look(Sampler(timer, [purgatory], "run"))["purgatories"]
 
-    assert sorted(each["wants"] for each in seen["oldest"]) == [5, 6, 7]
+    assert sorted(each["wants"] for each in seen["oldest"]) == ["5", "6", "7"]
     assert purgatory.advance("news", 10) == 3
 
 

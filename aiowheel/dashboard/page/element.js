@@ -14,7 +14,8 @@ export function put(place, text) {
   if (place.textContent !== text) place.textContent = text;
 }
 
-// One child of `place` for each of `items`, in their order; a key that stays keeps its child.
+// One child of `place` for each of `items`, in their order; a key that stays keeps its child. Keys
+// may be alike, as two long ones are that were shortened.
 export function list(place, items, key, make, update) {
   const kept = new Map([...place.children].map((child) => [child.dataset.key, child]));
   let previous = null;
@@ -31,5 +32,5 @@ export function list(place, items, key, make, update) {
     previous = child;
     update(child, item, index);
   });
-  kept.forEach((child) => child.remove());
+  while (place.children.length > items.length) place.lastChild.remove();
 }
