@@ -14,6 +14,23 @@ from contextlib import contextmanager
 from types import FrameType
 
 
+class _Ear:
+    """The handler of one signal, for everybody who hears of it.
+
+    One for all of them, and not one behind the other: blocks that are left in another order than
+    they were entered would make that chain longer and longer.
+    """
+
+    def __init__(self, before: Callable[[int, FrameType | None], object]) -> None:
+        self.before = before
+        self.hearers: list[Callable[[], object]] = []
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        for hear in self.hearers:
+            hear()
+        self.before(number, frame)
+
+
 @contextmanager
 def hearing(signals: Iterable[signal.Signals], heard: Callable[[], object]) -> Generator[None]:
     """In the block, call *heard* on the loop when a signal comes; then its own handler.
@@ -21,22 +38,25 @@ def hearing(signals: Iterable[signal.Signals], heard: Callable[[], object]) -> G
     Only where the server has a handler for it, and in the main thread, which alone gets signals.
     """
     loop = get_running_loop()
-    before: dict[int, Callable[[int, FrameType | None], object]] = {}
+    ears: list[tuple[signal.Signals, _Ear]] = []
 
-    def handle(number: int, frame: FrameType | None) -> None:
-        if not loop.is_closed():  # who never left the block left this handler behind
+    def hear() -> None:
+        if not loop.is_closed():  # who never left the block is still among the hearers
             loop.call_soon_threadsafe(heard)
-        before[number](number, frame)
 
     if threading.current_thread() is threading.main_thread():
         for each in signals:
             handler = signal.getsignal(each)
             if callable(handler):  # not the system's own way, which we would stand in for
-                before[each] = handler
-                signal.signal(each, handle)
+                ear = handler if isinstance(handler, _Ear) else _Ear(handler)
+                ear.hearers.append(hear)
+                signal.signal(each, ear)
+                ears.append((each, ear))
     try:
         yield
     finally:
-        for number, handler in before.items():
-            if signal.getsignal(number) is handle:
-                signal.signal(number, handler)
+        for number, ear in ears:
+            ear.hearers.remove(hear)
+            still_there = signal.getsignal(number) is ear
+            if still_there and not ear.hearers:
+                signal.signal(number, ear.before)

@@ -1,6 +1,8 @@
 """A server that is told to stop, while requests wait."""
 
 import asyncio
+import functools
+import itertools
 import os
 import signal
 import socket
@@ -88,6 +90,29 @@ async def test_a_handler_that_was_set_meanwhile_stays(heard: list[int]) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+
+
+async def test_blocks_may_end_in_any_order(heard: list[int]) -> None:
+    """Two that take turns, as two dashboards with a viewer each: no chain of handlers grows."""
+    calls = asyncio.Queue[str]()
+    own = signal.getsignal(signal.SIGTERM)
+    blocks = [
+        hearing([signal.SIGTERM], functools.partial(calls.put_nowait, name)) for name in "ab" * 1000
+    ]
+    for earlier, later in itertools.pairwise(blocks):
+        if earlier is blocks[0]:
+            earlier.__enter__()
+        later.__enter__()
+        if later is not blocks[-1]:
+            earlier.__exit__(None, None, None)
+
+    signal.raise_signal(signal.SIGTERM)
+    assert [await calls.get(), await calls.get()] == ["a", "b"]
+    for block in blocks[-2:]:
+        block.__exit__(None, None, None)
+
+    assert (heard, calls.empty()) == ([signal.SIGTERM], True)
+    assert signal.getsignal(signal.SIGTERM) is own
 
 
 def test_a_loop_that_ended_first_is_not_called(heard: list[int]) -> None:
