@@ -32,7 +32,13 @@ class Client:
         await self._listener
 
     async def call(self, name: str, /, **arguments: object) -> Any:
-        """Ask the broker; returns its answer."""
+        """Ask the broker; returns its answer.
+
+        Raises:
+            ConnectionError: The broker has hung up.
+        """
+        if self._listener.done():
+            raise ConnectionResetError("the broker has hung up")
         self._last_id += 1
         number = self._last_id
         answer = asyncio.get_running_loop().create_future()

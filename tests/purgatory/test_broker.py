@@ -1,6 +1,7 @@
 """The example broker: three answers that may have to wait, and what becomes of them."""
 
 import asyncio
+import math
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -309,14 +310,32 @@ async def test_a_request_that_cannot_be_met_is_answered() -> None:
     async with Timer() as timer:
         broker = Broker(timer, ["orders"])
         async with serving(broker) as port, Client(port) as client:
-            requests: list[tuple[str, Answer]] = [
-                ("fetch", {"offsets": {"payments": 0}}),
-                ("produce", {"batch": ["a"]}),
+            requests: list[tuple[str, Answer, str]] = [
+                ("fetch", {"offsets": {"payments": 0}}, "payments"),
+                ("produce", {"batch": ["a"]}, "batch"),
+                ("fetch", {"offsets": {}}, "at least one key"),
+                ("fetch", {"offsets": {"orders": 0}, "max_wait": math.nan}, "NaN"),
+                ("copy", {"follower": "left", "offsets": ["orders"]}, "items"),
             ]
-            for call, arguments in requests:
+            for call, arguments, reason in requests:
                 async with asyncio.timeout(5):
                     answer = await client.call(call, **arguments)
-                assert "payments" in answer["error"] or "batch" in answer["error"]
+                assert reason in answer["error"]
+
+
+async def test_who_asks_a_broker_that_has_hung_up_is_told() -> None:
+    """No answer would ever come."""
+
+    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    async with Client(server.sockets[0].getsockname()[1]) as client:
+        async with asyncio.timeout(5):
+            await asyncio.wait([client._listener])
+            with pytest.raises(ConnectionError, match="hung up"):
+                await client.call("fetch", offsets={"orders": 0})
+    server.close()
 
 
 @pytest.mark.slow
