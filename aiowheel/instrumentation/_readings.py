@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from aiowheel.errors import TimerClosedError
 from aiowheel.purgatory import Purgatory, PurgatoryStatistics
 from aiowheel.timer import Histogram, Timer, TimerStatistics
 
@@ -117,6 +118,13 @@ class Subject:
     snapshot: Callable[[], TimerStatistics | PurgatoryStatistics]
     numbers: Sequence[Number]
     distributions: Sequence[Distribution]
+
+    def read(self) -> TimerStatistics | PurgatoryStatistics | None:
+        """A snapshot; None of a timer not entered yet, which must not hide all the others."""
+        try:
+            return self.snapshot()
+        except TimerClosedError:
+            return None
 
 
 def timer_subject(timer: Timer, label: str) -> Subject:

@@ -5,7 +5,8 @@ Read by the SDK's reader when it collects, never on the hot path. No provider is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from weakref import WeakKeyDictionary
 
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
@@ -36,7 +37,20 @@ def observe_purgatory(meter: Meter, purgatory: Purgatory) -> None:
     _observe(meter, purgatory_subject(purgatory))
 
 
+#: What each meter reports, by prefix. One set of instruments for all: of several instruments of
+#: one name a meter keeps the first, and never calls the others back.
+_SUBJECTS: WeakKeyDictionary[Meter, dict[str, list[Subject]]] = WeakKeyDictionary()
+
+
 def _observe(meter: Meter, subject: Subject) -> None:
+    subjects = _SUBJECTS.setdefault(meter, {}).setdefault(subject.prefix, [])
+    subjects.append(subject)
+    if len(subjects) == 1:
+        _create_instruments(meter, subjects)
+
+
+def _create_instruments(meter: Meter, subjects: list[Subject]) -> None:
+    subject = subjects[0]
     prefix = subject.prefix.replace("_", ".")
     for number in subject.numbers:
         create = (
@@ -44,31 +58,39 @@ def _observe(meter: Meter, subject: Subject) -> None:
             if number.monotonic
             else meter.create_observable_up_down_counter
         )
-        create(f"{prefix}.{number.name}", [_counting(subject, number)], description=number.text)
+        create(f"{prefix}.{number.name}", [_counting(subjects, number)], description=number.text)
     for distribution in subject.distributions:
         meter.create_observable_gauge(
             f"{prefix}.{distribution.name.removesuffix('_seconds')}",
-            [_quantiles(subject, distribution)],
+            [_quantiles(subjects, distribution)],
             unit="s",
             description=distribution.text,
         )
 
 
 def _counting(
-    subject: Subject, number: Number
+    subjects: Sequence[Subject], number: Number
 ) -> Callable[[CallbackOptions], Iterable[Observation]]:
     def observe(_: CallbackOptions) -> Iterable[Observation]:
-        yield Observation(number.read(subject.snapshot()), {"name": subject.label})
+        for subject in subjects:
+            snapshot = subject.read()
+            if snapshot is not None:
+                yield Observation(number.read(snapshot), {"name": subject.label})
 
     return observe
 
 
 def _quantiles(
-    subject: Subject, distribution: Distribution
+    subjects: Sequence[Subject], distribution: Distribution
 ) -> Callable[[CallbackOptions], Iterable[Observation]]:
     def observe(_: CallbackOptions) -> Iterable[Observation]:
-        histogram = distribution.read(subject.snapshot())
-        for q in _QUANTILES:
-            yield Observation(histogram.quantile(q), {"name": subject.label, "quantile": f"{q:g}"})
+        for subject in subjects:
+            snapshot = subject.read()
+            if snapshot is None:
+                continue
+            histogram = distribution.read(snapshot)
+            for q in _QUANTILES:
+                labels = {"name": subject.label, "quantile": f"{q:g}"}
+                yield Observation(histogram.quantile(q), labels)
 
     return observe

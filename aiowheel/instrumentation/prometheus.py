@@ -37,7 +37,7 @@ class AiowheelCollector(Collector):
         self._subjects: list[Subject] = []
 
     def add_timer(self, timer: Timer, name: str) -> None:
-        """Report *timer* under *name*."""
+        """Report *timer* under *name*, from when it is entered."""
         self._subjects.append(timer_subject(timer, name))
 
     def add_purgatory(self, purgatory: Purgatory) -> None:
@@ -53,7 +53,8 @@ class AiowheelCollector(Collector):
         in_order = sorted(self._subjects, key=lambda subject: subject.prefix)
         for prefix, subjects in groupby(in_order, key=lambda subject: subject.prefix):
             alike = list(subjects)
-            snapshots = [(subject.label, subject.snapshot()) for subject in alike]
+            readings = [(subject.label, subject.read()) for subject in alike]
+            snapshots = [(label, reading) for label, reading in readings if reading is not None]
             for number in alike[0].numbers:
                 family = _family(prefix, number)
                 for label, snapshot in snapshots:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiowheel import DelayedOperation, ManualTimer, Purgatory
+from aiowheel import DelayedOperation, ManualTimer, Purgatory, Timer
 
 pytest.importorskip("opentelemetry.sdk.metrics")
 
@@ -57,3 +57,35 @@ def test_timer_and_purgatory_are_observed_when_collected() -> None:
     assert points["aiowheel.purgatory.pending", ""] == 1
     assert points["aiowheel.timer.lateness", "1"] == pytest.approx(0.005)
     assert points["aiowheel.purgatory.lateness", "0.5"] == pytest.approx(0.005)
+
+
+def test_a_timer_not_entered_yet_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    """Without a word from the SDK, which logs what a callback raises."""
+    reader = InMemoryMetricReader()
+    meter = MeterProvider([reader]).get_meter("test")
+    observe_timer(meter, Timer(), "later")
+    observe_timer(meter, ManualTimer(), "now")
+
+    assert collected(reader)["aiowheel.timer.fired", ""] == 0
+    assert caplog.records == []
+
+
+def test_every_timer_and_purgatory_of_a_meter_is_observed() -> None:
+    """Each by its name; a meter itself would keep the first and drop the others."""
+    reader = InMemoryMetricReader()
+    meter = MeterProvider([reader]).get_meter("test")
+    timer = ManualTimer()
+    for name in ("first", "second"):
+        observe_timer(meter, timer, f"{name} timer")
+        observe_purgatory(meter, Purgatory(f"{name} purgatory", timer=timer))
+
+    data = reader.get_metrics_data()
+    assert data is not None
+    names = {
+        metric.name: [(point.attributes or {})["name"] for point in metric.data.data_points]
+        for metric in data.resource_metrics[0].scope_metrics[0].metrics
+    }
+
+    assert names["aiowheel.timer.fired"] == ["first timer", "second timer"]
+    assert names["aiowheel.timer.lateness"] == ["first timer"] * 4 + ["second timer"] * 4
+    assert names["aiowheel.purgatory.completed"] == ["first purgatory", "second purgatory"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiowheel import DelayedOperation, ManualTimer, Purgatory
+from aiowheel import DelayedOperation, ManualTimer, Purgatory, Timer
 
 pytest.importorskip("prometheus_client")
 
@@ -78,3 +78,15 @@ def test_two_purgatories_share_each_metric_family() -> None:
     assert value(duration, {"name": "fetch", "le": "5.0"}) == 1
     text = generate_latest(registry).decode()
     assert text.count("# TYPE aiowheel_purgatory_pending gauge") == 1
+
+
+def test_a_timer_not_entered_yet_hides_no_other() -> None:
+    """An application may register its timer before it opens it."""
+    collector = AiowheelCollector()
+    collector.add_timer(Timer(), "later")
+    collector.add_timer(ManualTimer(), "now")
+
+    scraped = generate_latest(registered(collector)).decode()
+
+    assert 'aiowheel_timer_fired_total{name="now"} 0.0' in scraped
+    assert "later" not in scraped
