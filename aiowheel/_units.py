@@ -27,7 +27,8 @@ def delay_to_ns(name: str, seconds: object) -> i64:
         seconds: A number or a timedelta; `inf` and whatever exceeds 73 years become FOREVER.
 
     Raises:
-        TypeError: *seconds* is no number (bool and None are none, nor are numpy's durations).
+        TypeError: *seconds* is no number (bool and None are none, nor are numpy's durations and
+            texts).
         ValueError: *seconds* is NaN.
     """
     if type(seconds) is float:
@@ -45,8 +46,8 @@ def delay_to_ns(name: str, seconds: object) -> i64:
 
 
 def _is_odd(value: object) -> bool:
-    """Whether *value* is numpy's bool, duration or date: they would pass for plain numbers."""
-    return getattr(getattr(value, "dtype", None), "kind", "f") in {"b", "m", "M"}
+    """Whether *value* is numpy's, but no real number of it: a bool, date or text would pass."""
+    return getattr(getattr(value, "dtype", None), "kind", "f") not in {"f", "i", "u"}
 
 
 def seconds_to_ns(name: str, seconds: float) -> i64:

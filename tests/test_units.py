@@ -72,11 +72,14 @@ def test_numbers_of_every_kind_are_seconds(given_seconds: object, ns: int) -> No
         np.timedelta64(5, "ns"),
         np.timedelta64(5, "s"),
         np.datetime64(5, "ns"),
+        np.str_("5"),
+        np.bytes_(b"5"),
+        np.complex128(5),
     ],
     ids=repr,
 )
 def test_what_is_no_number_of_seconds_is_refused(value: Any) -> None:
-    """The text names the argument; numpy's durations would come in as numbers of their unit."""
+    """The text names the argument; numpy's durations and texts would come in as numbers."""
     with pytest.raises(TypeError, match="delay must be a number of seconds or a timedelta, got"):
         delay_to_ns("delay", value)
 
