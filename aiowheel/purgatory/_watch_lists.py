@@ -24,9 +24,8 @@ class WatchLists:
 
     def __init__(self) -> None:
         self._by_key: dict[object, Watchers] = {}
-        self._peak: i64 = (
-            0  # most keys in that dict, which keeps room for them however few are left
-        )
+        # The most keys ever in that dict, which keeps room for them however few are left.
+        self._peak: i64 = 0
         self._spare: Watchers | None = None  # an empty list, for the next new key
         self.links: i64 = 0
 
