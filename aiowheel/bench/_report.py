@@ -75,8 +75,11 @@ class Report:
     def write(self, path: Path) -> None:
         """Write the JSON; the file appears whole or not at all."""
         scratch = path.with_name(path.name + ".part")
-        scratch.write_text(self.as_json(), encoding="utf-8")
-        scratch.replace(path)
+        try:
+            scratch.write_text(self.as_json(), encoding="utf-8")
+            scratch.replace(path)
+        finally:
+            scratch.unlink(missing_ok=True)
 
     def print(self) -> None:
         """Print tables and verdicts on stdout."""

@@ -55,6 +55,7 @@ class Worker:
             stdout=subprocess.PIPE,
             env=environment,
             text=True,
+            process_group=0,  # Ctrl-C is for us, who end it, and not for a traceback of its own
         )
 
     def __enter__(self) -> Self:

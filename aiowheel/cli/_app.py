@@ -9,11 +9,13 @@ import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
 
 from aiowheel._build import __version__
+from aiowheel.cli._signals import terminated_like_interrupted
 from aiowheel.errors import AiowheelError, BadInputError
 
 COMMANDS = (
@@ -42,15 +44,18 @@ def run(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         0 done, 1 failure, 2 bad usage or bad input. For 1 and 2 one line on stderr says why; an
-        error nobody expected keeps its traceback.
+        error nobody expected keeps its traceback. 130 when given up, by SIGINT or SIGTERM.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     # One known command needs no other command's module.
     names = arguments[:1] if arguments[:1] and arguments[0] in COMMANDS else COMMANDS
+    if isinstance(sys.stdout, TextIOWrapper):  # keys may hold what the locale's encoding lacks
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        code = build_app(names)(
-            args=arguments or ["--help"], prog_name="aiowheel", standalone_mode=False
-        )
+        with terminated_like_interrupted():
+            code = build_app(names)(
+                args=arguments or ["--help"], prog_name="aiowheel", standalone_mode=False
+            )
     except typer.TyperException as exc:
         return _refuse(exc.format_message(), exc.exit_code)
     except typer.Abort:
@@ -59,6 +64,11 @@ def run(argv: Sequence[str] | None = None) -> int:
         return _refuse(str(exc), BAD_INPUT)
     except AiowheelError as exc:
         return _refuse(str(exc), FAILED)
+    except OSError as exc:
+        if exc.strerror is None:  # not the system's word: one of ours, and nobody expected it
+            raise
+        where = f"{exc.filename}: " if exc.filename else ""
+        return _refuse(f"{where}{exc.strerror}", FAILED)
     return code if isinstance(code, int) else DONE
 
 

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TextIO
 
-from aiowheel.errors import AiowheelError, BadInputError
+from aiowheel.errors import AiowheelError
 
 HEADER = ("fire", "key")
 
@@ -36,20 +36,6 @@ class IdleSummary:
     first: tuple[Event, ...]
     last: tuple[Event, ...]
     sha256: str
-
-
-def check_destination(path: Path) -> None:
-    """Refuse a path that cannot become a file, before hours of work go into it.
-
-    Raises:
-        BadInputError: The folder is missing or closed to us, or the path is a folder.
-    """
-    if path.is_dir():
-        raise BadInputError(f"{path}: is a folder, --out wants a file")
-    if not path.parent.is_dir():
-        raise BadInputError(f"{path.parent}: no such folder for --out")
-    if not os.access(path.parent, os.W_OK):
-        raise BadInputError(f"{path.parent}: no permission to write there")
 
 
 def write_idle_events(events: Iterable[Event], path: Path) -> IdleSummary:

@@ -10,7 +10,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aiowheel.cli._idle_file import IdleSummary, check_destination, write_idle_events
+from aiowheel.cli._destination import check_destination
+from aiowheel.cli._idle_file import IdleSummary, write_idle_events
 from aiowheel.cli._idle_report import IdleReport, Progress, print_remarks, print_report
 from aiowheel.cli._idle_table import TableOptions
 from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
@@ -63,9 +64,13 @@ def run_files(
         AiowheelError: The disk refuses, or Spark fails; likewise.
     """
     started = clock.perf_counter()
-    outputs = [path for path in (options.out, options.rejects) if path is not None]
-    for path in outputs:
-        check_destination(path)
+    check_destination(options.out)
+    outputs = [options.out]
+    if options.rejects is not None:
+        check_destination(options.rejects, "--rejects")
+        if options.rejects.resolve() == options.out.resolve():
+            raise BadInputError(f"{options.rejects}: --rejects wants another file than --out")
+        outputs.append(options.rejects)
     inputs = Inputs(files, table.format)
     if taken := {path.resolve() for path in inputs.paths} & {path.resolve() for path in outputs}:
         raise BadInputError(f"{taken.pop().name}: is one of the inputs, --out wants another file")

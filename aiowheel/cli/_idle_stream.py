@@ -17,7 +17,7 @@ from aiowheel.cli._idle_stream_report import (
     stream_report,
 )
 from aiowheel.cli._idle_table import TableOptions
-from aiowheel.cli._spark_options import signals_noted
+from aiowheel.cli._signals import signals_noted
 from aiowheel.errors import BadInputError, MissingExtraError
 
 if TYPE_CHECKING:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from aiowheel.pipeline.purgatory_stream import PurgatoryStream
 
 LONGEST_LATENESS = 31_536_000  # a year
+FURTHEST_AHEAD = 3_153_600_000  # a hundred: what is later has no time in nanoseconds anyway
 _LOOK_SECONDS = 1  # far below the time of a hundred micro-batches, of which Spark keeps reports
 
 
@@ -137,6 +138,10 @@ def _stream(options: PurgatoryStreamOptions) -> "PurgatoryStream":
     if not options.max_lateness <= LONGEST_LATENESS:
         raise BadInputError(
             f"--max-lateness: must be at most {LONGEST_LATENESS} s, got {options.max_lateness}"
+        )
+    if not options.max_ahead <= FURTHEST_AHEAD:
+        raise BadInputError(
+            f"--max-ahead: must be at most {FURTHEST_AHEAD} s, got {options.max_ahead}"
         )
     folders = [_watched(path, options.out) for path in (options.operations, options.events)]
     if folders[0] == folders[1]:

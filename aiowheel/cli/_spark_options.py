@@ -5,10 +5,7 @@ Rank 5. A command declares ``master: Master = ANY_CORE``, ``conf: Conf = None`` 
 """
 
 import contextlib
-import signal
-import threading
-from collections.abc import Callable, Generator, Sequence
-from types import FrameType
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -40,7 +37,7 @@ def spark_session(
     conf: Sequence[str] | None = None,
     verbose: bool = False,
 ) -> Generator["SparkSession"]:
-    """Open a session; a failure inside the block is one line, SIGTERM ends it like SIGINT.
+    """Open a session; a failure inside the block is one line.
 
     Raises:
         BadInputError: *conf* or *master* cannot be used.
@@ -52,7 +49,6 @@ def spark_session(
 
     settings = parse_conf(conf)
     with (
-        terminated_like_interrupted(),
         open_session(app_name, master=master, conf=settings, verbose=verbose) as spark,
         one_line_failures(verbose=verbose),  # innermost: a dead JVM cannot tell what it threw
     ):
@@ -72,44 +68,3 @@ def parse_conf(pairs: Sequence[str] | None) -> dict[str, str]:
             raise BadInputError(f"--conf: want KEY=VALUE, got {pair!r}")
         settings[name.strip()] = value
     return settings
-
-
-@contextlib.contextmanager
-def signals_noted() -> Generator[threading.Event]:
-    """Let SIGINT and SIGTERM set an event inside the block, instead of raising anywhere.
-
-    An exception in the middle of a call to Spark would leave its connection out of step.
-    """
-    noted = threading.Event()
-    with _handling(lambda _number, _frame: noted.set(), signal.SIGINT, signal.SIGTERM):
-        yield noted
-
-
-@contextlib.contextmanager
-def terminated_like_interrupted() -> Generator[None]:
-    """Let SIGTERM raise KeyboardInterrupt inside the block, so that temporary files go.
-
-    A second one while that cleaning lasts is ignored.
-    """
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    with _handling(interrupt, signal.SIGTERM):
-        yield
-
-
-@contextlib.contextmanager
-def _handling(
-    handler: Callable[[int, FrameType | None], None], *numbers: signal.Signals
-) -> Generator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield  # Python hands signals to the main thread, and lets no other set a handler
-        return
-    before = {number: signal.signal(number, handler) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, earlier in before.items():
-            signal.signal(number, earlier)

@@ -1,20 +1,17 @@
 """`aiowheel bench`: what it costs here, beside what asyncio and uvloop cost here. Rank 5."""
 
+import sys
 from collections.abc import Collection
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from aiowheel.bench._report import Report
-from aiowheel.errors import BadInputError
+from aiowheel.cli._bench_file import Out, publish
+from aiowheel.errors import BadInputError, MissingExtraError
 
 Quick = Annotated[bool, typer.Option("--quick", help="Small sizes, to see that it runs.")]
 Rounds = Annotated[int | None, typer.Option(min=1, help="Rounds of each side, in turn.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Out = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Where to write all rounds as JSON.")
-]
 
 bench = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
 
@@ -23,7 +20,8 @@ bench = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
 def every(context: typer.Context) -> None:
     """Measure on this machine, all sides in one run, taking turns.
 
-    Without a subcommand: the quick size of each.
+    Without a subcommand: the quick size of those that need no clients: wheel, timer, loop and
+    purgatory.
 
     \b
     Example:
@@ -54,7 +52,7 @@ def wheel(
     from aiowheel.bench.wheel import QUICK, WheelPlan, run
 
     plan = QUICK if quick else WheelPlan()
-    _publish(run(replace(plan, rounds=rounds or plan.rounds)), out, as_json=json)
+    publish(run(replace(plan, rounds=rounds or plan.rounds)), out, as_json=json)
 
 
 @bench.command()
@@ -82,7 +80,7 @@ def timer(
     if only and only not in LINES:
         raise BadInputError(f"--only must be one of {', '.join(LINES)}, got {only!r}")
     plan = QUICK if quick else TimerPlan()
-    _publish(run(replace(plan, rounds=rounds or plan.rounds, only=only)), out, as_json=json)
+    publish(run(replace(plan, rounds=rounds or plan.rounds, only=only)), out, as_json=json)
 
 
 @bench.command()
@@ -110,7 +108,7 @@ def loop(
     if only and only not in LINES:
         raise BadInputError(f"--only must be one of {', '.join(LINES)}, got {only!r}")
     plan = QUICK if quick else LoopPlan()
-    _publish(run(replace(plan, rounds=rounds or plan.rounds, only=only)), out, as_json=json)
+    publish(run(replace(plan, rounds=rounds or plan.rounds, only=only)), out, as_json=json)
 
 
 @bench.command()
@@ -133,8 +131,9 @@ def purgatory(
 ) -> None:
     """The purgatory under load, against older and other designs.
 
-    A load of requests arrives at random, completes at random, or times out after 200 ms; three
-    charts are drawn beside the JSON file. --rate, --case and --side may be given several times.
+    A load of requests arrives at random, completes at random, or times out after 200 ms; with the
+    plot extra, three charts are drawn beside the JSON file. --rate, --case and --side may be given
+    several times.
 
     \b
     Example:
@@ -151,7 +150,7 @@ def purgatory(
     if micro:
         small = purgatory_micro.QUICK if quick else purgatory_micro.MicroPlan()
         rounds = rounds or small.rounds
-        _publish(purgatory_micro.run(replace(small, rounds=rounds)), out, as_json=json)
+        publish(purgatory_micro.run(replace(small, rounds=rounds)), out, as_json=json)
         return
     _check_names("--case", case, load.CASES)
     _check_names("--side", side, load.DESIGNS)
@@ -168,8 +167,13 @@ def purgatory(
         completion="force" if force else "check",
     )
     report = load.run(plan)
-    path = _publish(report, out, as_json=json)
-    for chart in draw(report.series, path):
+    path = publish(report, out, as_json=json)
+    try:
+        charts = draw(report.series, path)
+    except MissingExtraError as error:
+        print(f"aiowheel: no charts: {error}", file=sys.stderr)
+        return
+    for chart in charts:
         if not json:
             print(f"chart: {chart}")
 
@@ -207,7 +211,7 @@ def idle(
         talking=connections or plan.talking,
         rounds=rounds or plan.rounds,
     )
-    _publish(run(plan), out, as_json=json)
+    publish(run(plan), out, as_json=json)
 
 
 @bench.command()
@@ -248,7 +252,7 @@ def longpoll(
     )
     if plan.keys > plan.topics:
         raise BadInputError(f"--keys must be at most --topics {plan.topics}, got {plan.keys}")
-    _publish(run(plan), out, as_json=json)
+    publish(run(plan), out, as_json=json)
 
 
 @bench.command()
@@ -271,23 +275,11 @@ def programs(
     from aiowheel.bench.programs import QUICK, ProgramsPlan, run
 
     plan = QUICK if quick else ProgramsPlan()
-    _publish(run(replace(plan, rounds=rounds or plan.rounds)), out, as_json=json)
+    publish(run(replace(plan, rounds=rounds or plan.rounds)), out, as_json=json)
 
 
 def _check_names(option: str, given: list[str] | None, known: Collection[str]) -> None:
     for name in given or ():
         if name not in known:
-            raise BadInputError(f"{option} must be one of {', '.join(known)}, got {name!r}")
-
-
-def _publish(report: Report, out: Path | None, *, as_json: bool) -> Path:
-    if as_json:
-        print(report.as_json(), end="")
-    else:
-        report.print()
-    path = out or Path("aiowheel-bench", f"{report.program}.json")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    report.write(path)
-    if not as_json:
-        print(f"\nall rounds: {path}")
-    return path
+            names = ", ".join(map(repr, known))  # some have commas of their own
+            raise BadInputError(f"{option} must be one of {names}, got {name!r}")

@@ -17,7 +17,6 @@ from aiowheel.cli._spark_options import (
     Master,
     Verbose,
     spark_session,
-    terminated_like_interrupted,
 )
 from aiowheel.errors import BadInputError
 from aiowheel.readers import Format, TimeFormat, Unit
@@ -42,7 +41,7 @@ def idle(
     earliest: Annotated[int, typer.Option(min=0, help="Reject times below, in the unit.")] = 0,
     latest: Annotated[
         int | None,
-        typer.Option(help="Reject times above; --stream: by default a day from now."),
+        typer.Option(min=0, help="Reject times above; --stream: by default a day from now."),
     ] = None,
     rejects: Annotated[
         Path | None, typer.Option(metavar="BAD.csv", help="Write bad rows there, with reasons.")
@@ -87,32 +86,31 @@ def idle(
     open_session = partial(
         spark_session, "aiowheel idle", master=master, conf=conf, verbose=verbose
     )
-    with terminated_like_interrupted():
-        if stream:
-            _refuse({"--rejects": rejects is not None}, "is not for --stream: see OUT/rejects")
-            _refuse({"--once": once and drain}, "and --drain exclude each other")
-            options = StreamOptions(
-                folder=watched_folder(files),
-                out=out,
-                checkpoint=checkpoint or out / "checkpoint",
-                timeout=ticks,
-                max_lateness=max_lateness,
-                files_per_batch=files_per_batch,
-                until=Until.DRAINED if drain else Until.ONCE if once else Until.STOPPED,
-            )
-            run_stream(options, table, open_session, as_json=json)
-            return
-        of_streams = {"--max-lateness": max_lateness, "--checkpoint": checkpoint}
-        _refuse(of_streams | {"--once": once, "--drain": drain}, "is for --stream")
-        if engine is Engine.WHEEL:
-            _refuse({"--master": master != ANY_CORE, "--conf": conf}, "is for --engine spark")
-        run_files(
-            files,
-            FileOptions(out, rejects, ticks),
-            table,
-            open_session if engine is Engine.SPARK else None,
-            as_json=json,
+    if stream:
+        _refuse({"--rejects": rejects is not None}, "is not for --stream: see OUT/rejects")
+        _refuse({"--once": once and drain}, "and --drain exclude each other")
+        options = StreamOptions(
+            folder=watched_folder(files),
+            out=out,
+            checkpoint=checkpoint or out / "checkpoint",
+            timeout=ticks,
+            max_lateness=max_lateness,
+            files_per_batch=files_per_batch,
+            until=Until.DRAINED if drain else Until.ONCE if once else Until.STOPPED,
         )
+        run_stream(options, table, open_session, as_json=json)
+        return
+    of_streams = {"--max-lateness": max_lateness, "--checkpoint": checkpoint}
+    _refuse(of_streams | {"--once": once, "--drain": drain}, "is for --stream")
+    if engine is Engine.WHEEL:
+        _refuse({"--master": master != ANY_CORE, "--conf": conf}, "is for --engine spark")
+    run_files(
+        files,
+        FileOptions(out, rejects, ticks),
+        table,
+        open_session if engine is Engine.SPARK else None,
+        as_json=json,
+    )
 
 
 def _refuse(given: Mapping[str, object], why: str) -> None:

@@ -19,7 +19,6 @@ from aiowheel.cli._spark_options import (
     Master,
     Verbose,
     spark_session,
-    terminated_like_interrupted,
 )
 from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
 from aiowheel.readers import Format, Unit
@@ -106,39 +105,38 @@ def purgatory(
     open_session = partial(
         spark_session, "aiowheel purgatory", master=master, conf=conf, verbose=verbose
     )
-    with terminated_like_interrupted():
-        if stream:
-            _refuse({"--once": once and drain}, "and --drain exclude each other")
-            options = PurgatoryStreamOptions(
-                operations=operations,
-                events=events,
-                out=out,
-                checkpoint=checkpoint or out / "checkpoint",
-                unit=unit,
-                tick=tick,
-                format=format,
-                max_lateness=max_lateness,
-                max_ahead=max_ahead,
-                shards=shards,
-                files_per_batch=files_per_batch,
-                once=once,
-                drain=drain,
-            )
-            run_stream(options, open_session, as_json=json)
-            return
-        of_streams = {"--max-lateness": max_lateness, "--checkpoint": checkpoint}
-        _refuse(of_streams | {"--once": once, "--drain": drain}, "is for --stream")
-        if engine is PurgatoryEngine.WHEEL:
-            _refuse({"--master": master != ANY_CORE, "--conf": conf}, "is for --engine spark")
-        job = _job(engine, open_session)
-        if out.exists() and not out.is_dir():
-            raise BadInputError(f"{out}: is a file, --out wants a folder")
-        try:
-            with Progress() as progress:
-                progress.waiting("working off the trace")
-                result = job(operations, events, out, tick, format)
-        except OSError as error:
-            raise AiowheelError(f"{error.filename or out}: {error.strerror}") from error
+    if stream:
+        _refuse({"--once": once and drain}, "and --drain exclude each other")
+        options = PurgatoryStreamOptions(
+            operations=operations,
+            events=events,
+            out=out,
+            checkpoint=checkpoint or out / "checkpoint",
+            unit=unit,
+            tick=tick,
+            format=format,
+            max_lateness=max_lateness,
+            max_ahead=max_ahead,
+            shards=shards,
+            files_per_batch=files_per_batch,
+            once=once,
+            drain=drain,
+        )
+        run_stream(options, open_session, as_json=json)
+        return
+    of_streams = {"--max-lateness": max_lateness, "--checkpoint": checkpoint}
+    _refuse(of_streams | {"--once": once, "--drain": drain}, "is for --stream")
+    if engine is PurgatoryEngine.WHEEL:
+        _refuse({"--master": master != ANY_CORE, "--conf": conf}, "is for --engine spark")
+    job = _job(engine, open_session)
+    if out.exists() and not out.is_dir():
+        raise BadInputError(f"{out}: is a file, --out wants a folder")
+    try:
+        with Progress() as progress:
+            progress.waiting("working off the trace")
+            result = job(operations, events, out, tick, format)
+    except OSError as error:
+        raise AiowheelError(f"{error.filename or out}: {error.strerror}") from error
     print_result(
         {
             "engine": engine.value,

@@ -36,7 +36,8 @@ def report(
     from aiowheel.cli._job_output import JobProgress, print_json
 
     try:
-        from aiowheel.pipeline.report import check_trace, run_report
+        from aiowheel.pipeline._trace_check import check_trace
+        from aiowheel.pipeline.report import run_report
     except ImportError as error:
         raise MissingExtraError("spark") from error
 

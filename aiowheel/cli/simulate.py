@@ -71,7 +71,7 @@ def simulate(
     """
     try:
         from aiowheel.pipeline._drawn_load import Waits
-        from aiowheel.pipeline.report import check_trace
+        from aiowheel.pipeline._trace_check import check_trace
         from aiowheel.pipeline.simulate import Sweep, check_sweep, run_simulation
     except ImportError as error:
         raise MissingExtraError("spark") from error

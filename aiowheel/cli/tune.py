@@ -46,7 +46,8 @@ def tune(
       aiowheel tune trace/ --tick 0.001 --tick 0.01 --wheel-size 64 --wheel-size 512
     """
     try:
-        from aiowheel.pipeline.report import check_trace, read_trace_frame
+        from aiowheel.pipeline._trace_check import check_trace
+        from aiowheel.pipeline.report import read_trace_frame
         from aiowheel.pipeline.tune import WHEEL_SIZES
         from aiowheel.pipeline.tune import tune as run_tuning
     except ImportError as error:

@@ -16,6 +16,7 @@ from aiowheel.errors import BadInputError
 from aiowheel.trace import read_trace
 
 from ._recorded_load import COLUMNS, RecordedLoad
+from ._trace_check import check_trace
 from ._wheel_feed import feed
 from ._wheel_run import WheelRun
 
@@ -96,10 +97,8 @@ def replay_trace(
 
 def _read(folder: str | os.PathLike[str], purgatory: str | None) -> pa.Table:
     columns = [*COLUMNS, "run_id", "purgatory", "lateness"]
-    try:
-        table = read_trace(folder, columns=columns)
-    except (FileNotFoundError, pa.ArrowInvalid) as error:
-        raise BadInputError(str(error)) from error
+    check_trace(folder)  # read as a trace, any Parquet file is one full of nulls
+    table = read_trace(folder, columns=columns)
     if purgatory is None:
         return table
     names = pc.unique(table["purgatory"].cast(pa.string())).to_pylist()

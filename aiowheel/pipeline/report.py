@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
-from aiowheel.errors import BadInputError
-from aiowheel.trace import TRACE_COLUMNS, trace_files
+from aiowheel.trace import TRACE_COLUMNS
 
 from . import _report_tables as tables
 from ._report_page import write_page
+from ._trace_check import check_trace
 
 _BUCKETS = 60
 
@@ -100,28 +100,6 @@ def choose_bucket_ns(span_ns: int) -> int:
             if step * power * _BUCKETS >= span_ns:
                 return step * power
         power *= 10
-
-
-def check_trace(trace_folder: str | os.PathLike[str]) -> list[str]:
-    """List the files of a trace, each with all columns of the schema.
-
-    Raises:
-        BadInputError: The folder holds no trace, or a file of it is no trace.
-    """
-    try:
-        files = [str(file.resolve()) for file in trace_files(trace_folder)]
-    except FileNotFoundError as error:
-        raise BadInputError(str(error)) from None
-    for file in files:
-        # Spark would say the same in sixty lines of Java.
-        try:
-            names = pq.read_schema(file).names
-        except pa.ArrowInvalid as error:
-            raise BadInputError(f"{file}: not a Parquet file: {error}") from None
-        missing = [column.name for column in TRACE_COLUMNS if column.name not in names]
-        if missing:
-            raise BadInputError(f"{file}: not a trace: no column {missing[0]!r}")
-    return files
 
 
 def read_trace_frame(trace_folder: str | os.PathLike[str], spark: SparkSession) -> DataFrame:

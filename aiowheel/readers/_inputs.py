@@ -169,13 +169,16 @@ def read_failure(error: BaseException) -> str:
 
 
 def _expand(pattern: str) -> list[Path]:
-    path = Path(pattern)
-    # What exists goes before the glob: a name may hold brackets.
-    # Path.glob wants the absolute part apart and drops "./".
-    names = [pattern] if path.exists() else glob.glob(pattern, recursive=True)  # noqa: PTH207
-    if not names:
-        raise BadInputError(f"{pattern}: no such file")
-    return [file for name in sorted(names) for file in _files_at(Path(name))]
+    try:
+        # What exists goes before the glob: a name may hold brackets.
+        # Path.glob wants the absolute part apart and drops "./".
+        exists = Path(pattern).exists()
+        names = [pattern] if exists else glob.glob(pattern, recursive=True)  # noqa: PTH207
+        if not names:
+            raise BadInputError(f"{pattern}: no such file")
+        return [file for name in sorted(names) for file in _files_at(Path(name))]
+    except OSError as error:  # not even whether it exists can be told
+        raise BadInputError(f"{error.filename}: {error.strerror}") from error
 
 
 def _files_at(path: Path) -> list[Path]:
@@ -183,7 +186,7 @@ def _files_at(path: Path) -> list[Path]:
         return [path]
 
     def refuse(error: OSError) -> None:
-        raise BadInputError(f"{error.filename}: {error.strerror}") from error
+        raise error
 
     found: list[Path] = []
     for parent, folders, names in os.walk(path, onerror=refuse):

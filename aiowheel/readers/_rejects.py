@@ -26,7 +26,16 @@ def write_rejects(path: Path) -> Generator[Callable[[Reject], object]]:
         with hidden.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(Reject._fields)
-            yield lambda reject: writer.writerow((*reject[:-1], str(reject.used).lower()))
+
+            def put(reject: Reject) -> None:
+                try:
+                    writer.writerow((*reject[:-1], str(reject.used).lower()))
+                except (
+                    OSError
+                ) as error:  # else the reader takes it for its own, and names the input
+                    raise AiowheelError(f"{path}: {error.strerror}") from error
+
+            yield put
         hidden.replace(path)
     except OSError as error:
         raise AiowheelError(f"{path}: {error.strerror}") from error

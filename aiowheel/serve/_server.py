@@ -108,8 +108,8 @@ def _listen(host: str, port: int) -> socket.socket:
         except BaseException:
             listener.close()
             raise
-    except OSError as error:
-        reason = error.strerror or error
+    except (OSError, UnicodeError) as error:  # the latter: no name of a host can be made of it
+        reason = getattr(error, "strerror", None) or error
         raise AiowheelError(f"cannot listen on {host} port {port}: {reason}") from error
     return listener
 

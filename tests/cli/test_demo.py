@@ -237,11 +237,11 @@ def test_the_limit_of_open_files_is_raised_as_far_as_it_goes(
 def test_a_missing_extra_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """Before anything starts, the command that installs what is missing."""
+    """Before anything starts, the one command that installs all that is missing."""
     monkeypatch.setattr(_needs, "find_spec", lambda _: None)
 
     assert run(["demo", "--out", str(tmp_path / "out")]) == 1
-    assert capsys.readouterr().err == "aiowheel: this needs: pip install 'aiowheel[web]'\n"
+    assert capsys.readouterr().err == "aiowheel: this needs: pip install 'aiowheel[trace,web]'\n"
     assert not (tmp_path / "out").exists()
 
 

@@ -1,5 +1,6 @@
 """The command's frame and its simplest subcommand."""
 
+import io
 import json
 import subprocess
 import sys
@@ -131,10 +132,12 @@ def test_bad_usage_is_one_line_and_exit_code_2(
         (BadInputError("a.csv:3: no time"), 2, "aiowheel: a.csv:3: no time\n"),
         (MissingExtraError("plot"), 1, "aiowheel: this needs: pip install 'aiowheel[plot]'\n"),
         (AiowheelError("it\nfailed"), 1, "aiowheel: it failed\n"),
+        (PermissionError(13, "Permission denied", "a"), 1, "aiowheel: a: Permission denied\n"),
+        (OSError(28, "No space left on device"), 1, "aiowheel: No space left on device\n"),
     ],
 )
 def test_each_error_has_its_exit_code(
-    error: AiowheelError,
+    error: Exception,
     code: int,
     line: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -152,6 +155,17 @@ def test_each_error_has_its_exit_code(
 
     assert run(["doctor"]) == code
     assert capsys.readouterr().err == line
+
+
+def test_what_the_locale_cannot_write_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key in another script ends no command on a terminal that knows ASCII alone."""
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    monkeypatch.setattr(doctor, "loop_lines", lambda: ["clé"])
+
+    assert run(["doctor"]) == 0
+    sys.stdout.flush()
+    assert b"cl\\xe9" in written.getvalue()
 
 
 def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

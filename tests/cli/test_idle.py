@@ -197,6 +197,9 @@ TRUNCATED = gzip.compress(b"key,t\n" + b"k,1\n" * 99)[:-10]
         (b"key,t\nk,1\n", ["--out", "no/out.csv"], "no: no such folder for --out"),
         (b"key,t\nk,1\n", ["--out", "in.csv"], "in.csv: is one of the inputs"),
         (b"key,t\nk,1\n", ["--out", "."], "is a folder, --out wants a file"),
+        (b"key,t\nk,1\n", ["--rejects", "."], "is a folder, --rejects wants a file"),
+        (b"key,t\nk,1\n", ["--rejects", "./out.csv"], "wants another file than --out"),
+        (b"key,t\nk,1\n", ["--latest", "-5"], "Invalid value for '--latest'"),
     ],
 )
 def test_unusable_input_is_one_line_and_exit_code_2(

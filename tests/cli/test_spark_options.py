@@ -1,12 +1,8 @@
 """The options of every command that runs Spark."""
 
-import os
-import signal
-import sys
-
 import pytest
 
-from aiowheel.cli._spark_options import parse_conf, terminated_like_interrupted
+from aiowheel.cli._spark_options import parse_conf
 from aiowheel.errors import AiowheelError, BadInputError
 
 
@@ -45,21 +41,3 @@ def test_a_master_that_is_none_is_refused_at_once(
 
     with pytest.raises(kind, match=reason), open_session(master=master):
         pass
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGTERM to catch")
-def test_sigterm_leaves_by_the_door() -> None:
-    """It unwinds the block as Ctrl-C does; a second one does not disturb that."""
-    left: list[str] = []
-    before = signal.getsignal(signal.SIGTERM)
-
-    with pytest.raises(KeyboardInterrupt), terminated_like_interrupted():
-        try:
-            os.kill(os.getpid(), signal.SIGTERM)
-            signal.pause()
-        finally:
-            os.kill(os.getpid(), signal.SIGTERM)
-            left.append("cleaned")
-
-    assert left == ["cleaned"]
-    assert signal.getsignal(signal.SIGTERM) is before

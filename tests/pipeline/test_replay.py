@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from aiowheel import DelayedOperation, ManualTimer, Purgatory
@@ -123,3 +125,15 @@ def test_options_out_of_range_are_bad_input(
     assert run(["replay", str(trace), *options]) == 2
 
     assert capsys.readouterr().err == f"aiowheel: {reason}\n"
+
+
+def test_a_parquet_file_that_is_no_trace_is_bad_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its columns are looked at: read as a trace, every one of them would be null."""
+    file = tmp_path / "trace-other.parquet"
+    pq.write_table(pa.table({"a": [1]}), file)
+
+    assert run(["replay", str(tmp_path)]) == 2
+
+    assert capsys.readouterr().err == f"aiowheel: {file}: not a trace: no column 'run_id'\n"

@@ -29,6 +29,6 @@ def require_packages(*, with_spark: bool) -> None:
 
 
 def _require(extra_of: dict[str, str]) -> None:
-    for package, extra in extra_of.items():
-        if find_spec(package) is None:
-            raise MissingExtraError(extra)
+    missing = {extra for package, extra in extra_of.items() if find_spec(package) is None}
+    if missing:
+        raise MissingExtraError(",".join(sorted(missing)))

@@ -1,0 +1,36 @@
+"""Where `aiowheel bench` writes its rounds: one option for all of its programs. Rank 5."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aiowheel.bench._report import Report
+from aiowheel.cli._destination import check_destination
+
+
+def _destination(out: Path | None) -> Path | None:
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        check_destination(out)
+    return out
+
+
+Out = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Where to write all rounds as JSON.", callback=_destination),
+]
+
+
+def publish(report: Report, out: Path | None, *, as_json: bool) -> Path:
+    """Print a report, as tables or JSON, and write it; returns where it is."""
+    if as_json:
+        print(report.as_json(), end="")
+    else:
+        report.print()
+    path = out or Path("aiowheel-bench", f"{report.program}.json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    report.write(path)
+    if not as_json:
+        print(f"\nall rounds: {path}")
+    return path

@@ -1,0 +1,48 @@
+"""What SIGINT and SIGTERM do to a command: they end it by the door. Rank 5."""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Generator
+from types import FrameType
+
+
+@contextlib.contextmanager
+def signals_noted() -> Generator[threading.Event]:
+    """Let SIGINT and SIGTERM set an event inside the block, instead of raising anywhere.
+
+    An exception in the middle of a call to Spark would leave its connection out of step.
+    """
+    noted = threading.Event()
+    with _handling(lambda _number, _frame: noted.set(), signal.SIGINT, signal.SIGTERM):
+        yield noted
+
+
+@contextlib.contextmanager
+def terminated_like_interrupted() -> Generator[None]:
+    """Let SIGTERM do inside the block what SIGINT does, so that temporary files go.
+
+    A second one while that cleaning lasts is ignored.
+    """
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.raise_signal(signal.SIGINT)  # asyncio has a handler of its own, which unwinds tasks
+
+    with _handling(interrupt, signal.SIGTERM):
+        yield
+
+
+@contextlib.contextmanager
+def _handling(
+    handler: Callable[[int, FrameType | None], None], *numbers: signal.Signals
+) -> Generator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python hands signals to the main thread, and lets no other set a handler
+        return
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)

@@ -1,0 +1,59 @@
+"""How a command leaves when it is told to end."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from aiowheel.cli import run
+from aiowheel.cli._demo import _run
+from aiowheel.cli._signals import terminated_like_interrupted
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGTERM to catch")
+
+
+def test_sigterm_leaves_by_the_door() -> None:
+    """It unwinds the block as Ctrl-C does; a second one does not disturb that."""
+    left: list[str] = []
+    before = signal.getsignal(signal.SIGTERM)
+
+    with pytest.raises(KeyboardInterrupt), terminated_like_interrupted():
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            signal.pause()
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+            left.append("cleaned")
+
+    assert left == ["cleaned"]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_sigterm_unwinds_the_tasks_of_a_loop() -> None:
+    """As at Ctrl-C, asyncio cancels its main task, so that what a task opened is closed."""
+    left: list[str] = []
+
+    async def work() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.Event().wait()
+        finally:
+            left.append("cleaned")
+
+    with pytest.raises(KeyboardInterrupt), terminated_like_interrupted():
+        asyncio.run(work())
+
+    assert left == ["cleaned"]
+
+
+def test_a_command_that_is_terminated_exits_with_130(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Any command, also one that starts no Spark; it says nothing."""
+    monkeypatch.setattr(_run, "run_crowd", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+
+    assert run(["demo", "--no-spark", "--json", "--out", str(tmp_path)]) == 130
+    assert "Error" not in capsys.readouterr().err
