@@ -17,6 +17,7 @@ from aiowheel.readers import Format, Unit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
 
     from aiowheel.pipeline.purgatory_stream import PurgatoryStream
@@ -62,9 +63,11 @@ class _Tally:
                 self._last_batch = batch.batchId
                 self._add(batch)
 
-    def _add(self, batch: Any) -> None:
+    def _add(self, batch: "StreamingQueryProgress") -> None:
+        from aiowheel.pipeline.purgatory_stream import late_rows
+
         seconds = batch.durationMs["triggerExecution"] / 1_000
-        late = sum(int(each.numRowsDroppedByWatermark) for each in batch.stateOperators)
+        late = late_rows(batch)
         self.rows += batch.numInputRows
         self.late += late
         (self.seconds if batch.numInputRows else self.empty_seconds).append(seconds)

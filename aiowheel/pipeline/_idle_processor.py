@@ -1,5 +1,6 @@
 """The engine of `_idle_shard` as Spark calls it: one a hash shard of the keys. Rank 5."""
 
+import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -39,6 +40,9 @@ class IdleProcessor(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Called by Spark, once a task."""
+        # All a task makes, it keeps until its end: the collector would look at it over and over,
+        # and find nothing.
+        gc.disable()
         self._handle = handle
         self._state = handle.getValueState("touches", "version int, touches binary")
 
@@ -67,7 +71,8 @@ class IdleProcessor(StatefulProcessor):
         yield from self._settle(self._load(), timerValues)
 
     def close(self) -> None:
-        """Called by Spark; nothing is held."""
+        """Called by Spark, at the end of a task."""
+        gc.enable()
 
     def _load(self) -> IdleShard:
         state: Any = self._state.get() if self._state.exists() else None

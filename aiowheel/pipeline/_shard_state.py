@@ -11,11 +11,12 @@ from typing import Any, Final
 import pyarrow as pa
 
 from aiowheel.errors import AiowheelError
+from aiowheel.pipeline._packs import pack, unpack
 from aiowheel.pipeline.shard import Shard
 from aiowheel.rules import Event, Operation
 
 #: Kept beside the bytes; a checkpoint of another version is refused, not misread.
-STATE_VERSION: Final = 1
+STATE_VERSION: Final = 2
 #: The value in the state store, as Spark writes schemas.
 STATE_DDL: Final = "version int, frontier bigint, data binary"
 
@@ -38,12 +39,9 @@ _EVENTS = pa.schema(
 def dump(shard: Shard) -> tuple[int, int, bytes]:
     """Put *shard* into a value of `STATE_DDL`."""
     waiting = shard.waiting()
-    operations = [*waiting, *shard.operations]
-    is_waiting = [place < len(waiting) for place in range(len(operations))]
-    sink = pa.BufferOutputStream()
-    _write(sink, _OPERATIONS, [is_waiting, *_columns(operations, len(Operation._fields))])
-    _write(sink, _EVENTS, _columns(shard.events, len(Event._fields)))
-    return STATE_VERSION, shard.frontier, sink.getvalue().to_pybytes()
+    operations = [(True, *row) for row in waiting] + [(False, *row) for row in shard.operations]
+    data = pack(_OPERATIONS, operations) + pack(_EVENTS, shard.events)
+    return STATE_VERSION, shard.frontier, data
 
 
 def load(tick: int, value: tuple[Any, ...]) -> Shard:
@@ -72,28 +70,11 @@ def read_state(version: int, data: bytes) -> tuple[list[Operation], list[Operati
             "finish the stream with the release that began it"
         )
     source = pa.BufferReader(data)
-    rows = _read(source)
-    events = [Event(*row) for row in _read(source)]
+    rows = unpack(source)
+    events = [Event(*row) for row in unpack(source)]
     waiting: list[Operation] = []
     created: list[Operation] = []
     for is_waiting, id_, keys, thresholds, *numbers in rows:
         operation = Operation(id_, tuple(keys), tuple(thresholds), *numbers)
         (waiting if is_waiting else created).append(operation)
     return waiting, created, events
-
-
-def _columns(rows: list[Any], width: int) -> list[Any]:
-    return list(zip(*rows, strict=True)) if rows else [()] * width
-
-
-def _write(sink: pa.BufferOutputStream, schema: pa.Schema, columns: list[Any]) -> None:
-    arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
-    with pa.ipc.new_stream(sink, schema) as writer:
-        writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
-
-
-def _read(source: pa.BufferReader) -> list[tuple[Any, ...]]:
-    with pa.ipc.open_stream(source) as reader:
-        table = reader.read_all()
-    columns = [column.to_pylist() for column in table.columns]
-    return list(zip(*columns, strict=True))

@@ -4,15 +4,22 @@ Both are a `Shard`, the purgatory in virtual time. In the first an operation wai
 keys by itself, and what completes there is a *hit* of that key. In the second it waits for its
 hits. The two cannot miss each other: an operation leaves the first stage when it comes, a hit in
 the micro-batch whose watermark passes it, and in that batch the second stage settles no further.
+
+Rows come and go in packs; see `_packs`. So it is the first stage, not Spark, that drops what is
+late, and it tells how many rows it has taken.
 """
 
 from __future__ import annotations
 
+import gc
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
+from zlib import crc32
 
 import pandas as pd
+import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import (
     ExpiredTimerInfo,
     StatefulProcessor,
@@ -21,6 +28,7 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 
 from aiowheel.pipeline._event_time import frontier, timestamps
+from aiowheel.pipeline._packs import pack, unpack
 from aiowheel.pipeline._shard_state import STATE_DDL, dump, load
 from aiowheel.pipeline.shard import Shard
 from aiowheel.readers import Unit
@@ -28,14 +36,25 @@ from aiowheel.rules import COMPLETED, NO_VALUE, Ending, Event, Operation
 
 STATE_NAME: Final = "state"
 
-#: A row of either stage, beside its shard: an operation on one key, with `keys` in one of its
-#: copies and null in the others; or, without keys and a deadline, an event, or a hit.
-ROW_DDL: Final = (
-    "ts timestamp, id string, key string, time bigint, value bigint, keys array<string>, "
-    "wanted bigint, deadline bigint"
+#: Columns in the packs of the first stage. Of an operation there is a copy for each of its keys,
+#: with all the keys in one of them and null in the others.
+COPIES: Final = ("id", "key", "time", "least", "keys", "wanted", "deadline")
+EVENTS: Final = ("key", "time", "value")
+
+#: In those of the second.
+OPERATIONS: Final = pa.schema(
+    {
+        "id": pa.string(),
+        "time": pa.int64(),
+        "keys": pa.list_(pa.string()),
+        "wanted": pa.int64(),
+        "deadline": pa.int64(),
+    }
 )
-#: The deadline of rows that are no operations.
-NO_OPERATION: Final = -1
+HITS: Final = pa.schema({"id": pa.string(), "time": pa.int64(), "key": pa.string()})
+
+#: What the first stage gives to the second, and in `taken` how many rows it has got.
+MATCHED_DDL: Final = "ts timestamp, shard int, taken bigint, operations binary, events binary"
 OUTCOME_DDL: Final = "id string, outcome string, completed_by string, at bigint"
 
 _Rows = Iterator[pd.DataFrame]
@@ -57,6 +76,9 @@ class Stage(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Called by Spark before anything else."""
+        # All a task makes, it keeps until its end: the collector would look at it over and over,
+        # and find nothing, for half of the time.
+        gc.disable()
         self._handle = handle
         self._state = handle.getValueState(STATE_NAME, STATE_DDL)
 
@@ -68,8 +90,13 @@ class Stage(StatefulProcessor):
     ) -> _Rows:
         """Take in the rows of a micro-batch, settle, and emit."""
         shard = self._load()
+        settled = frontier(timerValues.getCurrentWatermarkInMs(), self._unit)
         for frame in rows:
-            yield from self._feed(shard, frame)
+            operations, events = (
+                [row for data in frame[name].dropna() for row in unpack(data)]
+                for name in ("operations", "events")
+            )
+            yield from self._feed(shard, operations, events, settled)
         yield from self._settle(shard, timerValues)
 
     def handleExpiredTimer(  # noqa: N802 - Spark's names
@@ -82,7 +109,8 @@ class Stage(StatefulProcessor):
         yield from self._settle(self._load(), timerValues)
 
     def close(self) -> None:
-        """Nothing is held between two calls."""
+        """Called by Spark, at the end of a task."""
+        gc.enable()
 
     def _load(self) -> Shard:
         if self._state.exists():
@@ -103,8 +131,8 @@ class Stage(StatefulProcessor):
             yield from self._emit(endings)
 
     @abstractmethod
-    def _feed(self, shard: Shard, frame: pd.DataFrame) -> _Rows:
-        """Give the rows of *frame* to *shard*; what goes to the next stage at once."""
+    def _feed(self, shard: Shard, operations: list[Any], events: list[Any], settled: int) -> _Rows:
+        """Give unpacked rows after *settled* to *shard*; what goes to the next stage at once."""
 
     @abstractmethod
     def _emit(self, endings: list[Ending]) -> _Rows:
@@ -112,56 +140,73 @@ class Stage(StatefulProcessor):
 
 
 class MatchKeys(Stage):
-    """The first stage: emits each operation once, and its hits."""
+    """The first stage: emits each operation once, and its hits.
 
-    def _feed(self, shard: Shard, frame: pd.DataFrame) -> _Rows:
-        operations: list[Operation] = []
-        events: list[Event] = []
-        columns = (frame[name].tolist() for name in ("id", "key", "time", "value", "deadline"))
-        for id_, key, time, value, deadline in zip(*columns, strict=True):
-            if not key:
-                continue  # the row that ends a stream
-            if deadline == NO_OPERATION:
-                events.append(Event(key, time, value))
-            else:
-                operations.append(Operation(id_, (key,), (value,), 1, time, deadline))
-        shard.feed(operations, events)
-        passed_on = frame[frame["keys"].notna()]
-        if len(passed_on):
-            yield passed_on.drop(columns="shard")
+    Args:
+        tick: Of the wheel, in *unit*.
+        unit: Of the times.
+        shards: Of the second stage.
+    """
+
+    def __init__(self, tick: int, unit: Unit, shards: int) -> None:
+        super().__init__(tick, unit)
+        self._shards = shards
+
+    def _feed(self, shard: Shard, operations: list[Any], events: list[Any], settled: int) -> _Rows:
+        waiting: list[Operation] = []
+        passed_on: list[tuple[Any, ...]] = []
+        for id_, key, time, least, keys, wanted, deadline in operations:
+            if time > settled:
+                waiting.append(Operation(id_, (key,), (least,), 1, time, deadline))
+                if keys is not None:
+                    passed_on.append((id_, time, keys, wanted, deadline))
+        happened = [Event(*row) for row in events if row[1] > settled]
+        shard.feed(waiting, happened)
+        times = [*(row.created for row in waiting), *(row.time for row in happened)]
+        if times:
+            yield self._frame([(max(times), 0, len(times), None, None)])
+            yield from self._spread(passed_on, OPERATIONS)
 
     def _emit(self, endings: list[Ending]) -> _Rows:
-        hits = [ending for ending in endings if ending.outcome == COMPLETED]
-        if not hits:
-            return
-        times = [hit.at for hit in hits]
-        frame = pd.DataFrame(
-            {
-                "ts": timestamps(times, self._unit),
-                "id": [hit.id for hit in hits],
-                "key": [hit.completed_by for hit in hits],
-                "time": times,
-            }
-        )
-        yield frame.assign(value=NO_VALUE, keys=None, wanted=0, deadline=NO_OPERATION)
+        hits = [(row.id, row.at, row.completed_by) for row in endings if row.outcome == COMPLETED]
+        yield from self._spread(hits, HITS)
+
+    def _spread(self, rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> _Rows:
+        """Rows that begin with an id and a time, in packs for the shards of the second stage."""
+        by_shard: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
+        for row in rows:
+            by_shard[crc32(row[0].encode()) % self._shards].append(row)
+        packs: list[tuple[Any, ...]] = []
+        for shard, part in by_shard.items():
+            data = pack(schema, part)
+            both = (data, None) if schema is OPERATIONS else (None, data)
+            packs.append((max(row[1] for row in part), shard, 0, *both))
+        if packs:
+            yield self._frame(packs)
+
+    def _frame(self, rows: list[tuple[Any, ...]]) -> pd.DataFrame:
+        times = timestamps([latest for latest, *_ in rows], self._unit)
+        names = ("shard", "taken", "operations", "events")
+        return pd.DataFrame([row[1:] for row in rows], columns=list(names)).assign(ts=times)
 
 
 class DecideOperations(Stage):
     """The second stage: emits how each operation ended."""
 
-    def _feed(self, shard: Shard, frame: pd.DataFrame) -> _Rows:
-        operations: list[Operation] = []
-        hits: list[Event] = []
-        names = ("id", "key", "time", "keys", "wanted", "deadline")
-        columns = (frame[name].tolist() for name in names)
-        for id_, key, time, keys, wanted, deadline in zip(*columns, strict=True):
-            if deadline == NO_OPERATION:
-                hits.append(Event(_hit_key(id_, key), time, NO_VALUE))
-            else:
-                hit_keys = tuple(_hit_key(id_, each) for each in keys)
-                least = (NO_VALUE,) * len(hit_keys)
-                operations.append(Operation(id_, hit_keys, least, wanted, time, deadline))
-        shard.feed(operations, hits)
+    def _feed(
+        self,
+        shard: Shard,
+        operations: list[Any],
+        events: list[Any],
+        settled: int,  # noqa: ARG002 - the first stage gives nothing that is late
+    ) -> _Rows:
+        hits = [Event(_hit_key(id_, key), time, NO_VALUE) for id_, time, key in events]
+        waiting: list[Operation] = []
+        for id_, time, keys, wanted, deadline in operations:
+            hit_keys = tuple([_hit_key(id_, each) for each in keys])
+            least = (NO_VALUE,) * len(hit_keys)
+            waiting.append(Operation(id_, hit_keys, least, wanted, time, deadline))
+        shard.feed(waiting, hits)
         return iter(())
 
     def _emit(self, endings: list[Ending]) -> _Rows:

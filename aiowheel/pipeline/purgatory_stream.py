@@ -16,10 +16,12 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel.pipeline._checkpoint import Checkpoint
 from aiowheel.pipeline._event_time import timestamp
+from aiowheel.pipeline._packs import PACK_DDL, pack_rows
 from aiowheel.pipeline._stages import (
-    NO_OPERATION,
+    COPIES,
+    EVENTS,
+    MATCHED_DDL,
     OUTCOME_DDL,
-    ROW_DDL,
     DecideOperations,
     MatchKeys,
 )
@@ -29,6 +31,7 @@ from aiowheel.pipeline.sinks import BatchFolders
 from aiowheel.readers import Format, Unit
 
 if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
 
 _POLL: Final = "500 milliseconds"
@@ -88,8 +91,8 @@ class PurgatoryStream:
         )
         operations = self._flawed_if_ahead(self._read_operations(spark), "created")
         events = self._flawed_if_ahead(self._read_events(spark), "time")
-        rows = self._timed(self._by_key(sound(operations)), spark).unionByName(
-            self._timed(self._by_event(sound(events)), spark)
+        rows = self._timed(self._by_key(sound(operations)), "operations", spark).unionByName(
+            self._timed(self._by_event(sound(events)), "events", spark)
         )
         bad = rejects(operations).unionByName(rejects(events))
         folder = self.checkpoint.folder
@@ -131,61 +134,55 @@ class PurgatoryStream:
 
     def _by_key(self, operations: DataFrame) -> DataFrame:
         watched = F.posexplode(F.arrays_zip("keys", "thresholds")).alias("place", "watched")
-        return operations.select("*", watched).select(
-            self._shard("watched.keys").alias("shard"),
-            timestamp("created", self.unit).alias("ts"),
+        copies = operations.select("*", watched).select(
             "id",
             F.col("watched.keys").alias("key"),
             F.col("created").alias("time"),
-            F.col("watched.thresholds").alias("value"),
+            F.col("watched.thresholds").alias("least"),
             F.when(F.col("place") == 0, F.col("keys")).alias("keys"),
-            F.col("wanted").cast("bigint").alias("wanted"),
+            "wanted",
             "deadline",
         )
+        return copies.select(self._shard_of_key(), *COPIES)
 
     def _by_event(self, events: DataFrame) -> DataFrame:
-        return events.select(
-            self._shard("key").alias("shard"),
-            timestamp("time", self.unit).alias("ts"),
-            F.lit("").alias("id"),
-            "key",
-            "time",
-            "value",
-            F.lit(None).cast("array<string>").alias("keys"),
-            F.lit(0).cast("bigint").alias("wanted"),
-            F.lit(NO_OPERATION).cast("bigint").alias("deadline"),
-        )
+        return events.select(self._shard_of_key(), *EVENTS)
 
-    def _timed(self, rows: DataFrame, spark: SparkSession) -> DataFrame:
-        """Rows with a watermark: two streams have two, so that the slower one is waited for."""
+    def _shard_of_key(self) -> Column:
+        return F.pmod(F.xxhash64("key"), F.lit(self.shards)).cast("int").alias("shard")
+
+    def _timed(self, rows: DataFrame, kind: str, spark: SparkSession) -> DataFrame:
+        """Packs with a watermark: two streams have two, so that the slower one is waited for."""
         # Spark drops what lies at the watermark too: one more keeps the lateness inclusive.
         delay = f"{self.max_lateness_ms + 1} milliseconds"
+        packs = rows.mapInArrow(pack_rows, PACK_DDL).select(
+            "shard", "count", timestamp("latest", self.unit).alias("ts"), F.col("pack").alias(kind)
+        )
         flushes = spark.readStream.format("binaryFile").schema(_FILES_DDL)
         end = flushes.load(str(self.checkpoint.flushes)).select(
-            F.lit(0).alias("shard"),
-            F.timestamp_millis(F.lit(_END)).alias("ts"),
-            *(F.lit("").alias(name) for name in ("id", "key")),
-            *(F.lit(0).cast("bigint").alias(name) for name in ("time", "value", "wanted")),
-            F.lit(None).cast("array<string>").alias("keys"),
-            F.lit(NO_OPERATION).cast("bigint").alias("deadline"),
+            F.lit(0).alias("shard"), F.timestamp_millis(F.lit(_END)).alias("ts")
         )
-        return rows.unionByName(end).withWatermark("ts", delay)
+        timed = packs.unionByName(end, allowMissingColumns=True).withWatermark("ts", delay)
+        other = "events" if kind == "operations" else "operations"
+        return timed.withColumn(other, F.lit(None).cast("binary"))
 
-    def _decide(self, rows: DataFrame) -> DataFrame:
-        hits = rows.groupBy("shard").transformWithStateInPandas(
-            MatchKeys(self.tick, self.unit),
-            ROW_DDL,
+    def _decide(self, packs: DataFrame) -> DataFrame:
+        came = packs.observe("came", F.sum("count").alias("rows"))
+        matched = came.groupBy("shard").transformWithStateInPandas(
+            MatchKeys(self.tick, self.unit, self.shards),
+            MATCHED_DDL,
             "append",
             "EventTime",
             eventTimeColumnName="ts",
         )
-        by_operation = hits.withColumn("shard", self._shard("id"))
-        return by_operation.groupBy("shard").transformWithStateInPandas(
-            DecideOperations(self.tick, self.unit), OUTCOME_DDL, "append", "EventTime"
+        taken = matched.observe("taken", F.sum("taken").alias("rows"))
+        return (
+            taken.where(F.col("taken") == 0)
+            .groupBy("shard")
+            .transformWithStateInPandas(
+                DecideOperations(self.tick, self.unit), OUTCOME_DDL, "append", "EventTime"
+            )
         )
-
-    def _shard(self, column: str) -> Column:
-        return F.pmod(F.xxhash64(column), F.lit(self.shards)).cast("int")
 
     def _write(self, rows: DataFrame, name: str, checkpoint: Path) -> StreamingQuery:
         folders = BatchFolders(self.out / name, checkpoint)
@@ -201,3 +198,9 @@ class PurgatoryStream:
             .foreachBatch(write)
             .start()
         )
+
+
+def late_rows(batch: StreamingQueryProgress) -> int:
+    """How many rows of a micro-batch came late and are lost, operations once for each key."""
+    came, taken = (batch.observedMetrics.get(name) for name in ("came", "taken"))
+    return (came.rows or 0 if came else 0) - (taken.rows or 0 if taken else 0)

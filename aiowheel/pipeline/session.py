@@ -44,6 +44,9 @@ _MASTER = re.compile(
     r"|spark://[^:,/]+:\d+(,[^:,/]+:\d+)*"
     r"|yarn|k8s://.+"
 )
+_FILE_MANAGER = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
 _ANSWER_SECONDS = 5.0
 _LAST_SECONDS = 20.0
 
@@ -171,6 +174,8 @@ def _why_it_did_not_start(error: Exception, folder: Path) -> AiowheelError:
 
 
 def _settings(folder: Path, master: str, driver_memory: str, options: str) -> dict[str, str]:
+    import pyspark
+
     cores = str(max(2, os.cpu_count() or 2))
     settings = {
         "spark.driver.memory": driver_memory,
@@ -186,6 +191,10 @@ def _settings(folder: Path, master: str, driver_memory: str, options: str) -> di
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
         ),
     }
+    if not pyspark.__version__.startswith("4.0."):  # there it has another name
+        # Spark's first choice runs `readlink` for every file of a checkpoint, in a process of its
+        # own: eighty processes a micro-batch.
+        settings["spark.sql.streaming.checkpointFileManagerClass"] = _FILE_MANAGER
     if _is_on_this_machine(master):
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     if paths := os.environ.get("PYTHONPATH"):  # else a package that is not installed stays here
