@@ -46,8 +46,8 @@ class StreamTally:
             self._add(batch)
 
     def _add(self, batch: Any) -> None:
-        counts = batch.observedMetrics.get("touches")
-        rows = int(counts["rows"]) if counts else 0
+        counts, taken = (batch.observedMetrics.get(name) for name in ("touches", "taken"))
+        rows = int(counts["rows"] or 0) if counts else 0
         seconds = batch.durationMs["triggerExecution"] / 1_000
         self.batches += 1
         self.rows += rows
@@ -55,7 +55,7 @@ class StreamTally:
         if counts:
             self.rejected += int(counts["rejected"] or 0)
             self.irregular += int(counts["irregular"] or 0)
-        self.late += sum(int(each.numRowsDroppedByWatermark) for each in batch.stateOperators)
+        self.late += rows - (int(taken["rows"] or 0) if taken else 0)
 
 
 @dataclass(frozen=True, slots=True)

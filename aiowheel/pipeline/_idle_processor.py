@@ -13,6 +13,7 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 
 from aiowheel.pipeline._idle_shard import STATE_VERSION, IdleShard
+from aiowheel.pipeline._packs import unpack
 from aiowheel.readers import Unit
 
 #: The time of a flush, in milliseconds: the year 2255. Spark hands timestamps to pandas, which ends
@@ -23,7 +24,8 @@ _FLUSHED_MS = 8_500_000_000_000
 #: The latest time of a row, in seconds: the year 2223.
 LATEST_SECOND = 8_000_000_000
 
-EVENTS_DDL = "fire bigint, key string"
+#: Idle events; and rows without a key, with how many touches a shard has taken.
+EVENTS_DDL = "fire bigint, key string, taken bigint"
 
 
 class IdleProcessor(StatefulProcessor):
@@ -56,9 +58,13 @@ class IdleProcessor(StatefulProcessor):
     ) -> Iterator[pd.DataFrame]:
         """Take a shard's new rows, all of one batch, and settle."""
         shard = self._load()
-        for frame in rows:
-            touches = frame[frame["t"] >= 0]  # a flush has no time
-            shard.feed(touches["t"].tolist(), touches["key"].tolist())
+        settled = frontier(int(timerValues.getCurrentWatermarkInMs()), self._unit)
+        if settled is not None:
+            # A pack is as late for Spark as its last touch, so it is here that each is looked at.
+            packs = (data for frame in rows for data in frame["pack"].dropna())
+            touches = [touch for data in packs for touch in unpack(data) if touch[0] > settled]
+            shard.feed(touches)
+            yield pd.DataFrame({"fire": [0], "key": [None], "taken": [len(touches)]})
         yield from self._settle(shard, timerValues)
 
     def handleExpiredTimer(  # noqa: N802
@@ -93,7 +99,7 @@ class IdleProcessor(StatefulProcessor):
             self._state.clear()
         if events:
             fires, keys = zip(*events, strict=True)
-            yield pd.DataFrame({"fire": fires, "key": keys})
+            yield pd.DataFrame({"fire": fires, "key": keys}).assign(taken=0)
 
 
 def frontier(watermark_ms: int, unit: Unit) -> int | None:

@@ -5,13 +5,14 @@ touches, so its state is two columns.
 """
 
 import io
+from collections.abc import Iterable
 
 import pyarrow as pa
 
 from aiowheel.recipes._idle_trace import IdleEvent, IdleTrace, Touch
 
 #: Of `IdleShard.dump`; one that is unknown here is refused.
-STATE_VERSION = 1
+STATE_VERSION = 2
 
 _STATE = pa.schema({"t": pa.int64(), "key": pa.string()})
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
@@ -37,9 +38,9 @@ class IdleShard:
         """How many touches it remembers; 0 when no key is open."""
         return len(self._touches)
 
-    def feed(self, times: list[int], keys: list[str]) -> None:
+    def feed(self, touches: Iterable[Touch]) -> None:
         """Take touches in, each later than the last frontier."""
-        self._touches.extend(zip(times, keys, strict=True))
+        self._touches.extend(touches)
 
     def settle(self, frontier: int | None) -> list[IdleEvent]:
         """Find what fell idle up to and including *frontier*, None for the end of all touches.

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 #: A pack of rows: the shard they go to, their latest time, their number, and the rows.
 PACK_DDL: Final = "shard int, latest bigint, count bigint, pack binary"
-_PACK: Final = pa.schema(
+PACK: Final = pa.schema(
     {"shard": pa.int32(), "latest": pa.int64(), "count": pa.int64(), "pack": pa.binary()}
 )
 
@@ -25,10 +25,11 @@ def pack_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Pack rows with a ``shard`` and a ``time``, for `mapInArrow`; the columns keep their order."""
     for batch in batches:
         if batch.num_rows:
-            yield _packs_of(batch)
+            yield packs_of(batch)
 
 
-def _packs_of(rows: pa.RecordBatch) -> pa.RecordBatch:
+def packs_of(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Pack some rows with a ``shard`` and a ``time``, at least one."""
     ordered = rows.take(pc.sort_indices(rows.column("shard")))
     shards = ordered.column("shard").to_numpy()
     begins = np.flatnonzero(np.diff(shards, prepend=-1))
@@ -43,7 +44,7 @@ def _packs_of(rows: pa.RecordBatch) -> pa.RecordBatch:
         "count": [part.num_rows for part in parts],
         "pack": [_stream_of(part) for part in parts],
     }
-    return pa.RecordBatch.from_pydict(columns, _PACK)
+    return pa.RecordBatch.from_pydict(columns, PACK)
 
 
 def pack(schema: pa.Schema, rows: list[Any]) -> bytes:

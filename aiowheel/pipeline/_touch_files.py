@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
+from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from aiowheel.errors import AiowheelError, BadInputError
+from aiowheel.pipeline._packs import PACK, PACK_DDL, packs_of
 from aiowheel.readers import (
     Format,
     Inputs,
@@ -25,11 +27,8 @@ from aiowheel.readers import (
     time_parser,
 )
 
-#: One row a touch; after each file one without key and time that counts its bad rows.
-TOUCHES = pa.schema(
-    {"key": pa.string(), "t": pa.int64(), "rejected": pa.int64(), "irregular": pa.int64()}
-)
-TOUCHES_DDL = "key string, t bigint, rejected bigint, irregular bigint"
+#: Packs of touches, by time and key; after each file a row without one that counts its bad rows.
+TOUCHES_DDL = f"{PACK_DDL}, rejected bigint, irregular bigint"
 
 REJECTS = pa.schema(
     {
@@ -73,18 +72,18 @@ class TouchFiles:
     strict: bool = False
 
     def reader(
-        self, rejects: Path
+        self, rejects: Path, shards: int
     ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-        """Make the function for ``mapInArrow`` that turns a column ``path`` into `TOUCHES`."""
+        """Make the function for ``mapInArrow`` that turns a ``path`` into `TOUCHES_DDL`."""
 
         def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 for address in batch.column("path").to_pylist():
-                    yield from self._read_file(_local_path(address), rejects)
+                    yield from self._read_file(_local_path(address), rejects, shards)
 
         return read
 
-    def _read_file(self, path: Path, rejects: Path) -> Iterator[pa.RecordBatch]:
+    def _read_file(self, path: Path, rejects: Path, shards: int) -> Iterator[pa.RecordBatch]:
         if not path.exists():  # not a flaw of the input: the stream has promised these rows
             raise AiowheelError(f"{path}: was there when Spark listed it, and is gone")
         with _RejectsOf(path, rejects) as aside:
@@ -103,17 +102,15 @@ class TouchFiles:
             damaged = 0
             try:
                 for batch in rows.batches():
-                    none = pa.nulls(len(batch.keys), pa.int64())
-                    columns = [pa.array(batch.keys, pa.string()), pa.array(batch.times), none, none]
-                    yield pa.RecordBatch.from_arrays(columns, schema=TOUCHES)
+                    if batch.keys:
+                        yield _counted(_packed(batch.times, batch.keys, shards), 0, 0)
             except BadInputError as error:
                 if self.strict:
                     raise
                 damaged = 1
                 aside.put(Reject(str(path), 0, str(error), "", used=False))
-        bad: dict[str, list[object]] = {"key": [None], "t": [None]}
-        bad |= {"rejected": [rows.rejected + damaged], "irregular": [rows.irregular]}
-        yield pa.RecordBatch.from_pydict(bad, TOUCHES)
+        nothing = pa.RecordBatch.from_pylist([{}], PACK)
+        yield _counted(nothing, rows.rejected + damaged, rows.irregular)
 
     def _latest_now(self) -> int:
         if self.latest is not None:
@@ -156,6 +153,20 @@ class _RejectsOf:
         if self._writer is not None:
             self._writer.close()
             self._hidden.replace(self._place) if kind is None else self._hidden.unlink()
+
+
+def _packed(times: list[int], keys: list[str], shards: int) -> pa.RecordBatch:
+    columns = {"time": pa.array(times, pa.int64()), "key": pa.array(keys, pa.string())}
+    encoded = columns["key"].dictionary_encode()
+    homes = [crc32(key.encode()) % shards for key in encoded.dictionary.to_pylist()]
+    columns["shard"] = pa.array(homes, pa.int32()).take(encoded.indices)
+    return packs_of(pa.RecordBatch.from_pydict(columns))
+
+
+def _counted(packs: pa.RecordBatch, rejected: int, irregular: int) -> pa.RecordBatch:
+    for name, count in (("rejected", rejected), ("irregular", irregular)):
+        packs = packs.append_column(name, pa.array([count] * packs.num_rows, pa.int64()))
+    return packs
 
 
 def _local_path(address: str) -> Path:

@@ -121,26 +121,24 @@ class IdleStream:
             .load(str(self.folder))
             .select("path")
         )
-        reader: Any = self.files.reader(self.rejects)
+        reader: Any = self.files.reader(self.rejects, self.shards)
         touches = paths.mapInArrow(reader, TOUCHES_DDL).observe(
             "touches",
-            F.count("key").alias("rows"),
+            F.sum("count").alias("rows"),
             F.sum("rejected").alias("rejected"),
             F.sum("irregular").alias("irregular"),
         )
-        return touches.where(F.col("key").isNotNull()).select(
-            F.pmod(F.xxhash64("key"), F.lit(self.shards)).cast("int").alias("shard"),
-            "key",
-            "t",
-            F.timestamp_millis(_millis("t", self.files.unit) + F.lit(1)).alias("ts"),
+        return touches.where(F.col("pack").isNotNull()).select(
+            "shard",
+            "pack",
+            F.timestamp_millis(_millis("latest", self.files.unit) + F.lit(1)).alias("ts"),
         )
 
     def _flushes(self, spark: SparkSession) -> DataFrame:
         requests = spark.readStream.format("binaryFile").schema(_FILES_DDL)
         return requests.load(str(self.checkpoint.flushes)).select(
             F.lit(0).alias("shard"),
-            F.lit("").alias("key"),
-            F.lit(-1).cast("bigint").alias("t"),
+            F.lit(None).cast("binary").alias("pack"),
             F.timestamp_millis(F.lit(FLUSH_MS)).alias("ts"),
         )
 
@@ -148,11 +146,13 @@ class IdleStream:
         # Spark drops what lies at the watermark too: one more keeps the lateness inclusive.
         delay = f"{self.max_lateness_ms + 1} milliseconds"
         processor = IdleProcessor(self.timeout, self.files.unit)
-        return (
+        events = (
             touches.withWatermark("ts", delay)
             .groupBy("shard")
             .transformWithStateInPandas(processor, EVENTS_DDL, "append", "EventTime")
+            .observe("taken", F.sum("taken").alias("rows"))
         )
+        return events.where(F.col("key").isNotNull()).select("fire", "key")
 
 
 def read_idle_events(folder: Path) -> Iterator[tuple[int, str]]:

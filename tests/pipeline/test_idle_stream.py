@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from aiowheel.pipeline._checkpoint import Checkpoint
+from aiowheel.pipeline._packs import unpack
 from aiowheel.pipeline._touch_files import TouchFiles
 
 if TYPE_CHECKING:
@@ -187,15 +188,15 @@ def test_a_time_that_is_none_does_not_reach_the_watermark(tmp_path: Path) -> Non
     """By default nothing later than a day from now is taken; what is put aside can be read."""
     file = tmp_path / "a.csv"
     write_rows(file, [(5, "a"), (9_999_999_999, "a")])
-    read = touch_files(Unit.S).reader(tmp_path / "rejects")
+    read = touch_files(Unit.S).reader(tmp_path / "rejects", 16)
 
     paths = pa.RecordBatch.from_pydict({"path": [f"file:{file}"]})
     rows = [row for batch in read(iter([paths])) for row in batch.to_pylist()]
 
-    assert [(row["key"], row["t"], row["rejected"]) for row in rows] == [
-        ("a", 5, None),
-        (None, None, 1),
-    ]
+    touches, bad = rows
+    assert (touches["latest"], touches["count"], touches["rejected"]) == (5, 1, 0)
+    assert list(unpack(touches["pack"])) == [(5, "a")]
+    assert (bad["pack"], bad["rejected"]) == (None, 1)
     (reject,) = pq.read_table(tmp_path / "rejects").to_pylist()
     assert reject["reason"].startswith("time '9999999999' is beyond ")
     assert (reject["source"], reject["line"], reject["used"]) == (str(file), 3, False)
