@@ -23,12 +23,12 @@ worth little.
 
 Where we lose:
 
-- One timer that fires and is armed again costs up to twice what the loop's own does: the driver task
-  is woken for it. From a hundred pending on asyncio and a thousand on uvloop it is the other way
-  round.
+- One timer that fires and is armed again costs up to twice what the loop's own does: the driver
+  task is woken for it. From a hundred pending on asyncio and a thousand on uvloop it is the other
+  way round.
 - `wait_for` on uvloop and Python 3.11 costs a little more than asyncio's.
-- The pure build costs up to six times what uvloop's own timers do, and more than asyncio's while few
-  are pending.
+- The pure build costs up to six times what uvloop's own timers do, and more than asyncio's while
+  few are pending.
 - Awaiting a watch costs more than twice a bare future.
 - A purgatory that is purged lazily falls behind when much is pending: a purge looks at all of it.
 - Promises marked as missed, below.
