@@ -66,6 +66,11 @@ class LoopHandle(TimerHandle):
             return NotImplemented
         return self._when < other.when()
 
+    def __le__(self, other: object) -> bool:
+        if not isinstance(other, AsyncioTimerHandle):
+            return NotImplemented
+        return self._when <= other.when()
+
     def __hash__(self) -> int:
         return hash(id(self))  # a class with `<` does not inherit it once it is compiled
 

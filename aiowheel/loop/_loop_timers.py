@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextvars import Context
 
@@ -37,7 +38,7 @@ class LoopTimers:
         elif delay is None:
             raise TypeError("delay must not be None")
         else:
-            seconds = ns_to_seconds(delay_to_ns("delay", delay))
+            seconds = _as_asyncio("delay", delay)
         now = self._driver.clock()
         return self._call(now, now + seconds, callback, args, context, "call_later")
 
@@ -53,7 +54,7 @@ class LoopTimers:
             return self._call(self._driver.clock(), when, callback, args, context, "call_at")
         if when is None:
             raise TypeError("when cannot be None")
-        seconds = float(when) if isinstance(when, int) else ns_to_seconds(delay_to_ns("when", when))
+        seconds = _as_asyncio("when", when)
         return self._call(self._driver.clock(), seconds, callback, args, context, "call_at")
 
     def _call(
@@ -78,3 +79,13 @@ class LoopTimers:
             watched.note_caller()
         driver.arm(handle, clock_to_ns(now))
         return handle
+
+
+def _as_asyncio(name: str, seconds: object) -> float:
+    """Any integer, a bool too, as asyncio's loops take them; besides, what a `Timer` takes."""
+    if not isinstance(seconds, int):
+        return ns_to_seconds(delay_to_ns(name, seconds))
+    try:
+        return float(seconds)
+    except OverflowError:
+        return math.inf if seconds > 0 else -math.inf

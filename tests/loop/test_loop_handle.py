@@ -65,10 +65,22 @@ def test_handles_are_in_the_order_of_their_times(loop: asyncio.AbstractEventLoop
 
     assert sorted([late, asyncios, early]) == [early, asyncios, late]
     assert max(early, late) is late
+    assert early <= early <= asyncios <= late  # noqa: PLR0124 - equal times are in order
+    assert late >= asyncios >= early
+    assert not late <= early
     assert len({early, late, early}) == 2
     assert asyncios not in {early, late}
     with pytest.raises(TypeError):
         assert early < 2e9  # type: ignore[operator]
+
+
+def test_a_bool_is_a_number_of_seconds(loop: asyncio.AbstractEventLoop) -> None:
+    """As on asyncio's loops: what passes there, `asyncio.sleep(True)` say, passes here."""
+    before = loop.time()
+
+    assert before + 1 <= loop.call_later(True, nothing).when() <= loop.time() + 1
+    assert loop.call_at(True, nothing).when() == 1.0
+    assert loop.run_until_complete(asyncio.wait_for(asyncio.sleep(False, "slept"), True)) == "slept"
 
 
 def test_when_is_exactly_what_was_given(loop: asyncio.AbstractEventLoop) -> None:
