@@ -17,7 +17,8 @@ class Limits:
         waiters_per_client: The same of one address.
         timeout: Longest wait of a long poll, in seconds.
         heartbeat: Seconds of silence after which a subscriber gets a heartbeat.
-        receive_timeout: Seconds within which a request must have arrived, body included.
+        receive_timeout: Seconds within which a request must have arrived, body included, and that
+            may pass without any progress of an answer that its client is slow to take.
         kept_messages: Messages kept of one topic.
         kept_bytes: Bytes kept of one topic.
         kept_bytes_in_all: Bytes kept of all topics; beyond, the topic that was published to longest

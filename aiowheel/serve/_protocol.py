@@ -1,8 +1,11 @@
-"""One HTTP connection, with a deadline for what it has begun to send. Rank 5.
+"""One connection, with a deadline for a client that is slow, in either direction. Rank 5.
 
 uvicorn waits for ever for the end of a request; a client that sends a byte a minute would hold a
 connection each. Here a request must have arrived, body included, some seconds after the connection
 was made or its first byte came. The deadline is armed once, not at each byte.
+
+It also waits for ever for a client that takes nothing of what it is sent: a transport that is
+closed keeps its connection, and its buffer, until that has left. Here it is aborted.
 """
 
 from __future__ import annotations
@@ -15,13 +18,17 @@ from typing import Any, cast
 import h11
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
 from aiowheel.timer import Timer, TimerHandle
 
 
 class TopicProtocol(H11Protocol):
-    """Takes the timer from the lifespan's state, and the seconds as `receive_timeout`."""
+    """Takes the timer from the lifespan's state, and the seconds as `receive_timeout`.
+
+    As long may pass without any progress of an answer that its client is slow to take.
+    """
 
     receive_timeout: float = 10.0
 
@@ -35,6 +42,7 @@ class TopicProtocol(H11Protocol):
         super().__init__(config, server_state, app_state, _loop)
         self._timer: Timer = app_state["timer"]
         self._deadline: TimerHandle | None = None
+        self._look: TimerHandle | None = None  # at an answer that is slow to leave
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -49,7 +57,34 @@ class TopicProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
+        self._look_no_more()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._look_at_it_leave(sys.maxsize)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if not self.transport.is_closing():
+            self._look_no_more()
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        self._look_at_it_leave(sys.maxsize)
+
+    def _look_at_it_leave(self, before: int) -> None:
+        self._look_no_more()
+        left = self.transport.get_write_buffer_size()
+        if left >= before:
+            self.transport.abort()
+        else:
+            self._look = self._timer.call_later(self.receive_timeout, self._look_at_it_leave, left)
+
+    def _look_no_more(self) -> None:
+        if self._look is not None:
+            self._look.cancel()
+            self._look = None
 
     def _request(self) -> RequestResponseCycle | None:
         return cast("RequestResponseCycle | None", self.cycle)  # uvicorn's types leave None out
@@ -78,14 +113,18 @@ class TopicProtocol(H11Protocol):
         if cycle is None or cycle.response_complete or not cycle.response_started:
             detail = f"a request must have arrived within {self.receive_timeout:g} s"
             self._refuse(408, "too_slow", detail)
-        self.transport.close()
+        self._close()
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP; called while the parser's error is handled."""
         error = sys.exception()
         status = error.error_status_hint if isinstance(error, h11.RemoteProtocolError) else 400
         self._refuse(status, "bad_request", f"{msg} {error or ''}".strip())
+        self._close()
+
+    def _close(self) -> None:
         self.transport.close()
+        self._look_at_it_leave(sys.maxsize)
 
     def _refuse(self, status: int, error: str, detail: str) -> None:
         # Past the parser: it may be in any state, and the connection is closed behind this.
@@ -94,3 +133,11 @@ class TopicProtocol(H11Protocol):
             b"HTTP/1.1 %d \r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
             b"Connection: close\r\n\r\n%b" % (status, len(body), body)
         )
+
+
+class TopicSocket(WebSocketsSansIOProtocol):
+    """A subscriber's connection, which is gone when a ping was not answered."""
+
+    def keepalive_timeout(self) -> None:
+        super().keepalive_timeout()
+        self.transport.abort()  # see the head of this file

@@ -15,7 +15,7 @@ import uvicorn
 from aiowheel.errors import AiowheelError
 from aiowheel.serve._app import TopicApp
 from aiowheel.serve._limits import Limits
-from aiowheel.serve._protocol import TopicProtocol
+from aiowheel.serve._protocol import TopicProtocol, TopicSocket
 
 _BACKLOG = 4_096
 _GRACE = 4  # seconds for the answers to leave when the service stops
@@ -81,7 +81,7 @@ def _config(app: TopicApp, limits: Limits) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=Protocol,
-        ws="websockets-sansio",
+        ws=TopicSocket,
         ws_max_size=4_096,  # subscribers have nothing to say
         ws_ping_interval=limits.heartbeat,
         ws_ping_timeout=limits.heartbeat,

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Iterator
 
 import httpx
 import pytest
@@ -18,6 +19,8 @@ from aiowheel.cli import run
 from .conftest import Process, process, read_to_end, waiters_reach
 
 pytestmark = pytest.mark.realtime
+
+HUGE = 16_000_000  # bytes; more than the socket buffers of both sides take
 
 
 def poll(path: str) -> bytes:
@@ -175,6 +178,50 @@ def test_a_poll_may_wait_longer_than_a_request_may_take(impatient_server: Proces
     answer = httpx.get(f"{impatient_server.url}/topics/patient?timeout=1.2")
 
     assert answer.json()["messages"] == []
+
+
+@pytest.fixture(scope="module")
+def generous_server() -> Iterator[Process]:
+    """One with an answer to give that no socket's buffer holds, and little patience."""
+    patience = ["--receive-timeout", "0.5", "--heartbeat", "0.5"]
+    with process(*patience, "--max-body", str(HUGE), "--keep-bytes", str(2 * HUGE)) as running:
+        httpx.post(f"{running.url}/topics/huge", content=b"x" * HUGE)
+        yield running
+
+
+def test_who_takes_nothing_of_an_answer_is_broken_off(generous_server: Process) -> None:
+    """It may ask for as much as it likes: the connection is gone, and what it held."""
+    with generous_server.connect() as connection:
+        connection.sendall(poll("/topics/huge?timeout=0") * 2)
+        time.sleep(2)
+        try:
+            answer = read_to_end(connection)
+        except ConnectionResetError:
+            answer = b""
+
+    assert len(answer) < HUGE
+
+
+def test_who_is_slow_to_take_an_answer_gets_it(generous_server: Process) -> None:
+    """Longer than the limit, but never without progress for as long."""
+    with generous_server.connect() as connection:
+        connection.sendall(poll("/topics/huge?timeout=0"))
+        received = 0
+        while received < HUGE:
+            received += len(connection.recv(HUGE // 8, socket.MSG_WAITALL))
+            time.sleep(0.2)
+
+
+async def test_a_subscriber_that_takes_nothing_gives_its_place_back(
+    generous_server: Process,
+) -> None:
+    """It has not answered a ping, so nobody waits for it to read its goodbye."""
+    url = f"ws://127.0.0.1:{generous_server.port}/topics/huge"
+    async with connect(url, compression=None) as subscriber:
+        subscriber.transport.pause_reading()
+        await waiters_reach(generous_server, 1)
+        await waiters_reach(generous_server, 0)
+        subscriber.transport.abort()
 
 
 def test_the_dashboard_is_for_this_machine_by_name(server: Process) -> None:
