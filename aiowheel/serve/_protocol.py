@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import h11
 from uvicorn.config import Config
@@ -22,6 +22,9 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from uvicorn.server import ServerState
 
 from aiowheel.timer import Timer, TimerHandle
+
+if TYPE_CHECKING:
+    from uvicorn._types import ASGISendEvent
 
 
 class TopicProtocol(H11Protocol):
@@ -137,6 +140,11 @@ class TopicProtocol(H11Protocol):
 
 class TopicSocket(WebSocketsSansIOProtocol):
     """A subscriber's connection, which is gone when a ping was not answered."""
+
+    async def send(self, message: ASGISendEvent) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body":
+            self.handshake_complete = True  # else it logs that a refusal was no handshake
 
     def keepalive_timeout(self) -> None:
         super().keepalive_timeout()

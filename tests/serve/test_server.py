@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from aiowheel.cli import run
 
@@ -251,8 +251,13 @@ def test_clients_that_leave_at_once_leave_nothing(server: Process) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_answers_everybody_and_ends_well(number: int) -> None:
-    """Polls get 503 and Retry-After, sockets 1012, viewers the end of their stream; exit code 0."""
+    """Polls get 503 and Retry-After, sockets 1012, viewers the end of their stream; exit code 0.
+
+    Nothing is said on stderr, not even of a subscriber that was refused.
+    """
     with process("--dashboard") as server:
+        with pytest.raises(InvalidStatus, match="400"):
+            await connect(f"ws://127.0.0.1:{server.port}/topics/a?since=-1")
         async with (
             httpx.AsyncClient(timeout=20) as client,
             connect(f"ws://127.0.0.1:{server.port}/topics/a") as socket,
