@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from random import uniform
 
 from aiowheel._units import delay_to_ns, ns_to_seconds
@@ -14,7 +15,7 @@ def spread(longest: object, jitter: object) -> float:
 
     Args:
         longest: Seconds or timedelta; less than 0 counts as 0.
-        jitter: The same, from 0 to *longest*.
+        jitter: The same, finite, from 0 to *longest*.
 
     Raises:
         TypeError: An argument is no number.
@@ -22,6 +23,6 @@ def spread(longest: object, jitter: object) -> float:
     """
     most = ns_to_seconds(max(delay_to_ns("timeout", longest), 0))
     span = ns_to_seconds(delay_to_ns("jitter", jitter))
-    if not 0 <= span <= most:
-        raise ValueError(f"jitter must be from 0 to {most:g} seconds, got {jitter!r}")
+    if not 0 <= span <= most or span == math.inf:
+        raise ValueError(f"jitter must be finite, from 0 to {most:g} seconds, got {jitter!r}")
     return most - uniform(0, span) if span else most  # noqa: S311 - to spread, no secret

@@ -168,11 +168,15 @@ def test_peers_that_came_together_are_not_asked_together(manual_timer: ManualTim
     assert 18 < max(asked) <= 20
 
 
-@pytest.mark.parametrize("jitter", [-1, 21, math.nan])
-def test_a_jitter_out_of_range_is_refused(manual_timer: ManualTimer, jitter: float) -> None:
+@pytest.mark.parametrize(
+    ("interval", "jitter"), [(20, -1), (20, 21), (20, math.nan), (math.inf, math.inf)]
+)
+def test_a_jitter_out_of_range_is_refused(
+    manual_timer: ManualTimer, interval: float, jitter: float
+) -> None:
     """Nothing is armed."""
     with pytest.raises(ValueError, match="jitter must"):
-        Heartbeat(print, print, interval=20, timeout=10, jitter=jitter, timer=manual_timer)
+        Heartbeat(print, print, interval=interval, timeout=10, jitter=jitter, timer=manual_timer)
     assert len(manual_timer) == 0
 
 
