@@ -15,9 +15,10 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
+from aiowheel.pipeline._trace_frames import least_value
 from aiowheel.rules import NEVER
 
-_KEY: Final = "id", "key", "wanted", "expiry", "least", "rest_from"
+_KEY: Final = "id", "key", "wanted", "expiry", "least", "rest_from", "leads"
 _WAITS_IN_BIN: Final = 4  # how long an operation waits, in a bin of another key
 _IN_BIN: Final = 32  # events, in the mean, in a bin of a busy key
 _SAMPLE: Final = 1_000_000  # events in which to look for busy keys, if there are more
@@ -51,10 +52,10 @@ def first_events(
     size: TraceSize,
     keep: Callable[[DataFrame], DataFrame],
 ) -> DataFrame:
-    """Select ``id``, ``key``, ``wanted``, ``expiry`` and ``time`` of each key of an operation.
+    """Select ``id``, ``key``, ``wanted``, ``expiry`` and ``time`` of each key an operation meets.
 
-    A key may come several times: the least of its times is when the operation first meets it; if
-    all are null, it does not.
+    A key may come several times: the least of its times is when the operation first meets it. Every
+    operation comes; where ``time`` is null, nothing is said of the key.
 
     Args:
         waiting: ``id``, ``keys``, ``thresholds``, ``wanted``, ``created`` and ``expiry``, before
@@ -63,23 +64,27 @@ def first_events(
         size: Of the trace.
         keep: Called with frames that are used several times; may persist them.
     """
+    events = events.withColumn("hash", F.xxhash64("key"))
     busy = F.broadcast(keep(_busy_keys(events, size)))
     width = F.coalesce("busy_width", F.lit(_wide(size)).cast("bigint"))
-    keys = _by_key(waiting).join(busy, "key", how="left")
+    keys = _by_key(waiting).join(busy, "hash", how="left")
     first_bin, last_bin = _bins(size, width)
     open_end = F.col("busy_width").isNotNull() & (last_bin > first_bin)
     looked_into = F.when(open_end, first_bin).otherwise(last_bin)
     soon = keep(
         _first(
-            keys.withColumn("rest_from", F.when(open_end, (first_bin + 1) * width)).withColumn(
-                "bin", F.explode(F.sequence(first_bin, looked_into))
-            ),
+            keys.select(
+                "*",
+                F.when(open_end, (first_bin + 1) * width).alias("rest_from"),
+                F.posexplode(F.sequence(first_bin, looked_into)).alias("of_bins", "bin"),
+                # Of what meets nothing only this is needed: it tells that the operation was there.
+            ).withColumn("leads", (F.col("at") == 0) & (F.col("of_bins") == 0)),
             # Each bin has few events, so a table of a share of them fits into memory.
-            events.join(busy, "key", how="left")
+            events.join(busy, "hash", how="left")
             .withColumn("bin", _bin(F.col("time"), width))
             .hint("shuffle_hash"),
             how="left",
-        )
+        ).where(F.col("time").isNotNull() | F.col("rest_from").isNotNull() | F.col("leads"))
     )
     rest = soon.where(F.col("time").isNull() & F.col("rest_from").isNotNull()).withColumn(
         "created", F.col("rest_from")
@@ -88,7 +93,7 @@ def first_events(
     first_wide, last_wide = _bins(size, wait)
     late = _first(
         rest.withColumn("bin", F.explode(F.sequence(first_wide, last_wide))),
-        events.join(busy, "key", how="left_semi").withColumn("bin", _bin(F.col("time"), wait)),
+        events.join(busy, "hash", how="left_semi").withColumn("bin", _bin(F.col("time"), wait)),
         how="inner",
     )
     return soon.unionByName(late)
@@ -97,6 +102,7 @@ def first_events(
 def _busy_keys(events: DataFrame, size: TraceSize) -> DataFrame:
     """Keys on which an operation of usual length would meet many events: how wide a bin is.
 
+    By their hashes, which are faster to look up; keys that share one have bins of one width.
     A sample tells. It and the order are certain: worked out twice, the list is the same.
     """
     span = max(1, size.last_event - size.first_event)
@@ -104,12 +110,12 @@ def _busy_keys(events: DataFrame, size: TraceSize) -> DataFrame:
     in_bin = F.lit(min(span * _IN_BIN // one_in, NEVER)).cast("bigint")
     width = F.greatest(F.lit(1), F.call_function("div", in_bin, F.col("count")))
     return (
-        events.where(F.pmod(F.xxhash64("key", "time"), F.lit(one_in)) == 0)
-        .groupBy("key")
+        events.where(F.pmod(F.xxhash64("hash", "time"), F.lit(one_in)) == 0)
+        .groupBy("hash")
         .count()
-        .orderBy(F.desc("count"), "key")
+        .orderBy(F.desc("count"), "hash")
         .limit(_MOST_BUSY)
-        .select("key", width.cast("bigint").alias("busy_width"))
+        .select("hash", width.cast("bigint").alias("busy_width"))
         .where(F.col("busy_width") < _wide(size) // 2)
     )
 
@@ -119,10 +125,13 @@ def _wide(size: TraceSize) -> int:
 
 
 def _by_key(waiting: DataFrame) -> DataFrame:
-    return waiting.select(
-        "id", "wanted", "created", "expiry", "thresholds", F.posexplode("keys").alias("at", "key")
-    ).select(
-        "id", "wanted", "created", "expiry", "key", F.get("thresholds", F.col("at")).alias("least")
+    operation = "id", "wanted", "created", "expiry"
+    return waiting.select(*operation, "thresholds", F.posexplode("keys").alias("at", "key")).select(
+        *operation,
+        "at",
+        "key",
+        F.xxhash64("key").alias("hash"),
+        least_value(F.col("at")).alias("least"),
     )
 
 

@@ -44,7 +44,8 @@ def read_operations(
 
     Returns:
         ``id``, ``keys``, ``thresholds``, ``wanted``, ``created`` and ``deadline`` as in
-        `rules.Operation`; ``flaw``, or null; ``source`` and ``raw`` for a table of rejects.
+        `rules.Operation`, but for ``thresholds``: null, as a whole or for a key, if any event will
+        do; ``flaw``, or null; ``source`` and ``raw`` for a table of rejects.
     """
     # That reader of Spark 4 fails on a file in which all elements of all `thresholds` are null:
     # "Index 0 out of bounds for length 0".
@@ -53,7 +54,8 @@ def read_operations(
     empty_id = F.coalesce(F.col("id"), F.lit("")) == ""
     count = F.coalesce(F.size("keys"), F.lit(-1))
     mode = F.coalesce(F.col("mode"), F.lit(ANY))
-    empty_key = F.exists("keys", lambda key: F.coalesce(key, F.lit("")) == "")
+    # Null if one is null. Spark makes Java of this, and calls back for each element of `exists`.
+    empty_key = F.coalesce(F.array_contains("keys", ""), F.lit(True))
     flaws = {
         Flaw.RECORD: F.col("unread"),
         Flaw.ID: empty_id,
@@ -64,14 +66,10 @@ def read_operations(
         Flaw.CREATED: _no_time("created"),
         Flaw.DEADLINE: F.col("deadline").isNotNull() & _no_time("deadline"),
     }
-    thresholds = F.coalesce(
-        F.transform("thresholds", lambda least: F.coalesce(least, F.lit(NO_VALUE))),
-        F.transform("keys", lambda _: F.lit(NO_VALUE)),
-    )
     return rows.select(
         "id",
         "keys",
-        thresholds.alias("thresholds"),
+        "thresholds",
         F.when(mode == ALL, count).otherwise(F.lit(1)).alias("wanted"),
         "created",
         F.coalesce(F.col("deadline"), F.lit(NEVER)).alias("deadline"),
@@ -100,6 +98,11 @@ def read_events(
         F.coalesce(F.col("value"), F.lit(NO_VALUE)).alias("value"),
         *_checked(flaws),
     )
+
+
+def least_value(place: Column) -> Column:
+    """The threshold of the key at *place* of an operation, as in `rules.Operation`."""
+    return F.coalesce(F.get("thresholds", place), F.lit(NO_VALUE))
 
 
 def sound(rows: DataFrame) -> DataFrame:

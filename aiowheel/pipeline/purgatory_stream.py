@@ -25,7 +25,13 @@ from aiowheel.pipeline._stages import (
     DecideOperations,
     MatchKeys,
 )
-from aiowheel.pipeline._trace_frames import read_events, read_operations, rejects, sound
+from aiowheel.pipeline._trace_frames import (
+    least_value,
+    read_events,
+    read_operations,
+    rejects,
+    sound,
+)
 from aiowheel.pipeline.schemas import Flaw, per_second
 from aiowheel.pipeline.sinks import BatchFolders
 from aiowheel.readers import Format, Unit
@@ -133,12 +139,12 @@ class PurgatoryStream:
         return rows.withColumn("flaw", F.coalesce("flaw", F.when(ahead, F.lit(Flaw.AHEAD.value))))
 
     def _by_key(self, operations: DataFrame) -> DataFrame:
-        watched = F.posexplode(F.arrays_zip("keys", "thresholds")).alias("place", "watched")
-        copies = operations.select("*", watched).select(
+        by_key = operations.select("*", F.posexplode("keys").alias("place", "key"))
+        copies = by_key.select(
             "id",
-            F.col("watched.keys").alias("key"),
+            "key",
             F.col("created").alias("time"),
-            F.col("watched.thresholds").alias("least"),
+            least_value(F.col("place")).alias("least"),
             F.when(F.col("place") == 0, F.col("keys")).alias("keys"),
             "wanted",
             "deadline",
