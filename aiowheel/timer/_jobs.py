@@ -6,7 +6,7 @@ Not the driver's task: killing that one must not cancel what it has started.
 from __future__ import annotations
 
 import inspect
-from asyncio import AbstractEventLoop, Event, Task, get_running_loop, wait
+from asyncio import AbstractEventLoop, CancelledError, Event, Task, get_running_loop, wait
 from asyncio.events import _get_running_loop
 from collections.abc import Awaitable, Coroutine
 from contextvars import Context
@@ -22,7 +22,7 @@ _Run = tuple[Coroutine[object, object, None], Awaitable[object], Context]
 class Job(Protocol):
     """What has started a coroutine, and wants to know how it ended."""
 
-    def ended(self, error: Exception | None) -> None:
+    def ended(self, error: BaseException | None) -> None:
         """The coroutine has returned, raised *error*, or was cancelled."""
         ...
 
@@ -127,17 +127,20 @@ class Jobs:
 
     async def _run(self, job: Job, awaitable: Awaitable[object]) -> None:
         del self._not_begun[job]
-        error: Exception | None = None
+        error: BaseException | None = None
         try:
             await awaitable
         except Exception as raised:  # one bad run must not end the others, nor the job
             error = raised
-        except BaseException:
+        except BaseException as raised:
             if self._is_dying():
                 self._cut_short.append(job)
-            else:
+                raise
+            if isinstance(raised, (SystemExit, KeyboardInterrupt, GeneratorExit)):
                 job.ended(None)
-            raise
+                raise
+            # A cancellation of its own the group would take for one of all; it is no error.
+            error = None if isinstance(raised, CancelledError) else raised
         job.ended(error)
 
     def close(self) -> None:

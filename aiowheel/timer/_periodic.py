@@ -143,7 +143,7 @@ class Periodic(Alarm):
         if self._jitter:
             self._deadline += int(int(self._jitter) * random())  # noqa: S311 - to spread, no secret
 
-    def ended(self, error: Exception | None) -> None:
+    def ended(self, error: BaseException | None) -> None:
         """The coroutine of this tick is done."""
         if error is not None:
             self._driver.callback_errors += 1

@@ -371,6 +371,43 @@ async def test_cancelling_lets_the_run_under_way_end(until: Until) -> None:
     assert handle.runs == 1
 
 
+class Outcry(BaseException):
+    """What is no Exception, and no way to end a program."""
+
+
+@pytest.mark.both_loops
+@pytest.mark.parametrize("error", [asyncio.CancelledError, Outcry])
+async def test_a_run_that_ends_itself_ends_no_other(
+    until: Until, error: type[BaseException]
+) -> None:
+    """One that awaited what was cancelled, say; only what is no cancellation is reported."""
+    contexts: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: contexts.append(context))
+    release = asyncio.Event()
+    ended: list[int] = []
+
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise error
+
+    async def work() -> None:
+        await release.wait()
+        ended.append(1)
+
+    async with Timer() as timer:
+        steady = timer.every(0.001, work)
+        await until(lambda: steady.runs)
+        failing = timer.every(0.001, fail)
+        await until(lambda: failing.runs >= 3)
+        assert steady.runs == 1
+        release.set()
+        await until(lambda: ended)
+
+    assert {type(context["exception"]) for context in contexts} == {error} - {
+        asyncio.CancelledError
+    }
+
+
 @pytest.mark.both_loops
 @pytest.mark.parametrize("in_its_function", [True, False])
 async def test_cancelling_lets_a_run_begin_that_was_due(
