@@ -46,9 +46,10 @@ class DriverTask:
         reason = None if task.cancelled() else task.exception()
         if self._stopping or self._driver.own_loop.is_closed():
             return
-        emit("aiowheel.driver_restarted", reason=repr(reason or CancelledError()))
         self._start()
         self._driver.wake_again()
+        # Last: a log that cannot be written must not cost the deadlines.
+        emit("aiowheel.driver_restarted", reason=repr(reason or CancelledError()))
 
     def abandon(self) -> None:
         """End the task without waiting for it, from any thread: the collector's, say."""

@@ -37,6 +37,30 @@ def restarts(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.both_loops
+async def test_a_driver_starts_again_where_nothing_can_be_logged(until: Until) -> None:
+    """The log's own failure goes to the loop's exception handler; no deadline is lost."""
+
+    def fail(_: logging.LogRecord) -> bool:
+        raise BrokenPipeError
+
+    contexts: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: contexts.append(context))
+    fired: list[int] = []
+    logger = logging.getLogger("aiowheel")
+    logger.addFilter(fail)
+    try:
+        async with Timer() as timer:
+            timer.call_later(0.003, fired.append, 1)
+            await asyncio.sleep(0)
+            driver_task().cancel()
+            await until(lambda: fired)
+    finally:
+        logger.removeFilter(fail)
+
+    assert [type(context["exception"]) for context in contexts] == [BrokenPipeError]
+
+
+@pytest.mark.both_loops
 async def test_a_cancelled_driver_starts_again(
     until: Until, caplog: pytest.LogCaptureFixture
 ) -> None:
