@@ -25,6 +25,7 @@ from aiowheel.bench._memory import resident_bytes
 from aiowheel.trace import RecorderStatistics, TraceRecorder, read_trace_pandas
 
 WAITING = 1_000  # operations that wait at one time in a round
+PERCENTS = (10, 25, 50, 75, 100)  # of the long run, after which memory is looked at
 
 
 class Arrival(DelayedOperation[None]):
@@ -89,17 +90,19 @@ def measure(operations: int, rounds: int) -> tuple[list[Round], list[Round]]:
     return bare, recorded
 
 
-async def record_long(operations: int, folder: Path) -> list[int]:
-    """Record so many operations; returns the resident bytes after every tenth of them."""
-    sizes: list[int] = []
+async def record_long(operations: int, folder: Path) -> dict[int, int]:
+    """Record so many operations without a pause; returns the resident bytes on the way."""
+    sizes: dict[int, int] = {}
     async with (
         TraceRecorder(folder) as recorder,
         Timer() as timer,
         Purgatory("long", timer=timer, instruments=[recorder]) as room,
     ):
-        for _ in range(10):
-            await await_watches(room, operations // 10)
-            sizes.append(resident_bytes())
+        done = 0
+        for percent in PERCENTS:
+            await await_watches(room, operations * percent // 100 - done)
+            done = operations * percent // 100
+            sizes[done] = resident_bytes()
     return sizes
 
 
@@ -113,10 +116,9 @@ def check_long(operations: int) -> dict[str, float]:
     ids = [int(number) for number in frame["operation_id"]]
     return {
         "long_recorded": len(ids),
-        "long_missing": len(set(range(operations // 10 * 10)) - set(ids)),
+        "long_missing": len(set(range(operations)) - set(ids)),
         "long_doubled": len(ids) - len(set(ids)),
-        "long_mb_after_a_fifth": round(sizes[1] / 1e6, 1),
-        "long_mb_at_the_end": round(sizes[-1] / 1e6, 1),
+        **{f"long_mb_at_{done}": round(size / 1e6, 1) for done, size in sizes.items()},
         "long_bytes_a_row": round(file_bytes / len(ids), 1),
     }
 

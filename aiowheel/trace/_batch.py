@@ -1,13 +1,14 @@
 """Rows on their way from the event loop to the disk. Rank 4.
 
 Source: the columns of `schema`. Parts are packed on the event loop, while their integers still lie
-in the cache; all the rest runs on the writer's thread.
+in the cache; texts and Parquet are left to the writer's thread.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Hashable
-from typing import Any, cast
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,71 +19,134 @@ from aiowheel._units import FOREVER
 from ._rows import OUTCOMES, Rows
 from .schema import TRACE_SCHEMA
 
-#: Rows that are packed together: some 0.1 ms of the event loop.
-ROWS_PER_PART = 2_048
-# Of `Rows.columns`: three are nanoseconds, the others counts and places.
-_TYPES = (np.int32, np.int64, np.int64, np.int64, np.int32, np.int32, np.int32, np.int32)
-_EXPIRED = 1  # its place in OUTCOMES
+_EXPIRED: Final = 1  # its place in OUTCOMES
+_TEXTS: Final = pa.dictionary(pa.int32(), pa.string())
+_KEYS: Final = pa.list_(pa.field("element", _TEXTS, nullable=False))
+
+#: As `TRACE_SCHEMA`, but a key stays the number it is here. Parquet writes the number as well:
+#: given the text, it would first have to find out that it has met it before.
+BATCH_SCHEMA: Final = pa.schema(
+    [
+        field.with_type({"keys": _KEYS, "completed_by": _TEXTS}.get(field.name, field.type))
+        for field in TRACE_SCHEMA
+    ]
+)
+
+_ROW: Final = np.dtype(
+    [(name, np.int64) for name in ("created", "deadline", "finished")]
+    + [(name, np.int32) for name in ("label", "checks", "length", "completer")]
+)
 _Integers = npt.NDArray[np.integer[Any]]
 
 
-def pack(rows: Rows) -> None:
-    """Move the rows that lie in lists into arrays, an eighth of their size."""
-    columns = rows.columns()
-    rows.parts.append(
-        [
-            np.fromiter(column, kind, len(column))
-            for column, kind in zip(columns, _TYPES, strict=True)
-        ]
-    )
-    for column in columns:
-        column.clear()
+class Batch:
+    """The rows of one row group: the newest in a buffer, those before as columns of Arrow's.
 
-
-def to_arrow(rows: Rows, run_id: str, epoch_offset_ns: int) -> pa.RecordBatch:
-    """Convert to one record batch of the trace schema.
-
-    Args:
-        rows: The batch; it gets packed.
-        run_id: Value of the `run_id` column.
-        epoch_offset_ns: Unix time minus loop time, in nanoseconds.
+    Attributes:
+        rows: Where the event loop puts a row.
     """
-    pack(rows)
-    parts = cast("list[list[_Integers]]", rows.parts)
-    labels, created, timeouts, finished, checks, lengths, completers, members = (
-        np.concatenate(column) for column in zip(*parts, strict=True)
-    )
-    kinds, outcomes = labels >> 2, labels & 3
-    created += epoch_offset_ns
-    finished += epoch_offset_ns
-    never = timeouts >= FOREVER
-    deadline = created + np.where(never, 0, timeouts)
-    texts = pa.array(map(_text, rows.keys), pa.string(), size=len(rows.keys))
-    columns = [
-        _choice(np.zeros(rows.count, np.int32), [run_id]),
-        _choice(kinds, [_text(purgatory) for purgatory, _ in rows.kinds]),
-        np.arange(rows.first_id, rows.first_id + rows.count, dtype=np.int64),
-        _choice(kinds, [_kind_name(kind) for _, kind in rows.kinds]),
-        _key_lists(lengths, texts.take(pa.array(members))),
-        created,
-        pa.array(deadline, mask=never),
-        finished,
-        _choice(outcomes, [outcome.value for outcome in OUTCOMES]),
-        texts.take(pa.array(completers, mask=completers < 0)),
-        pa.array(finished - deadline, mask=never | (outcomes != _EXPIRED)),
-        checks,
-    ]
-    return pa.RecordBatch.from_arrays([pa.array(column) for column in columns], schema=TRACE_SCHEMA)
+
+    def __init__(self, first_id: int, epoch_offset_ns: int) -> None:
+        """Begin with no rows.
+
+        Args:
+            first_id: The `operation_id` of row 0; it counts up by one.
+            epoch_offset_ns: Unix time minus loop time, in nanoseconds.
+        """
+        self.rows = Rows()
+        self._first_id = first_id
+        self._epoch_offset_ns = epoch_offset_ns
+        self._members = 0
+        # [column][part]. The keys of row 0 begin at member 0.
+        self._parts: dict[str, list[_Integers]] = {"keys": [np.zeros(1, np.int32)]}
+
+    @property
+    def count(self) -> int:
+        """Rows, packed or not."""
+        return self.rows.count
+
+    def pack(self) -> None:
+        """Empty the buffer into columns."""
+        rows = self.rows
+        table = np.frombuffer(rows.buffer.rows(), _ROW)
+        # Half the time of `np.fromiter`.
+        members = np.frombuffer(struct.Struct(f"{len(rows.members)}i").pack(*rows.members), "i")
+        created = table["created"] + self._epoch_offset_ns
+        has_deadline = table["deadline"] < FOREVER
+        deadline = table["deadline"] + self._epoch_offset_ns
+        finished = table["finished"] + self._epoch_offset_ns
+        kind, outcome = table["label"] >> 2, table["label"] & 3
+        completer = table["completer"].copy()
+        keys = np.cumsum(table["length"], dtype=np.int32)
+        keys += self._members
+        self._members += len(members)
+        rows.buffer.clear()
+        rows.members.clear()
+        self._add(
+            kind=kind,
+            keys=keys,
+            members=members,
+            created=created,
+            deadline=deadline,
+            has_deadline=_bits(has_deadline),
+            finished=finished,
+            outcome=outcome,
+            completer=completer,
+            has_completer=_bits(completer >= 0),
+            lateness=finished - deadline,
+            is_late=_bits(has_deadline & (outcome == _EXPIRED)),
+            checks=table["checks"].copy(),
+        )
+
+    def _add(self, **columns: _Integers) -> None:
+        for name, values in columns.items():
+            self._parts.setdefault(name, []).append(values)
+
+    def to_arrow(self, run_id: str) -> pa.RecordBatch:
+        """Convert to one record batch of `BATCH_SCHEMA`; the end of this batch.
+
+        Args:
+            run_id: Value of the `run_id` column.
+        """
+        self.pack()
+        rows, count = self.rows, self.count
+        texts = pa.array(map(_text, rows.keys), pa.string(), size=len(rows.keys))
+        number, whole = pa.int32(), pa.int64()
+        kinds = self._array("kind", number)
+        members = pa.Array.from_buffers(number, self._members, [None, self._buffer("members")])
+        offsets = pa.Array.from_buffers(number, count + 1, [None, self._buffer("keys")])
+        columns = [
+            _choice(pa.array(np.zeros(count, np.int32)), pa.array([run_id])),
+            _choice(kinds, pa.array([_text(purgatory) for purgatory, _ in rows.kinds])),
+            pa.array(np.arange(self._first_id, self._first_id + count, dtype=np.int64)),
+            _choice(kinds, pa.array([_kind_name(kind) for _, kind in rows.kinds])),
+            pa.ListArray.from_arrays(offsets, _choice(members, texts), type=_KEYS),
+            self._array("created", whole),
+            self._array("deadline", whole, valid="has_deadline"),
+            self._array("finished", whole),
+            _choice(self._array("outcome", number), pa.array([one.value for one in OUTCOMES])),
+            _choice(self._array("completer", number, valid="has_completer"), texts),
+            self._array("lateness", whole, valid="is_late"),
+            self._array("checks", number),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=BATCH_SCHEMA)
+
+    def _array(self, name: str, kind: pa.DataType, valid: str | None = None) -> pa.Array:
+        bits = None if valid is None else self._buffer(valid)
+        return pa.Array.from_buffers(kind, self.count, [bits, self._buffer(name)])
+
+    def _buffer(self, name: str) -> pa.Buffer:
+        # Not `np.concatenate`, which lets go of the interpreter for every part: the writer's thread
+        # then waits until a busy event loop gives it back, milliseconds each time.
+        return pa.py_buffer(b"".join(part.data for part in self._parts.pop(name)))
 
 
-def _choice(places: _Integers, texts: list[str]) -> pa.DictionaryArray:
-    return pa.DictionaryArray.from_arrays(places, pa.array(texts, pa.string()))
+def _bits(truths: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
+    return np.packbits(truths, bitorder="little")
 
 
-def _key_lists(lengths: _Integers, elements: pa.Array) -> pa.ListArray:
-    offsets = np.zeros(len(lengths) + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    return pa.ListArray.from_arrays(offsets, elements, type=TRACE_SCHEMA.field("keys").type)
+def _choice(numbers: pa.Array, texts: pa.Array) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(numbers, texts, safe=False)  # safe: looks at every number
 
 
 def _kind_name(kind: object) -> str:

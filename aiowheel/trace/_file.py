@@ -6,6 +6,7 @@ atomic. So a file is either absent or complete, also after a crash.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import time
@@ -14,12 +15,17 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ._batch import BATCH_SCHEMA
 from .schema import TRACE_SCHEMA
 
 # Times that grow row by row: their differences are a fifth of the bytes, and cheaper to write.
 _WHOLE_NUMBERS = [field.name for field in TRACE_SCHEMA if pa.types.is_integer(field.type)]
 _TIMES = ["created", "deadline", "finished"]
 _TEXTS = ["run_id", "purgatory", "kind", "keys.list.element", "outcome", "completed_by"]
+
+
+# What the file tells readers of itself: that keys are texts, though batches have them as numbers.
+_STORED_SCHEMA = {"ARROW:schema": base64.b64encode(TRACE_SCHEMA.serialize())}
 
 
 class TraceFile:
@@ -39,12 +45,13 @@ class TraceFile:
         self._sink = self._hidden.open("wb")
         self._writer = pq.ParquetWriter(
             self._sink,
-            TRACE_SCHEMA,
+            BATCH_SCHEMA,
             compression="snappy",  # zstd saves a tenth of the bytes for a third more time
             use_dictionary=_TEXTS,
             write_statistics=_TIMES,  # what a reader skips row groups by
             column_encoding=dict.fromkeys(_WHOLE_NUMBERS, "DELTA_BINARY_PACKED"),
         )
+        self._writer.add_key_value_metadata(_STORED_SCHEMA)
 
     @property
     def bytes(self) -> int:

@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from ._batch import to_arrow
+from ._batch import Batch
 from ._file import TraceFile
-from ._rows import Rows
 
 _logger = logging.getLogger("aiowheel.trace")
 
@@ -28,7 +27,7 @@ class WriterLimits:
 
     Attributes:
         queued_batches: Batches that may wait for the disk.
-        file_rows: Rows after which a file is closed.
+        file_rows: Batch after which a file is closed.
         file_bytes: Bytes after which a file is closed.
         file_seconds: Age after which a file is closed.
     """
@@ -43,29 +42,26 @@ class TraceWriter:
     """Writes batches to rotating files, on a thread of its own.
 
     Attributes:
-        written: Rows in closed files.
-        failed: Rows lost to errors of the disk.
+        written: Batch in closed files.
+        failed: Batch lost to errors of the disk.
         files: Closed files, oldest first.
     """
 
-    def __init__(
-        self, folder: Path, run_id: str, epoch_offset_ns: int, limits: WriterLimits
-    ) -> None:
+    def __init__(self, folder: Path, run_id: str, limits: WriterLimits) -> None:
         self.written = 0
         self.failed = 0
         self.files: list[Path] = []
         self._folder = folder
         self._run_id = run_id
-        self._epoch_offset_ns = epoch_offset_ns
         self._limits = limits
         self._file: TraceFile | None = None
         self._files_begun = 0
-        self._queue: queue.Queue[Rows | None] = queue.Queue(limits.queued_batches)  # None: stop
+        self._queue: queue.Queue[Batch | None] = queue.Queue(limits.queued_batches)  # None: stop
         # A daemon, so that a recorder somebody forgot to close does not keep the process alive.
         self._thread = threading.Thread(target=self._run, name="aiowheel-trace", daemon=True)
         self._thread.start()
 
-    def offer(self, batch: Rows) -> bool:
+    def offer(self, batch: Batch) -> bool:
         """Queue *batch* unless the queue is full; never blocks."""
         try:
             self._queue.put_nowait(batch)
@@ -73,7 +69,7 @@ class TraceWriter:
             return False
         return True
 
-    def stop(self, last: Rows | None = None) -> None:
+    def stop(self, last: Batch | None = None) -> None:
         """Write what is queued and *last*, close the file, end the thread. Blocks; idempotent."""
         if not self._thread.is_alive():
             return
@@ -110,11 +106,11 @@ class TraceWriter:
             or self._seconds_left() == 0.0
         )
 
-    def _write(self, batch: Rows) -> None:
+    def _write(self, batch: Batch) -> None:
         try:
             if self._file is None:
                 self._file = TraceFile(self._next_path())
-            self._file.write(to_arrow(batch, self._run_id, self._epoch_offset_ns))
+            self._file.write(batch.to_arrow(self._run_id))
         except Exception as error:  # the keys are the user's, and so may be what fails here
             self._give_up(batch.count, error)
 

@@ -1,6 +1,6 @@
 """The instrument that records every finished operation as Parquet. Rank 4.
 
-Source: the event loop only appends to lists; a full list goes to the writer's thread. Drop the
+Source: the event loop only writes down integers; a full batch goes to the writer's thread. Drop the
 newest and count it when the disk cannot keep up: a trace is never worth stalling what it observes.
 """
 
@@ -19,8 +19,9 @@ from typing import Self
 
 from aiowheel.abc import Instrument
 
-from ._batch import ROWS_PER_PART, pack
-from ._rows import RowCollector, Rows
+from ._batch import Batch
+from ._row_buffer import ROWS_PER_PART
+from ._rows import RowCollector
 from ._writer import TraceWriter, WriterLimits
 
 
@@ -54,8 +55,9 @@ class TraceRecorder(RowCollector, Instrument):
             ...
     ```
 
-    Memory is bounded by `batch_rows * (queued_batches + 2)` rows. A crash loses at most the rows
-    of the file that is still open, `file_seconds` of them, and never a closed file.
+    Memory is bounded by `batch_rows * (queued_batches + 2)` rows of some 60 bytes, and their keys,
+    each once a batch; as long as the disk keeps up, it is that of two batches. A crash loses at
+    most the rows of the file that is still open, `file_seconds` of them, and never a closed file.
     One recorder serves one event loop; several loops or processes may share one folder, each with
     a recorder of its own.
     """
@@ -65,8 +67,8 @@ class TraceRecorder(RowCollector, Instrument):
         folder: str | os.PathLike[str],
         *,
         run_id: str | None = None,
-        batch_rows: int = 262_144,
-        queued_batches: int = 2,
+        batch_rows: int = 65_536,
+        queued_batches: int = 8,
         flush_seconds: float = 1.0,
         file_rows: int = 1_000_000,
         file_bytes: int = 64 * 2**20,
@@ -110,19 +112,20 @@ class TraceRecorder(RowCollector, Instrument):
         self._batch_rows = batch_rows
         self._flush_seconds = flush_seconds
         self._flush_handle: asyncio.TimerHandle | None = None
-        super().__init__()
+        self._epoch_offset_ns = wall_clock() - round(clock() * 1e9)
+        self._batch = Batch(0, self._epoch_offset_ns)
+        super().__init__(self._batch.rows)
         self._handed_over = 0
         self._dropped = 0
         self._closed = False
-        epoch_offset_ns = wall_clock() - round(clock() * 1e9)
-        self._writer = TraceWriter(self.folder, self.run_id, epoch_offset_ns, limits)
+        self._writer = TraceWriter(self.folder, self.run_id, limits)
         # Closes the open file of a recorder that is dropped, or alive at exit, without aclose.
         self._finalizer = weakref.finalize(self, self._writer.stop)
 
     def flush(self) -> None:
         """Hand the rows so far to the writer's thread; does not wait for the disk."""
         batch = self._take_batch()
-        if batch.count and (self._closed or not self._writer.offer(batch)):
+        if batch.count and not self._writer.offer(batch):
             self._dropped += batch.count
 
     def statistics(self) -> RecorderStatistics:
@@ -148,14 +151,18 @@ class TraceRecorder(RowCollector, Instrument):
 
     def _reach_limit(self) -> None:
         rows = self._rows
-        if self._closed or rows.count >= self._batch_rows:
+        if self._closed:
+            self._handed_over += rows.count
+            self._dropped += rows.count
+            rows.clear()
+        elif rows.count >= self._batch_rows:
             self.flush()
-            return
-        if rows.count == 1:
+        elif rows.count == 1:
             self._arm_flush()
+            self._limit = min(ROWS_PER_PART, self._batch_rows)
         else:
-            pack(rows)
-        self._limit = min(rows.count + ROWS_PER_PART, self._batch_rows)
+            self._batch.pack()
+            self._limit = min(rows.count + ROWS_PER_PART, self._batch_rows)
 
     def _arm_flush(self) -> None:
         try:
@@ -164,13 +171,14 @@ class TraceRecorder(RowCollector, Instrument):
             return
         self._flush_handle = loop.call_later(self._flush_seconds, self.flush)
 
-    def _take_batch(self) -> Rows:
+    def _take_batch(self) -> Batch:
         if self._flush_handle is not None:
             self._flush_handle.cancel()
             self._flush_handle = None
-        batch = self._rows
+        batch = self._batch
         self._handed_over += batch.count
-        self._rows = Rows(self._handed_over)
+        self._batch = Batch(self._handed_over, self._epoch_offset_ns)
+        self._rows = self._batch.rows
         self._limit = 1
         return batch
 
