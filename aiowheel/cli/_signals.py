@@ -25,9 +25,12 @@ def terminated_like_interrupted() -> Generator[None]:
     A second one while that cleaning lasts is ignored.
     """
 
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
+    def interrupt(_number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        signal.raise_signal(signal.SIGINT)  # asyncio has a handler of its own, which unwinds tasks
+        handler = signal.getsignal(signal.SIGINT)  # asyncio's own, in a loop: it unwinds tasks
+        if not callable(handler):  # a shell has what it runs in the background ignore SIGINT
+            raise KeyboardInterrupt
+        handler(signal.SIGINT, frame)
 
     with _handling(interrupt, signal.SIGTERM):
         yield

@@ -32,6 +32,17 @@ def test_sigterm_leaves_by_the_door() -> None:
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def test_sigterm_ends_a_command_that_ignores_ctrl_c() -> None:
+    """Shells have what they run in the background ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with pytest.raises(KeyboardInterrupt), terminated_like_interrupted():
+            os.kill(os.getpid(), signal.SIGTERM)
+            signal.pause()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_sigterm_unwinds_the_tasks_of_a_loop() -> None:
     """As at Ctrl-C, asyncio cancels its main task, so that what a task opened is closed."""
     left: list[str] = []
