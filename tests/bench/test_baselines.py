@@ -25,7 +25,9 @@ async def test_a_request_that_nobody_completes_expires_once(design: str) -> None
     async with open_contender(design, 0.05) as contender:
         contender.turn(monotonic())
         for key in range(10):
-            contender.park(contender.make(), (key,))
+            request = contender.make()
+            request.ready = False
+            contender.park(request, (key,))
         assert contender.expired() == 0
 
         await turn_for(contender.turn, 0.2)
@@ -40,6 +42,7 @@ async def test_a_completed_request_does_not_expire(design: str) -> None:
     async with open_contender(design, 0.05) as contender:
         contender.turn(monotonic())
         checked, forced = contender.make(), contender.make()
+        checked.ready = forced.ready = False
         contender.park(checked, (1, 2, 3))
         contender.park(forced, (1, 4))
 

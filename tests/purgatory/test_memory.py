@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from aiowheel import DelayedOperation, ManualTimer, Purgatory
+from aiowheel import DelayedOperation, ManualTimer, Purgatory, accelerated
 
 
 class Payload:
@@ -52,6 +52,30 @@ def test_operations_take_weak_references() -> None:
     gc.collect()
 
     assert [reference() for reference in references] == [None] * 3
+
+
+class Slotted(DelayedOperation[None]):
+    """An operation without a dictionary."""
+
+    __slots__ = ("open",)
+    open: bool
+
+    def try_complete(self) -> bool:
+        """Whether it is open."""
+        return self.open
+
+
+def test_an_operation_with_slots_has_no_dictionary() -> None:
+    """In the compiled build; and completes as any other."""
+    purgatory = Purgatory(timer=ManualTimer())
+    operation = Slotted(1.0)
+    operation.open = False
+
+    purgatory.try_complete_else_watch(operation, ["a"])
+    operation.open = True
+
+    assert hasattr(operation, "__dict__") is not accelerated
+    assert purgatory.check_and_complete("a") == 1
 
 
 @pytest.mark.usefixtures("_uncollected")

@@ -19,10 +19,11 @@ PURGE_INTERVAL = 1_000  # of the lazy and of the old design; Kafka's default
 
 
 class Request(DelayedOperation[None]):
-    """What a user would write: complete once a flag is set."""
+    """What a user would write: complete once a flag is set. Who makes one sets both attributes."""
 
-    ready = False
-    payload = b""
+    __slots__ = ("payload", "ready")
+    payload: bytes
+    ready: bool
 
     def try_complete(self) -> bool:
         """Check the flag."""

@@ -138,6 +138,7 @@ async def _drive(
         while came < total and arrivals[came] <= now:
             request = make()
             request.payload = bytes(PAYLOAD_BYTES)
+            request.ready = False
             waiting[came] = request
             park(request, (came, *[came + other for other in others]) if others else (came,))
             came += 1

@@ -16,12 +16,19 @@ from aiowheel.bench.workloads.timers import BATCH, cpu_per_operation, uniform_de
 HOUR = 3600.0
 
 
+def fresh(timeout: float) -> Request:
+    """A request that is not ready."""
+    request = Request(timeout)
+    request.ready = False
+    return request
+
+
 async def check(keys: int, pending: int, operations: int) -> AsyncGenerator[Figures, None]:
     """Make an operation, watch its keys without an awaitable, complete it by a check."""
     async with Timer() as timer, Purgatory("bench", timer=timer) as purgatory:
         watch, complete = purgatory.try_complete_else_watch, purgatory.check_and_complete
         for place, delay in enumerate(uniform_delays(pending)):
-            watch(Request(delay), [("waiting", place, which) for which in range(keys)])
+            watch(fresh(delay), [("waiting", place, which) for which in range(keys)])
         delays = uniform_delays(operations)
 
         def fresh_keys(start: int, stop: int) -> list[list[tuple[str, int, int]]]:
@@ -36,6 +43,7 @@ async def check(keys: int, pending: int, operations: int) -> AsyncGenerator[Figu
         def enqueue_and_complete(start: int, stop: int) -> None:
             for delay, names in zip(delays[start:stop], fresh_keys(start, stop), strict=True):
                 request = Request(delay)
+                request.ready = False
                 watch(request, names)
                 request.ready = True
                 complete(names[0])
@@ -68,6 +76,7 @@ async def round_trip(kind: str, operations: int) -> AsyncGenerator[Figures, None
             if kind == "watch":
                 for _ in range(operations):
                     request = Request(HOUR)
+                    request.ready = False
                     loop.call_soon(complete, request)
                     await purgatory.watch(request, keys)
             else:
@@ -88,13 +97,14 @@ async def awaited(kind: str, operations: int, *, standing: bool) -> AsyncGenerat
     """
     loop = asyncio.get_running_loop()
     async with Timer() as timer, Purgatory("bench", timer=timer) as purgatory:
-        requests: list[Request] = [Request(HOUR)] * BATCH
+        requests: list[Request] = [fresh(HOUR)] * BATCH
         futures: list[asyncio.Future[None]] = [loop.create_future()] * BATCH
         keys = [[("key", place)] for place in range(BATCH)]
         repeats = operations // BATCH
 
         async def watch_one(place: int) -> None:
             request = requests[place] = Request(HOUR)
+            request.ready = False
             await purgatory.watch(request, keys[place])
 
         async def await_one(place: int) -> None:
@@ -133,7 +143,7 @@ async def advance(waiters: int, operations: int) -> AsyncGenerator[Figures, None
     async with Timer() as timer, Purgatory("bench", timer=timer) as purgatory:
         level = 0
         waits = [purgatory.wait_until({"key": level + n}, HOUR) for n in range(1, waiters + 1)]
-        scanned = [Request(HOUR) for _ in range(waiters)]
+        scanned = [fresh(HOUR) for _ in range(waiters)]
         for request in scanned:
             purgatory.try_complete_else_watch(request, ["scanned"])
         scans = max(1, min(operations, 200_000 // waiters))
@@ -154,7 +164,7 @@ async def advance(waiters: int, operations: int) -> AsyncGenerator[Figures, None
                 await asyncio.sleep(0)
             scanning = 0
             for _ in range(scans):
-                request = Request(HOUR)
+                request = fresh(HOUR)
                 purgatory.try_complete_else_watch(request, ["scanned"])
                 request.ready = True
                 started = process_time_ns()
@@ -174,12 +184,12 @@ async def memory(operations: int) -> AsyncGenerator[Figures, None]:
         while True:
             order = list(range(operations))
             generator.shuffle(order)
-            over = Request(HOUR)
+            over = fresh(HOUR)
             requests = [over] * operations
             names = max(operations // 10, 3)
             before, blocks = resident_bytes(), sys.getallocatedblocks()
             for place in range(operations):
-                requests[place] = Request(HOUR)
+                requests[place] = fresh(HOUR)
                 keys = [(place + which) % names for which in (0, 1, 2)]
                 purgatory.try_complete_else_watch(requests[place], keys)
             full = resident_bytes()
