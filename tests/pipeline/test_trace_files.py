@@ -24,7 +24,7 @@ from aiowheel.readers import Format
 from aiowheel.rules import NEVER, NO_VALUE, Event, Operation
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 GOOD = {"id": "x", "keys": ["a"], "created": 7}
 #: Rows that cannot be used, each with what is wrong with it.
@@ -147,6 +147,18 @@ def flaws(form: Format) -> Counter[str]:
     return counts
 
 
+def used_by_spark(rows: "DataFrame") -> list[Operation]:
+    """The operations that Spark would go on with."""
+    from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
+
+    from aiowheel.pipeline import _trace_frames as frames
+
+    places = F.sequence(F.lit(0), F.size("keys") - 1)
+    values = {"thresholds": F.transform(places, frames.least_value)}
+    used = frames.sound(rows).withColumns(values).select(*Operation._fields).collect()
+    return [Operation(row[0], tuple(row[1]), tuple(row[2]), *row[3:]) for row in used]
+
+
 @each_format
 def test_one_process_reads_what_can_be_used(form: Format, folder: Path) -> None:
     """And puts every other row aside with its reason."""
@@ -176,9 +188,7 @@ def test_spark_reads_and_rejects_the_same(
 
     assert Counter(row["reason"] for row in bad) == flaws(form)
     assert all(row["raw"] and row["source"] for row in bad)
-    used = frames.sound(operations).select(*Operation._fields).collect()
-    found = [Operation(row[0], tuple(row[1]), tuple(row[2]), *row[3:]) for row in used]
-    assert sorted(found) == sorted(USED)
+    assert sorted(used_by_spark(operations)) == sorted(USED)
     happened = frames.sound(events).select(*Event._fields).collect()
     assert sorted(Event(*row) for row in happened) == sorted(HAPPENED)
 
@@ -188,17 +198,14 @@ def test_spark_reads_and_rejects_the_same(
 @pytest.mark.timeout(240)
 def test_spark_reads_thresholds_that_are_all_null(tmp_path: Path, spark: "SparkSession") -> None:
     """Which is what operations without thresholds look like, and what its quick reader fails on."""
-    from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
-
     from aiowheel.pipeline import _trace_frames as frames
 
     used = [Operation(str(number), ("a",), (NO_VALUE,), 1, 7, NEVER) for number in range(100)]
     write_operations(tmp_path / "ops.parquet", used)
 
-    rows = frames.sound(frames.read_operations(spark, tmp_path / "ops.parquet", Format.PARQUET))
+    rows = frames.read_operations(spark, tmp_path / "ops.parquet", Format.PARQUET)
 
-    least = rows.select(F.explode("thresholds").alias("least")).groupBy("least").count()
-    assert [tuple(row) for row in least.collect()] == [(NO_VALUE, 100)]
+    assert sorted(used_by_spark(rows)) == sorted(used)
 
 
 def test_the_format_is_told_by_the_suffix(tmp_path: Path) -> None:
