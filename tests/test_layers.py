@@ -24,6 +24,7 @@ RANK = {
     "loop": 3,
     "recipes": 3,
     "__init__": 3,  # `import aiowheel` loads ranks 0 to 3
+    "_signals": 4,
     "dashboard": 4,
     "instrumentation": 4,
     "integrations": 4,

@@ -3,8 +3,10 @@
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from types import FrameType
+
+from aiowheel._signals import handled_by
 
 
 @contextlib.contextmanager
@@ -14,7 +16,7 @@ def signals_noted() -> Generator[threading.Event]:
     An exception in the middle of a call to Spark would leave its connection out of step.
     """
     noted = threading.Event()
-    with _handling(lambda _number, _frame: noted.set(), signal.SIGINT, signal.SIGTERM):
+    with handled_by(lambda _number, _frame: noted.set(), signal.SIGINT, signal.SIGTERM):
         yield noted
 
 
@@ -32,20 +34,5 @@ def terminated_like_interrupted() -> Generator[None]:
             raise KeyboardInterrupt
         handler(signal.SIGINT, frame)
 
-    with _handling(interrupt, signal.SIGTERM):
+    with handled_by(interrupt, signal.SIGTERM):
         yield
-
-
-@contextlib.contextmanager
-def _handling(
-    handler: Callable[[int, FrameType | None], None], *numbers: signal.Signals
-) -> Generator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield  # Python hands signals to the main thread, and lets no other set a handler
-        return
-    before = {number: signal.signal(number, handler) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, earlier in before.items():
-            signal.signal(number, earlier)

@@ -11,13 +11,13 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import warnings
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, cast
 
+from aiowheel._signals import handled_by
 from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
 from aiowheel.pipeline.failures import explain_failure
 from aiowheel.pipeline.java import find_java, spark_java_home
@@ -120,9 +120,6 @@ def _interrupts_held_back() -> Generator[None]:
     A second one does not wait. PySpark's own handler of SIGINT, which talks to the JVM in the
     middle of whatever is said to it, is taken away again.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     held: list[int] = []
 
     def hold(number: int, _frame: FrameType | None) -> None:
@@ -130,13 +127,8 @@ def _interrupts_held_back() -> Generator[None]:
             raise KeyboardInterrupt
         held.append(number)
 
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, hold) for number in numbers}
-    try:
+    with handled_by(hold, signal.SIGINT, signal.SIGTERM):
         yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
     for number in held:
         signal.raise_signal(number)
 

@@ -12,6 +12,7 @@ from types import FrameType
 
 import uvicorn
 
+from aiowheel._signals import handled_by
 from aiowheel.errors import AiowheelError
 from aiowheel.serve._app import TopicApp
 from aiowheel.serve._limits import Limits
@@ -19,7 +20,6 @@ from aiowheel.serve._protocol import TopicProtocol, TopicSocket
 
 _BACKLOG = 4_096
 _GRACE = 4  # seconds for the answers to leave when the service stops
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class TopicServer(uvicorn.Server):
@@ -45,12 +45,8 @@ class TopicServer(uvicorn.Server):
         def stop(_number: int, frame: FrameType | None) -> None:
             self.handle_exit(signal.SIGINT, frame)
 
-        before = {each: signal.signal(each, stop) for each in _SIGNALS}
-        try:
+        with handled_by(stop, signal.SIGINT, signal.SIGTERM):
             yield
-        finally:
-            for each, handler in before.items():
-                signal.signal(each, handler)
 
 
 def serve(
