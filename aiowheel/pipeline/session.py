@@ -47,6 +47,9 @@ _MASTER = re.compile(
 _FILE_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
+# A tenth less time for a large job than Java's first choice, whose pauses are shorter. The latter
+# is named because Java refuses to start with two, and the environment may ask for it.
+_THROUGHPUT = "-XX:-UseG1GC -XX:+UseParallelGC"
 _ANSWER_SECONDS = 5.0
 _LAST_SECONDS = 20.0
 
@@ -57,7 +60,7 @@ def open_session(
     *,
     master: str = "local[*]",
     driver_memory: str = "2g",
-    java_options: str = "",
+    java_options: str = _THROUGHPUT,
     conf: Mapping[str, str] | None = None,
     verbose: bool = False,
 ) -> Generator["SparkSession"]:
@@ -69,7 +72,7 @@ def open_session(
         app_name: Shown in Spark's own pages.
         master: Any Spark master; ``local[*]`` uses every core of this machine.
         driver_memory: Heap of the driver, which on ``local`` is all there is; ``512m``, ``2g``.
-        java_options: Further flags for the driver's JVM.
+        java_options: Flags for the driver's JVM; default: its parallel collector.
         conf: Spark settings, stronger than those made here.
         verbose: Let Spark log its warnings on stderr; else it is silent.
 

@@ -62,6 +62,21 @@ assert changed <= {{"SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE"}}, changed 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_environment_with_another_collector(needs_spark: None) -> None:
+    """Java would refuse to start with two, so ours takes its place."""
+    code = """
+from aiowheel.pipeline.session import open_session
+with open_session(driver_memory="512m") as spark:
+    flags = spark._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments()
+    print([flag for flag in flags if flag.endswith("GC")])
+"""
+    done = run_python(code, {"JAVA_TOOL_OPTIONS": "-XX:+UseG1GC"})
+
+    assert done.returncode == 0, done.stderr
+    expected = ["-XX:+UseG1GC", "-XX:-UseG1GC", "-XX:+UseParallelGC"]
+    assert done.stdout.splitlines()[-1] == str(expected)
+
+
 def test_leaving_the_process_inside_a_session(needs_spark: None, tmp_path: Path) -> None:
     """An exit in the middle of a job leaves no folder either."""
     code = f"""
