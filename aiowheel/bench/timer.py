@@ -66,7 +66,12 @@ def churn(report: Report, plan: TimerPlan) -> None:
             # What asyncio does only now and then, sweeping the cancelled, is part of its price: it
             # comes once in so many operations as are pending.
             {"pending": size, "operations": max(plan.operations, size)},
-            {"call_later+cancel": "pair", "replace a random one": "replace", "touch": "touch"},
+            {
+                "call_later+cancel": "pair",
+                "replace a random one": "replace",
+                "touch": "touch",
+                "clock instead of touch": "clock",
+            },
         )
         found = contest(report, line, plan.rounds)
         for loop in loops_here():

@@ -8,7 +8,7 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from time import process_time_ns
+from time import monotonic_ns, process_time_ns
 from typing import Protocol, cast
 
 import aiowheel
@@ -61,7 +61,11 @@ def uniform_delays(count: int) -> list[float]:
 
 
 async def churn(api: str, pending: int, operations: int) -> AsyncGenerator[Figures, None]:
-    """With so many others pending: arm and cancel at once; replace a random one; touch one."""
+    """With so many others pending: arm and cancel at once; replace a random one; touch one.
+
+    And what no touch can do without: fetch a random handle from memory, and read the clock. The
+    processor does not read the clock before the handle is there, nor go on to the next meanwhile.
+    """
     delays = uniform_delays(operations)
     generator = random.Random(1)
     places = [generator.randrange(pending) for _ in range(operations)]
@@ -89,6 +93,11 @@ async def churn(api: str, pending: int, operations: int) -> AsyncGenerator[Figur
             for place, _ in zip(places[start:stop], delays[start:stop], strict=True):
                 handles[place].touch()  # type: ignore[attr-defined]
 
+        def clock(start: int, stop: int) -> None:
+            for place, _ in zip(places[start:stop], delays[start:stop], strict=True):
+                _handle = handles[place]
+                monotonic_ns()
+
         while True:
             figures = {
                 "pair_empty": await cpu_per_operation(pair_empty, operations),
@@ -97,8 +106,9 @@ async def churn(api: str, pending: int, operations: int) -> AsyncGenerator[Figur
                 "replace": await cpu_per_operation(replace, operations),
             }
             if api == "aiowheel":
-                figures["touch_empty"] = figures["replace_empty"]
+                figures["touch_empty"] = figures["clock_empty"] = figures["replace_empty"]
                 figures["touch"] = await cpu_per_operation(touch, operations)
+                figures["clock"] = await cpu_per_operation(clock, operations)
             yield figures
 
 
