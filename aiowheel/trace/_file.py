@@ -79,7 +79,8 @@ class TraceFile:
         self._writer.is_open = False  # else its destructor tries once more and prints a traceback
         with contextlib.suppress(OSError):  # the disk may refuse what is still buffered
             self._sink.close()
-        self._hidden.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # nor what is removed, once it is mounted read-only
+            self._hidden.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:

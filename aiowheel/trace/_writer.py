@@ -56,6 +56,7 @@ class TraceWriter:
         self._limits = limits
         self._file: TraceFile | None = None
         self._files_begun = 0
+        self._forgotten = False
         self._queue: queue.Queue[Batch | None] = queue.Queue(limits.queued_batches)  # None: stop
         # A daemon, so that a recorder somebody forgot to close does not keep the process alive.
         self._thread = threading.Thread(target=self._run, name="aiowheel-trace", daemon=True)
@@ -71,6 +72,10 @@ class TraceWriter:
 
     def stop(self, last: Batch | None = None) -> None:
         """Write what is queued and *last*, close the file, end the thread. Blocks; idempotent."""
+        if threading.current_thread() is self._thread:
+            # The collector came by here and found the recorder dropped: to wait would be for ever.
+            self._forgotten = True
+            return
         if not self._thread.is_alive():
             return
         if last is not None and last.count:
@@ -79,18 +84,18 @@ class TraceWriter:
         self._thread.join()
 
     def _run(self) -> None:
-        while True:
+        while not (self._forgotten and self._queue.empty()):
             try:
                 batch = self._queue.get(timeout=self._seconds_left())
             except queue.Empty:
                 self._close_file()
                 continue
             if batch is None:
-                self._close_file()
-                return
+                break
             self._write(batch)
             if self._is_full():
                 self._close_file()
+        self._close_file()
 
     def _seconds_left(self) -> float | None:
         if self._file is None:
@@ -115,8 +120,11 @@ class TraceWriter:
             self._give_up(batch.count, error)
 
     def _next_path(self) -> Path:
-        self._files_begun += 1
-        return self._folder / f"trace-{self._run_id}-{self._files_begun:06d}.parquet"
+        while True:
+            self._files_begun += 1
+            path = self._folder / f"trace-{self._run_id}-{self._files_begun:06d}.parquet"
+            if not path.exists():  # else an earlier run had this name too: its rows stay
+                return path
 
     def _close_file(self) -> None:
         if self._file is None:

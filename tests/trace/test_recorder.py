@@ -18,6 +18,7 @@ import pytest
 
 from aiowheel import Outcome
 from aiowheel.trace import TRACE_SCHEMA, TraceRecorder, read_trace, trace_files
+from aiowheel.trace._batch import Batch
 from aiowheel.trace._file import TraceFile
 
 from .conftest import Fetch, Finish
@@ -363,6 +364,33 @@ def test_a_disk_error_costs_the_open_file_only(
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_a_broken_file_that_cannot_be_removed_does_not_end_the_writer(
+    tmp_path: Path, finish: Finish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that was read-only for a while is used again; its rows are counted as lost."""
+    write, unlink = TraceFile.write, Path.unlink
+    refusals = [OSError(30, "Read-only file system") for _ in range(2)]
+
+    def refused_write(self: TraceFile, batch: pa.RecordBatch) -> None:
+        if len(refusals) == 2:
+            raise refusals.pop()
+        write(self, batch)
+
+    def refused_unlink(self: Path, *, missing_ok: bool = False) -> None:
+        if refusals:
+            raise refusals.pop()
+        unlink(self, missing_ok=missing_ok)
+
+    monkeypatch.setattr(TraceFile, "write", refused_write)
+    monkeypatch.setattr(Path, "unlink", refused_unlink)
+    with recorder_at_noon(tmp_path, batch_rows=10, queued_batches=100) as recorder:
+        finish(recorder, times=50)
+
+    statistics = recorder.statistics()
+    assert (statistics.failed, statistics.written) == (10, 40)
+    assert read_trace(tmp_path)["operation_id"].to_pylist() == list(range(10, 50))
+
+
 CRASHING = """
 import os, sys, time
 from pathlib import Path
@@ -406,6 +434,17 @@ def test_runs_share_a_folder(tmp_path: Path, finish: Finish) -> None:
     assert rows == {(run.run_id, row) for run in (one, other) for row in (0, 1)}
 
 
+def test_a_run_of_the_same_name_leaves_the_files_of_the_earlier_one(
+    tmp_path: Path, finish: Finish
+) -> None:
+    """A program that names its runs itself and is started again adds to its trace."""
+    for times in (2, 3):
+        with recorder_at_noon(tmp_path) as recorder:
+            finish(recorder, times=times)
+
+    assert [pq.read_metadata(file).num_rows for file in trace_files(tmp_path)] == [2, 3]
+
+
 def test_a_forgotten_recorder_closes_its_file(tmp_path: Path, finish: Finish) -> None:
     """Dropping a recorder without closing it keeps what was flushed."""
     recorder = recorder_at_noon(tmp_path)
@@ -415,6 +454,38 @@ def test_a_forgotten_recorder_closes_its_file(tmp_path: Path, finish: Finish) ->
     gc.collect()
 
     assert len(rows_of(tmp_path)) == 1
+
+
+def test_a_recorder_that_the_writer_finds_forgotten_closes_its_file(
+    tmp_path: Path, finish: Finish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The collector may come by on the writer's thread, and while the queue is full."""
+    dropped, taken = threading.Event(), threading.Event()
+    to_arrow = Batch.to_arrow
+
+    def collect_first(self: Batch, run_id: str) -> pa.RecordBatch:
+        taken.set()
+        assert dropped.wait(30)
+        gc.collect()
+        return to_arrow(self, run_id)
+
+    monkeypatch.setattr(Batch, "to_arrow", collect_first)
+    recorder = recorder_at_noon(tmp_path, batch_rows=10, queued_batches=1)
+    recorder.itself = recorder  # type: ignore[attr-defined]  # only the collector lets go of it
+    thread = recorder._writer._thread
+    finish(recorder, times=10)
+    assert taken.wait(30)
+    finish(recorder, times=10)
+    gc.disable()
+    try:
+        del recorder
+        dropped.set()
+        thread.join(30)
+    finally:
+        gc.enable()
+
+    assert not thread.is_alive()
+    assert read_trace(tmp_path)["operation_id"].to_pylist() == list(range(20))
 
 
 def test_a_file_holds_the_schema(tmp_path: Path, finish: Finish) -> None:
