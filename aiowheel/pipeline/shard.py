@@ -130,8 +130,10 @@ class Shard:
 
     def _admit(self, operation: Operation, deadline: int) -> None:
         resident = ThresholdOperation(0, operation.wanted)
-        # What lies beyond the reach of this timer is armed again on the next one.
-        resident._timeout_ns = min((deadline - self._now) * self._unit_ns, 2 * _REACH_NS)
+        # What lies beyond the reach of this timer is armed again on the next one; how long ago a
+        # deadline was makes no difference, and may be more than a timer counts.
+        timeout_ns = max(0, deadline - self._now) * self._unit_ns
+        resident._timeout_ns = min(timeout_ns, 2 * _REACH_NS)
         resident.keys = operation.keys
         self._book.rows[resident] = operation
         wanted: list[tuple[object, int | float]]

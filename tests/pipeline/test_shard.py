@@ -137,6 +137,14 @@ def test_nanoseconds_of_years_stay_exact(tick: int) -> None:
     assert len(endings) == 3
 
 
+def test_a_deadline_may_lie_far_in_the_past() -> None:
+    """A deadline of 0 among nanoseconds of today, at the tick a trace has by default."""
+    now = 1_800_000_000_000_000_000
+    overdue = Operation("o", ("a",), (NO_VALUE,), 1, now, 0)
+
+    assert replay([overdue], [Event("a", now, 1)], 1) == [Ending("o", "expired", None, now)]
+
+
 def test_an_event_tells_nothing_to_those_who_come_later() -> None:
     """A purgatory remembers its counters; a trace has events, which are over when they are over."""
     operations = [Operation("x", ("k",), (5,), 1, 10, 20)]
