@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
+from aiowheel.errors import AiowheelError
 from aiowheel.recipes._idle_trace import IdleEvent, IdleTrace, Touch
 
 #: Of `IdleShard.dump`; one that is unknown here is refused.
@@ -77,10 +78,13 @@ class IdleShard:
         """Read what `dump` wrote.
 
         Raises:
-            ValueError: Another version of this package wrote it.
+            AiowheelError: Another version of this package wrote it.
         """
         if version != STATE_VERSION:
-            raise ValueError(f"state of version {version}, want {STATE_VERSION}")
+            raise AiowheelError(
+                f"the checkpoint holds state of version {version}, this release reads "
+                f"{STATE_VERSION}: finish the stream with the release that began it"
+            )
         with pa.ipc.open_stream(state) as reader:
             columns = reader.read_all().to_pydict()
         return cls(timeout, list(zip(columns["t"], columns["key"], strict=True)))

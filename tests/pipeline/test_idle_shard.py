@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyarrow")
 
+from aiowheel.errors import AiowheelError
 from aiowheel.pipeline._idle_shard import STATE_VERSION, IdleShard, condensed
 from aiowheel.recipes._idle_trace import idle_events
 
@@ -76,5 +77,5 @@ def test_a_state_of_another_version_is_refused() -> None:
     """Guessing would lose keys in silence."""
     state = IdleShard(TIMEOUT).dump()
 
-    with pytest.raises(ValueError, match="state of version 99, want 2"):
+    with pytest.raises(AiowheelError, match="state of version 99, this release reads 2"):
         IdleShard.load(TIMEOUT, 99, state)
