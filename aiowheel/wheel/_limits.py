@@ -1,7 +1,8 @@
 """What the wheel accepts, and how it refuses. Rank 0.
 
 The arguments are typed ``object``: annotated ``int``, the compiled build would refuse a float
-before this module could say anything about it.
+before this module could say anything about it. Texts name the object for another reason: mypyc 2.4
+leaks a large ``int`` that it turns into text.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ def checked_deadline(value: object) -> None:
     """Refuse what is no integer, or beyond :data:`LIMIT`."""
     deadline = checked_int("deadline", value)
     if not -LIMIT <= deadline <= LIMIT:
-        raise OverflowError(f"deadline must be within 2**61 - 1 of zero, got {deadline}")
+        raise OverflowError(f"deadline must be within 2**61 - 1 of zero, got {value!r}")
 
 
 def checked_now(value: object, wheel_now: int) -> None:
     """Refuse a time that is no integer, lies back, or is beyond :data:`LIMIT`."""
     now = checked_int("now", value)
     if now < wheel_now:
-        raise ValueError(f"now must be at least the wheel's time {wheel_now}, got {now}")
+        raise ValueError(f"now must be at least the wheel's time {wheel_now}, got {value!r}")
     if now > LIMIT:
-        raise OverflowError(f"now must be at most 2**61 - 1, got {now}")
+        raise OverflowError(f"now must be at most 2**61 - 1, got {value!r}")
 
 
 def checked_geometry(tick: object, wheel_size: object, start: object) -> None:
@@ -46,4 +47,4 @@ def checked_geometry(tick: object, wheel_size: object, start: object) -> None:
     for name, given, least, most in bounds:
         value = checked_int(name, given)
         if not least <= value <= most:
-            raise ValueError(f"{name} must be from {least} to {most}, got {value}")
+            raise ValueError(f"{name} must be from {least} to {most}, got {given!r}")

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
@@ -229,3 +229,25 @@ def test_a_million_cancelled_entries_leave_no_object_behind() -> None:
     assert alive == 0
     assert len(wheel) == 0
     assert wheel.next_expiration() is None
+
+
+@pytest.mark.parametrize(
+    "refuse",
+    [
+        lambda far: TimingWheel().schedule(far),
+        lambda far: TimingWheel().advance(far),
+        lambda far: TimingWheel().advance(-far),
+        lambda far: TimingWheel(start=far),
+    ],
+    ids=["schedule", "advance", "advance back", "start"],
+)
+def test_a_refused_integer_is_let_go(refuse: Callable[[int], object]) -> None:
+    """Whoever is told that it is out of range may drop it."""
+    far = 2**70
+    before = sys.getrefcount(far)
+
+    for _ in range(10):
+        with pytest.raises((OverflowError, ValueError)):
+            refuse(far)
+
+    assert sys.getrefcount(far) == before
