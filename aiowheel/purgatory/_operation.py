@@ -120,6 +120,9 @@ class Operation:
             self._waiter = None
             self._finish(_CANCELLED)
 
+    def __reduce_ex__(self, protocol: object) -> str:
+        raise TypeError(f"{type(self).__name__} cannot be copied or pickled: it is watched once")
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._outcome.value} keys={self.keys!r}>"
 

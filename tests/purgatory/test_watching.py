@@ -1,7 +1,9 @@
 """Watching keys: who is asked, in which order, and what is refused. All of it without a loop."""
 
+import copy
 import math
-from collections.abc import Hashable
+import pickle
+from collections.abc import Callable, Hashable
 from datetime import timedelta
 from typing import Any, cast
 
@@ -514,3 +516,14 @@ def test_reprs_say_what_a_debugger_needs(purgatory: Purgatory) -> None:
 
     assert repr(purgatory) == "<Purgatory 'test' pending=1>"
     assert repr(gate) == "<Gate pending keys=(('topic', 0),)>"
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_an_operation_cannot_be_copied(
+    purgatory: Purgatory, duplicate: Callable[[object], object]
+) -> None:
+    """A copy would end in the place of the one that waits, which then never ends."""
+    gate = watched(purgatory, Gate(), "k")
+
+    with pytest.raises(TypeError, match="Gate cannot be copied or pickled"):
+        duplicate(gate)
