@@ -5,7 +5,6 @@ Source: Kafka's `forceComplete` and its purge by the estimated total of operatio
 
 from __future__ import annotations
 
-from asyncio import CancelledError
 from collections.abc import Callable
 from typing import Final
 
@@ -79,9 +78,13 @@ class Exit(Place):
                 result = operation.on_complete()
                 if outcome is _EXPIRED:
                     operation.on_expiration()
-            except (Exception, CancelledError) as caught:  # it fails alone
+            except BaseException as caught:  # it fails alone
                 error = failure(caught)
                 operation._outcome = outcome = _FAILED
+                if isinstance(caught, (SystemExit, KeyboardInterrupt)):  # and leaves the loop
+                    self.ledger.record(operation)
+                    deliver(operation, None, error)
+                    raise
         self.ledger.record(operation)
         delivered = deliver(operation, result, error)
         if outcome is _FAILED:
@@ -139,7 +142,8 @@ def told(operation: Operation) -> str:
 def failure(error: BaseException) -> Exception:
     """*error* as an awaiting task may get it.
 
-    There StopIteration cannot be raised, and CancelledError would say that the task was cancelled.
+    There StopIteration cannot be raised, and CancelledError would say that the task was cancelled;
+    what else is no Exception would end more than the task.
     """
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error

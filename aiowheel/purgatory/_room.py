@@ -6,7 +6,7 @@ queue of its broker, here the queue of nested checks.
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop, CancelledError
+from asyncio import AbstractEventLoop
 from collections import deque
 from typing import Final, cast
 
@@ -193,7 +193,9 @@ class Room(Exit):
         try:
             if operation.try_complete() and operation._outcome is _PENDING:
                 self.finish(operation, _COMPLETED, None)
-        except (Exception, CancelledError) as error:  # one bad condition must not end the walk
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # one bad condition must not end the walk
             self._fail(operation, failure(error))
         finally:
             self.asked, self.asked_for = outer, outer_key

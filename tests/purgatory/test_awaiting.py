@@ -389,7 +389,7 @@ async def test_an_error_goes_to_who_awaits(running: Purgatory, noise: Noise, whe
     assert (gate.outcome, noise) == (Outcome.FAILED, [])
 
 
-@pytest.mark.parametrize("error", [StopIteration(), asyncio.CancelledError()])
+@pytest.mark.parametrize("error", [StopIteration(), asyncio.CancelledError(), GeneratorExit()])
 @pytest.mark.parametrize("where", ["try", "complete"])
 async def test_errors_that_mean_something_to_a_task_arrive_wrapped(
     running: Purgatory, where: str, error: BaseException
@@ -404,6 +404,23 @@ async def test_errors_that_mean_something_to_a_task_arrive_wrapped(
     with pytest.raises(RuntimeError, match=type(error).__name__) as caught:
         await waiting
     assert caught.value.__cause__ is error
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit()])
+async def test_what_leaves_the_loop_leaves_no_task_waiting(
+    running: Purgatory, error: BaseException
+) -> None:
+    """The operation is over and counted, for whoever runs the loop again."""
+    gate = Faulty("complete", error)
+    waiting = running.watch(gate, ["k"])
+    gate.open = True
+
+    with pytest.raises(type(error)):
+        running.check_and_complete("k")
+
+    with pytest.raises(RuntimeError, match=type(error).__name__):
+        await waiting
+    assert (gate.outcome, running.statistics().failed) == (Outcome.FAILED, 1)
 
 
 async def test_an_error_nobody_awaits_goes_to_the_loop(running: Purgatory, noise: Noise) -> None:

@@ -149,7 +149,14 @@ def test_a_condition_may_end_its_own_operation(purgatory: Purgatory) -> None:
 
 @pytest.mark.parametrize("position", [0, 2, 4])
 @pytest.mark.parametrize(
-    "error", [ZeroDivisionError(), RecursionError(), StopIteration(3), asyncio.CancelledError()]
+    "error",
+    [
+        ZeroDivisionError(),
+        RecursionError(),
+        StopIteration(3),
+        asyncio.CancelledError(),
+        GeneratorExit(),
+    ],
 )
 def test_a_condition_that_raises_fails_its_operation_alone(
     purgatory: Purgatory, timer: ManualTimer, position: int, error: BaseException
@@ -173,7 +180,9 @@ def test_a_condition_that_raises_fails_its_operation_alone(
 
 
 @pytest.mark.parametrize("way", ["check", "force", "timeout"])
-@pytest.mark.parametrize("error", [ZeroDivisionError(), StopIteration(), asyncio.CancelledError()])
+@pytest.mark.parametrize(
+    "error", [ZeroDivisionError(), StopIteration(), asyncio.CancelledError(), GeneratorExit()]
+)
 def test_an_on_complete_that_raises_fails_its_operation_alone(
     purgatory: Purgatory, timer: ManualTimer, way: str, error: BaseException
 ) -> None:
