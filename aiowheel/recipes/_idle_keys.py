@@ -35,7 +35,7 @@ class IdleAlarm(Alarm):
     def drop(self) -> None:
         detector = cast("IdleKeys", self._payload)
         self._payload = None
-        detector._alarms.pop(self.key, None)
+        detector._forget(self.key)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -64,8 +64,11 @@ class IdleKeys:
         if alarm is not None and alarm._deadline <= now:
             # Timers are late, by up to a tick where the loop is not busy: the key had fallen idle
             # before this touch, which begins anew, unless `on_idle` has done so.
-            driver.fire_due(alarm, now)
+            if alarm.pending:
+                driver.fire_due(alarm, now)
             alarm = self._alarms.get(key)
+            if alarm is not None and not alarm.pending:  # see `_forget`
+                alarm = None
         if alarm is None:
             alarm = IdleAlarm(deadline, self, key)
             driver.arm(alarm, now)
@@ -79,8 +82,16 @@ class IdleKeys:
         return alarm is not None and alarm.cancel()
 
     def _expired(self, key: object) -> None:
-        del self._alarms[key]
+        self._forget(key)
         self._on_idle(key)
+
+    def _forget(self, key: object) -> None:
+        try:
+            del self._alarms[key]
+        except Exception:
+            # A key that hashes or compares otherwise by now. Its finished alarm stays, for others
+            # must not miss their end on its account.
+            return
 
     def __len__(self) -> int:
         return len(self._alarms)

@@ -1,5 +1,6 @@
 """Which keys have been silent for more than the timeout."""
 
+import asyncio
 import gc
 import random
 import weakref
@@ -179,6 +180,52 @@ def test_a_key_must_be_hashable() -> None:
         detector.touch([])
 
     assert (len(timer), len(detector)) == (0, 0)
+
+
+class Fickle:
+    """A key that has no hash any more once it is spoilt."""
+
+    spoilt = False
+
+    def __hash__(self) -> int:
+        if self.spoilt:
+            raise ValueError("not to be hashed")
+        return 1
+
+
+def test_a_key_that_lost_its_hash_upsets_no_count() -> None:
+    """It falls idle once, and a touch when it has its hash again begins anew."""
+    timer = ManualTimer()
+    idle: list[object] = []
+    detector = IdleDetector(30, idle.append, timer=timer)
+    key = Fickle()
+    detector.touch(key)
+    key.spoilt = True
+    timer.advance(31)
+    assert (idle, len(timer)) == ([key], 0)
+
+    key.spoilt = False
+    detector.touch(key)
+
+    assert (idle, len(timer)) == ([key], 1)
+    timer.advance(31)
+    assert (idle, len(timer), len(detector)) == ([key, key], 0, 0)
+
+
+async def test_a_key_that_lost_its_hash_holds_up_no_closing() -> None:
+    """Who sleeps on the same timer hears of its end."""
+    timer = ManualTimer()
+    detector = IdleDetector(30, print, timer=timer)
+    key = Fickle()
+    detector.touch(key)
+    key.spoilt = True
+    sleeper: asyncio.Future[None] = asyncio.ensure_future(timer.sleep(60))
+    await asyncio.sleep(0)
+
+    await timer.aclose()
+
+    with pytest.raises(TimerClosedError):
+        await sleeper
 
 
 async def test_closing_the_timer_empties_the_detector() -> None:
