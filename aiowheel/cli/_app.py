@@ -57,7 +57,7 @@ def run(argv: Sequence[str] | None = None) -> int:
                 args=arguments or ["--help"], prog_name="aiowheel", standalone_mode=False
             )
     except typer.TyperException as exc:
-        return _refuse(exc.format_message(), exc.exit_code)
+        return _refuse(_reason(exc), exc.exit_code)
     except typer.Abort:
         return _refuse("aborted", FAILED)
     except BadInputError as exc:
@@ -105,6 +105,18 @@ def _aiowheel(
     ] = False,
 ) -> None:
     """Timing wheels, a purgatory of delayed operations, and the jobs that study them."""
+
+
+def _reason(exc: typer.TyperException) -> str:
+    """Typer's words, and the value where they leave it out."""
+    text = exc.format_message()
+    flaws = getattr(exc.__cause__, "errors", None)  # of pydantic, which reads values for typer
+    if flaws is None:
+        return text
+    flaw = flaws()[0]
+    if flaw["type"] == "value_error":  # of an enumeration, which names the value itself
+        return text.replace("Value error, ", "")
+    return f"{text}, got {flaw['input']!r}"
 
 
 def _refuse(reason: str, code: int) -> int:

@@ -1,5 +1,6 @@
 """`aiowheel purgatory`: which operations met their keys in time? Rank 5."""
 
+import sys
 import time as clock
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -74,7 +75,7 @@ def purgatory(
         float, typer.Option(min=0, help="Stream: seconds a row may lie after now.")
     ] = 86_400.0,
     checkpoint: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Stream: default FOLDER/checkpoint.")
+        Path | None, typer.Option(metavar="FOLDER", help="Stream: default OUT/checkpoint.")
     ] = None,
     once: Annotated[
         bool, typer.Option("--once", help="Stream: end when the folders are worked off.")
@@ -148,6 +149,10 @@ def purgatory(
         },
         as_json=json,
     )
+    if result.rejected:
+        noun = "row" if result.rejected == 1 else "rows"
+        told = f"{result.rejected:,} {noun} rejected: see {out / 'rejects'}"
+        print(f"aiowheel: {told}", file=sys.stderr)
 
 
 def _job(engine: PurgatoryEngine, open_session: Callable[[], Session]) -> Job:

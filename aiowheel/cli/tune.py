@@ -114,6 +114,6 @@ def _print(tuning: "Tuning", page: Path | None, *, as_json: bool) -> None:
     shown = [[cell(row) for _, cell in COLUMNS] for row in rows[:_MOST_ROWS]]
     print_table([name for name, _ in COLUMNS], shown)
     if len(rows) > _MOST_ROWS:
-        print(f"and {len(rows) - _MOST_ROWS} dearer ones; --json prints all")
+        print(f"and {len(rows) - _MOST_ROWS} more; --json prints all")
     lines = {"operations": f"{tuning.operations:,}", "paste": tuning.line}
     print_lines(lines if page is None else lines | {"page": page})

@@ -109,9 +109,8 @@ def _csv_rows(
     reader = csv.reader(lines)
     header = next(reader, [])
     if header != schema.names:
-        raise BadInputError(
-            f"{name}: line 1: want the columns {','.join(schema.names)}, got {','.join(header)}"
-        )
+        got = ",".join(header) or "none"
+        raise BadInputError(f"{name}: line 1: want the columns {','.join(schema.names)}, got {got}")
     for fields in reader:
         if not fields:
             continue

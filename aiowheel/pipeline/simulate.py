@@ -197,4 +197,9 @@ def check_sweep(sweep: Sweep) -> None:
     for name, values, least, most in bounds:
         for value in values:
             if not least <= value <= most:
-                raise BadInputError(f"{name} must be from {least:g} to {most:g}, got {value:g}")
+                low, high, got = map(_exact, (least, most, value))
+                raise BadInputError(f"{name} must be from {low} to {high}, got {got}")
+
+
+def _exact(number: float) -> str:
+    return str(number) if isinstance(number, int) else f"{number:g}"

@@ -190,8 +190,8 @@ TRUNCATED = gzip.compress(b"key,t\n" + b"k,1\n" * 99)[:-10]
             ["--timeout", "0.5"],
             "whole number of s, got 0.5 s: choose a finer --unit",
         ),
-        (b"key,t\nk,1\n", ["--timeout", "soon"], "Invalid value for '--timeout'"),
-        (b"key,t\nk,1\n", ["--format", "xml"], "Invalid value for '--format'"),
+        (b"key,t\nk,1\n", ["--timeout", "soon"], "as a number, got 'soon'"),
+        (b"key,t\nk,1\n", ["--format", "xml"], "for '--format': 'xml' is not one of 'tsv'"),
         (b"key,t\nk,1\n", ["--key", ""], "--key is needed"),
         (b"key,t\nk,1\n", ["missing.csv"], "missing.csv: no such file"),
         (b"key,t\nk,1\n", ["--out", "no/out.csv"], "no: no such folder for --out"),
@@ -199,7 +199,7 @@ TRUNCATED = gzip.compress(b"key,t\n" + b"k,1\n" * 99)[:-10]
         (b"key,t\nk,1\n", ["--out", "."], "is a folder, --out wants a file"),
         (b"key,t\nk,1\n", ["--rejects", "."], "is a folder, --rejects wants a file"),
         (b"key,t\nk,1\n", ["--rejects", "./out.csv"], "wants another file than --out"),
-        (b"key,t\nk,1\n", ["--latest", "-5"], "Invalid value for '--latest'"),
+        (b"key,t\nk,1\n", ["--latest", "-5"], "greater than or equal to 0, got '-5'"),
     ],
 )
 def test_unusable_input_is_one_line_and_exit_code_2(

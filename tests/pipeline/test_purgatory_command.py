@@ -65,7 +65,7 @@ def test_a_trace_is_worked_off(
 ) -> None:
     """Outcomes and rejects are written, counts are told, and again over an earlier run."""
     told(trace, tmp_path / "out", capsys)
-    report, _ = told(trace, tmp_path / "out", capsys)
+    report, errors = told(trace, tmp_path / "out", capsys)
 
     assert {name: report[name] for name in ("engine", "unit", "tick", "operations", "events")} == {
         "engine": "wheel",
@@ -79,6 +79,7 @@ def test_a_trace_is_worked_off(
     assert set(rows_in(tmp_path / "out" / "outcomes")) == OUTCOMES
     reasons = [reason for _, reason, _ in rows_in(tmp_path / "out" / "rejects")]
     assert reasons == [Flaw.KEYS.value, Flaw.KEY.value]
+    assert errors == f"aiowheel: 2 rows rejected: see {tmp_path / 'out' / 'rejects'}\n"
 
 
 @pytest.mark.spark

@@ -117,7 +117,7 @@ def test_a_trace_in_which_nothing_completed_cannot_be_fitted(
         (["--tick", "0"], "--tick: want seconds from 1e-09 to 1e+09, got 0"),
         (["--timeout", "-1"], "--timeout: want seconds from 1e-09 to 1e+09, got -1"),
         (["--p50", "0.1"], "--p50 and --p75: want 0 < p50 < p75 < 1e9, got 0.1 and 0.06"),
-        (["--wheel-size", "1"], "wheel size must be from 2 to 1.67772e+07, got 1"),
+        (["--wheel-size", "1"], "wheel size must be from 2 to 16777216, got 1"),
         (["--fit", "nowhere"], "no trace file (trace-*.parquet) in 'nowhere'"),
     ],
 )
