@@ -5,6 +5,7 @@ import statistics
 import sys
 import time as clock
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiowheel.cli._idle_report import Progress, print_lines
 from aiowheel.cli._job_output import print_json
+from aiowheel.cli._signals import signals_noted
 from aiowheel.errors import BadInputError, MissingExtraError
 from aiowheel.readers import Format, Unit
 
@@ -193,24 +195,32 @@ def _follow(
     options: PurgatoryStreamOptions,
     tally: _Tally,
 ) -> str:
-    try:
-        while not (options.once or options.drain or stream.checkpoint.flush_requested()):
+    # Waiting for Spark cannot be interrupted without harm, so a thread does it.
+    with signals_noted() as stop, ThreadPoolExecutor(1) as waiting:
+        end = waiting.submit(_work, stream, queries, options)
+        while not (stop.is_set() or end.done()):
+            stop.wait(_LOOK_SECONDS)
             tally.take(queries[0])
-            if any([query.awaitTermination(_LOOK_SECONDS) for query in queries]):  # noqa: C419 - ask all
-                break
-        if options.once:
-            stream.catch_up(queries)
-            ended = "once"
-        else:
-            stream.drain(queries)
-            ended = "drained"
-    except KeyboardInterrupt:
-        ended = "stopped"
-    finally:
+        for query in queries:
+            query.stop()
         tally.take(queries[0])
-    for query in queries:
-        query.stop()
-    return ended
+        if stop.is_set():
+            return "stopped"
+    return end.result()
+
+
+def _work(
+    stream: "PurgatoryStream", queries: list["StreamingQuery"], options: PurgatoryStreamOptions
+) -> str:
+    if options.once:
+        stream.catch_up(queries)
+        return "once"
+    while not (options.drain or stream.checkpoint.flush_requested()):
+        # All are asked: it raises what ended one.
+        if any([query.awaitTermination(_LOOK_SECONDS) for query in queries]):  # noqa: C419
+            return "stopped"
+    stream.drain(queries)
+    return "drained"
 
 
 def _median(seconds: list[float]) -> float | None:

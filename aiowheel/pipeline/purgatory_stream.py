@@ -108,13 +108,19 @@ class PurgatoryStream:
         ]
 
     def drain(self, queries: list[StreamingQuery]) -> None:
-        """Work off what lies in the folders, end what waits by its timeout, and stop."""
+        """Work off what lies in the folders, end what waits by its timeout, and stop.
+
+        Queries that are stopped meanwhile are left as they are, to be drained another time.
+        """
         self.catch_up(queries)
+        if not all(query.isActive for query in queries):
+            return
         self.checkpoint.send_flush()
         self.catch_up(queries)
-        for query in queries:
-            query.stop()
-        self.checkpoint.end()
+        if all(query.isActive for query in queries):
+            for query in queries:
+                query.stop()
+            self.checkpoint.end()
 
     @staticmethod
     def catch_up(queries: list[StreamingQuery]) -> None:
