@@ -165,5 +165,5 @@ class Periodic(Alarm):
     def __repr__(self) -> str:
         if self._stopped:
             return f"<Periodic cancelled runs={self.runs}>"
-        name = getattr(self._payload, "__qualname__", repr(self._payload))
+        name = getattr(self._payload, "__qualname__", None) or named(self._payload)
         return f"<Periodic {name} next={self.next_when()} runs={self.runs}>"

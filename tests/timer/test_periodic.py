@@ -215,6 +215,28 @@ def test_an_error_does_not_end_it() -> None:
     assert timer.statistics().callback_errors == 3
 
 
+async def test_an_error_is_reported_of_a_function_without_a_name(
+    until: Until, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The loop's own handler, which asks for the `repr` of the handle, gets it into the log."""
+
+    class Nameless:
+        def __call__(self) -> None:
+            raise ZeroDivisionError
+
+        def __repr__(self) -> str:
+            raise ValueError
+
+    async with Timer() as timer:
+        timer.every(30, Nameless(), first=0)
+        await until(lambda: caplog.records)
+
+    (record,) = caplog.records
+    assert record.exc_info is not None
+    assert record.exc_info[0] is ZeroDivisionError
+    assert "<Periodic <" in record.getMessage()
+
+
 def test_a_coroutine_needs_a_loop() -> None:
     """On a manual timer outside of any loop, the error says so, and no coroutine is left over."""
 
