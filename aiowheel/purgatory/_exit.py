@@ -113,6 +113,8 @@ class Exit(Place):
             self.counters.unlink(operation)
         elif self._purge_interval < 0:
             self.lists.unlink(operation)
+        else:  # its links stay; but the cyclic collector does not see them, nor the keys behind
+            operation._links = None
         if self._purge_interval < 0:
             self.estimated_total -= 1
         elif self.estimated_total - self.pending > self._purge_interval:

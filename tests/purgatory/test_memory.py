@@ -134,6 +134,30 @@ def test_payloads_completed_through_one_key_are_not_kept_by_the_others() -> None
 
 
 @pytest.mark.usefixtures("_uncollected")
+class Topic:
+    """A key that knows who waits for it."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Carrier] = []
+
+
+@pytest.mark.parametrize("purge_interval", [None, 0, 100])
+def test_a_key_that_holds_its_operations_is_freed_with_them(purge_interval: int | None) -> None:
+    """No cycle leads through links, which the cyclic collector does not see."""
+    purgatory = Purgatory(timer=ManualTimer(), purge_interval=purge_interval)
+    topic, carrier = Topic(), Carrier()
+    topic.waiting.append(carrier)
+    purgatory.try_complete_else_watch(carrier, [topic])
+    carrier.force_complete()
+    purgatory.check_and_complete(topic)
+    reference = weakref.ref(topic)
+
+    del topic, carrier
+    gc.collect()
+
+    assert reference() is None
+
+
 def test_a_failed_operation_frees_its_payload_with_its_report() -> None:
     """The traceback is the last to know of it."""
     timer = ManualTimer()
