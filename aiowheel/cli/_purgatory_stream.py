@@ -122,11 +122,12 @@ def run_stream(
 
 
 def print_result(result: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print what a run found on stdout."""
+    """Print what a run found on stdout; lines leave out what there was nothing to measure of."""
     if as_json:
         print_json(result)
         return
-    print_lines([(name.replace("_", " "), _text(value)) for name, value in result.items()])
+    found = {name: value for name, value in result.items() if value is not None}
+    print_lines([(name.replace("_", " "), _text(value)) for name, value in found.items()])
 
 
 def _text(value: Any) -> str:

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from aiowheel.cli import run
+from aiowheel.cli._purgatory_stream import print_result
 from aiowheel.pipeline.schemas import Flaw
 
 YEAR_2190_MS = 6_942_672_000_000
@@ -199,6 +200,17 @@ def test_places_that_do_not_exist_are_named(
     assert run(arguments) == 2
 
     assert reason in capsys.readouterr().err
+
+
+def test_what_was_not_measured_has_no_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """A stream without an empty micro-batch says nothing of its cost; JSON says null."""
+    result = {"rows": 4, "fixed_seconds": None}
+
+    print_result(result, as_json=False)
+    assert capsys.readouterr().out.split() == ["rows", "4"]
+
+    print_result(result, as_json=True)
+    assert json.loads(capsys.readouterr().out) == result
 
 
 @pytest.mark.parametrize("command", ["purgatory", "pending", "flush"])
