@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from aiowheel.errors import BadInputError
+
 
 def demo(
     *,
@@ -34,6 +36,8 @@ def demo(
     """
     from aiowheel.cli._demo._needs import require_packages
 
+    if out.exists() and not out.is_dir():
+        raise BadInputError(f"--out: {out} is not a folder")
     require_packages(with_spark=not no_spark)
 
     from aiowheel.cli._demo._descriptors import clients_allowed

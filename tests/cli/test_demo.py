@@ -251,6 +251,18 @@ def test_a_senseless_size_is_bad_usage(arguments: list[str]) -> None:
     assert run(["demo", *arguments]) == 2
 
 
+def test_a_file_in_the_place_of_the_folder_is_bad_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line before anything starts, and the file is as it was."""
+    file = tmp_path / "notes.txt"
+    file.write_text("mine")
+
+    assert run(["demo", "--no-spark", "--out", str(file)]) == 2
+    assert capsys.readouterr() == ("", f"aiowheel: --out: {file} is not a folder\n")
+    assert file.read_text() == "mine"
+
+
 def test_a_log_that_is_none_ends_the_demo_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
