@@ -118,6 +118,7 @@ def compile_modules(root: Path, sources: list[str], build_dir: Path) -> dict[str
         for extension in extensions:
             for source in extension.sources:
                 drop_trashcans(Path(source))
+                let_go_of_types(Path(source))
                 add_short_cuts(Path(source))
             # Lets the compiler inline across our modules, one shared library: 8 % of call_later.
             if sys.platform != "win32":
@@ -151,6 +152,17 @@ def _without_trashcan(dealloc: re.Match[str]) -> str:
         return dealloc[0]
     whole = dealloc[0].replace(f"CPy_TRASHCAN_BEGIN(self, {dealloc['name']})", "")
     return whole.replace("CPy_TRASHCAN_END(self)", "")
+
+
+def let_go_of_types(source: Path) -> None:
+    """Have the deallocators in generated C give back the reference each object holds to its class.
+
+    mypyc 2.4 keeps it: an interpreted class with a compiled base is then never freed once it had an
+    instance, one defined inside a function, say.
+    """
+    free = "Py_TYPE(self)->tp_free((PyObject *)self);"
+    whole = f"{{ PyTypeObject *type = Py_TYPE(self); {free} Py_DECREF(type); }}"
+    source.write_text(source.read_text().replace(free, whole))
 
 
 def add_short_cuts(source: Path) -> None:

@@ -134,6 +134,24 @@ def test_payloads_completed_through_one_key_are_not_kept_by_the_others() -> None
 
 
 @pytest.mark.usefixtures("_uncollected")
+def test_a_class_of_operations_is_freed_after_the_last_of_them() -> None:
+    """One defined inside a function, say, with all that the function knew."""
+
+    class Local(Carrier):
+        pass
+
+    purgatory = Purgatory(timer=ManualTimer())
+    carrier = Local()
+    purgatory.try_complete_else_watch(carrier, ["k"])
+    carrier.force_complete()
+    reference = weakref.ref(Local)
+
+    del carrier, Local
+    gc.collect()
+
+    assert reference() is None
+
+
 class Topic:
     """A key that knows who waits for it."""
 
