@@ -41,6 +41,7 @@ def one_line_failures(*, verbose: bool = False) -> Generator[None]:
     Raises:
         BadInputError: A worker refused the input.
         AiowheelError: Anything else that Spark, its Java or the disk reports.
+        KeyboardInterrupt: Spark failed because it was interrupted.
     """
     try:
         yield
@@ -49,9 +50,19 @@ def one_line_failures(*, verbose: bool = False) -> Generator[None]:
     except Exception as error:
         if not _is_of_spark(error):
             raise
+        # PySpark waits for the end of a job also then, and raises what its Java says of a reader
+        # that has gone.
+        if (interrupt := _interrupt_behind(error)) is not None:
+            raise interrupt from None
         if verbose:
             traceback.print_exc(file=sys.stderr)
         raise explain_failure(error) from error
+
+
+def _interrupt_behind(error: BaseException | None) -> KeyboardInterrupt | None:
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error
 
 
 def explain_failure(error: BaseException) -> AiowheelError:

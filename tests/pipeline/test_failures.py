@@ -91,3 +91,15 @@ def test_the_whole_story_is_told_on_request(capsys: pytest.CaptureFixture[str]) 
         raise FakeSparkError(JAVA)
 
     assert "FileOutputStream.writeBytes" in capsys.readouterr().err
+
+
+def test_what_spark_says_of_an_interrupt_is_the_interrupt() -> None:
+    """PySpark waits for its Java while it unwinds, which then complains of a broken pipe."""
+    with pytest.raises(KeyboardInterrupt), one_line_failures():
+        try:
+            raise KeyboardInterrupt
+        finally:
+            try:
+                raise FakeSparkError("java.io.IOException: Broken pipe")  # noqa: TRY301
+            except FakeSparkError as error:
+                raise FakeSparkError("Broken pipe") from error
