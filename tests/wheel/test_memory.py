@@ -231,16 +231,15 @@ def test_a_million_cancelled_entries_leave_no_object_behind() -> None:
     assert wheel.next_expiration() is None
 
 
-@pytest.mark.parametrize(
-    "refuse",
-    [
-        lambda far: TimingWheel().schedule(far),
-        lambda far: TimingWheel().advance(far),
-        lambda far: TimingWheel().advance(-far),
-        lambda far: TimingWheel(start=far),
-    ],
-    ids=["schedule", "advance", "advance back", "start"],
-)
+REFUSALS: dict[str, Callable[[int], object]] = {
+    "schedule": lambda far: TimingWheel().schedule(far),
+    "advance": lambda far: TimingWheel().advance(far),
+    "advance back": lambda far: TimingWheel().advance(-far),
+    "start": lambda far: TimingWheel(start=far),
+}
+
+
+@pytest.mark.parametrize("refuse", REFUSALS.values(), ids=REFUSALS)
 def test_a_refused_integer_is_let_go(refuse: Callable[[int], object]) -> None:
     """Whoever is told that it is out of range may drop it."""
     far = 2**70
