@@ -3,7 +3,6 @@
 import math
 import time as clock
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from aiowheel.cli._idle_stream_report import (
     stream_report,
 )
 from aiowheel.cli._idle_table import TableOptions
-from aiowheel.cli._signals import signals_noted
+from aiowheel.cli._stream_run import LOOK_SECONDS, follow
 from aiowheel.errors import BadInputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from aiowheel.pipeline.idle_stream import IdleStream
 
 LONGEST_LATENESS = 31_536_000  # a year
-_LOOK_SECONDS = 1.0  # far below the time of a hundred micro-batches, of which Spark keeps reports
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +73,12 @@ def run_stream(
         with open_session() as spark:
             query = stream.start(spark)
             progress.waiting(f"watching {stream.folder}")
-            ended = _follow(stream, query, options.until, tally)
+            ended = follow(
+                lambda: _work(stream, query, options.until), [query], lambda: tally.take(query)
+            )
     print_stream_report(
-        stream_report(stream, ended, tally, clock.perf_counter() - started), as_json=as_json
+        stream_report(stream, ended or Until.STOPPED, tally, clock.perf_counter() - started),
+        as_json=as_json,
     )
 
 
@@ -113,28 +114,12 @@ def _stream(options: StreamOptions, table: TableOptions) -> "IdleStream":
     )
 
 
-def _follow(
-    stream: "IdleStream", query: "StreamingQuery", until: Until, tally: StreamTally
-) -> Until:
-    # Waiting for Spark cannot be interrupted without harm, so a thread does it.
-    with signals_noted() as stop, ThreadPoolExecutor(1) as waiting:
-        end = waiting.submit(_work, stream, query, until)
-        while not (stop.is_set() or end.done()):
-            stop.wait(_LOOK_SECONDS)
-            tally.take(query)
-        query.stop()
-        tally.take(query)
-        if stop.is_set():
-            return Until.STOPPED
-    return end.result()
-
-
 def _work(stream: "IdleStream", query: "StreamingQuery", until: Until) -> Until:
     if until is Until.ONCE:
         query.processAllAvailable()
         return until
     while until is Until.STOPPED and not stream.checkpoint.flush_requested():
-        if query.awaitTermination(1):  # raises what ended it
+        if query.awaitTermination(LOOK_SECONDS):  # raises what ended it
             return until
     stream.drain(query)
     return Until.DRAINED

@@ -5,7 +5,6 @@ import statistics
 import sys
 import time as clock
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiowheel.cli._idle_report import Progress, print_lines
 from aiowheel.cli._job_output import print_json
-from aiowheel.cli._signals import signals_noted
+from aiowheel.cli._stream_run import LOOK_SECONDS, follow
 from aiowheel.errors import BadInputError, MissingExtraError
 from aiowheel.readers import Format, Unit
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 LONGEST_LATENESS = 31_536_000  # a year
 FURTHEST_AHEAD = 3_153_600_000  # a hundred: what is later has no time in nanoseconds anyway
-_LOOK_SECONDS = 1  # far below the time of a hundred micro-batches, of which Spark keeps reports
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +97,13 @@ def run_stream(
         with open_session() as spark:
             queries = stream.start(spark)
             progress.waiting(f"watching {options.operations} and {options.events}")
-            ended = _follow(stream, queries, options, tally)
+            ended = follow(
+                lambda: _work(stream, queries, options), queries, lambda: tally.take(queries[0])
+            )
     outcomes, rejects = (sum(stream.written[name].values()) for name in ("outcomes", "rejects"))
     print_result(
         {
-            "ended": ended,
+            "ended": ended or "stopped",
             "unit": options.unit.value,
             "tick": options.tick,
             "micro_batches": len(tally.seconds) + len(tally.empty_seconds),
@@ -190,26 +190,6 @@ def _holds_files(folder: Path) -> bool:
     return any(not path.name.startswith((".", "_")) for path in folder.iterdir())
 
 
-def _follow(
-    stream: "PurgatoryStream",
-    queries: list["StreamingQuery"],
-    options: PurgatoryStreamOptions,
-    tally: _Tally,
-) -> str:
-    # Waiting for Spark cannot be interrupted without harm, so a thread does it.
-    with signals_noted() as stop, ThreadPoolExecutor(1) as waiting:
-        end = waiting.submit(_work, stream, queries, options)
-        while not (stop.is_set() or end.done()):
-            stop.wait(_LOOK_SECONDS)
-            tally.take(queries[0])
-        for query in queries:
-            query.stop()
-        tally.take(queries[0])
-        if stop.is_set():
-            return "stopped"
-    return end.result()
-
-
 def _work(
     stream: "PurgatoryStream", queries: list["StreamingQuery"], options: PurgatoryStreamOptions
 ) -> str:
@@ -218,7 +198,7 @@ def _work(
         return "once"
     while not (options.drain or stream.checkpoint.flush_requested()):
         # All are asked: it raises what ended one.
-        if any([query.awaitTermination(_LOOK_SECONDS) for query in queries]):  # noqa: C419
+        if any([query.awaitTermination(LOOK_SECONDS) for query in queries]):  # noqa: C419
             return "stopped"
     stream.drain(queries)
     return "drained"
