@@ -11,6 +11,7 @@ from aiowheel.bench._rounds import alternate
 from aiowheel.bench._side import Side
 
 TICK_MS, BUDGET_MS = 1.0, 5.0  # of `Timer()`
+TURN = 1_000  # of `crowd`: about as many sockets as one poll of libuv tells of, 1,024
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +60,7 @@ def churn(report: Report, plan: TimerPlan) -> None:
     """Arm and cancel; touch."""
     pairs: dict[str, list[float]] = {loop: [] for loop in loops_here()}
     for size in plan.sizes:
-        line = Line(
-            "churn",
-            f"{size:,} pending (CPU ns, harness taken off; least: best round with it)",
-            "timers:churn",
-            # What asyncio does only now and then, sweeping the cancelled, is part of its price: it
-            # comes once in so many operations as are pending.
-            {"pending": size, "operations": max(plan.operations, size)},
-            {
-                "call_later+cancel": "pair",
-                "replace a random one": "replace",
-                "touch": "touch",
-                "clock instead of touch": "clock",
-            },
-        )
+        line = _churn_line("churn", f"{size:,} pending", plan, {"pending": size})
         found = contest(report, line, plan.rounds)
         for loop in loops_here():
             pairs[loop].append(found[f"{OURS}, {loop}"].net("pair"))
@@ -92,6 +80,35 @@ def churn(report: Report, plan: TimerPlan) -> None:
     side = Side("touch", "standing:allocation", {"pending": 1_000, "operations": 10_000})
     blocks = alternate([side], 3)["touch"].minimum("blocks")
     report.verdicts.append(Verdict("blocks allocated by 10,000 touches", blocks, 2))
+
+
+def _churn_line(name: str, where: str, plan: TimerPlan, arguments: dict[str, int]) -> Line:
+    return Line(
+        name,
+        f"{where} (CPU ns, harness taken off; least: best round with it)",
+        "timers:churn",
+        # What asyncio does only now and then, sweeping the cancelled, is part of its price: it
+        # comes once in so many operations as are pending.
+        {"operations": max(plan.operations, arguments["pending"]), **arguments},
+        {
+            "call_later+cancel": "pair",
+            "replace a random one": "replace",
+            "touch": "touch",
+            "clock instead of touch": "clock",
+        },
+    )
+
+
+def crowd(report: Report, plan: TimerPlan) -> None:
+    """As `churn`, with a turn of the loop so long that Python's collector runs in it.
+
+    It starts when 700 more objects were made than freed; uvloop frees what was cancelled on the
+    next turn. No promise is judged here.
+    """
+    for size in plan.sizes:
+        where = f"{size:,} pending, {TURN:,} operations a turn of the loop"
+        line = _churn_line("crowd", where, plan, {"pending": size, "turn": TURN})
+        contest(report, line, plan.rounds)
 
 
 def timeout(report: Report, plan: TimerPlan) -> None:
@@ -235,6 +252,7 @@ def fire(report: Report, plan: TimerPlan) -> None:
 
 LINES: dict[str, Callable[[Report, TimerPlan], None]] = {
     "churn": churn,
+    "crowd": crowd,
     "timeout": timeout,
     "wait_for": wait_for,
     "memory": memory,

@@ -27,7 +27,9 @@ def test_the_wheel_is_measured_beside_every_rival(monkeypatch: pytest.MonkeyPatc
     assert len(report.verdicts) == 4 + len(loops_here())
 
 
-@pytest.mark.parametrize("line", ["churn", "timeout", "wait_for", "memory", "stall", "fire"])
+@pytest.mark.parametrize(
+    "line", ["churn", "crowd", "timeout", "wait_for", "memory", "stall", "fire"]
+)
 def test_a_line_of_the_timer_is_measured_on_every_loop(line: str) -> None:
     """Each build of ours and the loop's own timers, on each loop."""
     plan = timer.TimerPlan(sizes=(10, 5_000), operations=100, rounds=1, only=line)

@@ -1,7 +1,7 @@
 """Running timers, ours or the loop's own, on a live loop. Rank 5.
 
-The two have one interface, so one code drives both. The loop gets a turn every 100 operations, as a
-server's would; the empty harness takes the same turns.
+The two have one interface, so one code drives both. The loop gets a turn every so many operations,
+as a server's would; the empty harness takes the same turns.
 """
 
 import asyncio
@@ -45,11 +45,19 @@ async def open_timers(api: str) -> AsyncGenerator[CallLater, None]:
             yield timer.call_later
 
 
-async def cpu_per_operation(batch: Callable[[int, int], object], operations: int) -> float:
-    """CPU nanoseconds of one of so many operations; *batch* runs those from start to stop."""
+async def cpu_per_operation(
+    batch: Callable[[int, int], object], operations: int, turn: int = BATCH
+) -> float:
+    """CPU nanoseconds of one of so many operations; *batch* runs those from start to stop.
+
+    Args:
+        batch: Called once a turn of the loop.
+        operations: In all.
+        turn: Operations in one turn.
+    """
     started = process_time_ns()
-    for start in range(0, operations, BATCH):
-        batch(start, min(start + BATCH, operations))
+    for start in range(0, operations, turn):
+        batch(start, min(start + turn, operations))
         await asyncio.sleep(0)
     return (process_time_ns() - started) / operations
 
@@ -60,11 +68,19 @@ def uniform_delays(count: int) -> list[float]:
     return [generator.uniform(SOONEST, LATEST) for _ in range(count)]
 
 
-async def churn(api: str, pending: int, operations: int) -> AsyncGenerator[Figures, None]:
+async def churn(
+    api: str, pending: int, operations: int, turn: int = BATCH
+) -> AsyncGenerator[Figures, None]:
     """With so many others pending: arm and cancel at once; replace a random one; touch one.
 
     And what no touch can do without: fetch a random handle from memory, and read the clock. The
     processor does not read the clock before the handle is there, nor go on to the next meanwhile.
+
+    Args:
+        api: Whose timers, as in `open_timers`.
+        pending: Others.
+        operations: Of each kind, in a round.
+        turn: Operations in one turn of the loop.
     """
     delays = uniform_delays(operations)
     generator = random.Random(1)
@@ -100,15 +116,18 @@ async def churn(api: str, pending: int, operations: int) -> AsyncGenerator[Figur
 
         while True:
             figures = {
-                "pair_empty": await cpu_per_operation(pair_empty, operations),
-                "pair": await cpu_per_operation(pair, operations),
-                "replace_empty": await cpu_per_operation(replace_empty, operations),
-                "replace": await cpu_per_operation(replace, operations),
+                name: await cpu_per_operation(batch, operations, turn)
+                for name, batch in {
+                    "pair_empty": pair_empty,
+                    "pair": pair,
+                    "replace_empty": replace_empty,
+                    "replace": replace,
+                }.items()
             }
             if api == "aiowheel":
                 figures["touch_empty"] = figures["clock_empty"] = figures["replace_empty"]
-                figures["touch"] = await cpu_per_operation(touch, operations)
-                figures["clock"] = await cpu_per_operation(clock, operations)
+                figures["touch"] = await cpu_per_operation(touch, operations, turn)
+                figures["clock"] = await cpu_per_operation(clock, operations, turn)
             yield figures
 
 
