@@ -137,4 +137,4 @@ def test_an_unknown_line_is_named_with_those_there_are(capsys: pytest.CaptureFix
     code = run(["bench", "timer", "--only", "nope"])
 
     assert code == 2
-    assert "--only must be one of churn, timeout" in capsys.readouterr().err
+    assert "--only must be one of churn, crowd, timeout" in capsys.readouterr().err
