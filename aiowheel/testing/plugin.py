@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator, Iterable, Mapping
-from functools import partial
-from typing import Any
+from functools import cache, partial
 
 import pytest
 
@@ -54,9 +53,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
 
 def _choose_loops(metafunc: pytest.Metafunc, mark: pytest.Mark) -> None:
     if "anyio_backend" in metafunc.fixturenames:
-        loops = _virtual_loops(mark)
+        loops = _virtual_loops(metafunc.definition, mark)
         backends = [("asyncio", {"loop_factory": factory}) for factory in loops.values()]
-        metafunc.parametrize("anyio_backend", backends, ids=list(loops))
+        # The scope of anyio's own fixture: those of a module may ask for it.
+        metafunc.parametrize("anyio_backend", backends, ids=list(loops), scope="module")
     plugins = metafunc.config.pluginmanager
     if plugins.has_plugin("asyncio") and not plugins.has_plugin(_CHOOSER):
         plugins.register(_LoopChooser(), _CHOOSER)
@@ -74,7 +74,7 @@ class _LoopChooser:
         mark = item.get_closest_marker(MARK)
         if mark is not None:
             _refuse_other_loops(item)
-            return _virtual_loops(mark)
+            return _virtual_loops(item, mark)
         # Where nobody else answers, what pytest-asyncio does without the hook: ask the policy.
         return {"asyncio": asyncio.new_event_loop} if others is None else others
 
@@ -88,10 +88,39 @@ def _refuse_other_loops(item: pytest.Item) -> None:
         )
 
 
-def _virtual_loops(mark: pytest.Mark) -> dict[str, LoopFactory]:
-    options: dict[str, Any] = dict(mark.kwargs)
-    seed: int | Iterable[int] | None = options.pop("seed", None)
-    make = partial(VirtualClockEventLoop, **options)
-    if isinstance(seed, Iterable):
-        return {f"seed={each}": partial(make, seed=each) for each in seed}
-    return {"virtual": partial(make, seed=seed)}
+def _virtual_loops(item: pytest.Item, mark: pytest.Mark) -> dict[str, LoopFactory]:
+    try:
+        return virtual_time(*mark.args, **mark.kwargs)
+    except (TypeError, ValueError) as error:
+        text = f"{item.nodeid}: mark {MARK}: {error}"
+        raise pytest.fail.Exception(text, pytrace=False) from None
+
+
+def virtual_time(
+    autojump: bool = True,  # noqa: FBT001, FBT002 - the mark's arguments, which may go by position
+    patience: float = 0.1,
+    seed: int | Iterable[int] | None = None,
+    start: float = 0.0,
+) -> dict[str, LoopFactory]:
+    """What the mark asks for: loops, by the name that shows in the test's id."""
+    if not isinstance(seed, Iterable):
+        return {"virtual": _factory(autojump, patience, seed, start)}
+    loops = {f"seed={each}": _factory(autojump, patience, each, start) for each in seed}
+    if not loops:
+        raise ValueError("seed must be one seed or several, got none")
+    return loops
+
+
+@cache
+def _factory(
+    autojump: bool,  # noqa: FBT001 - as above
+    patience: float,
+    seed: int | None,
+    start: float,
+) -> LoopFactory:
+    """One and the same for equal options: by that, pytest knows that tests may share a loop."""
+    make = partial(
+        VirtualClockEventLoop, autojump=autojump, patience=patience, seed=seed, start=start
+    )
+    make().close()  # bad options are refused while the test's name is known
+    return make

@@ -140,6 +140,95 @@ async def test_order():
     result.stdout.re_match_lines([r"FAILED .*test_order\[seed=\d\]"])
 
 
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ("patiense=1", "*unexpected keyword argument 'patiense'*"),
+        ("patience=-1", "*patience must be 0 or more seconds, got -1*"),
+        ("seed=[]", "*seed must be one seed or several, got none*"),
+        ("True, 1, None, 0, 5", "*takes from 0 to 4 positional arguments but 5 were given*"),
+    ],
+)
+def test_a_mark_that_says_nothing_sensible_is_refused_by_name(
+    pytester: pytest.Pytester, arguments: str, text: str
+) -> None:
+    """The test is named, and not what this plugin or pytest-asyncio made of the mark."""
+    pytester.makepyfile(
+        ASYNC_TEST
+        + f"""
+@pytest.mark.asyncio
+@pytest.mark.virtual_time({arguments})
+async def test_it():
+    pass
+"""
+    )
+
+    result = run(pytester, *ASYNCIO)
+
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines([f"*::test_it: mark virtual_time: {text}"])
+
+
+def test_the_marks_arguments_may_go_by_position(pytester: pytest.Pytester) -> None:
+    """As `pytest --markers` shows them; none is passed over."""
+    pytester.makepyfile(
+        ASYNC_TEST
+        + """
+@pytest.mark.asyncio
+@pytest.mark.virtual_time(False, 0.5, 7, 100)
+async def test_it(virtual_clock):
+    assert (virtual_clock.autojump, virtual_clock.loop.patience) == (False, 0.5)
+    assert virtual_clock.time() == 100
+"""
+    )
+
+    run(pytester, *ASYNCIO).assert_outcomes(passed=1)
+
+
+SHARED_LOOP = """
+    yield asyncio.get_running_loop()
+
+@pytest.mark.parametrize("ended", [100, 200])
+async def test_it(shared, virtual_clock, ended):
+    assert virtual_clock.loop is shared
+    await asyncio.sleep(100)
+    assert virtual_clock.time() == ended
+"""
+
+
+def test_tests_of_one_scope_share_the_loop_under_asyncio(pytester: pytest.Pytester) -> None:
+    """And with it the fixtures of that scope: they are not made again for each test."""
+    pytester.makepyfile(
+        ASYNC_TEST
+        + """
+import pytest_asyncio
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.virtual_time]
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared():
+"""
+        + SHARED_LOOP
+    )
+
+    run(pytester, *ASYNCIO).assert_outcomes(passed=2)
+
+
+def test_tests_of_one_scope_share_the_loop_under_anyio(pytester: pytest.Pytester) -> None:
+    """There it is the fixture that keeps the loop."""
+    pytester.makepyfile(
+        ASYNC_TEST
+        + """
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
+
+@pytest.fixture(scope="module")
+async def shared():
+"""
+        + SHARED_LOOP
+    )
+
+    run(pytester, *ANYIO).assert_outcomes(passed=2)
+
+
 def test_another_loop_beside_the_mark_is_refused(pytester: pytest.Pytester) -> None:
     """Asked for uvloop as well, the plugin says that it cannot be virtual."""
     pytester.makepyfile(
