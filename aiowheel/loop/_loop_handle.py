@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 
 from mypy_extensions import i64, mypyc_attr
 
+from aiowheel._units import ns_to_seconds
 from aiowheel.loop._watched import NoLoop, Watched, callback_words
 from aiowheel.loop._watched import TimerHandle as TwinHandle
 from aiowheel.timer._handle import TimerHandle
@@ -31,11 +32,12 @@ class LoopHandle(TimerHandle):
         self,
         when: float,
         deadline: i64,
+        delay: i64,
         callback: object,
         args: tuple[object, ...],
         context: Context | None,
     ) -> None:
-        super().__init__(deadline, 0, callback, args, context)
+        super().__init__(deadline, delay, callback, args, context)
         self._when = when  # as given, where the deadline is in whole nanoseconds
         self._watched: Watched | None = None  # notes of debug mode
 
@@ -58,8 +60,20 @@ class LoopHandle(TimerHandle):
         return None if self._watched is None else self._watched.source_traceback
 
     def when(self) -> float:
-        """The time it was scheduled for, on the scale of `loop.time()`, exactly as given."""
+        """The time it is scheduled for, on the scale of `loop.time()`, exactly as given."""
         return self._when
+
+    def touch(self, delay: object = None) -> bool:
+        moved = super().touch(delay)
+        if moved:
+            self._when = ns_to_seconds(self._deadline)
+        return moved
+
+    def reschedule(self, when: object) -> bool:
+        moved = super().reschedule(when)
+        if moved:
+            self._when = when if isinstance(when, float) else ns_to_seconds(self._deadline)
+        return moved
 
     def __lt__(self, other: object) -> bool:
         if not isinstance(other, AsyncioTimerHandle):

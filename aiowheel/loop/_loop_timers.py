@@ -73,11 +73,14 @@ class LoopTimers:
             self._check_caller(callback, method)
         if context is None:
             context = captured_context()
-        handle = LoopHandle(when, seconds_to_ns("when", when), callback, args, context)
+        deadline = seconds_to_ns("when", when)
+        now_ns = clock_to_ns(now)
+        delay = max(deadline - now_ns, 0)
+        handle = LoopHandle(when, deadline, delay, callback, args, context)
         if driver.debug:
             watched = handle._watched = driver.watched()
             watched.note_caller()
-        driver.arm(handle, clock_to_ns(now))
+        driver.arm(handle, now_ns)
         return handle
 
 

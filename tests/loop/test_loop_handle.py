@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import weakref
+from typing import cast
 
 import pytest
 
@@ -100,6 +101,40 @@ def test_cancel_says_whether_it_was_in_time(loop: asyncio.AbstractEventLoop) -> 
     assert answers == [True, False, False]
     assert pending.cancelled()
     assert fired.cancelled()
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_deadline_can_be_pushed_by_the_handle(
+    loop: asyncio.AbstractEventLoop,
+    debug: bool,  # noqa: FBT001 - the parameter of the test
+) -> None:
+    """As on any handle of this package: by the delay it was made with, or to a time."""
+    loop.set_debug(debug)
+    fired: list[str] = []
+
+    async def push() -> None:
+        touched = cast(LoopHandle, loop.call_later(60, fired.append, "touched"))
+        moved = cast(LoopHandle, loop.call_at(loop.time() + 90, fired.append, "moved"))
+        before, when = loop.time(), loop.time() + 1 / 3
+
+        assert touched.touch()
+        assert before + 60 <= touched.when() <= loop.time() + 60
+        assert moved.touch()
+        assert before + 89 < moved.when() <= loop.time() + 90
+        assert moved.reschedule(when)
+        assert moved.when() == when
+        assert f"when={when}" in repr(moved)
+        assert moved < touched
+        assert moved.touch(-1)
+        assert moved.when() < before
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert fired == ["moved"]
+        assert not moved.touch()
+        assert moved.when() < before
+        touched.cancel()
+
+    loop.run_until_complete(push())
 
 
 def test_firing_and_cancelling_drop_what_the_handle_held(loop: asyncio.AbstractEventLoop) -> None:
