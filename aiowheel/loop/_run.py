@@ -28,7 +28,7 @@ def new_event_loop(*, uvloop: bool | Literal["auto"] = "auto") -> asyncio.Abstra
         ValueError: *uvloop* is none of these.
         MissingExtraError: uvloop is asked for and not installed.
     """
-    if uvloop not in {True, False, "auto"}:
+    if not isinstance(uvloop, bool) and uvloop != "auto":
         raise ValueError(f'uvloop must be True, False or "auto", got {uvloop!r}')
     if uvloop is False:
         return WheelSelectorEventLoop()

@@ -272,8 +272,9 @@ def test_run_chooses_the_base_loop_it_is_told() -> None:
 
     assert aiowheel.run(base(), uvloop=False).startswith("asyncio")
     assert aiowheel.run(base(), uvloop=True).startswith("uvloop")
-    with pytest.raises(ValueError, match='True, False or "auto"'):
-        new_event_loop(uvloop="yes")  # type: ignore[arg-type]
+    for word in ("yes", 0, list[str]()):  # 0 is no False: it would be taken for "auto"
+        with pytest.raises(ValueError, match='True, False or "auto"'):
+            new_event_loop(uvloop=cast(bool, word))
 
 
 def test_the_shared_timer_works_on_a_wheel_loop() -> None:
