@@ -154,6 +154,9 @@ class VirtualClockEventLoop(asyncio.SelectorEventLoop):
             base._check_thread()
             base._check_callback(callback, "call_at")
         handle = asyncio.TimerHandle(when, callback, args, self, context)
+        frames: Any = getattr(handle, "_source_traceback", None)  # in debug mode
+        if frames:
+            del frames[-1]  # ours: the last is to be the caller's
         self._agenda.add(due_ns, handle)
         return handle
 

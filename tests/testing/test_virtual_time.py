@@ -3,6 +3,7 @@
 import asyncio
 import math
 import random
+import re
 import weakref
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -298,6 +299,20 @@ async def test_arming_is_refused_as_on_any_loop(virtual_clock: VirtualClock) -> 
     with pytest.raises(RuntimeError, match="Non-thread-safe"):
         await asyncio.to_thread(lambda: loop.call_later(1, int))
     loop.set_debug(False)
+
+
+@pytest.mark.parametrize("method", ["call_later", "call_at"])
+async def test_debug_mode_names_the_line_that_armed_the_timer(
+    virtual_clock: VirtualClock, method: str
+) -> None:
+    """And not a line of the loop itself."""
+    loop = virtual_clock.loop
+    loop.set_debug(True)
+
+    handle = getattr(loop, method)(1, int)
+
+    loop.set_debug(False)
+    assert re.search(rf"created at {re.escape(__file__)}:\d+>", repr(handle))
 
 
 def test_a_closed_loop_arms_nothing() -> None:
