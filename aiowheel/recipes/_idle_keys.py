@@ -7,6 +7,7 @@ not move the key from bucket to bucket, it writes down a later deadline.
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import iscoroutinefunction
 from typing import cast
 
 from mypy_extensions import i64, mypyc_attr
@@ -42,13 +43,13 @@ class IdleAlarm(Alarm):
 class IdleKeys:
     """The compiled half of `IdleDetector`, which says what it does."""
 
-    def __init__(
-        self, timeout: object, on_idle: Callable[[object], object], *, timer: Timer | None = None
-    ) -> None:
+    def __init__(self, timeout: object, on_idle: object, *, timer: Timer | None = None) -> None:
         self._timeout_ns: i64 = delay_to_ns("timeout", timeout)
         if not 0 < self._timeout_ns < FOREVER:
             raise ValueError(f"timeout must be more than 0 and finite, got {timeout!r}")
-        self._on_idle = on_idle
+        if not callable(on_idle) or iscoroutinefunction(on_idle):
+            raise TypeError(f"on_idle must be a plain callable, got {on_idle!r}")
+        self._on_idle: Callable[[object], object] = on_idle
         # The driver and not the timer: pending alarms keep the detector alive, and through it they
         # would keep a timer that everybody else has dropped.
         self._driver = (current_timer() if timer is None else timer).open_driver()

@@ -29,6 +29,7 @@ class IdleDetector(IdleKeys, Generic[K]):
 
     Raises:
         ValueError: *timeout* is out of range.
+        TypeError: *timeout* is no number, or *on_idle* no plain callable: nobody would await it.
     """
 
     if TYPE_CHECKING:

@@ -5,6 +5,7 @@ import gc
 import random
 import weakref
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -169,6 +170,17 @@ def test_a_timeout_out_of_range_is_refused(timeout: object) -> None:
     """It must end."""
     with pytest.raises(ValueError, match="timeout must be more than 0 and finite"):
         IdleDetector[str](timeout, lambda _: None, timer=ManualTimer())
+
+
+async def tell(key: str) -> None:
+    """What nobody would await."""
+
+
+@pytest.mark.parametrize("on_idle", [None, "close", tell])
+def test_what_cannot_be_called_when_a_key_is_idle_is_refused(on_idle: Any) -> None:
+    """At once, and not a timeout later; a coroutine function would do nothing at all."""
+    with pytest.raises(TypeError, match="on_idle must be a plain callable, got "):
+        IdleDetector[str](30, on_idle, timer=ManualTimer())
 
 
 def test_a_key_must_be_hashable() -> None:
