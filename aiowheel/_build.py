@@ -99,7 +99,7 @@ def _read_stamp(root: Path) -> tuple[dict[str, str], bool]:
     """Hash by source path, and whether the install is editable; empty where nothing is compiled."""
     try:
         stamp = json.loads((root / _STAMP).read_bytes())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # the latter inside a zip archive
         return {}, False
     return stamp["sources"], stamp["editable"]
 

@@ -128,6 +128,19 @@ def test_a_wheel_is_not_checked_for_edits(box: Path) -> None:
     assert result.stdout.strip() == "True ()"
 
 
+def test_an_archive_runs_the_source(box: Path) -> None:
+    """Python imports packages from zip files, which hold no extension it could load."""
+    with zipfile.ZipFile(box / "box.zip", "w") as archive:
+        for source in (box / "box").glob("*.py"):
+            archive.write(source, f"box/{source.name}")
+    program = "import sys; sys.path[0] = 'box.zip'; import box, box._hot; print(box._hot.SPEED)"
+
+    result = python(box, f"{program}; print(box.build_info().reason)")
+
+    assert result.stdout.splitlines()[0] == "source", result.stderr
+    assert "no compiled modules" in result.stdout
+
+
 def test_this_run_has_no_stale_module() -> None:
     """The suite never measures an extension that is older than its source."""
     assert build_info().stale == ()
