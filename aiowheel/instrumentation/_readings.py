@@ -109,6 +109,7 @@ class Subject:
         prefix: `aiowheel_timer` or `aiowheel_purgatory`.
         label: The value of the label `name`.
         snapshot: Reads its statistics.
+        closed: Whether it is over, so that another may have its name.
         numbers: What to report of it.
         distributions: What histograms to report of it.
     """
@@ -116,6 +117,7 @@ class Subject:
     prefix: str
     label: str
     snapshot: Callable[[], TimerStatistics | PurgatoryStatistics]
+    closed: Callable[[], bool]
     numbers: Sequence[Number]
     distributions: Sequence[Distribution]
 
@@ -129,7 +131,14 @@ class Subject:
 
 def timer_subject(timer: Timer, label: str) -> Subject:
     """*timer*, called *label*."""
-    return Subject("aiowheel_timer", label, timer.statistics, TIMER_NUMBERS, TIMER_DISTRIBUTIONS)
+
+    def closed() -> bool:
+        driver = timer._driver
+        return driver is not None and driver.closed
+
+    return Subject(
+        "aiowheel_timer", label, timer.statistics, closed, TIMER_NUMBERS, TIMER_DISTRIBUTIONS
+    )
 
 
 def purgatory_subject(purgatory: Purgatory) -> Subject:
@@ -138,9 +147,31 @@ def purgatory_subject(purgatory: Purgatory) -> Subject:
         "aiowheel_purgatory",
         purgatory.name,
         purgatory.statistics,
+        lambda: purgatory._closed,
         PURGATORY_NUMBERS,
         PURGATORY_DISTRIBUTIONS,
     )
+
+
+def enlist(subject: Subject, subjects: list[Subject]) -> None:
+    """Add *subject*; where a closed one had its name, in that one's place.
+
+    Of two samples of one name a monitoring system keeps the first, which would be the closed one's.
+
+    Raises:
+        ValueError: One that is not closed has the name.
+    """
+    for index, other in enumerate(subjects):
+        if (other.prefix, other.label) == (subject.prefix, subject.label):
+            if not other.closed():
+                kind = subject.prefix.removeprefix("aiowheel_")
+                raise ValueError(
+                    f"a {kind} is reported as {subject.label!r} already: "
+                    "close it first, or give the new one another name"
+                )
+            subjects[index] = subject
+            return
+    subjects.append(subject)
 
 
 def cumulative(histogram: Histogram) -> list[tuple[float, int]]:

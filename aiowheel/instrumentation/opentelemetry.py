@@ -14,6 +14,7 @@ from aiowheel.instrumentation._readings import (
     Distribution,
     Number,
     Subject,
+    enlist,
     purgatory_subject,
     timer_subject,
 )
@@ -26,8 +27,13 @@ _QUANTILES = (0.5, 0.9, 0.99, 1.0)
 def observe_timer(meter: Meter, timer: Timer, name: str) -> None:
     """Create observable instruments for *timer* on *meter*, with the attribute `name`.
 
-    Call it once for each timer and meter. Counts are counters `aiowheel.timer.fired` and so on;
-    the lateness histogram is a gauge of its quantiles, by the attribute `quantile`.
+    Counts are counters `aiowheel.timer.fired` and so on; the lateness histogram is a gauge of its
+    quantiles, by the attribute `quantile`. Give one meter object to all calls: before the
+    application has set its provider `get_meter` makes another each time, and afterwards the SDK
+    keeps the instruments of the first alone.
+
+    Raises:
+        ValueError: Another timer that is not closed has the name on this meter.
     """
     _observe(meter, timer_subject(timer, name))
 
@@ -44,8 +50,9 @@ _SUBJECTS: WeakKeyDictionary[Meter, dict[str, list[Subject]]] = WeakKeyDictionar
 
 def _observe(meter: Meter, subject: Subject) -> None:
     subjects = _SUBJECTS.setdefault(meter, {}).setdefault(subject.prefix, [])
-    subjects.append(subject)
-    if len(subjects) == 1:
+    is_first = not subjects
+    enlist(subject, subjects)
+    if is_first:
         _create_instruments(meter, subjects)
 
 

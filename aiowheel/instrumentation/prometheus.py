@@ -20,6 +20,7 @@ from aiowheel.instrumentation._readings import (
     Number,
     Subject,
     cumulative,
+    enlist,
     purgatory_subject,
     timer_subject,
 )
@@ -30,19 +31,28 @@ from aiowheel.timer import Histogram, Timer
 class AiowheelCollector(Collector):
     """Register it with the application's own registry: `registry.register(collector)`.
 
-    Metrics are called `aiowheel_timer_...` and `aiowheel_purgatory_...`, with the label `name`.
+    Metrics are called `aiowheel_timer_...` and `aiowheel_purgatory_...`, with the label `name`,
+    which is to be one's own among timers and among purgatories; that of a closed one is free again.
     """
 
     def __init__(self) -> None:
         self._subjects: list[Subject] = []
 
     def add_timer(self, timer: Timer, name: str) -> None:
-        """Report *timer* under *name*, from when it is entered."""
-        self._subjects.append(timer_subject(timer, name))
+        """Report *timer* under *name*, from when it is entered.
+
+        Raises:
+            ValueError: Another timer that is not closed has the name.
+        """
+        enlist(timer_subject(timer, name), self._subjects)
 
     def add_purgatory(self, purgatory: Purgatory) -> None:
-        """Report *purgatory* under its own name."""
-        self._subjects.append(purgatory_subject(purgatory))
+        """Report *purgatory* under its own name.
+
+        Raises:
+            ValueError: Another purgatory that is not closed has the name.
+        """
+        enlist(purgatory_subject(purgatory), self._subjects)
 
     def describe(self) -> list[Metric]:
         """Nothing: the names depend on what is added later."""
@@ -77,4 +87,4 @@ def _family(prefix: str, number: Number) -> CounterMetricFamily | GaugeMetricFam
 def _add(family: HistogramMetricFamily, label: str, histogram: Histogram) -> None:
     buckets = [(str(edge), float(count)) for edge, count in cumulative(histogram)]
     buckets.append(("+Inf", float(histogram.count)))
-    family.add_metric([label], buckets, sum_value=histogram.mean * histogram.count)
+    family.add_metric([label], buckets, sum_value=histogram.total)

@@ -64,10 +64,14 @@ class Histogram:
         return int(self._maximum_ns) / 1e9
 
     @property
+    def total(self) -> float:
+        """The sum of all durations in seconds; it never shrinks."""
+        return (self._carried + int(self._total)) / 1e9
+
+    @property
     def mean(self) -> float:
         """The mean duration in seconds; 0.0 when none was recorded."""
-        total = self._carried + int(self._total)
-        return total / 1e9 / int(self._count) if self._count else 0.0
+        return self.total / int(self._count) if self._count else 0.0
 
     def quantile(self, q: float) -> float:
         """The duration in seconds that a share *q* of all does not exceed; 0.0 when empty.

@@ -89,3 +89,20 @@ def test_every_timer_and_purgatory_of_a_meter_is_observed() -> None:
     assert names["aiowheel.timer.fired"] == ["first timer", "second timer"]
     assert names["aiowheel.timer.lateness"] == ["first timer"] * 4 + ["second timer"] * 4
     assert names["aiowheel.purgatory.completed"] == ["first purgatory", "second purgatory"]
+
+
+def test_a_name_is_free_again_when_its_bearer_is_closed(caplog: pytest.LogCaptureFixture) -> None:
+    """And nobody else's before; the instruments are the same."""
+    reader = InMemoryMetricReader()
+    meter = MeterProvider([reader]).get_meter("test")
+    timer, again = ManualTimer(), ManualTimer()
+    observe_timer(meter, timer, "main")
+    with pytest.raises(ValueError, match="a timer is reported as 'main' already"):
+        observe_timer(meter, again, "main")
+
+    timer.close_now()
+    observe_timer(meter, again, "main")
+    again.call_later(60, print)
+
+    assert collected(reader)["aiowheel.timer.scheduled", ""] == 1
+    assert caplog.records == []

@@ -80,6 +80,38 @@ def test_two_purgatories_share_each_metric_family() -> None:
     assert text.count("# TYPE aiowheel_purgatory_pending gauge") == 1
 
 
+async def test_a_name_is_free_again_when_its_bearer_is_closed() -> None:
+    """The closed one's samples make room: of two, Prometheus would keep the first."""
+    collector = AiowheelCollector()
+    async with Timer() as timer, Purgatory("fetch", timer=timer) as purgatory:
+        collector.add_timer(timer, "main")
+        collector.add_purgatory(purgatory)
+        timer.call_later(60, print)
+    again = ManualTimer()
+    collector.add_timer(again, "main")
+    collector.add_purgatory(Purgatory("fetch", timer=again))
+
+    scraped = generate_latest(registered(collector)).decode().splitlines()
+
+    assert scraped.count('aiowheel_timer_scheduled_total{name="main"} 0.0') == 1
+    assert sum(line.startswith("aiowheel_timer_scheduled_total") for line in scraped) == 1
+    assert sum(line.startswith("aiowheel_purgatory_pending") for line in scraped) == 1
+
+
+def test_one_name_is_not_given_to_two() -> None:
+    """Said when it is added: what came of it would be dropped by Prometheus, on another machine."""
+    timer = ManualTimer()
+    collector = AiowheelCollector()
+    collector.add_timer(timer, "main")
+    collector.add_timer(timer, "the same by another name")
+    collector.add_purgatory(Purgatory("main", timer=timer))
+
+    with pytest.raises(ValueError, match="a timer is reported as 'main' already: close it first"):
+        collector.add_timer(Timer(), "main")
+    with pytest.raises(ValueError, match="a purgatory is reported as 'main' already"):
+        collector.add_purgatory(Purgatory("main", timer=timer))
+
+
 def test_a_timer_not_entered_yet_hides_no_other() -> None:
     """An application may register its timer before it opens it."""
     collector = AiowheelCollector()

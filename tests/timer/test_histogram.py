@@ -24,6 +24,7 @@ def test_an_empty_histogram_is_zero_everywhere() -> None:
     empty = Histogram()
 
     assert (empty.count, empty.maximum, empty.mean, empty.quantile(0.99)) == (0, 0.0, 0.0, 0.0)
+    assert empty.total == 0.0
     assert list(empty.buckets()) == []
 
 
@@ -46,6 +47,17 @@ def test_a_quantile_is_at_most_a_sixteenth_above_the_true_one(
     true = ordered[rank] / 1e9
 
     assert true <= filled(durations).quantile(q) <= true * 1.0625
+
+
+def test_the_sum_never_shrinks() -> None:
+    """Durations of nothing leave it as it is, to the bit: monitoring takes less for a reset."""
+    histogram = filled([300_000] * 10)
+    sums = [histogram.total]
+    for _ in range(100):
+        histogram.record(0)
+        sums.append(histogram.total)
+
+    assert set(sums) == {0.003}
 
 
 def test_quantiles_rise() -> None:
