@@ -95,7 +95,9 @@ class LoopHandle(TimerHandle):
         """
         watched = self._watched
         if watched is not None and not self.cancelled():
-            twin = self._twin(NoLoop(debug=True))
+            twin = watched.ready
+            if twin is None:
+                twin = self._twin(NoLoop(debug=True))
             twin.cancel()
             watched.text = repr(twin)  # names the callback still, as asyncio's in debug mode
             waiting = super().cancel() or watched.withdraw()

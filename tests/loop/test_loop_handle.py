@@ -224,3 +224,4 @@ def test_a_due_callback_can_be_cancelled_by_one_due_before_it(
     assert answers == [True]
     assert second.cancelled()
     assert ran == []
+    assert ("append" in repr(second)) is debug  # which names the callback still
