@@ -90,8 +90,8 @@ class Counters:
         return found
 
     def sizes(self) -> list[tuple[int, object]]:
-        """How many wait for each key, and the key; keys without waiters left out."""
-        return [(int(c.live), c.key) for c in self._by_key.values() if c.live]
+        """How many wait for each key, and the key, without keys nobody waits for; any thread."""
+        return [(int(c.live), c.key) for c in list(self._by_key.values()) if c.live]
 
     def _made(self, key: object) -> Counter:
         counter = self._by_key.get(key)

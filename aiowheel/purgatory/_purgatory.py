@@ -247,7 +247,7 @@ class Purgatory(Entrance):
         return [(key, size) for size, key in heapq.nlargest(count, sizes, key=lambda item: item[0])]
 
     def statistics(self) -> PurgatoryStatistics:
-        """A snapshot of the counts. O(keys that count)."""
+        """A snapshot of the counts, from any thread. O(keys that count)."""
         return self._room.statistics()
 
     def __repr__(self) -> str:

@@ -123,10 +123,10 @@ class WatchLists:
                     yield operation
 
     def sizes(self) -> Iterator[tuple[int, object]]:
-        """Number of links and key, for every key."""
-        for key, watchers in self._by_key.items():
+        """Number of links and key, for every key; from any thread."""
+        for watchers in list(self._by_key.values()):
             if watchers.count:  # see `remove`
-                yield watchers.count, key
+                yield watchers.count, watchers.key
 
     def __del__(self) -> None:
         # Only lists that are purged lazily still hold something, and only a ring that was broken

@@ -264,7 +264,7 @@ class Timer:
         return 0 if self._driver is None else self._driver.pending
 
     def statistics(self) -> TimerStatistics:
-        """A snapshot of the counts. O(size of the lateness histogram)."""
+        """A snapshot of the counts, from any thread. O(size of the lateness histogram)."""
         driver = self._driver
         if driver is None:
             raise TimerClosedError(f"{self!r} has not been entered: use `async with`")

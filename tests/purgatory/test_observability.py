@@ -1,7 +1,7 @@
 """What a purgatory tells of itself: counts, histograms, events, instruments."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import structlog
@@ -65,6 +65,28 @@ def test_statistics_count_every_end(purgatory: Purgatory, timer: ManualTimer) ->
     assert statistics.purges == 0
     watch(purgatory, "more").force_complete()
     assert (statistics.completed, statistics.durations.count) == (2, 2)
+
+
+class Meddler:
+    """A key that is hashed while the statistics are read, when other threads may have a turn."""
+
+    def __init__(self) -> None:
+        self.meddle: Callable[[], object] = bool
+
+    def __hash__(self) -> int:
+        meddle, self.meddle = self.meddle, bool
+        meddle()
+        return 1
+
+
+def test_statistics_are_read_while_keys_come_and_go(purgatory: Purgatory) -> None:
+    """Monitoring reads in a thread of its own, between two steps of the loop's."""
+    keys = [Meddler() for _ in range(3)]
+    watch(purgatory, *keys)
+    keys[0].meddle = lambda: watch(purgatory, *range(100))
+
+    assert purgatory.statistics().keys == 3
+    assert purgatory.statistics().keys == 103
 
 
 def test_histograms_tell_how_long_and_how_late(purgatory: Purgatory, timer: ManualTimer) -> None:
