@@ -66,7 +66,7 @@ def timer(
 ) -> None:
     """The running timer against asyncio's timers and uvloop's.
 
-    Lines: churn, timeout, wait_for, memory, stall, lateness, burst, idle, fire.
+    Lines: churn, crowd, timeout, wait_for, memory, stall, lateness, burst, idle, fire.
 
     \b
     Example:
