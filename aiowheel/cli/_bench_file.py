@@ -11,7 +11,6 @@ from aiowheel.cli._destination import check_destination
 
 def _destination(out: Path | None) -> Path | None:
     if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
         check_destination(out)
     return out
 

@@ -24,3 +24,19 @@ def check_destination(path: Path, option: str = "--out") -> None:
             raise BadInputError(f"{path.parent}: no permission to write there")
     except OSError as error:
         raise BadInputError(f"{path}: {error.strerror}") from error
+
+
+def check_folder(path: Path, option: str = "--out") -> None:
+    """Refuse a path that is no folder of ours to write to and cannot become one.
+
+    Raises:
+        BadInputError: It is a file, or closed to us, or lies in such a place.
+    """
+    try:
+        there = next(place for place in (path, *path.absolute().parents) if place.exists())
+        if not there.is_dir():
+            raise BadInputError(f"{there}: is a file, {option} wants a folder")
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise BadInputError(f"{there}: no permission to write there")
+    except OSError as error:
+        raise BadInputError(f"{path}: {error.strerror}") from error

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from aiowheel.errors import BadInputError
+from aiowheel.cli._destination import check_folder
 
 
 def demo(
@@ -36,8 +36,7 @@ def demo(
     """
     from aiowheel.cli._demo._needs import require_packages
 
-    if out.exists() and not out.is_dir():
-        raise BadInputError(f"--out: {out} is not a folder")
+    check_folder(out)
     require_packages(with_spark=not no_spark)
 
     from aiowheel.cli._demo._descriptors import clients_allowed

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aiowheel.cli._destination import check_folder
 from aiowheel.cli._idle_report import Progress
 from aiowheel.cli._purgatory_stream import PurgatoryStreamOptions, print_result, run_stream
 from aiowheel.cli._spark_options import (
@@ -34,6 +35,14 @@ Job = Callable[[Path, Path, Path, int, Format | None], "PurgatoryResult"]
 
 
 LONGEST_TICK = 3_600_000_000_000  # as of a timer
+
+
+class TraceFormat(StrEnum):
+    """How a trace may be laid out; other formats have no lists of keys."""
+
+    PARQUET = Format.PARQUET.value
+    NDJSON = Format.NDJSON.value
+    CSV = Format.CSV.value
 
 
 class PurgatoryEngine(StrEnum):
@@ -59,8 +68,7 @@ def purgatory(
         int, typer.Option(min=1, max=LONGEST_TICK, help="Of the wheel, in the unit.")
     ] = 1,
     format: Annotated[  # noqa: A002
-        Format | None,
-        typer.Option(help="parquet, ndjson or csv; default: by the files' suffix."),
+        TraceFormat | None, typer.Option(help="Default: by the files' suffix.")
     ] = None,
     engine: Annotated[
         PurgatoryEngine, typer.Option(help="Both find the same outcomes.")
@@ -103,6 +111,7 @@ def purgatory(
       aiowheel purgatory ops/ events/ --stream --max-lateness 5 --out found/
     """
     started = clock.perf_counter()
+    form = None if format is None else Format(format)
     open_session = partial(
         spark_session, "aiowheel purgatory", master=master, conf=conf, verbose=verbose
     )
@@ -115,7 +124,7 @@ def purgatory(
             checkpoint=checkpoint or out / "checkpoint",
             unit=unit,
             tick=tick,
-            format=format,
+            format=form,
             max_lateness=max_lateness,
             max_ahead=max_ahead,
             shards=shards,
@@ -130,12 +139,13 @@ def purgatory(
     if engine is PurgatoryEngine.WHEEL:
         _refuse({"--master": master != ANY_CORE, "--conf": conf}, "is for --engine spark")
     job = _job(engine, open_session)
-    if out.exists() and not out.is_dir():
-        raise BadInputError(f"{out}: is a file, --out wants a folder")
+    check_folder(out)
+    for path in (operations, events):
+        _refuse_inside(path, out)
     try:
         with Progress() as progress:
             progress.waiting("working off the trace")
-            result = job(operations, events, out, tick, format)
+            result = job(operations, events, out, tick, form)
     except OSError as error:
         raise AiowheelError(f"{error.filename or out}: {error.strerror}") from error
     print_result(
@@ -172,6 +182,12 @@ def _job(engine: PurgatoryEngine, open_session: Callable[[], Session]) -> Job:
             return run_purgatory(spark, operations, events, out, tick, form)
 
     return run
+
+
+def _refuse_inside(read: Path, out: Path) -> None:
+    """A folder is read at any depth: the next run would take the results of this one for rows."""
+    if read.is_dir() and out.resolve().is_relative_to(read.resolve()):
+        raise BadInputError(f"{out}: lies in the folder {read}, --out wants another place")
 
 
 def _refuse(given: Mapping[str, object], why: str) -> None:

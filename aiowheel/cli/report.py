@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
+from aiowheel.cli._destination import check_folder
 from aiowheel.cli._spark_options import ANY_CORE, Conf, Master, Verbose, spark_session
-from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
+from aiowheel.errors import AiowheelError, MissingExtraError
 
 _PIPE_WIDTH = 160
 
@@ -42,8 +43,7 @@ def report(
         raise MissingExtraError("spark") from error
 
     check_trace(trace)  # before Spark's slow start
-    if out.exists() and not out.is_dir():
-        raise BadInputError(f"--out: {out} is not a folder")
+    check_folder(out)
     with (
         JobProgress("reporting") as progress,
         spark_session("aiowheel report", master=master, conf=conf, verbose=verbose) as spark,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aiowheel.cli._destination import check_folder
 from aiowheel.cli._spark_options import ANY_CORE, Conf, Master, Verbose, spark_session
 from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
 
@@ -92,8 +93,8 @@ def simulate(
     check_sweep(sweep)
     if fit is not None:
         check_trace(fit)
-    if out is not None and out.exists() and not out.is_dir():
-        raise BadInputError(f"--out: {out} is not a folder")
+    if out is not None:
+        check_folder(out)
     with (
         JobProgress("simulating") as progress,
         spark_session("aiowheel simulate", master=master, conf=conf, verbose=verbose) as spark,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aiowheel.cli._destination import check_folder
 from aiowheel.cli._spark_options import ANY_CORE, Conf, Master, Verbose, spark_session
 from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
 
@@ -60,8 +61,8 @@ def tune(
         if not 2 <= size <= 2**24:
             raise BadInputError(f"--wheel-size must be from 2 to {2**24}, got {size}")
     check_trace(trace)
-    if out is not None and out.exists() and not out.is_dir():
-        raise BadInputError(f"--out: {out} is not a folder")
+    if out is not None:
+        check_folder(out)
     with (
         JobProgress("tuning") as progress,
         spark_session("aiowheel tune", master=master, conf=conf, verbose=verbose) as spark,

@@ -18,7 +18,7 @@ from aiowheel.pipeline._first_events import TraceSize, first_events
 from aiowheel.pipeline._trace_frames import read_events, read_operations, rejects, sound
 from aiowheel.pipeline.purgatory_replay import PurgatoryResult, result_in
 from aiowheel.pipeline.sinks import replace_folder
-from aiowheel.pipeline.trace_files import format_of_trace
+from aiowheel.pipeline.trace_files import format_of_trace, refuse_for_want_of_good_rows
 from aiowheel.readers import Format
 from aiowheel.rules import COMPLETED, EXPIRED, NEVER
 
@@ -40,10 +40,13 @@ def run_purgatory(
         form: Of the files; None goes by their suffixes.
 
     Raises:
-        BadInputError: There is nothing to read, or it is no trace.
+        BadInputError: There is nothing to read, it is no trace, or a table has bad rows only.
     """
     operation_rows = read_operations(spark, operations, format_of_trace(operations, form))
     event_rows = read_events(spark, events, format_of_trace(events, form))
+    for path, rows in ((operations, operation_rows), (events, event_rows)):
+        if sound(rows).isEmpty():
+            _refuse_if_rejected(path, rows)
     happened = _measure_events(sound(event_rows))
     waits = Observation()
     seen = operation_rows.observe(waits, *_measures(happened["last_event"], tick))
@@ -66,6 +69,12 @@ def run_purgatory(
         found = outcomes(operation_rows, event_rows, tick, size, keep)
         replace_folder(found, out / "outcomes")
     return result_in(out, size.operations, size.events, rejected)
+
+
+def _refuse_if_rejected(path: Path, rows: DataFrame) -> None:
+    bad = rejects(rows).agg(F.count("*").alias("count"), F.last("reason").alias("reason")).first()
+    if bad is not None:  # an aggregate without groups has one row, also over nothing
+        refuse_for_want_of_good_rows(path, bad["count"], bad["reason"])
 
 
 @contextmanager

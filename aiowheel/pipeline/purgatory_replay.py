@@ -15,6 +15,7 @@ from aiowheel.pipeline.trace_files import (
     format_of_trace,
     read_events,
     read_operations,
+    refuse_for_want_of_good_rows,
     write_outcomes,
     write_rejects,
 )
@@ -56,16 +57,12 @@ def run_replay(
         form: Of the files; None goes by their suffixes.
 
     Raises:
-        BadInputError: There is nothing to read, or it is no trace.
+        BadInputError: There is nothing to read, it is no trace, or a table has bad rows only.
 
     Cost: the trace is held in memory, some 500 bytes a row.
     """
-    rejects: Rejects = []
     shard = Shard(tick)
-    shard.feed(
-        read_operations(operations, format_of_trace(operations, form), rejects),
-        read_events(events, format_of_trace(events, form), rejects),
-    )
+    rejects = _feed(shard, operations, events, form)
     counts = len(shard.operations), len(shard.events)
     endings = shard.settle(NEVER - 1)
     for name in ("outcomes", "rejects"):
@@ -77,6 +74,23 @@ def run_replay(
         (out / "rejects").mkdir(parents=True)
         write_rejects(out / "rejects" / "part-0.parquet", rejects)
     return result_in(out, *counts, len(rejects))
+
+
+def _feed(shard: Shard, operations: Path, events: Path, form: Format | None) -> Rejects:
+    """Read both tables into *shard*; what it cannot use is returned."""
+    bad_operations: Rejects = []
+    bad_events: Rejects = []
+    shard.feed(
+        read_operations(operations, format_of_trace(operations, form), bad_operations),
+        read_events(events, format_of_trace(events, form), bad_events),
+    )
+    for path, good, bad in (
+        (operations, shard.operations, bad_operations),
+        (events, shard.events, bad_events),
+    ):
+        if bad and not good:
+            refuse_for_want_of_good_rows(path, len(bad), bad[-1][1])
+    return bad_operations + bad_events
 
 
 def result_in(out: Path, operations: int, events: int, rejected: int) -> PurgatoryResult:

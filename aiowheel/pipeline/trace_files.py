@@ -121,6 +121,21 @@ def _is_time(value: int | None) -> bool:
     return value is not None and 0 <= value <= LATEST
 
 
+def refuse_for_want_of_good_rows(path: Path, rejected: int, reason: str) -> None:
+    """Take a table of nothing but bad rows for a mistake; one without any row is none.
+
+    Args:
+        path: Of the table, which has no good row.
+        rejected: How many it has.
+        reason: Of the last one.
+
+    Raises:
+        BadInputError: There are such rows.
+    """
+    if rejected:
+        raise BadInputError(f"{path}: no good row ({rejected:,} rejected, the last: {reason})")
+
+
 def write_operations(file: Path, operations: Iterable[Operation]) -> None:
     """Write operations as a Parquet file, beside its place first."""
     rows = [

@@ -259,7 +259,7 @@ def test_a_file_in_the_place_of_the_folder_is_bad_input(
     file.write_text("mine")
 
     assert run(["demo", "--no-spark", "--out", str(file)]) == 2
-    assert capsys.readouterr() == ("", f"aiowheel: --out: {file} is not a folder\n")
+    assert capsys.readouterr() == ("", f"aiowheel: {file}: is a file, --out wants a folder\n")
     assert file.read_text() == "mine"
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from aiowheel.bench import wheel
 from aiowheel.cli import run
-from aiowheel.cli._destination import check_destination
+from aiowheel.cli._destination import check_destination, check_folder
 from aiowheel.errors import BadInputError
 
 
@@ -42,6 +42,48 @@ def test_a_folder_that_cannot_be_looked_into_is_told(
 
     with pytest.raises(BadInputError, match=r"out\.csv: Permission denied"):
         check_destination(tmp_path / "out.csv")
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is there is asked, be it only a folder above: the rest would be made after the work."""
+    asked: list[Path] = []
+
+    def refuse(path: Path, _mode: int) -> bool:
+        asked.append(path)
+        return False
+
+    monkeypatch.setattr(os, "access", refuse)
+
+    for out in (tmp_path, tmp_path / "new" / "out"):
+        with pytest.raises(BadInputError, match=f"{tmp_path}: no permission to write there"):
+            check_folder(out)
+    assert asked == [tmp_path, tmp_path]
+
+
+def test_a_folder_is_wanted_where_a_file_is(tmp_path: Path) -> None:
+    """Of a file nothing can be made a folder, and nothing below it."""
+    file = tmp_path / "file"
+    file.touch()
+    check_folder(tmp_path / "new" / "out")
+
+    for out in (file, file / "out"):
+        with pytest.raises(BadInputError, match=r"file: is a file, --out wants a folder"):
+            check_folder(out)
+    assert sorted(tmp_path.iterdir()) == [file]
+
+
+def test_a_benchmark_makes_no_folder_that_was_misspelt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the other commands that write one file."""
+    monkeypatch.setattr(wheel, "run", lambda _plan: pytest.fail("it measured"))
+
+    assert run(["bench", "wheel", "--out", str(tmp_path / "nodir" / "x.json")]) == 2
+
+    assert "nodir: no such folder for --out" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_benchmark_looks_before_it_measures(

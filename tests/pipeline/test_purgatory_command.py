@@ -151,9 +151,12 @@ def test_a_stream_stops_goes_on_and_is_flushed(
             ["--tick", "4000000000000"],
             "'--tick': Input should be less than or equal to 3600000000000",
         ),
-        (["--format", "clf"], "a trace is parquet, ndjson, csv, not clf"),
+        (["--format", "clf"], "'clf' is not one of 'parquet', 'ndjson', 'csv'"),
         (["--stream", "--out", "{events}/out"], "lies in a watched folder"),
         (["--out", "{file}"], "out.txt: is a file, --out wants a folder"),
+        (["--out", "{file}/out"], "out.txt: is a file, --out wants a folder"),
+        (["--out", "{events}/out"], "lies in the folder"),
+        (["--out", "{events}"], "lies in the folder"),
     ],
 )
 def test_options_that_cannot_be_used_are_refused(
@@ -175,6 +178,53 @@ def test_options_that_cannot_be_used_are_refused(
     assert len(errors) == 1
     assert reason in errors[0]
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("table", ["ops", "events"])
+def test_a_table_of_nothing_but_bad_rows_is_bad_input(
+    table: str, trace: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As for `aiowheel idle`: exit code 2, and the result of an earlier run stays."""
+    refused_for_want_of_good_rows([*trace, "--engine", "wheel"], table, tmp_path, capsys)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.usefixtures("one_session")
+@pytest.mark.parametrize("table", ["ops", "events"])
+def test_spark_refuses_a_table_of_nothing_but_bad_rows(
+    table: str, trace: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the same words."""
+    refused_for_want_of_good_rows([*trace, "--engine", "spark"], table, tmp_path, capsys)
+
+
+def refused_for_want_of_good_rows(
+    arguments: list[str], table: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Spoil a table, run, and look that nothing else was touched."""
+    (folder / table / "0.ndjson").write_text('{"keys": ["a"]}\n{"id": "b"}\n')
+    earlier = folder / "out" / "outcomes" / "part-0.parquet"
+    earlier.parent.mkdir(parents=True)
+    earlier.write_bytes(b"earlier")
+
+    assert run([*arguments, "--out", str(folder / "out")]) == 2
+
+    assert f"{folder / table}: no good row (2 rejected, the last: " in capsys.readouterr().err
+    assert [file for file in folder.glob("out/**/*") if file.is_file()] == [earlier]
+    assert earlier.read_bytes() == b"earlier"
+
+
+def test_tables_without_rows_are_no_mistake(
+    trace: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where nothing happened, all that has a deadline expires."""
+    (tmp_path / "events" / "0.ndjson").write_text("")
+
+    report, _ = told(trace, tmp_path / "out", capsys)
+
+    assert (report["operations"], report["events"], report["expired"]) == (3, 0, 2)
 
 
 @pytest.mark.parametrize(

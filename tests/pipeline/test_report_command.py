@@ -94,5 +94,5 @@ def test_an_output_that_is_a_file_is_refused(
 
     assert run(["report", str(trace), "--out", str(file)]) == 2
 
-    assert "is not a folder" in capsys.readouterr().err
+    assert "is a file, --out wants a folder" in capsys.readouterr().err
     assert file.read_text() == "mine"
