@@ -127,12 +127,15 @@ def _read(
     options = {"columnNameOfCorruptRecord": _BROKEN, "mode": "PERMISSIVE"}
     if form is Format.CSV:
         options |= {"header": "true", "escape": '"', "enforceSchema": "false"}
+    if form is Format.NDJSON:
+        options |= {"allowSingleQuotes": "false"}
     name = "json" if form is Format.NDJSON else form.value
     if files_per_batch:
         options |= {"maxFilesPerTrigger": str(files_per_batch), "maxFileAge": _LONGEST_AGE}
         stream = spark.readStream.format(name).schema(schema).options(**options)
         rows = stream.load(str(path))
     else:
+        options["recursiveFileLookup"] = "true"  # else a file in a folder of its own is left out
         rows = spark.read.format(name).schema(schema).options(**options).load(str(path))
     if form is Format.PARQUET:
         rows = rows.withColumn(_BROKEN, F.lit(None).cast("string"))
