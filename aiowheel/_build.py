@@ -140,7 +140,11 @@ def _decide() -> tuple[bool, str]:
 def _enforce(*, compiled: bool, reason: str) -> None:
     """Make the choice hold, or raise what the environment asked for."""
     if os.environ.get("AIOWHEEL_REQUIRE_EXTENSIONS") == "1" and not compiled:
-        raise ImportError(f"AIOWHEEL_REQUIRE_EXTENSIONS=1 is set, but {reason}", name=_PACKAGE)
+        refusal = f"AIOWHEEL_REQUIRE_EXTENSIONS=1 is set, but {reason}"
+        # The script of the command imports the package first: nobody there could catch an error.
+        if Path(sys.argv[0]).stem == _PACKAGE:
+            raise SystemExit(f"{_PACKAGE}: {refusal}")
+        raise ImportError(refusal, name=_PACKAGE)
     if compiled:
         return
     sys.meta_path.insert(0, SourceOnlyFinder())

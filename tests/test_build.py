@@ -97,6 +97,20 @@ def test_both_switches_contradict_each_other(box: Path) -> None:
     assert all(switch in result.stderr.splitlines()[-1] for switch in SWITCHES)
 
 
+def test_the_command_says_so_in_one_line(box: Path) -> None:
+    """Its script imports the package first; python -m has words of its own for that."""
+    shutil.copy(ROOT / "aiowheel/__main__.py", box / "box")
+    (box / "bin").mkdir()
+    (box / "bin" / "box").write_text("from box.__main__ import main\n")
+    program = "import runpy, sys; sys.argv = ['bin/box']; runpy.run_path('bin/box')"
+
+    result = python(box, program, AIOWHEEL_NO_EXTENSIONS="1", AIOWHEEL_REQUIRE_EXTENSIONS="1")
+
+    assert result.returncode == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("box: AIOWHEEL_REQUIRE_EXTENSIONS=1 is set, but AIOWHEEL_NO")
+
+
 def test_an_edited_source_is_never_shadowed(box: Path) -> None:
     """After an edit the source runs, a warning says so, and the build report names the module."""
     (box / "box/_hot.py").write_text("SPEED = 'edited'\n")
