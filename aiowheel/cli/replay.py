@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from aiowheel.pipeline.replay import Replay
 
 _LONGEST_SECONDS = 1e9
+_MOST_BUCKETS = 2**24
 
 
 def replay(
@@ -42,6 +43,8 @@ def replay(
     for option, seconds in (("--tick", tick), ("--timeout", timeout)):
         if seconds is not None and not 1e-9 <= seconds <= _LONGEST_SECONDS:
             raise BadInputError(f"{option}: want seconds from 1e-09 to 1e+09, got {seconds:g}")
+    if not 2 <= wheel_size <= _MOST_BUCKETS:
+        raise BadInputError(f"--wheel-size must be from 2 to {_MOST_BUCKETS}, got {wheel_size}")
     found = replay_trace(
         trace,
         tick_ns=round(tick * 1e9),

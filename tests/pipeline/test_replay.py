@@ -115,7 +115,7 @@ def test_both_are_printed_side_by_side(trace: Path, capsys: pytest.CaptureFixtur
     [
         (["--tick", "0"], "--tick: want seconds from 1e-09 to 1e+09, got 0"),
         (["--timeout", "inf"], "--timeout: want seconds from 1e-09 to 1e+09, got inf"),
-        (["--wheel-size", "1"], "wheel_size must be from 2 to 16777216, got 1"),
+        (["--wheel-size", "1"], "--wheel-size must be from 2 to 16777216, got 1"),
     ],
 )
 def test_options_out_of_range_are_bad_input(
