@@ -6,6 +6,7 @@ walk, and the pure build can run beside the compiled one.
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -68,7 +69,9 @@ class Worker:
         exc_tb: TracebackType | None,
     ) -> None:
         # Ended hard: giving a million timers back one by one takes seconds and proves nothing.
-        self._process.kill()
+        # The whole group: its clients would only tell that their server is gone.
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.communicate()
 
     def ask(self) -> Figures:

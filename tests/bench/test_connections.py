@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,47 @@ async def test_every_design_closes_a_silent_connection(design: str) -> None:
 
         assert (hall.open, hall.silenced) == (0, 1)
         writer.close()
+
+
+GIVEN_UP = """
+from pathlib import Path
+from time import sleep
+from aiowheel.bench._side import Side, Worker
+
+with Worker(Side("given up", {workload!r}, {arguments!r})) as worker:
+    process = worker._process
+    process.stdin.write("\\n")
+    process.stdin.flush()
+    while not Path(f"/proc/{{process.pid}}/task/{{process.pid}}/children").read_text():
+        sleep(0.01)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc for the children of a process")
+@pytest.mark.parametrize(
+    ("workload", "arguments"),
+    [
+        (
+            "longpoll:rounds",
+            {"design": longpoll.OURS, "clients": 10, "topics": 2, "keys": 1}
+            | {"rate": 10, "seconds": 60.0},
+        ),
+        (
+            "idle:connections",
+            {"design": "protocol", "silent": 5, "talking": 5, "rate": 10, "limit": 60.0},
+        ),
+    ],
+)
+def test_clients_end_in_silence_with_their_server(workload: str, arguments: dict[str, Any]) -> None:
+    """Ctrl-C gives a round up: no word of a connection that was lost, and nobody left behind."""
+    program = GIVEN_UP.format(workload=workload, arguments=arguments)
+
+    # The pipe is read to its end, which comes when the last of them is gone.
+    ended = subprocess.run(
+        [sys.executable, "-c", program], stderr=subprocess.PIPE, check=True, timeout=60
+    )
+
+    assert ended.stderr == b""
 
 
 def test_idle_connections_are_measured_in_every_way(
