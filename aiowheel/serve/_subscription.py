@@ -48,12 +48,13 @@ async def _serve(service: Service, socket: WebSocket, name: str, has: Seen) -> N
 async def _feed(service: Service, socket: WebSocket, name: str, has: Seen) -> None:
     while not service.stopping:
         if service.has_answer(name, has):
-            await socket.send_text(service.answer(name, has).decode())
-            topic = service.topics.get(name)
+            news = service.answer(name, has).decode()
+            topic = service.topics.get(name)  # now: sending lasts, and more may come meanwhile
             has = Seen(0, None) if topic is None else Seen(topic.version, topic.epoch)
+            await socket.send_text(news)
             continue
         wanted = {name: has.version + 1}
-        news = await service.purgatory.wait_until(wanted, service.limits.heartbeat)
-        if not news and not service.stopping:
+        has_come = await service.purgatory.wait_until(wanted, service.limits.heartbeat)
+        if not has_come and not service.stopping:
             await socket.send_text(HEARTBEAT)
     await socket.close(1012, "the service is shutting down")

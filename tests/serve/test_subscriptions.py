@@ -21,7 +21,9 @@ pytestmark = pytest.mark.virtual_time
 class Subscriber:
     """One websocket, as a server would hand it to the application."""
 
-    def __init__(self, app: TopicApp, path: str, query: str = "", host: str = "10.0.0.1") -> None:
+    def __init__(
+        self, app: TopicApp, path: str, query: str = "", host: str = "10.0.0.1", room: int = 0
+    ) -> None:
         self._app = app
         self._scope: dict[str, Any] = {
             "type": "websocket",
@@ -34,7 +36,7 @@ class Subscriber:
             "extensions": {"websocket.http.response": {}},
         }
         self.to_app: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self.from_app: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.from_app: asyncio.Queue[dict[str, Any]] = asyncio.Queue(room)
 
     async def __aenter__(self) -> Self:
         self.to_app.put_nowait({"type": "websocket.connect"})
@@ -181,3 +183,22 @@ async def test_stopping_closes_every_subscription(serving: Serving) -> None:
         closing = await subscriber.from_app.get()
 
     assert (closing["type"], closing["code"]) == ("websocket.close", 1012)
+
+
+async def test_what_is_published_while_a_slow_subscriber_is_sent_to_is_not_lost(
+    serving: Serving,
+) -> None:
+    """It gets every message, however long the ones before took."""
+    app = TopicApp()
+    async with serving(app) as client:
+        async with Subscriber(app, "/topics/a", room=1) as subscriber:
+            await subscriber.accepted()
+            for number in range(5):
+                await client.post("/topics/a", content=str(number))
+                await asyncio.sleep(1)
+
+            got: list[str] = []
+            while len(got) < 5:
+                got += [message["data"] for message in (await subscriber.message())["messages"]]
+
+        assert got == ["0", "1", "2", "3", "4"]
