@@ -38,19 +38,17 @@ def pending(
     if json:
         print_json({"pending": len(found), "operations": [row._asdict() for row in shown]})
         return
-    print_table(
-        ("id", "missing", "wanted", "created", "deadline"),
-        [
-            (
-                row.id,
-                ", ".join(row.keys),
-                str(row.wanted),
-                str(row.created),
-                "never" if row.deadline is None else str(row.deadline),
-            )
-            for row in shown
-        ],
-        texts=2,
-    )
+    rows = [
+        (
+            row.id,
+            ", ".join(row.keys),
+            str(row.wanted),
+            str(row.created),
+            "never" if row.deadline is None else str(row.deadline),
+        )
+        for row in shown
+    ]
+    if rows:
+        print_table(("id", "missing", "wanted", "created", "deadline"), rows, texts=2)
     hidden = f", {len(found) - len(shown):,} not shown" if len(found) > len(shown) else ""
     print(f"{len(found):,} operations wait{hidden}")

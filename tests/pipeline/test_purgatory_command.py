@@ -1,6 +1,7 @@
 """`aiowheel purgatory`, `pending` and `flush` as somebody types them."""
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -250,6 +251,19 @@ def test_places_that_do_not_exist_are_named(
     assert run(arguments) == 2
 
     assert reason in capsys.readouterr().err
+
+
+def test_that_nothing_waits_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As of a stream that has not begun, or has ended."""
+    pytest.importorskip("pyspark")
+    monkeypatch.setattr("aiowheel.cli.pending.spark_session", lambda *_, **__: nullcontext())
+    monkeypatch.setattr("aiowheel.pipeline.pending.pending_operations", lambda *_: [])
+
+    assert run(["pending", "--checkpoint", "checkpoint"]) == 0
+
+    assert capsys.readouterr().out == "0 operations wait\n"
 
 
 def test_what_was_not_measured_has_no_line(capsys: pytest.CaptureFixture[str]) -> None:
