@@ -157,7 +157,7 @@ class IdleRun:
         rows, paths = self.rows, self.inputs.paths
         with tempfile.TemporaryDirectory(prefix="aiowheel-idle-") as name:
             scratch, staged = Path(name), Path(name, "rows.parquet")
-            direct = spark_reads(paths, rows.key, rows.time)
+            direct = rows.reads_whole_numbers and spark_reads(paths, rows.key, rows.time)
             if not direct:
                 stage_rows(self.progress.reading(self.inputs, rows), staged)
             self.progress.waiting("running Spark")
@@ -165,7 +165,7 @@ class IdleRun:
                 if direct:
                     touches = ParquetTouches.of(spark, paths, rows)
                     found = find_idle(touches.good(), self.timeout, scratch)
-                    rows.take_over(len(paths), touches.accepted, touches.rejects())
+                    rows.take_over(touches.sizes, touches.rejects())
                 else:
                     found = find_idle(spark.read.parquet(str(staged)), self.timeout, scratch)
                 return write_idle_events(found, self.out), found.keys

@@ -1,6 +1,7 @@
 """Touches in Parquet, read by Spark itself, by the rules of the readers. Rank 5."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -13,27 +14,32 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel.readers import Reject, TimedRows
 
+_GLOB = re.compile(r"[*?\[\]{}\\]")  # Spark takes every path for a pattern
+
 
 def spark_reads(paths: Sequence[Path], key: str, time: str) -> bool:
     """Whether all files are Parquet with text or whole numbers as keys, whole numbers as times.
 
     Everything else is for the reader, which knows more types and tells what is wrong with a file.
     """
+    found: set[tuple[pa.DataType, pa.DataType]] = set()
     for path in paths:
-        if path.suffix != ".parquet":
+        if path.suffix != ".parquet" or _GLOB.search(str(path.resolve())):
             return False
         try:
             schema = pq.read_schema(path)
         except (OSError, pa.ArrowException):
             return False
-        if not {key, time} <= set(schema.names):
+        names = [name.lower() for name in schema.names]  # to Spark, K is k
+        if not {key, time} <= set(schema.names) or len(set(names)) < len(names):
             return False
         kinds = schema.field(key).type, schema.field(time).type
         if not (pa.types.is_string(kinds[0]) or pa.types.is_signed_integer(kinds[0])):
             return False
         if not pa.types.is_signed_integer(kinds[1]):
             return False
-    return True
+        found.add(kinds)
+    return len(found) == 1  # it reads all files by the schema of one
 
 
 @dataclass(frozen=True)
@@ -43,10 +49,14 @@ class ParquetTouches:
     Attributes:
         table: All rows: key, t, reason (null for a good row), and where the row stands.
         counts: Filled by the first action over `good`.
+        sizes: Of every file, by the name it was given by, how many rows it has.
+        names: That name, by the one that Spark knows it by.
     """
 
     table: DataFrame
     counts: Observation
+    sizes: Mapping[str, int]
+    names: Mapping[str, str]
 
     @classmethod
     def of(cls, spark: SparkSession, paths: Sequence[Path], rows: TimedRows) -> Self:
@@ -57,24 +67,22 @@ class ParquetTouches:
             F.col("_metadata.file_path").alias("source"),
             (F.col("_metadata.row_index") + 1).alias("line"),
         )
-        return cls(table.withColumn("reason", _reason(rows.earliest, rows.latest)), Observation())
+        return cls(
+            table.withColumn("reason", _reason(rows.earliest, rows.latest)),
+            Observation(),
+            {str(path): pq.read_metadata(path).num_rows for path in paths},
+            {str(path.resolve()): str(path) for path in paths},
+        )
 
     def good(self) -> DataFrame:
         """Select ``key, t`` of the good rows; an action over it counts all rows on its way."""
         bad = F.col("reason").isNotNull()
         return (
             self.table.select("key", "t", "reason")  # Spark prunes no column behind `observe`
-            .observe(
-                self.counts, F.count(F.lit(1)).alias("rows"), F.count_if(bad).alias("rejected")
-            )
+            .observe(self.counts, F.count_if(bad).alias("rejected"))
             .where(~bad)
             .select("key", "t")
         )
-
-    @property
-    def accepted(self) -> int:
-        """How many rows are good; after an action over `good`."""
-        return int(self.counts.get["rows"] - self.counts.get["rejected"])
 
     def rejects(self) -> Iterator[Reject]:
         """Walk over the bad rows; after an action over `good`, which counted them."""
@@ -83,7 +91,7 @@ class ParquetTouches:
         bad = self.table.where(F.col("reason").isNotNull())
         for row in bad.toLocalIterator():
             key, t = ("" if value is None else value for value in (row["key"], row["t"]))
-            source = unquote(urlparse(row["source"]).path)
+            source = self.names[unquote(urlparse(row["source"]).path)]
             yield Reject(source, row["line"], row["reason"], f"{key},{t}", used=False)
 
 
@@ -93,6 +101,7 @@ def _reason(earliest: int, latest: int) -> Column:
     written = F.concat(F.lit("time '"), F.coalesce(t.cast("string"), F.lit("")), F.lit("' is "))
     return (
         F.when(F.col("key").isNull() | (F.col("key") == ""), F.lit("the key is empty"))
+        .when(~F.is_valid_utf8("key"), F.lit("the key is not UTF-8"))
         .when(t.isNull() | (t < 0), F.concat(written, F.lit("not a whole number >= 0")))
         .when(t > F.lit(latest), F.concat(written, F.lit(f"beyond {latest}")))
         .when(t < F.lit(earliest), F.concat(written, F.lit(f"before {earliest}")))

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Iterator
+from typing import cast
 
 from aiowheel.errors import BadInputError, MissingExtraError
 from aiowheel.readers._formats import Unit
@@ -34,10 +35,10 @@ def parquet_records(source: Source, key: str, time: str, unit: Unit) -> Iterator
             _check_column(source, file.schema_arrow, name)
         rows = 0
         for batch in file.iter_batches(_BATCH_ROWS, columns=[key, time]):
-            keys = pc.cast(batch.column(key), pa.string()).to_pylist()
+            keys = _texts(batch.column(key))
             times = _written(batch.column(time), unit)
-            for line, (name, moment) in enumerate(zip(keys, times, strict=True), start=rows + 1):
-                yield line, name or "", moment or "", "", [name or "", moment or ""]
+            for line, (text, moment) in enumerate(zip(keys, times, strict=True), start=rows + 1):
+                yield line, text or "", moment or "", "", [text or "", moment or ""]
             rows += batch.num_rows
     except pa.ArrowException as error:
         raise BadInputError(f"{source.name}: not a sound Parquet file: {error}") from error
@@ -55,8 +56,17 @@ def _check_column(source: Source, schema: pa.Schema, name: str) -> None:
         raise BadInputError(f"{source.name}: column {name!r} is {kind}, want text or whole numbers")
 
 
+def _texts(column: pa.Array) -> list[str | None]:
+    texts = pc.cast(column, pa.string())
+    try:
+        return cast("list[str | None]", texts.to_pylist())
+    except UnicodeDecodeError:  # lone surrogates, as in a text: the table refuses their row alone
+        read: list[bytes | None] = pc.cast(texts, pa.binary()).to_pylist()
+        return [None if text is None else text.decode(errors="surrogateescape") for text in read]
+
+
 def _written(column: pa.Array, unit: Unit) -> list[str | None]:
-    texts: list[str | None] = pc.cast(column, pa.string()).to_pylist()
+    texts = _texts(column)
     if not pa.types.is_timestamp(column.type):
         return texts
     moments: list[int | None] = pc.cast(column, pa.int64()).to_pylist()

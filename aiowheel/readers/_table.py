@@ -1,13 +1,14 @@
 """Many files as one table of (time, key) rows, the bad ones counted and put aside. Rank 4."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from aiowheel.errors import BadInputError
 from aiowheel.readers._formats import Unit
 from aiowheel.readers._inputs import READ_ERRORS, Inputs, Source, read_failure
 from aiowheel.readers._records import Raw, raw_text, records
-from aiowheel.readers._times import LATEST_TIME, TimeParser
+from aiowheel.readers._times import LATEST_TIME, TimeParser, parse_epoch
 
 _BATCH_ROWS = 16_384
 _REMARKS = 5
@@ -115,18 +116,30 @@ class TimedRows:
                 why = f", the last: {self._last_reject}" if bad else ""
                 raise BadInputError(f"{source.name}: no good row ({bad:,} rejected{why})")
 
-    def take_over(self, files: int, accepted: int, rejects: Iterable[Reject]) -> None:
+    @property
+    def reads_whole_numbers(self) -> bool:
+        """Whether a time is a whole number of the unit already, as it is written."""
+        return self._parse_time is parse_epoch
+
+    def take_over(self, sizes: Mapping[str, int], rejects: Iterable[Reject]) -> None:
         """Count what another reader found by the same rules.
 
+        Args:
+            sizes: Of every file, how many rows it has.
+            rejects: The bad ones.
+
         Raises:
-            BadInputError: There is no good row; or, when strict, there is a bad one.
+            BadInputError: A file has no good row; or, when strict, there is a bad one.
         """
-        self.files += files
-        self.accepted += accepted
+        bad: Counter[str] = Counter()
         for reject in rejects:
+            bad[reject.source] += 1
             self._reject(reject.source, reject.line, reject.reason, reject.raw)
-        if accepted == 0:
-            raise BadInputError(f"no good row in {files:,} files ({self.rejected:,} rejected)")
+        for source, rows in sizes.items():
+            self.files += 1
+            self.accepted += rows - bad[source]
+            if rows == bad[source]:
+                raise BadInputError(f"{source}: no good row ({rows:,} rejected)")
 
     def _batches_of(self, source: Source) -> Iterator[Batch]:
         times: list[int] = []

@@ -234,6 +234,45 @@ def test_spark_reads_parquet_itself_by_the_same_rules(
     assert len(results[0][1]) == 1 + int(str(results[0][2]["rejected"]))
 
 
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("case", ["written in seconds", "odd files", "a file of bad rows"])
+def test_either_engine_reads_parquet_that_spark_would_read_otherwise(
+    case: str,
+    spark: "SparkSession",
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Times in seconds, names like patterns, other types in another file, bytes for a text."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr("aiowheel.pipeline.session.open_session", reusing(spark))
+    monkeypatch.chdir(tmp_path)
+    Path("in").mkdir()
+    offsets, data = pa.array([0, 1, 2], pa.int32()).buffers()[1], pa.py_buffer(b"a\xff")
+    no_utf8 = pa.Array.from_buffers(pa.string(), 2, [None, offsets, data])
+    pq.write_table(pa.table({"key": no_utf8, "t": [1, 5]}), "in/0.parquet")
+    if case == "odd files":
+        pq.write_table(pa.table({"key": [1, 2], "t": pa.array([1, 5], pa.int32())}), "in/a.parquet")
+        pq.write_table(pa.table({"key": ["a"], "KEY": ["b"], "t": [9]}), "in/b[1].parquet")
+    if case == "a file of bad rows":
+        pq.write_table(pa.table({"key": ["", "b"], "t": [1, -5]}), "in/1.parquet")
+    written = ["--time-format", "decimal"] if case == "written in seconds" else []
+    results: list[tuple[int, str, bytes]] = []
+
+    for engine in ("wheel", "spark"):
+        arguments = ["idle", "in", "--key", "key", "--time", "t", "--timeout", "1", "--unit", "ms"]
+        arguments += [*written, "--out", "idle.csv", "--engine", engine]
+        code = run(arguments)
+        idle = Path("idle.csv")
+        told = capsys.readouterr().err.partition(" (2 rejected")[0]
+        results.append((code, told, idle.read_bytes() if idle.exists() else b""))
+
+    assert results[0] == results[1]
+    assert results[0][0] == (2 if case == "a file of bad rows" else 0)
+
+
 def reusing(
     spark: "SparkSession",
 ) -> Callable[..., contextlib.AbstractContextManager["SparkSession"]]:

@@ -55,6 +55,20 @@ def test_nulls_and_negative_times_are_rejected(tmp_path: Path) -> None:
     ]
 
 
+def test_a_key_that_is_no_utf8_is_rejected_alone(tmp_path: Path) -> None:
+    """Some writers put bytes where text should be."""
+    offsets, data = pa.array([0, 1, 2], pa.int32()).buffers()[1], pa.py_buffer(b"a\xff")
+    keys = pa.Array.from_buffers(pa.string(), 2, [None, offsets, data])
+    pq.write_table(pa.table({"key": keys, "t": [1, 2]}), tmp_path / "a.parquet")
+
+    rows = table(tmp_path / "a.parquet")
+
+    assert pairs(rows) == [(1, "a")]
+    assert [text.partition(".parquet: ")[2] for text in rows.rejects] == [
+        "line 2: the key is not UTF-8"
+    ]
+
+
 @pytest.mark.parametrize(
     ("kind", "value", "unit", "found"),
     [("ns", NS, Unit.NS, NS), ("us", 7, Unit.NS, 7_000), ("ms", 7_000, Unit.S, 7)],
