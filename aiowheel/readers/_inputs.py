@@ -66,8 +66,10 @@ class Inputs:
     """
 
     def __init__(self, patterns: Sequence[str], form: Format | None = None) -> None:
-        found = [path for pattern in patterns for path in _expand(pattern)]
-        self.paths: tuple[Path, ...] = tuple(dict.fromkeys(found))
+        found: dict[Path, Path] = {}  # by the one name that a file has, however it is reached
+        for path in (path for pattern in patterns for path in _expand(pattern)):
+            found.setdefault(path.resolve(), path)
+        self.paths: tuple[Path, ...] = tuple(found.values())
         told = {form or format_of(path.name) for path in self.paths}
         self.format = told.pop() if len(told) == 1 else None
         self._format = form
@@ -169,6 +171,8 @@ def read_failure(error: BaseException) -> str:
 
 
 def _expand(pattern: str) -> list[Path]:
+    if not pattern:  # of a variable that is not set, and no name for the current folder
+        raise BadInputError("the name of an input is empty")
     try:
         # What exists goes before the glob: a name may hold brackets.
         # Path.glob wants the absolute part apart and drops "./".

@@ -57,6 +57,25 @@ def test_a_file_reached_twice_is_read_once(tmp_path: Path) -> None:
     assert [path.name for path in inputs.paths] == ["a.csv", "b.csv"]
 
 
+def test_two_names_of_one_file_are_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Relative and absolute, and through a link; the first name stays."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.csv").touch()
+    (tmp_path / "b.csv").symlink_to("a.csv")
+
+    inputs = Inputs(["a.csv", str(tmp_path / "a.csv"), "b.csv"])
+
+    assert inputs.paths == (Path("a.csv"),)
+
+
+def test_an_empty_name_is_not_the_current_folder() -> None:
+    """It is what a shell makes of a variable that is not set."""
+    with pytest.raises(BadInputError, match="the name of an input is empty"):
+        Inputs([""])
+
+
 def test_an_existing_name_with_brackets_is_no_glob(tmp_path: Path) -> None:
     """The file wins over the pattern."""
     (tmp_path / "a[1].csv").write_text("x")
