@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextvars import Context
+from typing import Final
 
 from aiowheel._units import clock_to_ns, delay_to_ns, ns_to_seconds, seconds_to_ns
 from aiowheel.loop._loop_handle import LoopHandle
 from aiowheel.loop._wheel_driver import WheelDriver
 from aiowheel.timer._handle import captured_context
+
+_METHODS: Final = {"delay": "call_later", "when": "call_at"}  # by what is to be a number
 
 
 class LoopTimers:
@@ -40,7 +43,7 @@ class LoopTimers:
         else:
             seconds = _as_asyncio("delay", delay)
         now = self._driver.clock()
-        return self._call(now, now + seconds, callback, args, context, "call_later")
+        return self._call(now, now + seconds, callback, args, context, "delay")
 
     def call_at(
         self,
@@ -51,11 +54,11 @@ class LoopTimers:
     ) -> LoopHandle:
         """As `asyncio.loop.call_at`. O(1)."""
         if type(when) is float:
-            return self._call(self._driver.clock(), when, callback, args, context, "call_at")
+            return self._call(self._driver.clock(), when, callback, args, context, "when")
         if when is None:
             raise TypeError("when cannot be None")
         seconds = _as_asyncio("when", when)
-        return self._call(self._driver.clock(), seconds, callback, args, context, "call_at")
+        return self._call(self._driver.clock(), seconds, callback, args, context, "when")
 
     def _call(
         self,
@@ -64,16 +67,16 @@ class LoopTimers:
         callback: Callable[..., object],
         args: tuple[object, ...],
         context: Context | None,
-        method: str,
+        name: str,
     ) -> LoopHandle:
         driver = self._driver
         if driver.closed:
             raise RuntimeError("Event loop is closed")
         if driver.debug:
-            self._check_caller(callback, method)
+            self._check_caller(callback, _METHODS[name])
         if context is None:
             context = captured_context()
-        deadline = seconds_to_ns("when", when)
+        deadline = seconds_to_ns(name, when)
         now_ns = clock_to_ns(now)
         delay = max(deadline - now_ns, 0)
         handle = LoopHandle(when, deadline, delay, callback, args, context)

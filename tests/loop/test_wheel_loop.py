@@ -77,7 +77,8 @@ def test_bad_times_are_refused(loop: asyncio.AbstractEventLoop, method: str) -> 
 
     with pytest.raises(TypeError, match="None"):
         call(None, nothing)
-    with pytest.raises(ValueError, match="NaN"):
+    name = {"call_later": "delay", "call_at": "when"}[method]
+    with pytest.raises(ValueError, match=f"{name} must not be NaN"):
         call(math.nan, nothing)
     with pytest.raises(TypeError, match="number"):
         call("1", nothing)
