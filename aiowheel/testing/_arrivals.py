@@ -28,4 +28,6 @@ class Arrivals:
 
     def settle(self) -> None:
         """The clock has arrived at `next_instant`: let the first of those who wait for it go on."""
-        heapq.heappop(self._heap)[2].set_result(None)
+        future = heapq.heappop(self._heap)[2]
+        if not future.done():  # the handler of a signal may have cancelled it since we were asked
+            future.set_result(None)

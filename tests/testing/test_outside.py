@@ -3,6 +3,7 @@
 import asyncio
 import math
 import os
+import selectors
 import signal
 import sys
 import threading
@@ -12,7 +13,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from aiowheel.testing import VirtualClock
+from aiowheel.testing import VirtualClock, VirtualClockEventLoop
 
 PATIENT = pytest.mark.virtual_time(patience=math.inf)
 HASTY = pytest.mark.virtual_time(patience=0)
@@ -135,6 +136,39 @@ async def test_a_signal_is_waited_for(virtual_clock: VirtualClock) -> None:
     assert loop.remove_signal_handler(signal.SIGUSR1)
     await asyncio.sleep(30)
     assert virtual_clock.time() == 30.0
+
+
+class Interrupted(selectors.SelectSelector):
+    """Has *handler* run where it would block, as Python has a signal's, and finds nothing."""
+
+    handler: Callable[[], object] = int
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Poll."""
+        if timeout:
+            self.handler()
+        return super().select(0)
+
+
+def test_an_interrupt_ends_a_task_that_advances_the_clock() -> None:
+    """Ctrl-C cancels it in the middle of the loop's wait; the loop itself must survive that."""
+    selector = Interrupted()
+    with asyncio.Runner(loop_factory=lambda: VirtualClockEventLoop(selector)) as runner:
+
+        async def advance() -> None:
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, VirtualClockEventLoop)
+            loop.add_signal_handler(signal.SIGUSR1, int)  # something to wait for
+            task = asyncio.current_task()
+            assert task is not None
+            selector.handler = task.cancel
+            try:
+                await loop.advance(30)
+            finally:
+                loop.remove_signal_handler(signal.SIGUSR1)
+
+        with pytest.raises(asyncio.CancelledError):
+            runner.run(advance())
 
 
 @PATIENT
