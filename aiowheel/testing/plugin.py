@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import cache, partial
+from inspect import iscoroutinefunction
 
 import pytest
 
@@ -58,8 +59,19 @@ def _choose_loops(metafunc: pytest.Metafunc, mark: pytest.Mark) -> None:
         # The scope of anyio's own fixture: those of a module may ask for it.
         metafunc.parametrize("anyio_backend", backends, ids=list(loops), scope="module")
     plugins = metafunc.config.pluginmanager
-    if plugins.has_plugin("asyncio") and not plugins.has_plugin(_CHOOSER):
+    if not plugins.has_plugin("asyncio"):
+        return
+    if not plugins.has_plugin(_CHOOSER):
         plugins.register(_LoopChooser(), _CHOOSER)
+    if not metafunc.config.hook.pytest_asyncio_loop_factories.has_spec():
+        _refuse_real_time(metafunc)
+
+
+def _refuse_real_time(metafunc: pytest.Metafunc) -> None:
+    """Nobody asks for loops: what is meant to take no time would take all of it."""
+    if iscoroutinefunction(metafunc.function) and "anyio_backend" not in metafunc.fixturenames:
+        text = f"{metafunc.definition.nodeid}: mark {MARK} needs pytest-asyncio 1.4 or later"
+        pytest.fail(text, pytrace=False)
 
 
 class _LoopChooser:

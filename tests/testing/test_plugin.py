@@ -169,6 +169,32 @@ async def test_it():
     result.stdout.fnmatch_lines([f"*::test_it: mark virtual_time: {text}"])
 
 
+def test_a_pytest_asyncio_that_asks_for_no_loops_is_refused(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the test would run on the real clock, for as long as its timeouts say."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    pytester.makeconftest(
+        """
+def pytest_configure(config):
+    config.pluginmanager.register(object(), "asyncio")  # a version before 1.4
+"""
+    )
+    pytester.makepyfile(
+        ASYNC_TEST
+        + """
+@pytest.mark.virtual_time
+async def test_it():
+    await asyncio.sleep(3600)
+"""
+    )
+
+    result = run(pytester)
+
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*::test_it: mark virtual_time needs pytest-asyncio 1.4 or later"])
+
+
 def test_the_marks_arguments_may_go_by_position(pytester: pytest.Pytester) -> None:
     """As `pytest --markers` shows them; none is passed over."""
     pytester.makepyfile(
