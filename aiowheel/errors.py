@@ -1,4 +1,4 @@
-"""Every error the package raises on purpose. Rank 0.
+"""Every error of the package's own. Rank 0.
 
 One base class; a standard-library parent where one fits; the text carries the bad value and the
 legal range.
