@@ -5,7 +5,7 @@ Read when scraped, never on the hot path. Nothing is registered by importing thi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from prometheus_client.core import (
@@ -17,6 +17,11 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from aiowheel.instrumentation._readings import (
+    PURGATORY_DISTRIBUTIONS,
+    PURGATORY_NUMBERS,
+    TIMER_DISTRIBUTIONS,
+    TIMER_NUMBERS,
+    Distribution,
     Number,
     Subject,
     cumulative,
@@ -24,12 +29,12 @@ from aiowheel.instrumentation._readings import (
     purgatory_subject,
     timer_subject,
 )
-from aiowheel.purgatory import Purgatory
-from aiowheel.timer import Histogram, Timer
+from aiowheel.purgatory import Purgatory, PurgatoryStatistics
+from aiowheel.timer import Histogram, Timer, TimerStatistics
 
 
 class AiowheelCollector(Collector):
-    """Register it with the application's own registry: `registry.register(collector)`.
+    """Register one with the application's own registry: `registry.register(collector)`.
 
     Metrics are called `aiowheel_timer_...` and `aiowheel_purgatory_...`, with the label `name`,
     which is to be one's own among timers and among purgatories; that of a closed one is free again.
@@ -54,9 +59,10 @@ class AiowheelCollector(Collector):
         """
         enlist(purgatory_subject(purgatory), self._subjects)
 
-    def describe(self) -> list[Metric]:
-        """Nothing: the names depend on what is added later."""
-        return []
+    def describe(self) -> Iterator[Metric]:
+        """Every metric, without samples: by them a registry selects, and refuses a second of us."""
+        yield from _families("aiowheel_timer", TIMER_NUMBERS, TIMER_DISTRIBUTIONS, [])
+        yield from _families("aiowheel_purgatory", PURGATORY_NUMBERS, PURGATORY_DISTRIBUTIONS, [])
 
     def collect(self) -> Iterator[Metric]:
         """Read every subject once; called by the registry on each scrape."""
@@ -65,18 +71,27 @@ class AiowheelCollector(Collector):
             alike = list(subjects)
             readings = [(subject.label, subject.read()) for subject in alike]
             snapshots = [(label, reading) for label, reading in readings if reading is not None]
-            for number in alike[0].numbers:
-                family = _family(prefix, number)
-                for label, snapshot in snapshots:
-                    family.add_metric([label], number.read(snapshot))
-                yield family
-            for distribution in alike[0].distributions:
-                histograms = HistogramMetricFamily(
-                    f"{prefix}_{distribution.name}", distribution.text, labels=["name"]
-                )
-                for label, snapshot in snapshots:
-                    _add(histograms, label, distribution.read(snapshot))
-                yield histograms
+            yield from _families(prefix, alike[0].numbers, alike[0].distributions, snapshots)
+
+
+def _families(
+    prefix: str,
+    numbers: Sequence[Number],
+    distributions: Sequence[Distribution],
+    snapshots: Sequence[tuple[str, TimerStatistics | PurgatoryStatistics]],
+) -> Iterator[Metric]:
+    for number in numbers:
+        family = _family(prefix, number)
+        for label, snapshot in snapshots:
+            family.add_metric([label], number.read(snapshot))
+        yield family
+    for distribution in distributions:
+        histograms = HistogramMetricFamily(
+            f"{prefix}_{distribution.name}", distribution.text, labels=["name"]
+        )
+        for label, snapshot in snapshots:
+            _add(histograms, label, distribution.read(snapshot))
+        yield histograms
 
 
 def _family(prefix: str, number: Number) -> CounterMetricFamily | GaugeMetricFamily:

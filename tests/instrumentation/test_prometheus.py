@@ -98,6 +98,21 @@ async def test_a_name_is_free_again_when_its_bearer_is_closed() -> None:
     assert sum(line.startswith("aiowheel_purgatory_pending") for line in scraped) == 1
 
 
+def test_a_registry_knows_the_metrics_by_name() -> None:
+    """It serves those that are asked for, `/metrics?name[]=...`, and refuses them twice."""
+    collector = AiowheelCollector()
+    registry = registered(collector)
+    collector.add_timer(ManualTimer(), "main")
+
+    selected = registry.restricted_registry(["aiowheel_timer_pending"])
+    text = generate_latest(selected).decode()
+    assert [line for line in text.splitlines() if not line.startswith("#")] == [
+        'aiowheel_timer_pending{name="main"} 0.0'
+    ]
+    with pytest.raises(ValueError, match="aiowheel_timer_pending"):
+        registry.register(AiowheelCollector())
+
+
 def test_one_name_is_not_given_to_two() -> None:
     """Said when it is added: what came of it would be dropped by Prometheus, on another machine."""
     timer = ManualTimer()
