@@ -10,11 +10,12 @@ from aiowheel.purgatory._thresholds import Counter, ThresholdOperation
 class Counters:
     """Counters by key; one that has no value and no waiter is forgotten."""
 
-    __slots__ = ("_by_key", "links")
+    __slots__ = ("_by_key", "keys", "links")
 
     def __init__(self) -> None:
         self._by_key: dict[object, Counter] = {}
         self.links: i64 = 0  # thresholds that are waited for
+        self.keys: i64 = 0  # with such a threshold
 
     def get(self, key: object) -> Counter | None:
         """The counter of *key*, if it has a value or a waiter."""
@@ -37,7 +38,11 @@ class Counters:
         self, operation: ThresholdOperation, missing: list[tuple[object, int | float]]
     ) -> None:
         """Have *operation* wait for each of the thresholds."""
-        operation.waiting = [self._made(key).add(operation, least) for key, least in missing]
+        for key, least in missing:
+            counter = self._made(key)
+            if counter.live == 0:
+                self.keys += 1
+            operation.waiting.append(counter.add(operation, least))
         self.links += len(missing)
 
     def pop_reached(self, counter: Counter) -> ThresholdOperation | None:
@@ -45,6 +50,8 @@ class Counters:
         operation = counter.pop_reached()
         if operation is not None:
             self.links -= 1
+            if counter.live == 0:
+                self.keys -= 1
         return operation
 
     def unlink(self, operation: ThresholdOperation) -> None:
@@ -55,6 +62,8 @@ class Counters:
                 waiting.leave()
                 counter.compact()
                 self.links -= 1
+                if counter.live == 0:
+                    self.keys -= 1
             if counter.live == 0 and counter.value is None:
                 self._drop(counter)
         operation.waiting = []

@@ -247,7 +247,11 @@ class Purgatory(Entrance):
         return [(key, size) for size, key in heapq.nlargest(count, sizes, key=lambda item: item[0])]
 
     def statistics(self) -> PurgatoryStatistics:
-        """A snapshot of the counts, from any thread. O(keys that count)."""
+        """A snapshot of the counts, from any thread.
+
+        Cost: the size of the histograms; where operations wait for conditions and others for
+        counters, O(keys of counters) besides.
+        """
         return self._room.statistics()
 
     def __repr__(self) -> str:

@@ -273,13 +273,25 @@ class Room(Exit):
         """Links between an operation and a key."""
         return self.lists.links + self.counters.links
 
+    @property
+    def keys(self) -> int:
+        """Keys with a link. O(1) where there are only conditions, or only counters."""
+        lists, counters = self.lists, self.counters
+        keys = lists.keys + counters.keys
+        if lists.keys > 0 and counters.keys > 0:
+            for _, key in counters.sizes():
+                watchers = lists.get(key)
+                if watchers is not None and watchers.count > 0:
+                    keys -= 1
+        return keys
+
     def statistics(self) -> PurgatoryStatistics:
         """A snapshot of the counts."""
         ledger = self.ledger
         return PurgatoryStatistics(
             pending=self.pending,
             watched=self.links,
-            keys=len(self.sizes()),
+            keys=self.keys,
             completed=ledger.completed,
             expired=ledger.expired,
             cancelled=ledger.cancelled,

@@ -20,7 +20,7 @@ _SPARSE: Final = 1024  # keys; below that an emptied dict is no burden
 class WatchLists:
     """Watch lists by key; a key without watchers has none."""
 
-    __slots__ = ("_by_key", "_peak", "_spare", "links")
+    __slots__ = ("_by_key", "_peak", "_spare", "keys", "links")
 
     def __init__(self) -> None:
         self._by_key: dict[object, Watchers] = {}
@@ -28,6 +28,7 @@ class WatchLists:
         self._peak: i64 = 0
         self._spare: Watchers | None = None  # an empty list, for the next new key
         self.links: i64 = 0
+        self.keys: i64 = 0  # with a link; the dict may have others, see `remove`
 
     def __len__(self) -> int:
         return len(self._by_key)
@@ -68,6 +69,8 @@ class WatchLists:
         link = Link(operation, watchers, operation._links)
         operation._links = link
         watchers.append(link)
+        if watchers.count == 0:
+            self.keys += 1
         watchers.count += 1
         self.links += 1
 
@@ -91,6 +94,7 @@ class WatchLists:
         watchers.count -= 1
         self.links -= 1
         if watchers.count == 0:
+            self.keys -= 1
             try:
                 del self._by_key[watchers.key]
             except Exception:

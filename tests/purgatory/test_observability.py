@@ -79,14 +79,52 @@ class Meddler:
         return 1
 
 
-def test_statistics_are_read_while_keys_come_and_go(purgatory: Purgatory) -> None:
+async def test_statistics_are_read_while_keys_come_and_go(purgatory: Purgatory) -> None:
     """Monitoring reads in a thread of its own, between two steps of the loop's."""
     keys = [Meddler() for _ in range(3)]
     watch(purgatory, *keys)
-    keys[0].meddle = lambda: watch(purgatory, *range(100))
+    for key in keys:
+        purgatory.wait_until({key: 1}, timeout=30)
+
+    def meddle() -> None:
+        for number in range(100):
+            watch(purgatory, number)
+            purgatory.wait_until({number: 1}, timeout=30)
+
+    keys[0].meddle = meddle
 
     assert purgatory.statistics().keys == 3
     assert purgatory.statistics().keys == 103
+
+
+async def test_keys_are_counted_once_and_while_somebody_waits(purgatory: Purgatory) -> None:
+    """For a condition, for a counter or for both; a counter that nobody waits for is none."""
+
+    def counted() -> int:
+        keys = purgatory.statistics().keys
+        assert keys == len(purgatory.top_keys(100))
+        return keys
+
+    gates = [watch(purgatory, "a", "b") for _ in range(2)]
+    assert counted() == 2
+    waits = [purgatory.wait_until({"b": 5, "c": 5}, timeout=30) for _ in range(2)]
+    assert counted() == 3
+    gates[0].cancel()
+    assert counted() == 3
+    gates[1].cancel()
+    assert counted() == 2
+    purgatory.advance("b", 5)
+    assert counted() == 1
+    watch(purgatory, "c")
+    assert counted() == 1
+    purgatory.advance("c", 5)
+    assert [await each for each in waits] == [True, True]
+    assert counted() == 1
+    purgatory.wait_until({"b": 6, "d": 1}, timeout=30, mode="any")
+    assert counted() == 3
+    purgatory.cancel_for_key("d")
+    purgatory.cancel_for_key("c")
+    assert counted() == 0
 
 
 def test_histograms_tell_how_long_and_how_late(purgatory: Purgatory, timer: ManualTimer) -> None:

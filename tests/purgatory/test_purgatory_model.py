@@ -228,6 +228,7 @@ class PurgatoryMatchesPolling(RuleBasedStateMachine):
             assert self.purgatory.watched == statistics.watched >= links
             assert statistics.estimated_total - len(waiting) <= self.purge_interval
         assert sum(count for _, count in self.purgatory.top_keys()) == statistics.watched
+        assert len(self.purgatory.top_keys()) == min(statistics.keys, 10)
 
 
 class Check:
