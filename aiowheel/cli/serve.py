@@ -80,7 +80,9 @@ def serve(
     def ready(address: str) -> None:
         print(f"serving topics at {address}/topics/NAME", flush=True)
         if dashboard:
-            print(f"the dashboard is at {address}/dashboard/", flush=True)
+            # Shown to this machine only, and asked for by a name of it: all addresses are none.
+            here = address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+            print(f"the dashboard is at {here}/dashboard/", flush=True)
 
     service.serve(app, limits, host, port, ready)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 from typing import Any
 
 Scope = MutableMapping[str, Any]  # as ASGI has it
@@ -40,6 +40,9 @@ def _names_loopback(host: str) -> bool:
 
 def _is_loopback(address: str) -> bool:
     try:
-        return ip_address(address).is_loopback
+        found = ip_address(address)
     except ValueError:
         return False
+    # A socket that hears IPv4 as well as IPv6 tells of 127.0.0.1 as ::ffff:127.0.0.1.
+    mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
+    return (mapped or found).is_loopback

@@ -141,6 +141,8 @@ async def test_the_slash_is_added_where_it_is_mounted() -> None:
         (scope("/"), True),
         (scope("/", host="::1"), True),
         (scope("/", host="127.8.9.10"), True),
+        (scope("/", host="::ffff:127.0.0.1"), True),
+        (scope("/", host="::ffff:192.168.0.7"), False),
         (scope("/", host="192.168.0.7"), False),
         (scope("/", host="not an address"), False),
         (scope("/", x_forwarded_for="192.168.0.7"), False),

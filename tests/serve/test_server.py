@@ -8,6 +8,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -231,6 +232,29 @@ def test_the_dashboard_is_for_this_machine_by_name(server: Process) -> None:
     assert httpx.get(page).status_code == 200
     assert httpx.get(page, headers={"Host": "evil.example"}).status_code == 403
     assert httpx.get(page, headers={"X-Forwarded-For": "10.0.0.1"}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("address", "here"),
+    [
+        ("http://0.0.0.0:80", "http://127.0.0.1:80"),
+        ("http://[::]:80", "http://[::1]:80"),
+        ("http://10.0.0.0:80", "http://10.0.0.0:80"),
+    ],
+)
+def test_the_dashboard_is_told_by_an_address_that_may_look(
+    address: str, here: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where it listens on all addresses, they are no name of this machine."""
+
+    def serve(*arguments: Any) -> None:
+        arguments[-1](address)
+
+    monkeypatch.setattr("aiowheel.serve.serve", serve)
+
+    assert run(["serve", "--dashboard", "--max-waiters", "1"]) == 0
+
+    assert f"the dashboard is at {here}/dashboard/\n" in capsys.readouterr().out
 
 
 def test_clients_that_leave_at_once_leave_nothing(server: Process) -> None:
