@@ -6,11 +6,15 @@ from typing import Annotated
 import typer
 
 from aiowheel.bench._report import Report
-from aiowheel.cli._destination import check_destination
+from aiowheel.cli._destination import check_destination, check_folder
+
+_FOLDER = Path("aiowheel-bench")
 
 
 def _destination(out: Path | None) -> Path | None:
-    if out is not None:
+    if out is None:
+        check_folder(_FOLDER, "a benchmark without --out")
+    else:
         check_destination(out)
     return out
 
@@ -27,7 +31,7 @@ def publish(report: Report, out: Path | None, *, as_json: bool) -> Path:
         print(report.as_json(), end="")
     else:
         report.print()
-    path = out or Path("aiowheel-bench", f"{report.program}.json")
+    path = out or _FOLDER / f"{report.program}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     report.write(path)
     if not as_json:

@@ -94,3 +94,15 @@ def test_a_benchmark_looks_before_it_measures(
 
     assert run(["bench", "wheel", "--out", str(tmp_path)]) == 2
     assert "is a folder, --out wants a file" in capsys.readouterr().err
+
+
+def test_a_benchmark_looks_at_its_own_folder_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file of that name ends the run before its first round."""
+    monkeypatch.setattr(wheel, "run", lambda _plan: pytest.fail("it measured"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "aiowheel-bench").touch()
+
+    assert run(["bench", "wheel"]) == 2
+    assert "aiowheel-bench: is a file, a benchmark without --out wants" in capsys.readouterr().err
