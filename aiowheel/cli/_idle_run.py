@@ -133,9 +133,9 @@ class IdleRun:
             with TimeOrder() as order:
                 for batch in self.progress.reading(self.inputs, self.rows):
                     order.add(batch)
+                keys = order.distinct_keys()  # may find the disk full: before the file is replaced
                 replay = self.progress.walking(order, "replaying", self.rows.accepted)
-                summary = write_idle_events(idle_events(replay, self.timeout), self.out)
-                return summary, order.distinct_keys()
+                return write_idle_events(idle_events(replay, self.timeout), self.out), keys
         except sqlite3.Error as error:
             raise AiowheelError(f"sorting on disk failed: {error}") from error
 

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ import pytest
 from aiowheel.cli import run
 from aiowheel.cli._idle_file import write_idle_events
 from aiowheel.errors import AiowheelError
+from aiowheel.readers import TimeOrder
 
 ROOT = Path(__file__).parents[2]
 ROWS = 'key,t\nb,10\na,10\na,40\n"c,""d",35\na,71\n'
@@ -45,6 +47,28 @@ def test_events_are_written_by_fire_time_and_key() -> None:
 
     assert code == 0
     assert Path("out.csv").read_bytes() == EVENTS.encode()
+    assert files() == ["a.csv", "out.csv"]
+
+
+@pytest.mark.parametrize("step", ["distinct_keys", "__iter__"])
+def test_a_full_disk_leaves_the_earlier_result(
+    step: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever the sorter was asked when it had no more room."""
+    Path("a.csv").write_text(ROWS)
+    Path("out.csv").write_text("earlier")
+
+    def fail(_order: TimeOrder) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(TimeOrder, step, fail)
+
+    assert idle("a.csv") == 1
+
+    assert capsys.readouterr().err == (
+        "aiowheel: sorting on disk failed: database or disk is full\n"
+    )
+    assert Path("out.csv").read_text() == "earlier"
     assert files() == ["a.csv", "out.csv"]
 
 
