@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aiowheel.cli._destination import check_folder
 from aiowheel.cli._idle_report import Progress
 from aiowheel.cli._idle_stream_report import (
     StreamTally,
@@ -98,6 +99,7 @@ def _stream(options: StreamOptions, table: TableOptions) -> "IdleStream":
     for option, place in (("--out", options.out), ("--checkpoint", options.checkpoint)):
         if options.folder.resolve() in {place.resolve(), *place.resolve().parents}:
             raise BadInputError(f"{place}: lies in the watched folder, {option} wants another one")
+        check_folder(place, option)
     find_java()  # a missing one is told before anything is made
     try:
         options.out.mkdir(parents=True, exist_ok=True)

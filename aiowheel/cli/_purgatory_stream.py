@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from aiowheel.cli._destination import check_folder
 from aiowheel.cli._idle_report import Progress, print_lines
 from aiowheel.cli._job_output import print_json
 from aiowheel.cli._stream_run import LOOK_SECONDS, follow
@@ -149,7 +150,7 @@ def _stream(options: PurgatoryStreamOptions) -> "PurgatoryStream":
         raise BadInputError(
             f"--max-ahead: must be at most {FURTHEST_AHEAD} s, got {options.max_ahead}"
         )
-    folders = [_watched(path, options.out) for path in (options.operations, options.events)]
+    folders = [_watched(path, options) for path in (options.operations, options.events)]
     if folders[0] == folders[1]:
         raise BadInputError(f"{options.events}: operations and events want a folder each")
     formats = [
@@ -158,6 +159,8 @@ def _stream(options: PurgatoryStreamOptions) -> "PurgatoryStream":
         )
         for folder in folders
     ]
+    check_folder(options.out)
+    check_folder(options.checkpoint, "--checkpoint")
     try:
         options.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -178,11 +181,12 @@ def _stream(options: PurgatoryStreamOptions) -> "PurgatoryStream":
     )
 
 
-def _watched(folder: Path, out: Path) -> Path:
+def _watched(folder: Path, options: PurgatoryStreamOptions) -> Path:
     if not folder.is_dir():
         raise BadInputError(f"{folder}: no such folder, and a stream watches folders")
-    if folder.resolve() in {out.resolve(), *out.resolve().parents}:
-        raise BadInputError(f"{out}: lies in a watched folder, --out wants another place")
+    for option, place in (("--out", options.out), ("--checkpoint", options.checkpoint)):
+        if place.resolve().is_relative_to(folder.resolve()):
+            raise BadInputError(f"{place}: lies in a watched folder, {option} wants another place")
     return folder.resolve()
 
 

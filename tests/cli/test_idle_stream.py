@@ -35,7 +35,7 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["in", "--stream", "--key", ""], "--key is needed: which column?"),
         (["in", "--stream", "--out", "in/out"], "in/out: lies in the watched folder, --out"),
         (["in", "--stream", "--checkpoint", "in"], "in: lies in the watched folder, --checkpoint"),
-        (["in", "--stream", "--out", "a.csv"], "a.csv: File exists"),
+        (["in", "--stream", "--out", "a.csv"], "a.csv: is a file, --out wants a folder"),
         (["in", "--stream", "--earliest", "9", "--latest", "8"], "--earliest: must be at most 8"),
         (["in", "--stream", "--master", "somewhere"], "--master: want local[*]"),
         (["in", "--stream", "--conf", "spark.a"], "--conf: want KEY=VALUE, got 'spark.a'"),

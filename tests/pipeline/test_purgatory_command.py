@@ -154,6 +154,8 @@ def test_a_stream_stops_goes_on_and_is_flushed(
         ),
         (["--format", "clf"], "'clf' is not one of 'parquet', 'ndjson', 'csv'"),
         (["--stream", "--out", "{events}/out"], "lies in a watched folder"),
+        (["--stream", "--checkpoint", "{events}"], "lies in a watched folder, --checkpoint wants"),
+        (["--stream", "--checkpoint", "{file}"], "out.txt: is a file, --checkpoint wants a folder"),
         (["--out", "{file}"], "out.txt: is a file, --out wants a folder"),
         (["--out", "{file}/out"], "out.txt: is a file, --out wants a folder"),
         (["--out", "{events}/out"], "lies in the folder"),
