@@ -252,6 +252,10 @@ def longpoll(
     )
     if plan.keys > plan.topics:
         raise BadInputError(f"--keys must be at most --topics {plan.topics}, got {plan.keys}")
+    fewest = int(plan.rates[0] * plan.seconds)
+    if plan.clients < plan.topics and fewest < 2 * plan.topics:
+        least = f"--clients must be at least --topics {plan.topics}, got {plan.clients}"
+        raise BadInputError(f"{least}: {fewest} events may reach next to nobody")
     publish(run(plan), out, as_json=json)
 
 

@@ -157,6 +157,13 @@ def test_more_topics_a_client_than_there_are_is_an_error(
     assert "--keys must be at most --topics 3, got 4" in capsys.readouterr().err
 
 
+def test_a_crowd_that_no_event_may_reach_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """There would be nothing to take a quantile of."""
+    assert run(["bench", "longpoll", "--quick", "--clients", "1"]) == 2
+
+    assert "--clients must be at least --topics 20, got 1" in capsys.readouterr().err
+
+
 def test_programs_are_measured_on_loops_and_wheel_loops(
     results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,7 +31,7 @@ async def rounds(
             partial(HttpConnection, polls), "127.0.0.1", 0, backlog=_BACKLOG
         )
         port = server.sockets[0].getsockname()[1]
-        audience = Audience(port, clients, topics, keys, rate, max(1, int(rate * seconds)))
+        audience = Audience(port, clients, topics, keys, rate, max(2, int(rate * seconds)))
         async with server:
             yield await _measure(polls, audience)
 
