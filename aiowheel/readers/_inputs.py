@@ -66,9 +66,9 @@ class Inputs:
     """
 
     def __init__(self, patterns: Sequence[str], form: Format | None = None) -> None:
-        found: dict[Path, Path] = {}  # by the one name that a file has, however it is reached
+        found: dict[str, Path] = {}  # by the one name that a file has, however it is reached
         for path in (path for pattern in patterns for path in _expand(pattern)):
-            found.setdefault(path.resolve(), path)
+            found.setdefault(os.path.realpath(path), path)  # Path.resolve raises at a loop of links
         self.paths: tuple[Path, ...] = tuple(found.values())
         told = {form or format_of(path.name) for path in self.paths}
         self.format = told.pop() if len(told) == 1 else None

@@ -70,6 +70,14 @@ def test_two_names_of_one_file_are_read_once(
     assert inputs.paths == (Path("a.csv"),)
 
 
+def test_a_link_to_itself_is_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    """One line, as for a link to nothing."""
+    (tmp_path / "loop.csv").symlink_to("loop.csv")
+
+    with pytest.raises(BadInputError, match=r"loop\.csv: Too many levels of symbolic links"):
+        Inputs([str(tmp_path)])
+
+
 def test_an_empty_name_is_not_the_current_folder() -> None:
     """It is what a shell makes of a variable that is not set."""
     with pytest.raises(BadInputError, match="the name of an input is empty"):
