@@ -128,7 +128,7 @@ def _read(
     if form is Format.CSV:
         options |= {"header": "true", "escape": '"', "enforceSchema": "false"}
     if form is Format.NDJSON:
-        options |= {"allowSingleQuotes": "false"}
+        options |= {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
     name = "json" if form is Format.NDJSON else form.value
     if files_per_batch:
         options |= {"maxFilesPerTrigger": str(files_per_batch), "maxFileAge": _LONGEST_AGE}

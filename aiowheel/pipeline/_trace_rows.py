@@ -149,7 +149,7 @@ def _csv_rows(
 
 
 def _records(reader: Iterator[list[str]]) -> Iterator[list[str] | None]:
-    """The records that are not empty; None for one that cannot be read."""
+    """The records that are not blank; None for one that cannot be read."""
     while True:
         try:
             fields = next(reader, None)
@@ -158,7 +158,7 @@ def _records(reader: Iterator[list[str]]) -> Iterator[list[str] | None]:
             continue
         if fields is None:
             return
-        if fields:
+        if len(fields) > 1 or "".join(fields).strip():
             yield fields
 
 

@@ -24,6 +24,7 @@ ODD_LINES = [
     '{"key": 1.50, "time": 7}',
     '{"key": true, "time": 8}',
     "{'key': 'f', 'time': 9}",
+    '{"key": NaN, "time": 9}',
     '{"key": "g\\ud800", "time": 10}',
 ]
 
@@ -46,7 +47,23 @@ def test_odd_lines_are_the_same_to_both(tmp_path: Path, spark: "SparkSession") -
     assert [event.key for event in used] == ["a", "b", "1.50", "true", "g?"]
     assert [Event(row.key, row.time, row.value) for row in rows if row.flaw is None] == used
     assert [reason for _, reason, _ in rejected] == [row.flaw for row in rows if row.flaw]
-    assert len(rejected) == 6
+    assert len(rejected) == 7
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_blank_lines_of_a_csv_are_no_rows_to_both(tmp_path: Path, spark: "SparkSession") -> None:
+    """Blanks and tabs are none either."""
+    from aiowheel.pipeline import _trace_frames
+
+    file = tmp_path / "events.csv"
+    file.write_text("\nkey,time,value\n  \na,1,\n\t\n\nb,2,\n")
+
+    used = list(read_events(file, Format.CSV, []))
+
+    rows = _trace_frames.read_events(spark, file, Format.CSV).collect()
+    assert [row.key for row in rows] == [event.key for event in used] == ["a", "b"]
 
 
 @pytest.mark.spark
