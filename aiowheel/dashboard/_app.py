@@ -54,7 +54,7 @@ class Dashboard:
         self, timer: Timer, purgatories: Sequence[Purgatory] = (), *, guard: Guard | None = None
     ) -> None:
         sampler = Sampler(timer, purgatories, run=secrets.token_hex(4))
-        self._viewers = Viewers(sampler.look)
+        self._viewers = Viewers(sampler.look, sampler.rest)
         self._streams = 0
         self._hearing = contextlib.ExitStack()  # entered while anybody looks
         self._guard = this_machine_only if guard is None else guard

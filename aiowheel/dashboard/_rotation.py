@@ -50,6 +50,13 @@ class Rotation:
         self._at = end
         self._keep_the_first()
 
+    def forget(self) -> None:
+        """Begin anew: what is kept would keep operations that are over, and end them late."""
+        self._at = 0
+        self._hot.clear()
+        self._kept.clear()
+        self.ended = []
+
     def hottest(self) -> list[tuple[object, int]]:
         """The keys with most waiters of all examined, and how many those are."""
         return list(self._hot.items())

@@ -31,6 +31,11 @@ class Sampler:
         self._rotations = [(purgatory, Rotation(purgatory)) for purgatory in purgatories]
         self._run = run
 
+    def rest(self) -> None:
+        """Let go of what was found: nobody looks."""
+        for _, rotation in self._rotations:
+            rotation.forget()
+
     def look(self) -> bytes:
         """What is there now, as JSON.
 

@@ -17,10 +17,12 @@ class Viewers:
 
     Args:
         look: Takes a look; called from the loop.
+        rest: Called when nobody looks any more.
     """
 
-    def __init__(self, look: Callable[[], bytes]) -> None:
+    def __init__(self, look: Callable[[], bytes], rest: Callable[[], object]) -> None:
         self._look = look
+        self._rest = rest
         self._queues: set[asyncio.Queue[bytes | None]] = set()  # None: it is over
         self._next: asyncio.Handle | None = None
         self._closed = False
@@ -49,10 +51,12 @@ class Viewers:
             self._next.cancel()
             self._next = None
         self._hand_out(None)
+        self._rest()
 
     def _take(self) -> None:
         self._next = None
         if not self._queues:
+            self._rest()
             return
         try:
             look = self._look()

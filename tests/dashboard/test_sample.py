@@ -1,8 +1,10 @@
 """What one look tells, and that its cost does not grow with what waits."""
 
 import asyncio
+import gc
 import json
 import math
+import weakref
 from typing import Any, cast
 
 import pytest
@@ -162,6 +164,26 @@ def test_an_operation_that_ends_is_told_once() -> None:
     assert (ended["key"], ended["outcome"]) == ("x", "expired")
     assert ended["took"] == pytest.approx(2, abs=0.01)
     assert look(sampler)["purgatories"][0]["ended"] == []
+
+
+def test_nothing_is_kept_while_nobody_looks() -> None:
+    """Else an operation that is over would stay, and be told as one that ended just now."""
+    timer = ManualTimer()
+    purgatory = Purgatory("p", timer=timer)
+    sampler = Sampler(timer, [purgatory], run="r")
+    operation = Asked(100)
+    purgatory.try_complete_else_watch(operation, ["x"])
+    look(sampler)
+
+    sampler.rest()
+    timer.advance(1_000)
+    gone = weakref.ref(operation)
+    del operation
+    gc.collect()
+
+    assert gone() is None
+    (seen,) = look(sampler)["purgatories"]
+    assert (seen["ended"], seen["oldest"], seen["keys"]) == ([], [], [])
 
 
 def test_a_rotation_finds_everything_in_time() -> None:

@@ -13,21 +13,26 @@ pytestmark = pytest.mark.virtual_time
 
 
 class Looks:
-    """Counts the looks taken."""
+    """Counts the looks taken, and the rests."""
 
     def __init__(self) -> None:
         self.taken = 0
+        self.rests = 0
 
     def __call__(self) -> bytes:
         """Take one."""
         self.taken += 1
         return b"%d" % self.taken
 
+    def rest(self) -> None:
+        """Rest."""
+        self.rests += 1
+
 
 async def test_no_look_is_taken_without_a_viewer() -> None:
     """Neither before the first came nor after the last has left."""
     looks = Looks()
-    viewers = Viewers(looks)
+    viewers = Viewers(looks, looks.rest)
     await asyncio.sleep(10)
     assert looks.taken == 0
 
@@ -36,13 +41,14 @@ async def test_no_look_is_taken_without_a_viewer() -> None:
     await asyncio.sleep(10)
 
     assert looks.taken == 1
+    assert looks.rests == 1
     assert len(viewers) == 0
 
 
 async def test_all_viewers_share_the_looks() -> None:
     """Ten of them cost what one does."""
     looks = Looks()
-    viewers = Viewers(looks)
+    viewers = Viewers(looks, looks.rest)
 
     async def watch(stream: AsyncGenerator[bytes, None]) -> list[bytes]:
         async with contextlib.aclosing(stream):
@@ -56,7 +62,7 @@ async def test_all_viewers_share_the_looks() -> None:
 
 async def test_a_slow_viewer_skips() -> None:
     """It gets the latest look, and the others wait for nobody."""
-    viewers = Viewers(Looks())
+    viewers = Viewers(looks := Looks(), looks.rest)
 
     async with contextlib.aclosing(viewers.looks()) as seen:
         assert await anext(seen) == b"1"
@@ -66,7 +72,7 @@ async def test_a_slow_viewer_skips() -> None:
 
 async def test_closing_ends_every_stream() -> None:
     """Those that wait and those that come."""
-    viewers = Viewers(Looks())
+    viewers = Viewers(looks := Looks(), looks.rest)
 
     async def watch() -> int:
         return len([look async for look in viewers.looks()])
@@ -86,4 +92,4 @@ async def test_a_closed_timer_ends_every_stream() -> None:
     def look() -> bytes:
         raise TimerClosedError("closed")
 
-    assert [each async for each in Viewers(look).looks()] == []
+    assert [each async for each in Viewers(look, Looks().rest).looks()] == []
