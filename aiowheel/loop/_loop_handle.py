@@ -13,6 +13,7 @@ from mypy_extensions import i64, mypyc_attr
 from aiowheel._units import ns_to_seconds
 from aiowheel.loop._watched import NoLoop, Watched, callback_words
 from aiowheel.loop._watched import TimerHandle as TwinHandle
+from aiowheel.timer._driver import named
 from aiowheel.timer._handle import TimerHandle
 
 _CANCELLED: Final = -1  # in _filed
@@ -97,7 +98,7 @@ class LoopHandle(TimerHandle):
         if watched is not None and not self.cancelled():
             twin = watched.ready
             if twin is None:
-                twin = self._twin(NoLoop(debug=True))
+                twin = self.likeness()
             twin.cancel()
             watched.text = repr(twin)  # names the callback still, as asyncio's in debug mode
             waiting = super().cancel() or watched.withdraw()
@@ -129,7 +130,10 @@ class LoopHandle(TimerHandle):
     def words(self) -> str:
         """The callback as asyncio's messages name it."""
         callback, args = self._call()
-        return callback_words(callback, args, debug=self._watched is not None)
+        try:
+            return callback_words(callback, args, debug=self._watched is not None)
+        except Exception:  # its `repr` raises
+            return named(callback)
 
     def _call(self) -> tuple[Any, Any]:
         callback: Any = self._payload
@@ -137,6 +141,10 @@ class LoopHandle(TimerHandle):
         if callback is not None and type(args) is not tuple:
             return MethodType(callback, args), ()  # a bound method is kept as its two halves
         return callback, cast(Any, args)
+
+    def likeness(self) -> TwinHandle:
+        """A handle of asyncio's own with the `repr` of debug mode, for when this one has let go."""
+        return self._twin(NoLoop(debug=True))
 
     def _twin(self, loop: Any) -> TwinHandle:
         """A handle of asyncio's own for the same callback: to run on *loop*, or for its words."""

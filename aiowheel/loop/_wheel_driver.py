@@ -84,12 +84,12 @@ class WheelDriver(LoopDriver):
             handle._watched = self.watched()
         if self.is_asyncios:
             return self._fire_unwatched(handle, now)
-        words = repr(handle)
+        likeness = handle.likeness()
         after = self._fire_unwatched(handle, now)
         seconds = ns_to_seconds(after - now)
         loop: Any = self.own_loop
         if seconds > loop.slow_callback_duration:
-            logger.warning("Executing %s took %.3f seconds", words, seconds)
+            logger.warning("Executing %r took %.3f seconds", likeness, seconds)
         return after
 
     def report(self, context: dict[str, object]) -> None:

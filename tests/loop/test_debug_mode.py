@@ -191,6 +191,40 @@ def test_what_a_callback_raises_reaches_the_exception_handler(
     assert ran == ["next"]
 
 
+class Nameless:
+    """A callable without a name, whose `repr` raises."""
+
+    def __call__(self) -> None:
+        """Raise something else."""
+        raise ZeroDivisionError
+
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+# Not on asyncio's loop in debug mode: what runs and reports it there is asyncio's own.
+@pytest.mark.parametrize(("on_uvloop", "debug"), [(False, False), (True, False), (True, True)])
+def test_a_callback_that_cannot_be_named_runs_and_its_error_is_told(
+    on_uvloop: bool,  # noqa: FBT001 - the parameters of the test
+    debug: bool,  # noqa: FBT001
+) -> None:
+    """No callback and no report is lost to a name."""
+    if on_uvloop:
+        pytest.importorskip("uvloop")
+    loop = new_event_loop(uvloop=on_uvloop)
+    contexts: list[dict[str, object]] = []
+    loop.set_exception_handler(lambda _, context: contexts.append(context))
+    loop.set_debug(debug)
+    loop.call_later(0, Nameless())
+
+    turn(loop)
+    loop.close()
+
+    (context,) = contexts
+    assert isinstance(context["exception"], ZeroDivisionError)
+    assert ".Nameless object at " in str(context["message"])
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("debug", [False, True])
 def test_interrupts_leave_the_loop_and_timers_survive_them(
