@@ -136,11 +136,11 @@ class Driver(Tally):
         cancelled or moved, and what is armed meanwhile waits for its turn.
         """
         wheel = self.wheel
-        now = self.now_ns()
-        limit = now + BUDGET_NS
-        self.wakeups += 1
-        self._armed_ns = _RUNNING
         try:
+            self._armed_ns = _RUNNING
+            now = self.now_ns()
+            limit = now + BUDGET_NS
+            self.wakeups += 1
             # Behind the wheel the clock was set back: nothing is due before it has caught up.
             if not wheel.pass_is_open() and now >= wheel._now:
                 wheel.open_pass(now)
@@ -194,8 +194,8 @@ class Driver(Tally):
 
     def _rearm(self) -> None:
         if self.wheel.pass_is_open():
-            self._armed_ns = _RUNNING
             self.wake_again()
+            self._armed_ns = _RUNNING
             return
         upcoming = self.wheel.next_expiration()
         if upcoming is not None:

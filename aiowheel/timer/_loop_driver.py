@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from mypy_extensions import i64
 
-from aiowheel._units import ns_to_alarm
+from aiowheel._units import FOREVER, ns_to_alarm
 from aiowheel.timer._alarm import Alarm
 from aiowheel.timer._driver import Driver
 
@@ -62,15 +62,16 @@ class LoopDriver(Driver):
 
     def wake_at(self, due_ns: i64) -> None:
         self._cancel()
-        self._armed_ns = due_ns
+        self._armed_ns = FOREVER  # until an alarm stands: Ctrl-C may come before
         now = self.now_ns()
         if due_ns <= now and self._grain_ns > 1:  # uvloop's own way with a delay of 0
             self._handle = self.own_loop.call_soon(self.ring, context=self._context)
-            return
-        due_ns = min(due_ns, now + _LONGEST_SLEEP_NS)
-        # uvloop rounds a delay to the nearest millisecond: give it whole ones, not before due.
-        due_ns = -(-due_ns // self._grain_ns) * self._grain_ns
-        self._handle = self._call_at(ns_to_alarm(due_ns), self.ring, context=self._context)
+        else:
+            alarm_ns = min(due_ns, now + _LONGEST_SLEEP_NS)
+            # uvloop rounds a delay to the nearest millisecond: give it whole ones, not before due.
+            alarm_ns = -(-alarm_ns // self._grain_ns) * self._grain_ns
+            self._handle = self._call_at(ns_to_alarm(alarm_ns), self.ring, context=self._context)
+        self._armed_ns = due_ns
 
     def wake_again(self) -> None:
         self._cancel()

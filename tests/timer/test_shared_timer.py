@@ -4,12 +4,14 @@ import asyncio
 import gc
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import uvloop
 
 import aiowheel
 from aiowheel import IdleDetector, TimerClosedError
+from aiowheel.testing import VirtualClockEventLoop
 
 RUNNERS = {"asyncio": asyncio.run, "uvloop": uvloop.run}
 
@@ -155,3 +157,46 @@ def test_timeouts_still_work_while_a_loop_shuts_down(run: Callable[..., None]) -
     run(main())
 
     assert ended == ["bounded"]
+
+
+class Interrupted(VirtualClockEventLoop):
+    """Ctrl-C comes, when told so, while an alarm is being set."""
+
+    interrupt = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        call_at = self.call_at
+
+        def interrupted(*args: Any, **options: Any) -> asyncio.TimerHandle:
+            if self.interrupt:
+                self.interrupt = False
+                raise KeyboardInterrupt
+            return call_at(*args, **options)
+
+        self.call_at = interrupted  # type: ignore[method-assign, assignment]
+
+
+def test_an_interrupt_while_an_alarm_is_set_loses_no_deadline() -> None:
+    """Whatever is armed next sets another, which rings for all."""
+    loop = Interrupted()
+    fired: list[str] = []
+
+    def begin() -> None:
+        aiowheel.call_later(1, setattr, loop, "interrupt", True)
+        aiowheel.call_later(2, fired.append, "waits")
+
+    async def end() -> None:
+        aiowheel.call_later(3, fired.append, "alarmed")
+        loop.interrupt = True
+        with pytest.raises(KeyboardInterrupt):
+            aiowheel.call_later(1, fired.append, "interrupted")
+        await aiowheel.sleep(5)
+
+    loop.call_soon(begin)
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_forever()
+    loop.run_until_complete(end())
+    loop.close()
+
+    assert fired == ["waits", "alarmed"]
