@@ -276,13 +276,9 @@ class Room(Exit):
     @property
     def keys(self) -> int:
         """Keys with a link. O(1) where there are only conditions, or only counters."""
-        lists, counters = self.lists, self.counters
-        keys = lists.keys + counters.keys
-        if lists.keys > 0 and counters.keys > 0:
-            for _, key in counters.sizes():
-                watchers = lists.get(key)
-                if watchers is not None and watchers.count > 0:
-                    keys -= 1
+        keys = self.lists.keys + self.counters.keys
+        if self.lists.keys > 0 and self.counters.keys > 0:
+            keys -= self.lists.watched_among(self.counters.sizes())
         return keys
 
     def statistics(self) -> PurgatoryStatistics:

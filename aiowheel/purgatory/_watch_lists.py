@@ -132,6 +132,15 @@ class WatchLists:
             if watchers.count:  # see `remove`
                 yield watchers.count, watchers.key
 
+    def watched_among(self, sizes: list[tuple[int, object]]) -> int:
+        """How many of these keys have a link."""
+        found = 0
+        for _, key in sizes:
+            watchers = self._by_key.get(key)
+            if watchers is not None and watchers.count > 0:
+                found += 1
+        return found
+
     def __del__(self) -> None:
         # Only lists that are purged lazily still hold something, and only a ring that was broken
         # by hand is ever freed.
