@@ -12,6 +12,7 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 import pyarrow as pa
 
@@ -53,6 +54,8 @@ class TraceWriter:
         self.files: list[Path] = []
         self._folder = folder
         self._run_id = run_id
+        # A slash would be a folder that is not there, and Spark cannot read a name with a colon.
+        self._name = quote(run_id, safe=" ")
         self._limits = limits
         self._file: TraceFile | None = None
         self._files_begun = 0
@@ -122,7 +125,7 @@ class TraceWriter:
     def _next_path(self) -> Path:
         while True:
             self._files_begun += 1
-            path = self._folder / f"trace-{self._run_id}-{self._files_begun:06d}.parquet"
+            path = self._folder / f"trace-{self._name}-{self._files_begun:06d}.parquet"
             if not path.exists():  # else an earlier run had this name too: its rows stay
                 return path
 

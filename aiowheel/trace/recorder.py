@@ -80,7 +80,8 @@ class TraceRecorder(RowCollector, Instrument):
 
         Args:
             folder: Where the files go; made when missing.
-            run_id: Names this recorder in the trace and in file names; made up when None.
+            run_id: Names this recorder in the trace and, written as in a URL, in file names; made
+                up when None.
             batch_rows: Rows per row group, at least 1.
             queued_batches: Batches that may wait for the disk, at least 1.
             flush_seconds: A batch is handed over at this age although it is not full. Needs a

@@ -424,6 +424,17 @@ def test_a_crash_loses_no_closed_file(tmp_path: Path) -> None:
     assert read_trace(tmp_path)["operation_id"].to_pylist() == list(range(900))
 
 
+@pytest.mark.parametrize("run_id", ["web:8080", "team/web", "[1] 50%", "größe"])
+def test_a_run_may_have_any_name(tmp_path: Path, finish: Finish, run_id: str) -> None:
+    """A slash was a missing folder, and all rows were lost; Spark cannot read a colon."""
+    with TraceRecorder(tmp_path, run_id=run_id) as recorder:
+        finish(recorder, times=2)
+
+    (file,) = trace_files(tmp_path)
+    assert not set(file.name) & set(":/[]*?{}\\")
+    assert [row["run_id"] for row in rows_of(tmp_path)] == [run_id] * 2
+
+
 def test_runs_share_a_folder(tmp_path: Path, finish: Finish) -> None:
     """Two recorders write beside each other; run_id and operation_id tell their rows apart."""
     with TraceRecorder(tmp_path) as one, TraceRecorder(tmp_path) as other:
