@@ -80,8 +80,8 @@ def tune(
 
 
 def _nanoseconds(option: str, seconds: float) -> int:
-    if not 1e-9 <= seconds <= 1e9:
-        raise BadInputError(f"{option}: want seconds from 1e-09 to 1e+09, got {seconds:g}")
+    if not 1e-6 <= seconds <= 3_600:  # as of a timer
+        raise BadInputError(f"{option}: want seconds from 1e-06 to 3600, got {seconds:g}")
     return round(seconds * 1e9)
 
 

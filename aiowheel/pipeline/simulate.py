@@ -72,7 +72,8 @@ class Sweep:
     def tasks(self) -> pa.Table:
         """One row per setting and shard."""
         each, more = divmod(self.operations, self.shards)
-        settings = product(self.ticks_ns, self.wheel_sizes, self.timeouts_ns, self.rates)
+        axes = self.ticks_ns, self.wheel_sizes, self.timeouts_ns, self.rates
+        settings = product(*map(dict.fromkeys, axes))  # a value given twice is one setting
         rows = [
             (*setting, shard, each + (shard < more))
             for setting, shard in product(settings, range(self.shards))

@@ -28,6 +28,9 @@ from ._wheel_run import WheelRun
 ARM_NS: Final = 150
 CASCADE_NS: Final = 50
 WAKE_UP_NS: Final = 50_000
+#: What a timer takes: what is found is to be pasted.
+LEAST_TICK_NS: Final = 1_000
+LONGEST_TICK_NS: Final = 3_600_000_000_000
 #: Costs this close are the same to us: the wheel with fewer buckets is the better one.
 _AS_CHEAP: Final = 1.02
 WHEEL_SIZES: Final = (16, 64, 256, 1_024, 4_096)
@@ -62,14 +65,15 @@ class Tuning:
     def line(self) -> str:
         """The line of code to paste."""
         best = self.best
-        return f"Timer(tick={best['tick_ns'] / 1e9:g}, wheel_size={best['wheel_size']})"
+        return f"Timer(tick={best['tick_ns'] / 1e9:.15g}, wheel_size={best['wheel_size']})"
 
 
 def candidate_ticks(max_lateness_ns: int) -> list[int]:
     """The bound itself, rounder and finer ones, and two beyond it, to show what the bound costs."""
     parts = (100, 50, 20, 10, 5, 2, 1)
-    finer = [max_lateness_ns // part for part in parts if max_lateness_ns >= part]
-    return [*finer, 2 * max_lateness_ns, 5 * max_lateness_ns]
+    ticks = [max_lateness_ns // part for part in parts]
+    ticks += [2 * max_lateness_ns, 5 * max_lateness_ns]
+    return [tick for tick in ticks if LEAST_TICK_NS <= tick <= LONGEST_TICK_NS]
 
 
 def tune(
@@ -100,7 +104,8 @@ def tune(
             f"no tick is within the lateness bound of {max_lateness_ns / 1e9:g} s: "
             f"the finest is {ticks[0] / 1e9:g} s"
         )
-    groups = _deal(list(product(ticks, wheel_sizes)), spark.sparkContext.defaultParallelism)
+    candidates = list(product(ticks, sorted(set(wheel_sizes))))
+    groups = _deal(candidates, spark.sparkContext.defaultParallelism)
 
     def weigh(key: tuple[Any, ...], rows: pa.Table) -> pa.Table:
         return weigh_run(rows, groups[key[1].as_py()])

@@ -53,6 +53,13 @@ def view_load(spark: "SparkSession", sweep: Sweep, folder: Path) -> None:
     spark.read.parquet(str(folder)).createOrReplaceTempView("load")
 
 
+def test_a_value_given_twice_is_one_setting() -> None:
+    """Else its counts would be those of two, and no row would say so."""
+    twice = replace(SWEEP, ticks_ns=[MS, MS, 7 * MS], rates=[4_000.0, 4e3])
+
+    assert twice.tasks() == SWEEP.tasks()
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 def test_the_wheel_does_what_the_closed_form_says(spark: "SparkSession", tmp_path: Path) -> None:

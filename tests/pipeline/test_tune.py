@@ -11,7 +11,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from aiowheel.cli import run
-from aiowheel.pipeline.tune import candidate_ticks, weigh_run
+from aiowheel.pipeline.tune import CANDIDATES, Tuning, candidate_ticks, weigh_run
+from aiowheel.timer import Timer
 from aiowheel.trace import TRACE_SCHEMA
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def test_ticks_to_try_surround_the_bound() -> None:
         *(MS // 10, MS // 5, MS // 2, 1 * MS, 2 * MS, 5 * MS),
         *(10 * MS, 20 * MS, 50 * MS),
     ]
-    assert candidate_ticks(3) == [1, 3, 6, 15]
+    assert candidate_ticks(3_000) == [1_500, 3_000, 6_000, 15_000]
 
 
 def test_a_candidate_is_weighed_by_what_its_wheel_did() -> None:
@@ -79,6 +80,38 @@ def test_a_candidate_is_weighed_by_what_its_wheel_did() -> None:
     assert 90 * MS < coarse["late_max_ns"] < 100 * MS
     assert fine["wake_ups"] == 200
     assert coarse["wake_ups"] <= 7
+
+
+@pytest.mark.parametrize("bound_ns", [1_000, 1_234_567_891, 3_600_000_000_000])
+def test_only_ticks_that_a_timer_takes_are_tried(bound_ns: int) -> None:
+    """What is found is to be pasted; the bound itself is always among them."""
+    ticks = candidate_ticks(bound_ns)
+
+    assert bound_ns in ticks
+    for tick in ticks:
+        Timer(tick=tick / 1e9)
+
+
+def test_the_line_to_paste_has_the_tick_to_the_nanosecond() -> None:
+    """Rounded up, it would be beyond the bound."""
+    candidate = dict.fromkeys(CANDIDATES.names, 0) | {"tick_ns": 1_234_567_899, "wheel_size": 64}
+    tuning = Tuning(pa.Table.from_pylist([candidate | {"allowed": True}], CANDIDATES), 1)
+
+    assert tuning.line == "Timer(tick=1.234567899, wheel_size=64)"
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_candidate_given_twice_counts_once(
+    one_session: None, trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its operations are those of the trace, not twice as many."""
+    options = ["--tick", "0.01", "--tick", "0.01", "--wheel-size", "64", "--wheel-size", "64"]
+
+    assert run(["tune", str(trace), *options, "--json"]) == 0
+
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["operations"], len(printed["candidates"])) == (500, 1)
 
 
 @pytest.mark.spark
@@ -121,8 +154,8 @@ def test_a_bound_finer_than_every_tick_is_bad_input(
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["--max-lateness", "0"], "--max-lateness: want seconds from 1e-09 to 1e+09, got 0"),
-        (["--tick", "nan"], "--tick: want seconds from 1e-09 to 1e+09, got nan"),
+        (["--max-lateness", "0"], "--max-lateness: want seconds from 1e-06 to 3600, got 0"),
+        (["--tick", "nan"], "--tick: want seconds from 1e-06 to 3600, got nan"),
         (["--wheel-size", "1"], "--wheel-size must be from 2 to 16777216, got 1"),
     ],
 )
