@@ -7,6 +7,7 @@ module-level list and look for a screen.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pyarrow as pa
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ._report_layout import text_cell
 from ._report_tables import HISTOGRAM_EDGES_NS
 from ._spans import span_text
 
@@ -41,13 +43,20 @@ def draw_picture(tables: Mapping[str, pa.Table], path: Path) -> Path:
     done.set_ylabel("completed operations (%)")
     _draw_timeouts(over_time, tables["timeouts_over_time"].to_pylist(), colours)
     hidden = path.with_name(f".{path.name}.tmp")
-    figure.savefig(hidden, format="png", dpi=110)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph \d+")  # a box is drawn; the page has the name
+        figure.savefig(hidden, format="png", dpi=110)
     hidden.rename(path)
     return path
 
 
 def _group(row: _Row) -> str:
-    return f"{row['purgatory']} / {row['kind']}"
+    return f"{text_cell(row['purgatory'])} / {text_cell(row['kind'])}"
+
+
+def _label(name: str) -> str:
+    # To matplotlib, dollars enclose a formula and a name that begins with an underscore is none.
+    return " " + name.replace("$", r"\$")
 
 
 def _draw_histogram(axes: Axes, rows: list[_Row], colours: Mapping[str, str]) -> None:
@@ -68,7 +77,7 @@ def _draw_histogram(axes: Axes, rows: list[_Row], colours: Mapping[str, str]) ->
             [100 * count / total for count in places.values()],
             width=width,
             color=colours[group],
-            label=f"{group} ({total:,})",
+            label=_label(f"{group} ({total:,})"),
         )
     edges = range(first, min(last + 2, len(HISTOGRAM_EDGES_NS)))
     axes.set_xticks(
@@ -98,7 +107,7 @@ def _draw_timeouts(axes: Axes, rows: list[_Row], colours: Mapping[str, str]) -> 
             color=colour,
             marker="o",
             markersize=4,
-            label=group,
+            label=_label(group),
         )
     axes.set_xlabel(
         f"seconds since the first operation finished; one point per {span_text(bucket_ns)}"
