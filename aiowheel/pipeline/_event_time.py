@@ -18,6 +18,11 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel.pipeline.schemas import per_second
 from aiowheel.readers import Unit
+from aiowheel.rules import NEVER
+
+#: The time of a flush, in milliseconds: the year 2200.
+FLUSH_MS: Final = 7_258_118_400_000
+_FLUSHED_MS: Final = 7_000_000_000_000  # 2191: beyond every row, and a flush less any lateness
 
 _SHIFT_US: Final = 1_000
 
@@ -43,5 +48,10 @@ def timestamps(times: list[int], unit: Unit) -> Any:
 
 
 def frontier(watermark_ms: int, unit: Unit) -> int:
-    """Up to where a trace is settled when Spark's watermark stands at *watermark_ms*."""
+    """Up to where a trace is settled when Spark's watermark stands at *watermark_ms*.
+
+    After a flush that is all of it: there are deadlines in the year 9999.
+    """
+    if watermark_ms > _FLUSHED_MS:
+        return NEVER - 1
     return (watermark_ms - 1) * per_second(unit) // 1_000

@@ -12,6 +12,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
+from aiowheel.pipeline._spark_path import spark_path
 from aiowheel.pipeline.schemas import ALL, ANY, LATEST, SEPARATOR, Flaw
 from aiowheel.readers import Format
 from aiowheel.rules import NEVER, NO_VALUE
@@ -133,10 +134,11 @@ def _read(
     if files_per_batch:
         options |= {"maxFilesPerTrigger": str(files_per_batch), "maxFileAge": _LONGEST_AGE}
         stream = spark.readStream.format(name).schema(schema).options(**options)
-        rows = stream.load(str(path))
+        rows = stream.load(spark_path(path))
     else:
         options["recursiveFileLookup"] = "true"  # else a file in a folder of its own is left out
-        rows = spark.read.format(name).schema(schema).options(**options).load(str(path))
+        table = spark.read.format(name).schema(schema).options(**options)
+        rows = table.load(spark_path(path))
     if form is Format.PARQUET:
         rows = rows.withColumn(_BROKEN, F.lit(None).cast("string"))
     rows = rows.withColumns(

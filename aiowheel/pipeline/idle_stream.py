@@ -19,6 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from aiowheel.pipeline._checkpoint import Checkpoint
 from aiowheel.pipeline._idle_processor import EVENTS_DDL, FLUSH_MS, IdleProcessor
+from aiowheel.pipeline._spark_path import spark_path
 from aiowheel.pipeline._touch_files import TOUCHES_DDL, TouchFiles
 from aiowheel.pipeline.sinks import BatchFolders, batch_folders
 from aiowheel.readers import Unit
@@ -118,7 +119,7 @@ class IdleStream:
             .option("recursiveFileLookup", "true")
             .option("maxFilesPerTrigger", self.files_per_batch)
             .option("maxFileAge", _LONGEST_AGE)
-            .load(str(self.folder))
+            .load(spark_path(self.folder))
             .select("path")
         )
         reader: Any = self.files.reader(self.rejects, self.shards)
@@ -136,7 +137,7 @@ class IdleStream:
 
     def _flushes(self, spark: SparkSession) -> DataFrame:
         requests = spark.readStream.format("binaryFile").schema(_FILES_DDL)
-        return requests.load(str(self.checkpoint.flushes)).select(
+        return requests.load(spark_path(self.checkpoint.flushes)).select(
             F.lit(0).alias("shard"),
             F.lit(None).cast("binary").alias("pack"),
             F.timestamp_millis(F.lit(FLUSH_MS)).alias("ts"),

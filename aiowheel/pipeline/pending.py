@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
+from urllib.parse import quote
 
 from pyspark.sql import SparkSession
 
@@ -47,19 +51,33 @@ def pending_operations(spark: SparkSession, checkpoint: Path) -> list[Pending]:
         raise BadInputError(f"{checkpoint}: no checkpoint of a streaming purgatory")
     if not any((checkpoint / "commits").glob("[0-9]*")):
         return []
-    values = (
-        spark.read.format("statestore")
-        .option("operatorId", _DECIDING)
-        .option("stateVarName", STATE_NAME)
-        .load(str(checkpoint))
-        .select("value.version", "value.data")
-        .collect()
-    )
+    with _plain(checkpoint) as place:
+        values = (
+            spark.read.format("statestore")
+            .option("operatorId", _DECIDING)
+            .option("stateVarName", STATE_NAME)
+            .load(str(place))
+            .select("value.version", "value.data")
+            .collect()
+        )
     found: list[Pending] = []
     for version, data in values:
         waiting, created, _hits = read_state(version, bytes(data))
         found += [_pending(row) for row in (*waiting, *created)]
     return sorted(found, key=lambda row: (row.created, row.id))
+
+
+@contextmanager
+def _plain(checkpoint: Path) -> Generator[Path]:
+    """The folder by a name without spaces and the like: Spark would look for one with `%20`."""
+    place = checkpoint.resolve()
+    if quote(str(place)) == str(place):
+        yield place
+        return
+    with TemporaryDirectory(prefix="aiowheel-pending-") as folder:
+        link = Path(folder, "checkpoint")
+        link.symlink_to(place)
+        yield link
 
 
 def _pending(row: Operation) -> Pending:

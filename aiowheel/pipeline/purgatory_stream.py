@@ -15,8 +15,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel.pipeline._checkpoint import Checkpoint
-from aiowheel.pipeline._event_time import timestamp
+from aiowheel.pipeline._event_time import FLUSH_MS, timestamp
 from aiowheel.pipeline._packs import PACK_DDL, pack_rows
+from aiowheel.pipeline._spark_path import spark_path
 from aiowheel.pipeline._stages import (
     COPIES,
     EVENTS,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
 _POLL: Final = "500 milliseconds"
 _FILES_DDL: Final = "path string, modificationTime timestamp, length bigint, content binary"
-_END: Final = 7_258_118_400_000  # ms, the year 2200: what ends a stream comes after everything
 
 
 @dataclass(frozen=True)
@@ -171,8 +171,8 @@ class PurgatoryStream:
             "shard", "count", timestamp("latest", self.unit).alias("ts"), F.col("pack").alias(kind)
         )
         flushes = spark.readStream.format("binaryFile").schema(_FILES_DDL)
-        end = flushes.load(str(self.checkpoint.flushes)).select(
-            F.lit(0).alias("shard"), F.timestamp_millis(F.lit(_END)).alias("ts")
+        end = flushes.load(spark_path(self.checkpoint.flushes)).select(
+            F.lit(0).alias("shard"), F.timestamp_millis(F.lit(FLUSH_MS)).alias("ts")
         )
         timed = packs.unionByName(end, allowMissingColumns=True).withWatermark("ts", delay)
         other = "events" if kind == "operations" else "operations"

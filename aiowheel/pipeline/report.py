@@ -21,6 +21,7 @@ from aiowheel.trace import TRACE_COLUMNS
 
 from . import _report_tables as tables
 from ._report_page import write_page
+from ._spark_path import spark_path
 from ._trace_check import check_trace
 
 _BUCKETS = 60
@@ -109,7 +110,8 @@ def read_trace_frame(trace_folder: str | os.PathLike[str], spark: SparkSession) 
         BadInputError: The folder holds no trace, or a file of it is no trace.
     """
     files = check_trace(trace_folder)
-    return spark.read.parquet(*files).select(*(column.name for column in TRACE_COLUMNS))
+    frame = spark.read.parquet(*map(spark_path, files))
+    return frame.select(*(column.name for column in TRACE_COLUMNS))
 
 
 def _draw(results: Mapping[str, pa.Table], path: Path) -> Path | None:

@@ -64,6 +64,7 @@ def replace_folder(frame: DataFrame, place: Path) -> int:
 
     Cost: one action on *frame*.
     """
+    place = place.absolute()  # to Spark, what stands before a colon is a scheme
     place.parent.mkdir(parents=True, exist_ok=True)
     hidden = place.with_name(f".{place.name}.tmp")
     rows = Observation()
