@@ -59,7 +59,7 @@ def run_job(spark: SparkSession, folder: Path) -> dict[str, int]:
     with tempfile.TemporaryDirectory(prefix="aiowheel-bench-") as name:
         touches = ParquetTouches.of(spark, inputs.paths, rows)
         found = find_idle(touches.good(), TIMEOUT_US, Path(name))
-        rows.take_over(len(inputs.paths), touches.accepted, touches.rejects())
+        rows.take_over(touches.sizes, touches.rejects())
         summary = write_idle_events(found, Path(name, "idle.csv"))
     return {"rows": rows.accepted, "keys": found.keys, "idle_events": summary.events}
 
