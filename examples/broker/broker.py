@@ -77,7 +77,8 @@ class Broker:
         return self.fetches.watch(operation, offsets)
 
     def _append(self, batches: Mapping[str, list[str]]) -> dict[str, int]:
-        ends = {partition: self.logs[partition].append(batches[partition]) for partition in batches}
+        logs = {partition: self.logs[partition] for partition in batches}  # all of them, or none
+        ends = {partition: log.append(batches[partition]) for partition, log in logs.items()}
         for partition in batches:
             self._grew(partition)
         return ends
@@ -92,11 +93,7 @@ class Broker:
 
     async def aclose(self) -> None:
         """Let everybody who waits time out now."""
-        for purgatory in (
-            self.produces,
-            self.fetches,
-            self.watermarks,
-            self.coordinator.joins,
-            self.coordinator.heartbeats,
-        ):
+        # First of all the sessions: a member taken for dead now would rebalance the others.
+        await self.coordinator.heartbeats.aclose("cancel")
+        for purgatory in (self.produces, self.fetches, self.watermarks, self.coordinator.joins):
             await purgatory.aclose()

@@ -305,6 +305,31 @@ async def test_a_client_that_hangs_up_leaves_nothing(until: Until) -> None:
             assert all(each.cancelled() for each in waiting)
 
 
+async def test_closing_takes_no_member_for_dead(broker: Broker, timer: ManualTimer) -> None:
+    """Its silence would begin a rebalance, for which there is no room any more."""
+    first = asyncio.create_task(broker.coordinator.join("group", "ada"))
+    await asyncio.sleep(0)
+    second = asyncio.create_task(broker.coordinator.join("group", "bob"))
+    await asyncio.sleep(0)
+    await broker.coordinator.join("group", "ada")
+    await asyncio.wait([first, second])
+    assert len(broker.coordinator.heartbeats) == 2
+
+    await broker.aclose()
+
+    timer.advance(0)  # would raise what no task has been told
+    assert broker.coordinator.heartbeats.statistics().failed == 0
+    assert len(timer) == 0
+
+
+async def test_a_refused_produce_writes_nothing(broker: Broker) -> None:
+    """Else some of it would be there, and who waits for it would not be told."""
+    with pytest.raises(KeyError):
+        broker.produce({"orders": ["a"], "refunds": ["b"]})
+
+    assert broker.logs["orders"].end == 0
+
+
 async def test_a_request_that_cannot_be_met_is_answered() -> None:
     """With an error: nobody waits for ever for an answer that does not come."""
     async with Timer() as timer:
