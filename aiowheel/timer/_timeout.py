@@ -39,7 +39,16 @@ class Timeout:
     `TimeoutError`. Nests with asyncio's own timeouts and with task groups.
     """
 
-    __slots__ = ("_alarm", "_cancelling", "_deadline", "_driver", "_state", "_task", "_when")
+    __slots__ = (
+        "_alarm",
+        "_cancelling",
+        "_deadline",
+        "_driver",
+        "_soon",
+        "_state",
+        "_task",
+        "_when",
+    )
 
     def __init__(self, driver: Driver, deadline: i64, when: object = None) -> None:
         self._driver = driver
@@ -49,6 +58,7 @@ class Timeout:
         self._task: Task[object] | None = None
         self._cancelling = 0
         self._alarm: TimeoutAlarm | None = None
+        self._soon: i64 = 0  # calls of `_expire_if_due` on their way; the last one counts
 
     def when(self) -> float | None:
         """The deadline in seconds on the scale of `timer.time()`; None when there is none."""
@@ -67,18 +77,19 @@ class Timeout:
         Raises:
             RuntimeError: The block was not entered yet, or is expiring or over.
             TimerClosedError: The timer was closed.
+            ForeignLoopError: Called from another loop or thread than the timer's.
         """
         if self._state != _ENTERED:
             if self._state == _CREATED:
                 raise RuntimeError("Timeout has not been entered")
             raise RuntimeError(f"Cannot change state of {_NAMES[self._state]} Timeout")
-        if self._driver.closed:
-            self._driver.check()  # raises
-        self._deadline = FOREVER if when is None else delay_to_ns("when", when)
+        deadline = FOREVER if when is None else delay_to_ns("when", when)
+        now = self._driver.checked_now()
+        self._deadline = deadline
         self._when = when
         alarm = self._alarm
-        if alarm is not None and self._driver.now_ns() < self._deadline < FOREVER:
-            self._driver.move(alarm, self._deadline)
+        if alarm is not None and now < deadline < FOREVER:
+            self._driver.move(alarm, deadline)
             return
         self._disarm()
         self._arm()
@@ -135,6 +146,7 @@ class Timeout:
         if deadline <= now and loop is not None:
             # As asyncio: before whatever the loop gets to do after this turn. The driver would
             # come a turn or two later.
+            self._soon += 1
             loop.call_soon(self._expire_if_due)
         else:
             self._alarm = TimeoutAlarm(deadline, self)
@@ -147,8 +159,10 @@ class Timeout:
             alarm.cancel()
 
     def _expire_if_due(self) -> None:
+        self._soon -= 1
         # The block may have ended meanwhile, or got more time.
-        if self._state == _ENTERED and self._deadline <= self._driver.now_ns():
+        due = self._soon == 0 and self._deadline <= self._driver.now_ns()
+        if due and self._state == _ENTERED:
             self._disarm()
             self._on_timeout()
 

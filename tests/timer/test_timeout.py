@@ -105,6 +105,19 @@ async def test_reschedule_into_the_past(maker: Maker) -> None:
         assert block.expired()
 
 
+async def test_the_last_reschedule_into_the_past_counts(maker: Maker) -> None:
+    """What the loop was asked for after the first, and before the last, still comes first."""
+    loop = asyncio.get_running_loop()
+    told: list[str] = []
+    with pytest.raises(TimeoutError):
+        async with maker.timeout(0) as block:
+            loop.call_soon(lambda: told.append("expired" if block.expired() else "in between"))
+            block.reschedule(loop.time() - 1)
+            await forever()
+
+    assert told == ["in between"]
+
+
 async def test_reschedule_back_out_of_the_past(maker: Maker) -> None:
     """More time, given before the loop had its turn, counts."""
     now = asyncio.get_running_loop().time()
@@ -355,6 +368,17 @@ async def test_a_later_deadline_is_a_write() -> None:
         assert timer.statistics().rescheduled == 100
         assert timer.statistics().cascaded == cascaded
         assert len(timer) == 1
+
+
+async def test_another_thread_cannot_move_a_deadline(maker: Maker) -> None:
+    """It is told, and the block keeps its bound."""
+    loop = asyncio.get_running_loop()
+    async with maker.timeout(30) as block:
+        for when in (loop.time() + 60, loop.time() - 1):
+            with pytest.raises(RuntimeError):
+                await asyncio.to_thread(block.reschedule, when)
+        await asyncio.sleep(0)
+        assert not block.expired()
 
 
 async def test_a_manual_clock_bounds_a_task() -> None:
