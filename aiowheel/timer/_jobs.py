@@ -147,6 +147,12 @@ class Jobs:
         """Begin nothing more."""
         self._ended = True
 
+    def abandon(self) -> None:
+        """Cancel what runs without waiting for it, from any thread: the collector's, say."""
+        host = self._host
+        if host is not None and not host.get_loop().is_closed():
+            host.get_loop().call_soon_threadsafe(self._stop.set, context=Context())
+
     async def aclose(self) -> None:
         """Cancel what runs and wait for its end; idempotent."""
         self.close()

@@ -69,6 +69,7 @@ class Timer:
             self._task.abandon()
             warnings.warn(f"unclosed {self!r}", ResourceWarning, source=self, stacklevel=2)
         self.close_for_good()
+        cast(Jobs, self._jobs).abandon()
 
     # --- life -------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ import functools
 import random
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any
@@ -275,6 +276,34 @@ async def test_a_coroutine_on_a_manual_timer(until: Until) -> None:
         timer.advance(0)
     await timer.aclose()
     assert handle.cancelled()
+
+
+@pytest.mark.parametrize("kind", [Timer, ManualTimer])
+async def test_dropping_a_timer_ends_its_coroutines(kind: type[Timer], until: Until) -> None:
+    """Nobody waits for them, but neither they nor the task they run in stay for ever."""
+    timer = kind()
+    await timer.__aenter__()
+    ended: list[str] = []
+    begun = asyncio.Event()
+
+    async def work() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("cancelled")
+
+    timer.every(0.001, work, first=0)
+    if isinstance(timer, ManualTimer):
+        timer.advance(0)
+    await begun.wait()
+
+    warns = pytest.warns(ResourceWarning, match="unclosed") if kind is Timer else nullcontext()
+    with warns:
+        del timer
+    await until(lambda: asyncio.all_tasks() == {asyncio.current_task()})
+
+    assert ended == ["cancelled"]
 
 
 @pytest.mark.both_loops
