@@ -110,8 +110,9 @@ class Entrance:
             raise ValueError(f'mode must be "all" or "any", got {mode!r}')
         if not thresholds:
             raise ValueError("thresholds must name at least one key")
-        wanted: list[tuple[object, int | float]]
-        wanted = [(key, checked_number("threshold", least)) for key, least in thresholds.items()]
+        # As objects: compiled code would refuse a bad threshold before it could be named.
+        items = cast("Mapping[object, object]", thresholds).items()
+        wanted = [(key, checked_number("threshold", least)) for key, least in items]
         operation = ThresholdOperation(timeout, len(wanted) if mode == "all" else 1)
         operation.keys = tuple(thresholds)
         return cast("Awaitable[bool]", self._watch(operation, operation.keys, wanted))
