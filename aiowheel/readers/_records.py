@@ -26,8 +26,9 @@ CLF_COLUMNS = (
     "host", "logname", "user", "time", "request", "response", "bytes", "referer", "useragent",
 )  # fmt: skip
 
+# A time has no "[" either: a line of nothing but " [" would be looked through once for each.
 _CLF_LINE = re.compile(
-    r"(?P<host>\S+) (?P<logname>\S+) (?P<user>.+?) \[(?P<time>[^\]]*)\] "
+    r"(?P<host>\S+) (?P<logname>\S+) (?P<user>.+?) \[(?P<time>[^\[\]]*)\] "
     r'"(?P<request>(?:[^"\\]|\\.)*)" (?P<response>\S+) (?P<bytes>\S+)'
     r'(?: "(?P<referer>(?:[^"\\]|\\.)*)" "(?P<useragent>(?:[^"\\]|\\.)*)".*)?'
 )

@@ -134,6 +134,16 @@ def test_a_line_that_is_no_log_line_is_rejected(tmp_path: Path) -> None:
     assert rows.rejects == [f"{path}: line 2: not in Common or Combined Log Format"]
 
 
+def test_a_hostile_line_does_not_hold_the_log_up(tmp_path: Path) -> None:
+    """A megabyte of brackets, which a name may hold, would take an hour in quadratic time."""
+    path = tmp_path / "access.log"
+    path.write_text(f'h - {" [" * 500_000}\nh - - [10/Oct/2000:13:55:36 -0700] "-" 200 1\n')
+    rows = table(path, key="host", time="time", written=TimeFormat.CLF)
+
+    assert pairs(rows) == [(971211336, "h")]
+    assert rows.rejected == 1
+
+
 def test_an_irregular_row_with_key_and_time_is_kept(tmp_path: Path) -> None:
     """Too many fields, or too few behind the two that matter, are named but used."""
     path = tmp_path / "a.csv"
