@@ -39,11 +39,13 @@ def simulate(
         typer.Option(metavar="N", help="Buckets a level; may be given several times.  [256]"),
     ] = None,
     p50: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Half of the operations complete within it.")
-    ] = 0.02,
+        float | None,
+        typer.Option(metavar="SECONDS", help="Half of the operations complete within it.  [0.02]"),
+    ] = None,
     p75: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Three quarters complete within it.")
-    ] = 0.06,
+        float | None,
+        typer.Option(metavar="SECONDS", help="Three quarters complete within it.  [0.06]"),
+    ] = None,
     fit: Annotated[
         Path | None, typer.Option(metavar="TRACE", help="Take rate, timeout and waits from it.")
     ] = None,
@@ -78,11 +80,12 @@ def simulate(
         raise MissingExtraError("spark") from error
     from aiowheel.cli._job_output import JobProgress
 
-    if not 0 < p50 < p75 < 1e9:
-        raise BadInputError(f"--p50 and --p75: want 0 < p50 < p75 < 1e9, got {p50:g} and {p75:g}")
+    half, most = (0.02 if p50 is None else p50), (0.06 if p75 is None else p75)
+    if not 0 < half < most < 1e9:
+        raise BadInputError(f"--p50 and --p75: want 0 < p50 < p75 < 1e9, got {half:g} and {most:g}")
     sweep = Sweep(
         operations=_whole(operations),
-        waits=Waits.from_quantiles(p50, p75),
+        waits=Waits.from_quantiles(half, most),
         ticks_ns=_nanoseconds("--tick", tick, 0.001),
         wheel_sizes=wheel_size or [256],
         timeouts_ns=_nanoseconds("--timeout", timeout, 0.2),
@@ -101,7 +104,9 @@ def simulate(
     ):
         progress.watch(spark)
         if fit is not None:
-            sweep = _fitted(sweep, _fit(fit, spark), rate=not rate, timeout=not timeout)
+            waits = p50 is None and p75 is None
+            found = _fit(fit, spark)
+            sweep = _fitted(sweep, found, rate=not rate, timeout=not timeout, waits=waits)
         result = run_simulation(sweep, spark, partitions=partitions)
     page = None if out is None else _save(sweep, result, out)
     _print(sweep, result, page, as_json=json)
@@ -114,14 +119,14 @@ def _fit(folder: Path, spark: "SparkSession") -> "Fit":
     return fit_load(read_trace_frame(folder, spark))
 
 
-def _fitted(sweep: "Sweep", fit: "Fit", *, rate: bool, timeout: bool) -> "Sweep":
+def _fitted(sweep: "Sweep", fit: "Fit", *, rate: bool, timeout: bool, waits: bool) -> "Sweep":
     from dataclasses import replace
 
     if timeout and not fit.timeout_ns:
         raise BadInputError("no operation of the trace has a timeout: give one with --timeout")
     return replace(
         sweep,
-        waits=fit.waits,
+        waits=fit.waits if waits else sweep.waits,
         rates=[fit.rate] if rate else sweep.rates,
         timeouts_ns=[fit.timeout_ns] if timeout else sweep.timeouts_ns,
     )

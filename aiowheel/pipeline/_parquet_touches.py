@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel.readers import Reject, TimedRows
 
-_GLOB = re.compile(r"[*?\[\]{}\\]")  # Spark takes every path for a pattern
+_ODD = re.compile(r"[*?\[\]{}\\:]")  # to Spark a pattern; and it reads no file with a colon
 
 
 def spark_reads(paths: Sequence[Path], key: str, time: str) -> bool:
@@ -24,7 +24,7 @@ def spark_reads(paths: Sequence[Path], key: str, time: str) -> bool:
     """
     found: set[tuple[pa.DataType, pa.DataType]] = set()
     for path in paths:
-        if path.suffix != ".parquet" or _GLOB.search(str(path.resolve())):
+        if path.suffix != ".parquet" or _ODD.search(str(path.resolve())):
             return False
         try:
             schema = pq.read_schema(path)

@@ -27,6 +27,7 @@ _ADVICE = {
     ),
     "OutOfMemoryError": "Spark ran out of memory: more with --conf spark.driver.memory=4g",
     "Cannot call methods on a stopped SparkContext": "Spark has stopped: its master gave up on it",
+    "Relative path in absolute URI": "Spark cannot read a file with a colon in its name: rename it",
     "has been shut down": "Spark has stopped: its master gave up on it",
 }
 

@@ -44,6 +44,7 @@ Caused by: java.io.IOException: Disk quota exceeded
         ("java.io.IOException: No space left on device", AiowheelError, "the disk is full"),
         ("java.lang.OutOfMemoryError: Java heap space", AiowheelError, "spark.driver.memory"),
         ("[PATH_NOT_FOUND] Path does not exist: x. SQLSTATE: 42K03\n\n", AiowheelError, "Path"),
+        ("Relative path in absolute URI: .12:30.crc", AiowheelError, "a colon in its name"),
         ("", AiowheelError, "no reason given"),
     ],
 )

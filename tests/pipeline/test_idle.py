@@ -237,7 +237,9 @@ def test_spark_reads_parquet_itself_by_the_same_rules(
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("case", ["written in seconds", "odd files", "a file of bad rows"])
+@pytest.mark.parametrize(
+    "case", ["written in seconds", "odd files", "a colon", "a file of bad rows"]
+)
 def test_either_engine_reads_parquet_that_spark_would_read_otherwise(
     case: str,
     spark: "SparkSession",
@@ -256,6 +258,9 @@ def test_either_engine_reads_parquet_that_spark_would_read_otherwise(
     if case == "odd files":
         pq.write_table(pa.table({"key": [1, 2], "t": pa.array([1, 5], pa.int32())}), "in/a.parquet")
         pq.write_table(pa.table({"key": ["a"], "KEY": ["b"], "t": [9]}), "in/b[1].parquet")
+    if case == "a colon":
+        Path("in/0.parquet").unlink()
+        pq.write_table(pa.table({"key": ["a"], "t": [9]}), "in/12:30.parquet")
     if case == "a file of bad rows":
         pq.write_table(pa.table({"key": ["", "b"], "t": [1, -5]}), "in/1.parquet")
     written = ["--time-format", "decimal"] if case == "written in seconds" else []

@@ -97,6 +97,23 @@ def test_a_load_is_fitted_to_a_trace(
 
 @pytest.mark.spark
 @pytest.mark.slow
+def test_options_that_are_given_win_over_the_trace(
+    one_session: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The waits as well as rate and timeout; one quantile goes with the other's default."""
+    trace = write_trace(tmp_path / "trace")
+    given = ["--p50", "0.03", "--rate", "500", "--timeout", "0.1", "--operations", "100"]
+
+    assert run(["simulate", "--fit", str(trace), *given, "--json"]) == 0
+
+    printed = json.loads(capsys.readouterr().out)
+    (setting,) = printed["settings"]
+    assert np.exp(printed["mu"]) == pytest.approx(0.03)
+    assert (setting["rate"], setting["timeout_ns"]) == (500.0, 100 * MS)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
 def test_a_trace_in_which_nothing_completed_cannot_be_fitted(
     one_session: None, spark: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
