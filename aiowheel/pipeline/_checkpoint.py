@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from aiowheel.errors import BadInputError
 
@@ -27,15 +28,15 @@ class Checkpoint:
         """Write the settings down on the first start, compare them on every other.
 
         Raises:
-            BadInputError: They differ, or the stream has ended.
+            BadInputError: They differ or cannot be read, or the stream has ended.
         """
         self.flushes.mkdir(parents=True, exist_ok=True)
         file = self.folder / "aiowheel.json"
         if not file.exists():
             _write_whole(file, json.dumps(dict(settings), indent=2))
-        theirs: dict[str, object] = json.loads(file.read_text(encoding="utf-8"))
+        theirs = _settings_in(file)
         for name, value in settings.items():
-            if theirs.get(name) != value:
+            if name in theirs and theirs[name] != value:  # an older release wrote fewer down
                 raise BadInputError(
                     f"{self.folder}: was made with {name} {theirs.get(name)}, not {value}: "
                     "go on with that, or choose another --checkpoint and --out"
@@ -47,11 +48,15 @@ class Checkpoint:
             )
 
     def job(self) -> str | None:
-        """Which job began the stream; None where there is no stream."""
+        """Which job began the stream; None where there is no stream.
+
+        Raises:
+            BadInputError: The settings cannot be read.
+        """
         file = self.folder / "aiowheel.json"
         if not file.exists():
             return None
-        return str(json.loads(file.read_text(encoding="utf-8")).get("job"))
+        return str(_settings_in(file).get("job"))
 
     def request_flush(self) -> None:
         """Ask the stream, running or started later, to end once its input is worked off.
@@ -74,6 +79,16 @@ class Checkpoint:
     def end(self) -> None:
         """Note that the flush has been worked off: there is nothing to go on with."""
         (self.folder / "ended").touch()
+
+
+def _settings_in(file: Path) -> dict[str, object]:
+    try:
+        settings: object = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError:
+        settings = None
+    if not isinstance(settings, dict):
+        raise BadInputError(f"{file}: damaged, and with it the checkpoint")
+    return cast("dict[str, object]", settings)
 
 
 def _write_whole(file: Path, text: str) -> None:

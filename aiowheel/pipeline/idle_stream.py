@@ -74,6 +74,7 @@ class IdleStream:
         self.checkpoint.open(
             {
                 "job": "idle",
+                "folder": str(self.folder.resolve()),  # Spark cannot go on with another
                 "timeout": self.timeout,
                 "unit": str(self.files.unit),
                 "max_lateness_ms": self.max_lateness_ms,

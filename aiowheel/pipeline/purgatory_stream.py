@@ -89,6 +89,8 @@ class PurgatoryStream:
         self.checkpoint.open(
             {
                 "job": "purgatory",
+                "operations": str(self.operations.resolve()),  # Spark cannot go on with another
+                "events": str(self.events.resolve()),
                 "unit": self.unit.value,
                 "tick": self.tick,
                 "max_lateness_ms": self.max_lateness_ms,

@@ -202,6 +202,25 @@ def test_a_time_that_is_none_does_not_reach_the_watermark(tmp_path: Path) -> Non
     assert (reject["source"], reject["line"], reject["used"]) == (str(file), 3, False)
 
 
+@pytest.mark.parametrize("text", ["", "[]", '{"job": "id'])
+def test_damaged_settings_are_told(tmp_path: Path, text: str) -> None:
+    """A machine that lost its power leaves such files."""
+    (tmp_path / "aiowheel.json").write_text(text)
+
+    with pytest.raises(BadInputError, match=r"aiowheel\.json: damaged"):
+        Checkpoint(tmp_path).open({"job": "idle"})
+    with pytest.raises(BadInputError, match=r"aiowheel\.json: damaged"):
+        Checkpoint(tmp_path).job()
+
+
+def test_settings_that_an_older_release_did_not_write_are_none(tmp_path: Path) -> None:
+    """Its streams can go on."""
+    checkpoint = Checkpoint(tmp_path)
+    checkpoint.open({"job": "idle", "timeout": 30})
+
+    checkpoint.open({"job": "idle", "folder": "in", "timeout": 30})
+
+
 def test_a_checkpoint_keeps_its_settings(tmp_path: Path) -> None:
     """Another timeout would give a result that belongs to neither."""
     checkpoint = Checkpoint(tmp_path / "checkpoint")

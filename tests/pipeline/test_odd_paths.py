@@ -1,5 +1,6 @@
 """Jobs in folders with names that Spark takes for a pattern, or writes as in a URL."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from aiowheel.errors import BadInputError
 from aiowheel.pipeline._checkpoint import Checkpoint
 from aiowheel.pipeline._spark_path import spark_path
 from aiowheel.pipeline._touch_files import TouchFiles
@@ -118,6 +120,9 @@ def test_a_stream_of_touches_finds_its_files_and_its_end(
     stream.drain(stream.start(spark))
 
     assert list(read_idle_events(stream.events)) == [(31, "a"), (130, "b")]
+    elsewhere = replace(stream, folder=tmp_path)  # Spark would end in the middle of a batch
+    with pytest.raises(BadInputError, match="was made with folder"):
+        elsewhere.start(spark)
 
 
 @pytest.mark.timeout(120)
@@ -135,3 +140,5 @@ def test_a_stream_of_operations_ends_all_that_has_a_deadline(
     found = read_batches(folder / "out" / "outcomes", OUTCOMES).to_pylist()
     assert sorted(tuple(row.values()) for row in found) == ENDINGS
     assert [row.id for row in pending_operations(spark, checkpoint.folder)] == ["own ever"]
+    with pytest.raises(BadInputError, match="was made with events"):
+        replace(stream, events=tmp_path).start(spark)
