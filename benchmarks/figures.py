@@ -66,7 +66,8 @@ def section(path: Path) -> list[str]:
         rule = [":--", *["--:"] * (len(table["columns"]) - 1)]
         rows = [table["columns"], rule, *table["rows"]]
         lines += ["", f"**{table['title']}**", "", *(f"| {' | '.join(row)} |" for row in rows)]
-    lines += ["", "| promise | measured | wanted | |", "|:--|--:|--:|:--|"]
+    if run["verdicts"]:
+        lines += ["", "| promise | measured | wanted | |", "|:--|--:|--:|:--|"]
     for one in run["verdicts"]:
         wanted = f"{WORDS[one['at_least']]} {one['bound']:,.4g}"
         word = "kept" if one["passed"] else "**missed**"

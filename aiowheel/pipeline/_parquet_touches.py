@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
-from aiowheel.readers import Reject, TimedRows
+from aiowheel.readers import Reject, TimedRows, raw_text
 
 _ODD = re.compile(r"[*?\[\]{}\\:]")  # to Spark a pattern; and it reads no file with a colon
 
@@ -90,9 +90,9 @@ class ParquetTouches:
             return
         bad = self.table.where(F.col("reason").isNotNull())
         for row in bad.toLocalIterator():
-            key, t = ("" if value is None else value for value in (row["key"], row["t"]))
+            raw = raw_text(["" if row[name] is None else str(row[name]) for name in ("key", "t")])
             source = self.names[unquote(urlparse(row["source"]).path)]
-            yield Reject(source, row["line"], row["reason"], f"{key},{t}", used=False)
+            yield Reject(source, row["line"], row["reason"], raw, used=False)
 
 
 def _reason(earliest: int, latest: int) -> Column:

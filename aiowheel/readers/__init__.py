@@ -7,6 +7,7 @@ from aiowheel.readers._formats import Format as Format
 from aiowheel.readers._formats import TimeFormat as TimeFormat
 from aiowheel.readers._formats import Unit as Unit
 from aiowheel.readers._inputs import Inputs as Inputs
+from aiowheel.readers._records import raw_text as raw_text
 from aiowheel.readers._rejects import write_rejects as write_rejects
 from aiowheel.readers._spool import TimeOrder as TimeOrder
 from aiowheel.readers._table import Batch as Batch
@@ -27,6 +28,7 @@ __all__ = (
     "TimedRows",
     "Unit",
     "duration_in_unit",
+    "raw_text",
     "time_parser",
     "write_rejects",
 )

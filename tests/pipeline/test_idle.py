@@ -213,7 +213,7 @@ def test_spark_reads_parquet_itself_by_the_same_rules(
     """The files, the counts and what is put aside do not tell which engine it was."""
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     monkeypatch.setattr("aiowheel.pipeline.session.open_session", reusing(spark))
-    source, keys = random.Random(7), ["a", "b", "", None, "é"]
+    source, keys = random.Random(7), ["a", 'b, "c"', "", None, "é"]
     times = [source.choice([None, -7, 99, source.randrange(100, 2_000) * 5]) for _ in range(2_000)]
     columns = {"key": [source.choice(keys) for _ in times], "t": times}
     for number in range(2):
