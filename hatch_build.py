@@ -103,7 +103,7 @@ def compile_modules(root: Path, sources: list[str], build_dir: Path) -> dict[str
     from mypyc.build import mypycify
 
     shutil.rmtree(build_dir, ignore_errors=True)
-    with contextlib.chdir(root):
+    with contextlib.chdir(copy_for_mypyc(root, build_dir / "src")):
         extensions = mypycify(
             [
                 "--config-file=",  # strictness is for `make lint`, not for users' builds
@@ -128,6 +128,24 @@ def compile_modules(root: Path, sources: list[str], build_dir: Path) -> dict[str
         build_extensions(extensions, build_dir)
     lib = build_dir / "lib"
     return {path.relative_to(lib).as_posix(): path for path in sorted(lib.rglob(f"*{SUFFIX}"))}
+
+
+def copy_for_mypyc(root: Path, copy: Path) -> Path:
+    """Copy the package to *copy*, with every alias of `_types.py` replaced by `object`.
+
+    mypyc would check an argument of a narrower type itself, before the package can raise its own
+    error, which names the argument and the legal range.
+    """
+    shutil.copytree(
+        root / PACKAGE, copy / PACKAGE, ignore=shutil.ignore_patterns("*.so", "*.pyd", "__pycache__")
+    )
+    types = copy / PACKAGE / "_types.py"
+    if types.exists():
+        types.write_text(_ALIAS.sub(r"\1: TypeAlias = object", types.read_text()))
+    return copy
+
+
+_ALIAS = re.compile(r"^(\w+): TypeAlias = .*$", re.MULTILINE)
 
 
 def drop_trashcans(source: Path) -> None:

@@ -1,0 +1,29 @@
+"""What public calls accept, as type checkers see it. Rank 0.
+
+Every alias is `object` to mypyc: the build hook (hatch_build.py) compiles against this module with
+its aliases replaced. Compiled code would otherwise check the argument before the package does, and
+raise an error that names neither the argument nor its legal range. So a function that takes one of
+these types checks the value itself, and both builds raise the same text.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Literal, TypeAlias
+
+#: A stretch of time: seconds, or a timedelta.
+Delay: TypeAlias = float | timedelta
+#: A count of something.
+Count: TypeAlias = int
+#: A time or deadline in the unit of a passive wheel.
+Ticks: TypeAlias = int
+#: The value of a counter: an offset, a version, a high watermark.
+Value: TypeAlias = int | float
+#: A name for people: in statistics, log events and traces.
+Name: TypeAlias = str
+#: What a periodic call does about ticks it missed; see `Timer.every`.
+Missed: TypeAlias = Literal["skip", "burst", "delay"]
+#: What closing does about pending operations; see `Purgatory.aclose`.
+Drain: TypeAlias = Literal["expire", "cancel", "wait"]
+#: How many of several thresholds must be reached; see `Purgatory.wait_until`.
+Mode: TypeAlias = Literal["all", "any"]
