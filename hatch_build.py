@@ -131,17 +131,16 @@ def compile_modules(root: Path, sources: list[str], build_dir: Path) -> dict[str
 
 
 def copy_for_mypyc(root: Path, copy: Path) -> Path:
-    """Copy the package to *copy*, with every alias of `_types.py` replaced by `object`.
+    """Copy the package to *copy*, with every `TypeAlias` replaced by `object`.
 
     mypyc would check an argument of a narrower type itself, before the package can raise its own
-    error, which names the argument and the legal range.
+    error, which names the argument and the legal range. See `aiowheel/_types.py`.
     """
     shutil.copytree(
         root / PACKAGE, copy / PACKAGE, ignore=shutil.ignore_patterns("*.so", "*.pyd", "__pycache__")
     )
-    types = copy / PACKAGE / "_types.py"
-    if types.exists():
-        types.write_text(_ALIAS.sub(r"\1: TypeAlias = object", types.read_text()))
+    for source in copy.rglob("*.py"):
+        source.write_text(_ALIAS.sub(r"\1: TypeAlias = object", source.read_text("utf-8")), "utf-8")
     return copy
 
 

@@ -23,6 +23,7 @@ from aiowheel.purgatory import PurgatoryStatistics as PurgatoryStatistics
 from aiowheel.recipes import IdleDetector as IdleDetector
 from aiowheel.timer import Histogram as Histogram
 from aiowheel.timer import ManualTimer as ManualTimer
+from aiowheel.timer import MoveOn as MoveOn
 from aiowheel.timer import Periodic as Periodic
 from aiowheel.timer import ThreadsafeHandle as ThreadsafeHandle
 from aiowheel.timer import Timeout as Timeout
@@ -33,6 +34,9 @@ from aiowheel.timer import call_at as call_at
 from aiowheel.timer import call_later as call_later
 from aiowheel.timer import current_timer as current_timer
 from aiowheel.timer import every as every
+from aiowheel.timer import interval as interval
+from aiowheel.timer import move_on_after as move_on_after
+from aiowheel.timer import move_on_at as move_on_at
 from aiowheel.timer import sleep as sleep
 from aiowheel.timer import timeout as timeout
 from aiowheel.timer import timeout_at as timeout_at
@@ -52,6 +56,7 @@ __all__ = (
     "Histogram",
     "IdleDetector",
     "ManualTimer",
+    "MoveOn",
     "Outcome",
     "Periodic",
     "Purgatory",
@@ -74,6 +79,9 @@ __all__ = (
     "call_later",
     "current_timer",
     "every",
+    "interval",
+    "move_on_after",
+    "move_on_at",
     "new_event_loop",
     "run",
     "sleep",

@@ -27,3 +27,5 @@ Missed: TypeAlias = Literal["skip", "burst", "delay"]
 Drain: TypeAlias = Literal["expire", "cancel", "wait"]
 #: How many of several thresholds must be reached; see `Purgatory.wait_until`.
 Mode: TypeAlias = Literal["all", "any"]
+#: A share of a whole, from 0 to 1.
+Share: TypeAlias = float

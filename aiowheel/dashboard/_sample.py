@@ -15,7 +15,7 @@ from aiowheel.dashboard._rotation import Rotation, described
 from aiowheel.errors import PurgatoryClosedError
 from aiowheel.purgatory import Purgatory
 from aiowheel.timer import Histogram, Timer
-from aiowheel.wheel._occupancy import LevelOccupancy, occupancy
+from aiowheel.wheel import LevelOccupancy
 
 SHADE: Final = 16  #: entries beyond which a bucket is as bright as it gets
 _SHADES: Final = bytes.maketrans(  # 0, 1, 2-3, 4-7, 8-15, 16
@@ -53,17 +53,17 @@ class Sampler:
         sample = {
             "run": self._run,
             "at": now,
-            "tick": ns_to_seconds(driver.wheel._tick),
+            "tick": ns_to_seconds(driver.wheel.tick),
             "next": None if upcoming is None else ns_to_seconds(max(0, upcoming - now_ns)),
-            "levels": [_level(level, now_ns) for level in occupancy(driver.wheel, SHADE)],
+            "levels": [_level(level, now_ns) for level in driver.wheel.occupancy(SHADE)],
             "timer": {
-                "pending": driver.pending,
-                "scheduled": driver.scheduled,
+                "pending": driver.counts.pending,
+                "scheduled": driver.counts.scheduled,
                 "fired": driver.fired,
-                "cancelled": driver.cancelled,
-                "moved": driver.rescheduled,
+                "cancelled": driver.counts.cancelled,
+                "moved": driver.counts.rescheduled,
                 "wakeups": driver.wakeups,
-                "cascaded": driver.cascaded,
+                "cascaded": driver.counts.cascaded,
                 "errors": driver.callback_errors,
             },
             "lateness": {

@@ -131,13 +131,13 @@ class Subject:
 
 def timer_subject(timer: Timer, label: str) -> Subject:
     """*timer*, called *label*."""
-
-    def closed() -> bool:
-        driver = timer._driver
-        return driver is not None and driver.closed
-
     return Subject(
-        "aiowheel_timer", label, timer.statistics, closed, TIMER_NUMBERS, TIMER_DISTRIBUTIONS
+        "aiowheel_timer",
+        label,
+        timer.statistics,
+        lambda: timer.closed,
+        TIMER_NUMBERS,
+        TIMER_DISTRIBUTIONS,
     )
 
 

@@ -6,32 +6,31 @@ from asyncio import TimerHandle as AsyncioTimerHandle
 from contextvars import Context
 from traceback import StackSummary
 from types import MethodType
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from mypy_extensions import i64, mypyc_attr
 
+from aiowheel._types import Delay
 from aiowheel._units import ns_to_seconds
-from aiowheel.loop._watched import NoLoop, Watched, callback_words
-from aiowheel.loop._watched import TimerHandle as TwinHandle
-from aiowheel.timer._driver import named
-from aiowheel.timer._handle import TimerHandle
-
-_CANCELLED: Final = -1  # in _filed
+from aiowheel.loop._debug_notes import DebugNotes, NoLoop, callback_text
+from aiowheel.loop._debug_notes import TimerHandle as AsyncioHandle
+from aiowheel.timer._driver import TimerCounts, safe_repr
+from aiowheel.timer._handle import CANCELLED, TimerHandle
 
 
 @mypyc_attr(acyclic=True, free_list_len=1)
 class LoopHandle(TimerHandle):
     """A `TimerHandle` that passes for asyncio's: `isinstance(handle, asyncio.TimerHandle)`.
 
-    It is no subclass: asyncio's handle is three times as large, and the cyclic collector would
-    visit a million of them. What does not hold for that reason stands in docs/reference/loop.md.
+    It is not a subclass: asyncio's handle is three times as large, and the cyclic collector would
+    visit a million of them. docs/reference/loop.md lists the differences that follow.
     """
 
-    __slots__ = ("_watched", "_when")
+    __slots__ = ("_notes", "_when")
 
     def __init__(
         self,
-        when: float,
+        when: object,
         deadline: i64,
         delay: i64,
         callback: object,
@@ -40,13 +39,13 @@ class LoopHandle(TimerHandle):
     ) -> None:
         super().__init__(deadline, delay, callback, args, context)
         self._when = when  # as given, where the deadline is in whole nanoseconds
-        self._watched: Watched | None = None  # notes of debug mode
+        self._notes: DebugNotes | None = None
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride] - no setter
         return AsyncioTimerHandle
 
-    # asyncio's names, for those who look behind its handles: tests do.
+    # asyncio's names, for programs that look into its handles.
 
     @property
     def _callback(self) -> object:
@@ -58,19 +57,28 @@ class LoopHandle(TimerHandle):
 
     @property
     def _source_traceback(self) -> StackSummary | None:
-        return None if self._watched is None else self._watched.source_traceback
+        return None if self._notes is None else self._notes.source_traceback
+
+    @property
+    def notes(self) -> DebugNotes | None:
+        """What debug mode noted; None outside debug mode."""
+        return self._notes
+
+    def note(self, notes: DebugNotes) -> None:
+        """Take notes for debug mode."""
+        self._notes = notes
 
     def when(self) -> float:
-        """The time it is scheduled for, on the scale of `loop.time()`, exactly as given."""
-        return self._when
+        """Return the time on the scale of `loop.time()`, exactly as it was given."""
+        return cast(float, self._when)
 
-    def touch(self, delay: object = None) -> bool:
+    def touch(self, delay: Delay | None = None) -> bool:
         moved = super().touch(delay)
         if moved:
             self._when = ns_to_seconds(self._deadline)
         return moved
 
-    def reschedule(self, when: object) -> bool:
+    def reschedule(self, when: Delay) -> bool:
         moved = super().reschedule(when)
         if moved:
             self._when = when if isinstance(when, float) else ns_to_seconds(self._deadline)
@@ -79,61 +87,80 @@ class LoopHandle(TimerHandle):
     def __lt__(self, other: object) -> bool:
         if not isinstance(other, AsyncioTimerHandle):
             return NotImplemented
-        return self._when < other.when()
+        return cast(Any, self._when) < other.when()
 
     def __le__(self, other: object) -> bool:
         if not isinstance(other, AsyncioTimerHandle):
             return NotImplemented
-        return self._when <= other.when()
+        return cast(Any, self._when) <= other.when()
 
     def __hash__(self) -> int:
         return hash(id(self))  # a class with `<` does not inherit it once it is compiled
 
     def cancel(self) -> bool:
-        """Withdraw the callback; True exactly once, and only if it was still waiting. O(1).
+        """Withdraw the callback; True exactly once, and only if it had not run. O(1).
 
-        As on asyncio's handle, `cancelled()` is true from then on, even if the callback has run.
+        As on asyncio's handle, `cancelled()` is true from then on, even if the callback has run,
+        and a call from another thread is no error: the callback will not run, and the loop's thread
+        takes the handle out of the wheel.
         """
-        watched = self._watched
-        if watched is not None and not self.cancelled():
-            twin = watched.ready
-            if twin is None:
-                twin = self.likeness()
-            twin.cancel()
-            watched.text = repr(twin)  # names the callback still, as asyncio's in debug mode
-            waiting = super().cancel() or watched.withdraw()
+        notes = self._notes
+        if notes is not None and not self.cancelled():
+            handle = notes.ready
+            if handle is None:
+                handle = self.asyncio_handle()
+            handle.cancel()
+            notes.text = repr(handle)  # still names the callback, as asyncio's in debug mode
+            waiting = self._withdraw() or notes.withdraw()
         else:
-            waiting = super().cancel()
-        self._filed = _CANCELLED
+            waiting = self._withdraw()
+        self._state = CANCELLED
         return waiting
 
+    def _withdraw(self) -> bool:
+        counts = self._counts
+        if counts is None:
+            return False
+        driver = cast(TimerCounts, counts).driver
+        if driver is None or not driver.runs_elsewhere():
+            return super().cancel()
+        waiting = self._state != CANCELLED
+        self.drop()
+        cast(Any, driver.loop).call_soon_threadsafe(self._leave)
+        return waiting
+
+    def _leave(self) -> None:
+        super().cancel()
+
     def fire(self) -> None:
-        watched = self._watched
-        if watched is not None and watched.loop is not None:
-            twin = self._twin(watched.loop)
+        notes = self._notes
+        if self._payload is None:  # cancelled by another thread in this very moment
+            return
+        if notes is not None and notes.loop is not None:
+            handle = self._asyncio_handle(notes.loop)
             self.forget()
-            watched.hand_over(twin)
+            notes.hand_over(handle)
             return
         callback, args = self._payload, self._args
         try:
             super().fire()
-        except BaseException:  # whoever reports it names them, and lets go of them
+        except BaseException:  # the report names them, and drops them then
             self._payload, self._args = callback, args
             raise
 
     def forget(self) -> None:
-        """Let go of everything; the handle has had its turn."""
+        """Drop every reference: the handle has had its turn."""
         self._payload = None
         self._args = None
         self._context = None
 
-    def words(self) -> str:
-        """The callback as asyncio's messages name it."""
+    def text(self) -> str:
+        """Return the callback as asyncio's messages name it."""
         callback, args = self._call()
         try:
-            return callback_words(callback, args, debug=self._watched is not None)
+            return callback_text(callback, args, debug=self._notes is not None)
         except Exception:  # its `repr` raises
-            return named(callback)
+            return safe_repr(callback)
 
     def _call(self) -> tuple[Any, Any]:
         callback: Any = self._payload
@@ -142,29 +169,28 @@ class LoopHandle(TimerHandle):
             return MethodType(callback, args), ()  # a bound method is kept as its two halves
         return callback, cast(Any, args)
 
-    def likeness(self) -> TwinHandle:
-        """A handle of asyncio's own with the `repr` of debug mode, for when this one has let go."""
-        return self._twin(NoLoop(debug=True))
+    def asyncio_handle(self) -> AsyncioHandle:
+        """Return a handle of asyncio's own for the same callback, with the `repr` of debug mode."""
+        return self._asyncio_handle(NoLoop(debug=True))
 
-    def _twin(self, loop: Any) -> TwinHandle:
-        """A handle of asyncio's own for the same callback: to run on *loop*, or for its words."""
+    def _asyncio_handle(self, loop: Any) -> AsyncioHandle:
         callback, args = self._call()
         context = self._context
-        twin = TwinHandle(
-            self._when, callback, args, loop, Context() if context is None else context
+        handle = AsyncioHandle(
+            cast(float, self._when), callback, args, loop, Context() if context is None else context
         )
-        twin.watched = None
-        watched = self._watched
-        twin._source_traceback = None if watched is None else watched.source_traceback  # type: ignore[attr-defined]
-        return twin
+        handle.notes = None
+        notes = self._notes
+        handle._source_traceback = None if notes is None else notes.source_traceback  # type: ignore[attr-defined]
+        return handle
 
     def __repr__(self) -> str:
-        watched = self._watched
-        if watched is not None and watched.text:
-            return watched.text
-        if watched is not None and watched.ready is not None:
-            return repr(watched.ready)
-        twin = self._twin(NoLoop(debug=watched is not None))
+        notes = self._notes
+        if notes is not None and notes.text:
+            return notes.text
+        if notes is not None and notes.ready is not None:
+            return repr(notes.ready)
+        handle = self._asyncio_handle(NoLoop(debug=notes is not None))
         if self.cancelled():
-            twin.cancel()
-        return repr(twin)
+            handle.cancel()
+        return repr(handle)

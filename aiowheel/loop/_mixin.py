@@ -6,12 +6,9 @@ import inspect
 from asyncio import BaseEventLoop, TimerHandle
 from collections.abc import Callable
 from contextvars import Context
-from functools import partial
 from threading import get_ident
-from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVarTuple, Unpack, cast
 
-from aiowheel.loop._loop_timers import LoopTimers
 from aiowheel.loop._wheel_driver import SliceTimed, WheelDriver
 
 Ts = TypeVarTuple("Ts")
@@ -23,44 +20,42 @@ else:
 
 
 class WheelEventLoopMixin(_Base):
-    """Put in front of an event loop class: its `call_later` and `call_at` become O(1).
+    """A base to put in front of an event loop class: `call_later` and `call_at` become O(1).
 
     ```python
     class Loop(WheelEventLoopMixin, asyncio.SelectorEventLoop): ...
     ```
 
-    With them `asyncio.sleep`, `asyncio.timeout` and every library on the loop use the wheel; of the
-    base class's own timers one is armed at most. What differs from the base loop:
+    `asyncio.sleep`, `asyncio.timeout` and every library on the loop then use the wheel; the base
+    class arms one timer of its own at most. The differences from the base loop:
 
     - Deadlines are rounded up to a millisecond, and within one fire in the order they were armed;
       never early, where asyncio's may be by a clock tick and uvloop's by a millisecond.
     - Many callbacks due at once run in slices of 5 ms, with turns of the loop in between.
     - Handles are `LoopHandle`, see there; `cancel()` returns whether it was in time.
-    - A delay or time that is NaN is refused.
+    - A delay or time that is NaN is an error.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Take the base class's arguments."""
+        """Make a loop with the arguments of the base class."""
         super().__init__(*args, **kwargs)
         self._running_thread: int | None = None
         # asyncio's call_later ends in self.call_at and uvloop's call_at in self.call_later, which
-        # are ours: the alarm needs the one that does the work itself.
-        alarm: Callable[..., object] = super().call_at
-        if BaseEventLoop not in type(self).__mro__:
-            alarm = partial(_call_at, super().call_later, super().time)
-        driver = self._wheel_driver = WheelDriver(self, alarm)
-        driver.debug = self.get_debug()
-        timers = self._wheel_timers = LoopTimers(driver, self._check_timer_caller)
+        # are overridden: the alarm needs the method that does the work itself.
+        on_asyncio = BaseEventLoop in type(self).__mro__
+        arm_alarm: Callable[..., object] = super().call_at if on_asyncio else super().call_later
+        driver = self._wheel_driver = WheelDriver(self, arm_alarm, self._check_timer_caller)
+        driver.debug = bool(self.get_debug())
         # One clock for all: uvloop's own is cut to milliseconds, and a delay counted from a cut
         # "now" ends early.
-        if driver.clock is monotonic:
-            self.time = monotonic  # type: ignore[method-assign]
-        # The compiled methods stand on the instance: a Python frame in between would cost as much
-        # as they do. A subclass that overrides the methods below is heeded.
+        if driver.reads_monotonic:
+            self.time = driver.clock  # type: ignore[method-assign]
+        # The compiled methods are put on the instance: a Python frame in between would cost as much
+        # as they do. The methods of a subclass that overrides them are left in place.
         if type(self).call_at is WheelEventLoopMixin.call_at:
-            self.call_at = timers.call_at  # type: ignore[method-assign, assignment]
+            self.call_at = driver.call_at  # type: ignore[method-assign, assignment]
             if type(self).call_later is WheelEventLoopMixin.call_later:
-                self.call_later = timers.call_later  # type: ignore[method-assign, assignment]
+                self.call_later = driver.call_later  # type: ignore[method-assign, assignment]
 
     def call_later(
         self,
@@ -74,7 +69,7 @@ class WheelEventLoopMixin(_Base):
             if delay is None:  # pyright: ignore[reportUnnecessaryComparison] - asyncio's own check
                 raise TypeError("delay must not be None")
             return self.call_at(self.time() + delay, callback, *args, context=context)
-        handle = self._wheel_timers.call_later(delay, callback, *args, context=context)
+        handle = self._wheel_driver.call_later(delay, callback, *args, context=context)
         return cast(TimerHandle, handle)
 
     def call_at(
@@ -85,19 +80,21 @@ class WheelEventLoopMixin(_Base):
         context: Context | None = None,
     ) -> TimerHandle:
         """As `asyncio.loop.call_at`. O(1)."""
-        handle = self._wheel_timers.call_at(when, callback, *args, context=context)
+        handle = self._wheel_driver.call_at(when, callback, *args, context=context)
         return cast(TimerHandle, handle)
 
     def run_forever(self) -> None:
-        """As the base loop's; notes the thread for debug mode's checks."""
+        """Run as the base loop does, and note in which thread."""
         before, self._running_thread = self._running_thread, get_ident()
+        self._wheel_driver.run_in(self._running_thread)
         try:
             super().run_forever()
         finally:
             self._running_thread = before
+            self._wheel_driver.run_in(before)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """As the base loop's; not called for what only debug mode raises."""
+        """Report as the base loop does, except for what only debug mode raises."""
         if not isinstance(context.get("exception"), SliceTimed):
             super().call_exception_handler(context)
 
@@ -106,15 +103,15 @@ class WheelEventLoopMixin(_Base):
         super().set_debug(enabled)
         driver = getattr(self, "_wheel_driver", None)  # asyncio's __init__ calls this too
         if driver is not None:
-            driver.debug = enabled
+            driver.debug = bool(enabled)
 
     def close(self) -> None:
-        """As the base loop's; what is pending is dropped."""
+        """Close as the base loop does, and drop what is pending."""
         super().close()
         self._wheel_driver.close()
 
     def _check_timer_caller(self, callback: object, method: str) -> None:
-        """Refuse in debug mode what asyncio refuses in debug mode."""
+        """Raise what asyncio raises in debug mode."""
         if self._running_thread not in {None, get_ident()}:
             raise RuntimeError(
                 "Non-thread-safe operation invoked on an event loop other than the current one"
@@ -123,14 +120,3 @@ class WheelEventLoopMixin(_Base):
             raise TypeError(f"coroutines cannot be used with {method}()")
         if not callable(callback):
             raise TypeError(f"a callable object was expected by {method}(), got {callback!r}")
-
-
-def _call_at(
-    call_later: Callable[..., object],
-    time: Callable[[], float],
-    when: float,
-    callback: Callable[[], object],
-    *,
-    context: Context,
-) -> object:
-    return call_later(when - time(), callback, context=context)

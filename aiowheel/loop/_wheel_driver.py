@@ -1,108 +1,180 @@
-"""The driver of a loop's own timers: it fires and reports as the loop would. Rank 3."""
+"""The driver of a loop's own timers: it arms, fires and reports as the loop would. Rank 3."""
 
 from __future__ import annotations
 
+import math
 from asyncio import AbstractEventLoop, BaseEventLoop
 from asyncio.log import logger
 from collections.abc import Callable
+from contextvars import Context
 from typing import Any, Final, cast
 
 from mypy_extensions import i64
 
-from aiowheel._units import FOREVER, ns_to_seconds
+from aiowheel._units import clock_to_ns, delay_to_ns, ns_to_seconds, seconds_to_ns
+from aiowheel.loop._debug_notes import DebugNotes
 from aiowheel.loop._loop_handle import LoopHandle
-from aiowheel.loop._watched import Watched
-from aiowheel.timer._alarm import Alarm
-from aiowheel.timer._loop_driver import LoopDriver
-from aiowheel.wheel._entry import TimerEntry
+from aiowheel.timer._driver import LoopDriver, TimerTask
+from aiowheel.timer._handle import captured_context
 
-_TICK_NS: Final = 1_000_000  # epoll and uvloop tell no less apart
+_TICK_NS: Final = 1_000_000  # the resolution of epoll and of uvloop
 _WHEEL_SIZE: Final = 256
 
 
 class SliceTimed(BaseException):
-    """Raised into uvloop in debug mode; the loop's exception handler is not told."""
+    """Raised into uvloop in debug mode; the mixin keeps it from the loop's exception handler."""
 
 
 class WheelDriver(LoopDriver):
-    """Turns the wheel of a loop.
+    """Turns the wheel of a loop, and stands in the loop for `call_later` and `call_at`.
 
     Args:
-        loop: Whose timers they are.
-        call_at: Its own former `call_at`.
+        loop: The loop whose timers these are.
+        arm_alarm: The loop's own former `call_later` on uvloop, elsewhere its own `call_at`.
+        check_caller: Called in debug mode with the callback and the method's name; raises when the
+            thread is not the loop's or the callback is a coroutine function.
     """
 
-    def __init__(self, loop: AbstractEventLoop, call_at: Callable[..., object]) -> None:
-        super().__init__(loop, _TICK_NS, _WHEEL_SIZE, call_at)
+    def __init__(
+        self,
+        loop: AbstractEventLoop,
+        arm_alarm: Callable[..., object],
+        check_caller: Callable[[object, str], object],
+    ) -> None:
+        super().__init__(loop, _TICK_NS, _WHEEL_SIZE, arm_alarm)
         self.debug = False
         self.is_asyncios = isinstance(loop, BaseEventLoop)
+        self._check_caller = check_caller
 
-    def watched(self) -> Watched:
-        """New notes for debug mode."""
-        return Watched(self.own_loop if self.is_asyncios else None)
+    # --- arming -----------------------------------------------------------------------------
+
+    def call_later(
+        self,
+        delay: object,
+        callback: Callable[..., object],
+        *args: object,
+        context: Context | None = None,
+    ) -> LoopHandle:
+        """Arm as `asyncio.loop.call_later` does. O(1)."""
+        if type(delay) is float:
+            seconds = delay
+        elif delay is None:
+            raise TypeError("delay must not be None")
+        else:
+            seconds = _as_asyncio("delay", delay)
+        now = self.clock()
+        when = now + seconds
+        return self._call(now, when, when, callback, args, context, "call_later")
+
+    def call_at(
+        self,
+        when: object,
+        callback: Callable[..., object],
+        *args: object,
+        context: Context | None = None,
+    ) -> LoopHandle:
+        """Arm as `asyncio.loop.call_at` does. O(1)."""
+        if type(when) is float:
+            seconds = when
+        elif when is None:
+            raise TypeError("when cannot be None")
+        else:
+            seconds = _as_asyncio("when", when)
+        return self._call(self.clock(), seconds, when, callback, args, context, "call_at")
+
+    def _call(
+        self,
+        now: float,
+        seconds: float,
+        when: object,
+        callback: Callable[..., object],
+        args: tuple[object, ...],
+        context: Context | None,
+        method: str,
+    ) -> LoopHandle:
+        if self.closed:
+            raise RuntimeError("Event loop is closed")
+        if self.debug:
+            self._check_caller(callback, method)
+        if context is None:
+            context = captured_context()
+        deadline = seconds_to_ns("delay" if method == "call_later" else "when", seconds)
+        now_ns = clock_to_ns(now)
+        delay = max(deadline - now_ns, 0)
+        handle = LoopHandle(when, deadline, delay, callback, args, context)
+        if self.debug:
+            notes = self._notes()
+            notes.note_caller()
+            handle.note(notes)
+        if self.runs_elsewhere():
+            # asyncio does not refuse this outside debug mode, and its heap stays whole.
+            self.own_loop.call_soon_threadsafe(self._arm_from_thread, handle)
+        else:
+            self.arm(handle, now_ns)
+        return handle
+
+    def _arm_from_thread(self, handle: LoopHandle) -> None:
+        if not handle.cancelled():
+            self.arm(handle, self.now_ns())
+
+    def _notes(self) -> DebugNotes:
+        return DebugNotes(self.own_loop if self.is_asyncios else None)
+
+    # --- firing -----------------------------------------------------------------------------
 
     def run_slice(self) -> None:
         if not self.wheel.pass_is_open():
-            self._sort_overdue()
+            self.wheel.sort_overdue()  # by time, as asyncio's heap has it
         super().run_slice()
         if self.debug and not self.is_asyncios:
-            # uvloop would time the slice and name us; it times nothing that raises. Each callback
+            # uvloop would time the slice and name it; it times nothing that raises. Each callback
             # has been timed by itself.
             raise SliceTimed
 
-    def _sort_overdue(self) -> None:
-        """What was armed for a time already past goes by its times, as in asyncio's heap."""
-        overdue = self.wheel._overdue
-        entries: list[TimerEntry] = list(overdue)
-        last: i64 = -FOREVER
-        for entry in entries:
-            if entry._deadline < last:
-                break
-            last = entry._deadline
-        else:
-            return
-        overdue.unlink_all()
-        for entry in sorted(entries, key=_deadline):
-            overdue.append(entry)
-
-    def _fire(self, alarm: Alarm, now: i64) -> i64:
-        handle = cast(LoopHandle, alarm)
+    def _fire(self, task: TimerTask, now: i64) -> i64:
+        handle = cast(LoopHandle, task)
         if self.debug:
-            return self._fire_watched(handle, now)
-        return self._fire_unwatched(handle, now)
+            return self._fire_noted(handle, now)
+        return self._fire_plain(handle, now)
 
-    def _fire_unwatched(self, handle: LoopHandle, now: i64) -> i64:
+    def _fire_plain(self, handle: LoopHandle, now: i64) -> i64:
         try:
             return super()._fire(handle, now)
         except BaseException:  # SystemExit or KeyboardInterrupt, which leave the loop
             handle.forget()
             raise
 
-    def _fire_watched(self, handle: LoopHandle, now: i64) -> i64:
-        """Have slow callbacks named: asyncio's loop does that itself, uvloop would name us."""
-        if handle._watched is None:  # armed before debug mode was on
-            handle._watched = self.watched()
+    def _fire_noted(self, handle: LoopHandle, now: i64) -> i64:
+        """Fire in debug mode, where slow callbacks are named: asyncio's loop does that itself."""
+        if handle.notes is None:  # armed before debug mode was on
+            handle.note(self._notes())
         if self.is_asyncios:
-            return self._fire_unwatched(handle, now)
-        likeness = handle.likeness()
-        after = self._fire_unwatched(handle, now)
+            return self._fire_plain(handle, now)
+        named = handle.asyncio_handle()
+        after = self._fire_plain(handle, now)
         seconds = ns_to_seconds(after - now)
         loop: Any = self.own_loop
         if seconds > loop.slow_callback_duration:
-            logger.warning("Executing %r took %.3f seconds", likeness, seconds)
+            logger.warning("Executing %r took %.3f seconds", named, seconds)
         return after
 
     def report(self, context: dict[str, object]) -> None:
         handle = cast(LoopHandle, context["handle"])
-        context["message"] = f"Exception in callback {handle.words()}"
-        watched = handle._watched
-        if watched is not None and watched.source_traceback is not None:
-            context["source_traceback"] = watched.source_traceback
+        context["message"] = f"Exception in callback {handle.text()}"
+        notes = handle.notes
+        if notes is not None and notes.source_traceback is not None:
+            context["source_traceback"] = notes.source_traceback
         try:
             super().report(context)
         finally:
             handle.forget()
 
 
-def _deadline(entry: TimerEntry) -> int:
-    return entry._deadline
+def _as_asyncio(name: str, seconds: object) -> float:
+    """Convert any integer, a bool too, as asyncio's loops do; besides, what a `Timer` takes."""
+    if not isinstance(seconds, int):
+        return ns_to_seconds(delay_to_ns(name, seconds))
+    try:
+        return float(seconds)
+    except OverflowError:
+        return math.inf if seconds > 0 else -math.inf

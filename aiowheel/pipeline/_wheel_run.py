@@ -10,10 +10,10 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from aiowheel.timer._histogram import Histogram
-from aiowheel.wheel._entry import TimerEntry
-from aiowheel.wheel._limits import LIMIT, checked_geometry
-from aiowheel.wheel._wheel import TimingWheel
+from aiowheel.timer._statistics import Histogram
+from aiowheel.wheel._bucket import TimerEntry
+from aiowheel.wheel._statistics import Counts
+from aiowheel.wheel._wheel import LIMIT, TimingWheel
 
 #: Later than any time a wheel takes; nanoseconds, as every time here.
 NEVER: Final = 2**62
@@ -36,6 +36,7 @@ class WheelRun:
     """
 
     __slots__ = (
+        "_counts",
         "_due",
         "_entries",
         "_wheel",
@@ -47,8 +48,8 @@ class WheelRun:
     )
 
     def __init__(self, tick: int, wheel_size: int, start: int = 0) -> None:
-        checked_geometry(tick, wheel_size, start)
-        self._wheel = TimingWheel(tick, wheel_size, start)
+        self._counts = Counts()
+        self._wheel = TimingWheel(tick, wheel_size, start, counts=self._counts)
         self._due: i64 = NEVER  # nothing is due before; cancelling leaves it too early
         self._entries: list[TimerEntry] = []  # those whose end is still to come
         self.completed: i64 = 0
@@ -60,17 +61,17 @@ class WheelRun:
     @property
     def cascaded(self) -> int:
         """How often an entry moved to a finer level."""
-        return self._wheel._tally.cascaded
+        return self._counts.cascaded
 
     @property
     def inserts(self) -> int:
         """How often an entry was hung in a bucket."""
-        return self._wheel._tally.scheduled + self._wheel._tally.cascaded
+        return self._counts.scheduled + self._counts.cascaded
 
     @property
     def late_sum(self) -> int:
         """The sum of all lateness, in nanoseconds."""
-        return self.lateness._carried + int(self.lateness._total)
+        return self.lateness.total_ns
 
     @property
     def levels(self) -> int:
@@ -134,14 +135,11 @@ class WheelRun:
 
     def _arm(self, now: i64, deadline: i64) -> TimerEntry:
         wheel = self._wheel
-        wheel.forward(now)
-        if deadline <= now:
-            wheel.witness(now)
-        entry = TimerEntry(deadline, None, None)
-        wheel.arm(entry)
-        self.peak_pending = max(self.peak_pending, wheel._tally.pending)
+        entry = TimerEntry(deadline, None)
+        due = wheel.arm(entry, now)
+        self.peak_pending = max(self.peak_pending, self._counts.pending)
         # An entry that is due later than another hangs in no bucket that comes up earlier.
-        if wheel.due_at(entry) < self._due:
+        if due < self._due:
             self._due = self._next()
         return entry
 
@@ -156,7 +154,7 @@ class WheelRun:
                 entry = wheel.pop_due()
                 if entry is not None:
                     self.expired += 1
-                    self.lateness.record(due - entry._deadline)
+                    self.lateness.record(entry.late_at(due))
             due = self._next()
         self._due = due
 

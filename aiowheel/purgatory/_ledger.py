@@ -8,7 +8,7 @@ from mypy_extensions import i64
 
 from aiowheel.purgatory._operation import Operation
 from aiowheel.purgatory._outcome import Outcome
-from aiowheel.timer._histogram import Histogram
+from aiowheel.timer._statistics import Histogram
 
 _COMPLETED: Final = Outcome.COMPLETED
 _EXPIRED: Final = Outcome.EXPIRED

@@ -13,8 +13,8 @@ from mypy_extensions import i64, mypyc_attr
 from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
 from aiowheel.errors import TimerClosedError
 from aiowheel.purgatory._outcome import Outcome
-from aiowheel.timer._alarm import Alarm
-from aiowheel.wheel._entry import Node
+from aiowheel.timer._driver import TimerTask
+from aiowheel.wheel._bucket import Node
 
 _PENDING: Final = Outcome.PENDING
 _COMPLETED: Final = Outcome.COMPLETED
@@ -150,7 +150,7 @@ class Place:
 # Both reach the operation and are reached from it: whatever ends the operation cuts them off, for
 # the cyclic collector does not see them.
 @mypyc_attr(acyclic=True, free_list_len=1)
-class OperationAlarm(Alarm):
+class OperationAlarm(TimerTask):
     """The timeout of an operation, its payload."""
 
     __slots__ = ()
@@ -175,8 +175,8 @@ class Link(Node):
     __slots__ = ("operation", "sibling", "watchers")
 
     def __init__(self, operation: Operation, watchers: Node, sibling: Link | None) -> None:
-        self._prev = None
-        self._next = None
+        self.prev = None
+        self.next = None
         self.operation: Operation | None = operation
         self.watchers = watchers
         self.sibling = sibling  # the same operation's link to its previous key

@@ -22,7 +22,7 @@ from aiowheel.purgatory._outcome import Outcome
 from aiowheel.purgatory._room import Room
 from aiowheel.purgatory._statistics import PurgatoryStatistics
 from aiowheel.purgatory._walk import Walk
-from aiowheel.timer._inbox import Inbox
+from aiowheel.timer._threads import Inbox
 from aiowheel.timer._shared import current_timer
 from aiowheel.timer._timer import Timer
 
@@ -68,7 +68,7 @@ class Purgatory(Entrance):
         self.name = name
         self._loop: AbstractEventLoop | None = driver.loop
         self._emptied = Event()  # set when the last one leaves a purgatory that is closing
-        self._inbox: Inbox[tuple[object, int | float | None]] | None = None
+        self._inbox: Inbox | None = None
         if self._loop is not None:
             self._inbox = Inbox(self._loop, self._receive, PurgatoryClosedError)
 
@@ -214,7 +214,7 @@ class Purgatory(Entrance):
         hash(key)
         self._loops_inbox().put((key, checked_number("value", value)))
 
-    def _loops_inbox(self) -> Inbox[tuple[object, int | float | None]]:
+    def _loops_inbox(self) -> Inbox:
         if self._inbox is None:
             raise ValueError("a purgatory on a ManualTimer has no loop for threads to wake")
         return self._inbox

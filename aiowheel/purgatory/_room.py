@@ -131,7 +131,7 @@ class Room(Exit):
         return completed
 
     def _ask_all(self, watchers: Watchers, limit: i64) -> int:
-        only = watchers._next
+        only = watchers.next
         if watchers.count == 1 and isinstance(only, Link):
             return int(self._ask(only, watchers.key))
         completed = 0

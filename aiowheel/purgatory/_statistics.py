@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aiowheel.timer._histogram import Histogram
+from aiowheel.timer._statistics import Histogram
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import cast
 
 from aiowheel.purgatory._operation import Link
 from aiowheel.purgatory._watchers import Watchers
-from aiowheel.wheel._entry import Node
+from aiowheel.wheel._bucket import Node
 
 
 class Walk:
@@ -29,26 +29,26 @@ class Walk:
         """The next link, or None at the end, when the bookmarks are gone."""
         here = self._here
         while True:
-            node = here._next
+            node = here.next
             if node is None:  # the list was dissolved
                 return None
             if node is self._end:
                 self.close()
                 return None
-            here._unlink()
+            here.unlink()
             _insert_behind(here, node)
             if isinstance(node, Link):
                 return node
 
     def close(self) -> None:
         """Take the bookmarks out."""
-        self._here._unlink()
-        self._end._unlink()
+        self._here.unlink()
+        self._end.unlink()
 
 
 def _insert_behind(node: Node, place: Node) -> None:
-    after = cast(Node, place._next)
-    place._next = node
-    node._prev = place
-    node._next = after
-    after._prev = node
+    after = cast(Node, place.next)
+    place.next = node
+    node.prev = place
+    node.next = after
+    after.prev = node

@@ -88,7 +88,7 @@ class WatchLists:
         if link.operation is None:
             return
         watchers = cast(Watchers, link.watchers)
-        link._unlink()
+        link.unlink()
         link.operation = None
         link.sibling = None
         watchers.count -= 1
@@ -109,9 +109,9 @@ class WatchLists:
     def purge(self) -> None:
         """Take out every link whose operation is over. O(links)."""
         for watchers in list(self._by_key.values()):
-            node = watchers._next
+            node = watchers.next
             while node is not None and node is not watchers:
-                following = node._next
+                following = node.next
                 if isinstance(node, Link):
                     operation = node.operation
                     if operation is not None and operation._outcome is not Outcome.PENDING:

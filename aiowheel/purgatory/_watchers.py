@@ -11,7 +11,7 @@ from typing import cast
 from mypy_extensions import i64, mypyc_attr
 
 from aiowheel.purgatory._operation import Link, Operation
-from aiowheel.wheel._entry import Node
+from aiowheel.wheel._bucket import Node
 
 
 @mypyc_attr(acyclic=True, free_list_len=1)
@@ -21,48 +21,48 @@ class Watchers(Node):
     __slots__ = ("count", "key")
 
     def __init__(self) -> None:
-        self._prev = None
-        self._next = None
+        self.prev = None
+        self.next = None
         self.key: object = None
         self.count: i64 = 0  # links, without bookmarks
 
     def begin(self, key: object) -> None:
         """Become the list of *key*; before that it is no ring yet, and freed like any object."""
-        self._prev = self
-        self._next = self
+        self.prev = self
+        self.next = self
         self.key = key
 
     def append(self, node: Node) -> None:
         """Hang *node* behind the others. O(1)."""
-        last = cast(Node, self._prev)
-        last._next = node
-        node._prev = last
-        node._next = self
-        self._prev = node
+        last = cast(Node, self.prev)
+        last.next = node
+        node.prev = last
+        node.next = self
+        self.prev = node
 
     def last_operation(self) -> Operation | None:
         """The operation that came last, if its link is the last node."""
-        last = self._prev
+        last = self.prev
         return last.operation if isinstance(last, Link) else None
 
     def operations(self) -> Iterator[Operation]:
         """The operations, oldest first; the list must not change meanwhile."""
-        node = self._next
+        node = self.next
         while node is not None and node is not self:
             if isinstance(node, Link) and node.operation is not None:
                 yield node.operation
-            node = node._next
+            node = node.next
 
     def dissolve(self) -> None:
         """Break the ring, whatever hangs in it: nothing else frees an acyclic one."""
-        node = self._next
+        node = self.next
         while node is not None and node is not self:
-            following = node._next
-            node._prev = None
-            node._next = None
+            following = node.next
+            node.prev = None
+            node.next = None
             if isinstance(node, Link):
                 node.operation = None
                 node.sibling = None
             node = following
-        self._prev = None
-        self._next = None
+        self.prev = None
+        self.next = None

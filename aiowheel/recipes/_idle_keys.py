@@ -13,13 +13,13 @@ from typing import cast
 from mypy_extensions import i64, mypyc_attr
 
 from aiowheel._units import FOREVER, delay_to_ns
-from aiowheel.timer._alarm import Alarm
+from aiowheel.timer._driver import TimerTask
 from aiowheel.timer._shared import current_timer
 from aiowheel.timer._timer import Timer
 
 
 @mypyc_attr(acyclic=True)
-class IdleAlarm(Alarm):
+class IdleAlarm(TimerTask):
     """The deadline of one key; the payload is its detector."""
 
     __slots__ = ("key",)
@@ -62,7 +62,7 @@ class IdleKeys:
         # Due strictly after the timeout: one nanosecond later, so that a tie is no silence.
         deadline = now + self._timeout_ns + 1
         alarm = self._alarms.get(key)
-        if alarm is not None and alarm._deadline <= now:
+        if alarm is not None and alarm.late_at(now) >= 0:
             # Timers are late, by up to a tick where the loop is not busy: the key had fallen idle
             # before this touch, which begins anew, unless `on_idle` has done so.
             if alarm.pending:
@@ -75,7 +75,7 @@ class IdleKeys:
             driver.arm(alarm, now)
             self._alarms[key] = alarm
         else:
-            driver.move(alarm, deadline)
+            driver.move(alarm, deadline, now)
 
     def discard(self, key: object) -> bool:
         """See `IdleDetector.discard`."""

@@ -1,129 +1,209 @@
-"""What turns the wheel: reads the clock, fires what is due, says when to come back. Rank 1.
+"""What turns the wheel: it reads the clock, fires due tasks and sleeps until the next one. Rank 1.
 
 Sources: Kafka's SystemTimer and its reaper thread, here without the thread; tokio's time driver.
 """
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop
+from asyncio import AbstractEventLoop, BaseEventLoop, CancelledError
 from asyncio.events import _get_running_loop
 from collections.abc import Callable
-from threading import current_thread, get_ident
-from typing import Final, cast
+from contextvars import Context
+from threading import current_thread
+from typing import Any, Final, cast
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from aiowheel._events import emit
-from aiowheel._units import FOREVER, clock_to_ns, ns_to_seconds
+from aiowheel._units import FOREVER, clock_to_ns, ns_to_alarm, ns_to_seconds
 from aiowheel.errors import ForeignLoopError, TimerClosedError
-from aiowheel.timer._alarm import Alarm
-from aiowheel.timer._histogram import Histogram
-from aiowheel.wheel._tally import Tally
+from aiowheel.timer._interpreter import monotonic_clock, monotonic_ns, thread_id
+from aiowheel.timer._statistics import Histogram, TimerStatistics
+from aiowheel.wheel._bucket import TimerEntry
+from aiowheel.wheel._statistics import Counts
 from aiowheel.wheel._wheel import TimingWheel
 
-_get_ident: Final = get_ident  # a static of the compiled module, not a look-up per call
-
 BUDGET_NS: Final = 5_000_000  #: how long one slice may keep the loop
+#: How long a slice may take when the rest of the loop took as long before it.
+MOST_BUDGET_NS: Final = 50_000_000
 SLOW_NS: Final = 100_000_000  #: from here on a callback is named in a log event
 _RUNNING: Final = -1  # in _armed_ns: nothing is earlier, so nothing re-arms inside a slice
+_MILLISECOND: Final = 1_000_000
+#: select() caps its wait at a day; waking up daily also notices a machine that was suspended.
+_LONGEST_SLEEP_NS: Final = 86_400_000_000_000
 
 
-class Driver(Tally):
-    """Owns a wheel in nanoseconds and a clock; subclasses own the waiting.
+class TimerCounts(Counts):
+    """The counts of one driver's wheel, and the way from a pending task to the driver.
 
-    The driver is the tally of its wheel, which is how a handle finds it. It never refers to the
-    `Timer` in front of it: dropping that one frees everything behind.
-
-    Args:
-        clock: Returns seconds; may stand still and may jump, and steps back are waited out.
-        tick_ns: Width of a bucket.
-        wheel_size: Buckets a level.
+    Attributes:
+        driver: None once the driver is closed.
     """
 
-    def __init__(self, clock: Callable[[], float], tick_ns: int, wheel_size: int) -> None:
+    __slots__ = ("driver",)
+
+    def __init__(self) -> None:
         super().__init__()
+        self.driver: Driver | None = None
+
+
+@mypyc_attr(acyclic=True)
+class TimerTask(TimerEntry):
+    """A deadline, in nanoseconds of the timer's clock, and what happens when it comes.
+
+    The payload is what the task acts on. The driver names it when the task fails or is slow.
+    Source: Kafka's TimerTask.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, deadline: i64, payload: object) -> None:
+        super().__init__(deadline, payload)
+
+    def fire(self) -> None:
+        """Act; the task is no longer pending. The driver reports what this raises."""
+        raise NotImplementedError
+
+    def drop(self) -> None:
+        """Release every reference: the timer was closed, or dropped, before the deadline."""
+        self._payload = None
+
+
+class Driver:
+    """Owns a wheel in nanoseconds and a clock; subclasses own the sleeping.
+
+    A driver never refers to the `Timer` in front of it: dropping the timer frees everything behind.
+
+    Args:
+        clock: Returns seconds. It may stand still and may jump; steps back are waited out.
+        tick_ns: Width of a bucket.
+        wheel_size: Buckets a level.
+        loop: Where callers must be; None when they need no loop.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        tick_ns: int,
+        wheel_size: int,
+        loop: AbstractEventLoop | None,
+    ) -> None:
         self.clock = clock
-        self.loop: AbstractEventLoop | None = None  # None: no loop is asked for
+        self.reads_monotonic = clock is monotonic_clock()
+        self.loop = loop
         self.closed = False
-        self._owner_thread = get_ident()
-        self._verified_until: i64 = -FOREVER
         self.fired: i64 = 0
         self.callback_errors: i64 = 0
         self.wakeups: i64 = 0
         self.lateness = Histogram()
-        #: How long a look at the running loop holds: it costs a system call on Python 3.11, as
-        #: much as all the rest of `call_later`. Only a clock that never stands still can tell.
-        self.verified_for_ns: i64 = 0
-        self._armed_ns: i64 = FOREVER  # when the subclass will come back by itself
-        self.wheel = TimingWheel(tick_ns, wheel_size, clock_to_ns(clock()), tally=self)
+        self.counts = TimerCounts()
+        self.counts.driver = self
+        self._owner_thread: i64 = thread_id()
+        self._running_thread: i64 = 0  # of a loop's own driver; thread identifiers are not 0
+        self._shows_thread = isinstance(loop, BaseEventLoop)
+        self._armed_ns: i64 = FOREVER  # when `on_wake` will be called
+        self._sliced_ns: i64 = 0  # when the last slice ended
+        self.wheel = TimingWheel(
+            tick_ns, wheel_size, clock_to_ns(clock()), counts=self.counts
+        )
 
     def now_ns(self) -> i64:
-        """The clock's time."""
+        """Return the clock's time."""
+        if self.reads_monotonic:
+            return monotonic_ns()
         return clock_to_ns(self.clock())
 
     def deadline_after(self, delay_ns: i64) -> i64:
-        """The deadline *delay_ns* from now."""
+        """Return the deadline *delay_ns* from now."""
         return min(self.now_ns() + delay_ns, FOREVER)
 
     # --- callers ----------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Refuse a caller when closed, or on another loop or thread than the driver's."""
+        """Check that the driver is open and the caller runs on the driver's loop and thread.
+
+        Raises:
+            TimerClosedError: The driver is closed.
+            ForeignLoopError: The caller runs elsewhere.
+        """
         if self.closed:
             raise TimerClosedError("the timer has been closed")
         loop = self.loop
-        if loop is not None and _get_running_loop() is not loop:
+        if loop is None or (thread_id() == self._owner_thread and self._loop_is_running()):
+            return
+        # Asked last: on Python 3.11 the answer costs a system call.
+        running = _get_running_loop()
+        if running is not loop:
             raise ForeignLoopError(
-                f"the timer belongs to {loop!r}, but was called from {_get_running_loop()!r} in "
-                f"thread {current_thread().name!r}; from threads use the *_threadsafe calls"
+                f"the timer belongs to {loop!r}, but was called from {running!r} in thread "
+                f"{current_thread().name!r}; other threads may use the *_threadsafe calls"
             )
+        self._owner_thread = thread_id()
 
     def checked_now(self) -> i64:
-        """The clock's time; checks as `check` does, though not the running loop at every call."""
-        now = self.now_ns()
-        if now >= self._verified_until or self.closed or _get_ident() != self._owner_thread:
-            self.check()
-            self._verified_until = now + self.verified_for_ns
-        return now
+        """Check as `check` does and return the clock's time."""
+        self.check()
+        return self.now_ns()
+
+    def check_thread(self) -> None:
+        """Check that the caller's thread is not another one than that in which the loop runs.
+
+        For what touches the wheel alone, which is safe while the loop does not run.
+
+        Raises:
+            ForeignLoopError: The loop runs in another thread.
+        """
+        if thread_id() != self._owner_thread:
+            loop = self.loop
+            if loop is not None and loop.is_running():
+                self.check()
+
+    def run_in(self, thread: int | None) -> None:
+        """Note the thread in which the loop runs, None where it does not; for a loop's own driver."""
+        self._running_thread = 0 if thread is None else thread
+
+    def runs_elsewhere(self) -> bool:
+        """Return whether the loop runs in another thread than the caller's, as `run_in` noted."""
+        return self._running_thread != 0 and thread_id() != self._running_thread
+
+    def _loop_is_running(self) -> bool:
+        # A loop of this thread that runs is the thread's running loop.
+        loop: Any = self.loop
+        if self._shows_thread:
+            return loop._thread_id is not None  # `is_running()` without the call
+        return bool(loop.is_running())
 
     # --- arming -----------------------------------------------------------------------------
 
-    def arm(self, alarm: Alarm, now_ns: i64) -> None:
-        """File *alarm*; *now_ns* is a fresh reading of the clock. O(1)."""
-        wheel = self.wheel
-        wheel.forward(now_ns)
-        if alarm._deadline <= now_ns:
-            wheel.witness(now_ns)
-        wheel.arm(alarm)
-        if alarm._deadline < self._armed_ns:
+    def arm(self, task: TimerTask, now_ns: i64) -> None:
+        """File *task*; *now_ns* is a fresh reading of the clock. O(1)."""
+        due = self.wheel.arm(task, now_ns)
+        if due < self._armed_ns:
             try:
-                self._come_back_for(alarm)
-            except BaseException:  # the loop is closed, say: leave no deadline that nobody keeps
-                alarm.cancel()
+                self.wake_at(due, now_ns)
+            except BaseException:  # the loop is closed, for one: no alarm would keep the deadline
+                task.cancel()
                 raise
 
-    def move(self, alarm: Alarm, deadline: i64) -> None:
-        """Give a pending *alarm* another deadline. One write when later, O(1) when earlier."""
+    def move(self, task: TimerTask, deadline: i64, now_ns: i64) -> None:
+        """Give a pending *task* another deadline. One write when later, O(1) when earlier."""
+        wheel = self.wheel
         if deadline >= self._armed_ns:
-            self.wheel.move(alarm, deadline)
+            wheel.move(task, deadline)
             return
-        now = self.now_ns()
-        if deadline <= now:
-            self.wheel.witness(now)
-        self.wheel.move(alarm, deadline)
-        self._come_back_for(alarm)
-
-    def _come_back_for(self, alarm: Alarm) -> None:
-        due = self.wheel.due_at(alarm)
+        if deadline <= now_ns:
+            wheel.observe_now(now_ns)
+        wheel.move(task, deadline)
+        due = wheel.due_at(task)
         if due < self._armed_ns:
-            self.wake_at(due)
+            self.wake_at(due, now_ns)
 
-    def wake_at(self, due_ns: i64) -> None:
-        """Have `run_slice` called at *due_ns*, earlier than was promised before."""
+    def wake_at(self, due_ns: i64, now_ns: i64) -> None:
+        """Have `run_slice` called at *due_ns*, earlier than was arranged before."""
         raise NotImplementedError
 
     def wake_again(self) -> None:
-        """Have `run_slice` called once everybody else had a turn."""
+        """Have `run_slice` called after the loop's other callbacks had a turn."""
         raise NotImplementedError
 
     # --- firing -----------------------------------------------------------------------------
@@ -131,88 +211,258 @@ class Driver(Tally):
     def run_slice(self) -> None:
         """Fire what is due, for as long as the budget allows; the rest after a turn of the loop.
 
-        Re-reads the clock first: event loops wake up to a clock tick, uvloop up to a millisecond,
-        before the time they were asked for. Between slices whatever has not fired can still be
-        cancelled or moved, and what is armed meanwhile waits for its turn.
+        Reads the clock first: event loops wake up to a clock tick, uvloop up to a millisecond,
+        before the time they were asked for. Between slices a task that has not fired can still be
+        cancelled or moved, and a task armed meanwhile fires in its turn.
+
+        The budget of a slice is `BUDGET_NS`. When the slice before it ended with work left, it is
+        as long as the loop's other callbacks took since then, up to `MOST_BUDGET_NS`: under
+        overload neither side starves the other.
         """
         wheel = self.wheel
+        self._armed_ns = _RUNNING
+        now = self.now_ns()
         try:
-            self._armed_ns = _RUNNING
-            now = self.now_ns()
             limit = now + BUDGET_NS
             self.wakeups += 1
-            # Behind the wheel the clock was set back: nothing is due before it has caught up.
-            if not wheel.pass_is_open() and now >= wheel._now:
+            if wheel.pass_is_open():
+                others = min(now - self._sliced_ns, MOST_BUDGET_NS)
+                limit = max(limit, now + others)
+            elif now >= wheel.now:  # else the clock was set back: nothing is due before it caught up
                 wheel.open_pass(now)
             while wheel.pass_is_open():
                 entry = wheel.pop_due()
                 if entry is not None:
-                    now = self._fire(cast(Alarm, entry), now)
-                else:
+                    now = self._fire(cast(TimerTask, entry), now)
+                elif wheel.pass_is_open():  # a thousand entries were cascaded
                     now = self.now_ns()
                 if now >= limit:
                     break
-        finally:
-            self._armed_ns = FOREVER
-            self._rearm()
+            self._sliced_ns = now
+        except BaseException:
+            self._rearm(self.now_ns())
+            raise
+        self._rearm(now)
 
-    def fire_due(self, alarm: Alarm, now: i64) -> None:
-        """Fire a pending *alarm* that is due at *now*, though the wheel has not come to it yet."""
-        self.wheel.take(alarm)
-        self._fire(alarm, now)
+    def fire_due(self, task: TimerTask, now: i64) -> None:
+        """Fire a pending *task* that is due at *now*, though the wheel has not come to it yet."""
+        self.wheel.take(task)
+        self._fire(task, now)
 
-    def _fire(self, alarm: Alarm, now: i64) -> i64:
-        """Run one alarm; return the time after it."""
-        target = alarm._payload
-        late = now - alarm._deadline
+    def _fire(self, task: TimerTask, now: i64) -> i64:
+        """Run one task; return the time after it."""
+        target = task.payload
+        late = task.late_at(now)
         if late < 0:  # the clock was set back inside this slice, or the wheel has a bug
-            emit("aiowheel.fired_early", callback=named(target), seconds=ns_to_seconds(-late))
+            emit("aiowheel.fired_early", callback=safe_repr(target), seconds=ns_to_seconds(-late))
         self.fired += 1
         self.lateness.record(late)
         try:
-            alarm.fire()
+            task.fire()
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:  # one bad callback must not silence the others
             self.callback_errors += 1
             self.report(
                 {
-                    "message": f"Exception in timer callback {named(target)}",
+                    "message": f"Exception in timer callback {safe_repr(target)}",
                     "exception": error,
-                    "handle": alarm,
+                    "handle": task,
                 }
             )
         after = self.now_ns()
         if after - now >= SLOW_NS:
             took = ns_to_seconds(after - now)
-            emit("aiowheel.slow_callback", callback=named(target), seconds=took)
+            emit("aiowheel.slow_callback", callback=safe_repr(target), seconds=took)
         return after
 
     def report(self, context: dict[str, object]) -> None:
-        """Tell somebody of a failure; *context* is that of a loop's exception handler."""
+        """Report a failure; *context* is that of a loop's exception handler."""
         raise NotImplementedError
 
-    def _rearm(self) -> None:
+    def _rearm(self, now: i64) -> None:
+        self._armed_ns = FOREVER
         if self.wheel.pass_is_open():
             self.wake_again()
-            self._armed_ns = _RUNNING
             return
         upcoming = self.wheel.next_expiration()
         if upcoming is not None:
-            self.wake_at(upcoming)
+            self.wake_at(upcoming, now)
 
-    def close(self) -> list[Alarm]:
-        """Stop for good; returns what was pending, dropped."""
+    def close(self) -> None:
+        """Stop for good and drop what is pending."""
         self.closed = True
-        alarms = [cast(Alarm, entry) for entry in self.wheel.clear()]
-        for alarm in alarms:
-            alarm.drop()
-        return alarms
+        self.counts.driver = None
+        for entry in self.wheel.clear():
+            cast(TimerTask, entry).drop()
+
+    # --- looking in -------------------------------------------------------------------------
+
+    def statistics(self) -> TimerStatistics:
+        """Return a snapshot of the counts. O(size of the lateness histogram)."""
+        counts = self.counts
+        return TimerStatistics(
+            pending=counts.pending,
+            scheduled=counts.scheduled,
+            fired=self.fired,
+            cancelled=counts.cancelled,
+            rescheduled=counts.rescheduled,
+            wakeups=self.wakeups,
+            cascaded=counts.cascaded,
+            callback_errors=self.callback_errors,
+            lateness=self.lateness.copy(),
+        )
 
 
-def named(callback: object) -> str:
-    """Its `repr`; where that raises, one that cannot: no report is lost to a name."""
+class LoopDriver(Driver):
+    """A driver on an event loop. It arms one loop timer at most.
+
+    Args:
+        loop: Where slices run.
+        tick_ns: Width of a bucket.
+        wheel_size: Buckets a level.
+        arm_alarm: The loop's own `call_later` on uvloop, elsewhere its own `call_at`; for a loop that
+            overrides them with this driver's wheel.
+
+    Attributes:
+        on_wake: What the loop timer calls: `run_slice`, or the bell that a driver task waits for.
+    """
+
+    def __init__(
+        self,
+        loop: AbstractEventLoop,
+        tick_ns: int,
+        wheel_size: int,
+        arm_alarm: Callable[..., object] | None = None,
+    ) -> None:
+        time = type(loop).time
+        on_uvloop = getattr(time, "__module__", "") == "uvloop.loop"
+        # Both loops' own `time` is the monotonic clock. uvloop cuts it to milliseconds, and a delay
+        # counted from a cut "now" ends early.
+        reads_monotonic = on_uvloop or time is BaseEventLoop.time
+        super().__init__(
+            monotonic_clock() if reads_monotonic else loop.time, tick_ns, wheel_size, loop
+        )
+        self.own_loop = loop
+        self.on_wake: Callable[[], object] = self.run_slice
+        self._on_uvloop = on_uvloop
+        if arm_alarm is None:
+            arm_alarm = loop.call_later if on_uvloop else loop.call_at
+        # Any: compiled code would check a loop's handle against asyncio's type, whose cancel()
+        # returns None; a wheel loop's own returns a bool.
+        self._arm_alarm: Callable[..., Any] = arm_alarm
+        self._alarm: Any = None
+        # Not the context of the caller that happened to arm the earliest deadline: the alarm would
+        # keep it alive, and each alarm would hand it on to the next.
+        self._context = Context()
+
+    def wake_at(self, due_ns: i64, now_ns: i64) -> None:
+        alarm_ns = min(due_ns, now_ns + _LONGEST_SLEEP_NS)
+        if not self._on_uvloop:
+            alarm = self._arm_alarm(ns_to_alarm(alarm_ns), self.wake, context=self._context)
+        elif due_ns <= now_ns:  # as uvloop does with a delay of 0
+            alarm = self.own_loop.call_soon(self.wake, context=self._context)
+        else:
+            # uvloop counts whole milliseconds from a clock cut to them: due is rounded up, now down.
+            delay = -(-alarm_ns // _MILLISECOND) - now_ns // _MILLISECOND
+            alarm = self._arm_alarm(int(delay) / 1e3, self.wake, context=self._context)
+        self._replace_alarm(alarm, due_ns)
+
+    def wake_again(self) -> None:
+        alarm = self.own_loop.call_soon(self.wake, context=self._context)
+        self._replace_alarm(alarm, _RUNNING)
+
+    def _replace_alarm(self, alarm: Any, due_ns: i64) -> None:
+        # The old alarm stands until the new one does: Ctrl-C may come in between.
+        old = self._alarm
+        self._alarm = alarm
+        self._armed_ns = due_ns
+        if old is not None:
+            old.cancel()
+
+    def wake(self) -> None:
+        """Note that the alarm has gone off, and pass it on."""
+        self._alarm = None
+        self.on_wake()
+
+    def report(self, context: dict[str, object]) -> None:
+        self.own_loop.call_exception_handler(context)
+
+    def close(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        super().close()
+
+
+class Bell:
+    """What a driver task awaits: `ring` resumes the task at once, in the same turn of the loop.
+
+    It speaks asyncio's protocol of futures as far as a task does. A new future for every alarm
+    would resume the task a turn later, at twice the cost.
+    """
+
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self._asyncio_future_blocking = False
+        self._loop = loop
+        self._resume: Callable[[Bell], object] | None = None
+        self._rung = False
+        self._yielded = False
+        self._cancelled = False
+
+    def ring(self) -> None:
+        """Resume the waiting task; one that does not wait yet will not have to."""
+        resume = self._resume
+        if resume is None:
+            self._rung = True
+        else:
+            self._resume = None
+            resume(self)
+
+    def __await__(self) -> Bell:
+        return self
+
+    def __iter__(self) -> Bell:
+        return self
+
+    def __next__(self) -> Bell:
+        if self._yielded or self._rung:
+            self._yielded = self._rung = False
+            raise StopIteration
+        self._yielded = self._asyncio_future_blocking = True
+        return self
+
+    # --- what a task calls ------------------------------------------------------------------
+
+    def get_loop(self) -> AbstractEventLoop:
+        """Return the loop of the task."""
+        return self._loop
+
+    def add_done_callback(
+        self, callback: Callable[[Bell], object], *, context: Context | None = None
+    ) -> None:
+        """Take the function that resumes the task."""
+        self._resume = callback
+
+    def cancel(self, msg: object = None) -> bool:
+        """Resume the task with a cancellation, on the next turn."""
+        resume = self._resume
+        if resume is None:
+            return False
+        self._resume = None
+        self._cancelled = True
+        self._loop.call_soon(resume, self, context=Context())
+        return True
+
+    def result(self) -> None:
+        """Return None, or raise the cancellation."""
+        if self._cancelled:
+            raise CancelledError
+
+
+def safe_repr(value: object) -> str:
+    """Return the `repr` of *value*; where that raises, one that cannot."""
     try:
-        return repr(callback)
+        return repr(value)
     except Exception:
-        return object.__repr__(callback)
+        return object.__repr__(value)

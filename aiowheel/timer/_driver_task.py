@@ -1,58 +1,59 @@
-"""The task that sleeps until the earliest bucket is due. Rank 1."""
+"""The task that sleeps until the earliest bucket is due, and how a timer's tasks end. Rank 1.
+
+Interpreted, as is every coroutine that suspends: mypyc's would end the wait by a call that Python
+3.12 deprecates, and where warnings are errors that hides the cancellation.
+"""
 
 from __future__ import annotations
 
-from asyncio import CancelledError, Future, Task, wait
+from asyncio import Task, wait
+from collections.abc import Callable
 from contextvars import Context
 
 from aiowheel._events import emit
-from aiowheel.timer._loop_driver import LoopDriver
+from aiowheel.timer._driver import Bell, LoopDriver
+from aiowheel.timer._periodic_tasks import PeriodicTasks
 
 
 class DriverTask:
-    """Waits for the driver's alarm and runs one slice for each, until it is stopped.
+    """Awaits the driver's alarm and runs one slice for each, until it is stopped.
 
-    Killed from outside (cancelled with everybody else, or by a KeyboardInterrupt that passed
-    through a callback), it says so in the log and starts again: no deadline is lost.
+    Cancelled together with every other task, or ended by a KeyboardInterrupt that passed through a
+    callback, it starts again: no deadline is lost.
     """
 
     def __init__(self, driver: LoopDriver) -> None:
         self._driver = driver
         self._stopping = False
-        driver.ring = self._ring
         self._start()
 
     def _start(self) -> None:
         loop = self._driver.own_loop
-        self._rung: Future[None] = loop.create_future()
+        bell = Bell(loop)
+        self._driver.on_wake = bell.ring
+        # Empty: the driver must not keep alive what its creator had in its own context.
         context = Context()
-        # Empty: the driver must not keep alive what its creator had in its own.
         self._task: Task[None] = loop.create_task(
-            self._drive(), name="aiowheel-driver", context=context
+            self._drive(bell), name="aiowheel-driver", context=context
         )
         self._task.add_done_callback(self._on_done, context=context)
 
-    def _ring(self) -> None:
-        if not self._rung.done():
-            self._rung.set_result(None)
-
-    async def _drive(self) -> None:
+    async def _drive(self, bell: Bell) -> None:
         while True:
-            await self._rung
-            self._rung = self._driver.own_loop.create_future()
+            await bell
             self._driver.run_slice()
 
     def _on_done(self, task: Task[None]) -> None:
-        reason = None if task.cancelled() else task.exception()
+        error = None if task.cancelled() else task.exception()
         if self._stopping or self._driver.own_loop.is_closed():
             return
         self._start()
         self._driver.wake_again()
-        # Last: a log that cannot be written must not cost the deadlines.
-        emit("aiowheel.driver_restarted", reason=repr(reason or CancelledError()))
+        if error is not None:  # a cancellation is ordinary: `asyncio.run` cancels every task
+            emit("aiowheel.driver_restarted", reason=repr(error))
 
     def abandon(self) -> None:
-        """End the task without waiting for it, from any thread: the collector's, say."""
+        """End the task without waiting for it, from any thread: a finalizer may run in any."""
         self._stopping = True
         loop = self._driver.own_loop
         if not loop.is_closed():
@@ -63,3 +64,14 @@ class DriverTask:
         self._stopping = True
         self._task.cancel()
         await wait({self._task})  # not the task itself: its cancellation is not the caller's
+
+
+async def close_timer(
+    close: Callable[[], None], driver_task: DriverTask | None, tasks: PeriodicTasks | None
+) -> None:
+    """Call *close*, then stop both kinds of tasks and wait for their end."""
+    close()
+    if driver_task is not None:
+        await driver_task.stop()
+    if tasks is not None:
+        await tasks.aclose()

@@ -1,6 +1,6 @@
 """What `call_later` returns. Rank 1.
 
-Duck-types `asyncio.TimerHandle`, and is itself the entry that hangs in the wheel.
+A handle duck-types `asyncio.TimerHandle`, and is itself the entry in the wheel.
 """
 
 from __future__ import annotations
@@ -12,29 +12,34 @@ from typing import Final, cast
 
 from mypy_extensions import i64, mypyc_attr
 
+from aiowheel._types import Delay
 from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
-from aiowheel.timer._alarm import Alarm
-from aiowheel.timer._driver import Driver
+from aiowheel.timer._driver import Driver, TimerCounts, TimerTask
+from aiowheel.timer._interpreter import check_plain, is_coroutine_function
 
 # Final: statics of the compiled module, where an imported name is a look-up per call.
 _copy_context: Final = copy_context
 _function: Final = FunctionType
 _method: Final = MethodType
-_CANCELLED: Final = -1  # in _filed, where a tick is never negative
+
+WAITING: Final = 0
+FIRED: Final = 1
+CANCELLED: Final = 2
 
 
 @mypyc_attr(acyclic=True, free_list_len=1)
-class TimerHandle(Alarm):
-    """A callback that waits for its deadline.
+class TimerHandle(TimerTask):
+    """A callback that runs at its deadline, unless it is cancelled before.
 
     Firing, cancelling and closing the timer drop the callback, its arguments and its context at
-    once. Every method is safe for ever after. Handles compare by identity.
+    once. Every method stays safe to call after that. Handles compare by identity.
     """
 
     __slots__ = (
         "_args",
         "_context",  # None: run in an empty one, made when it fires
         "_delay",
+        "_state",
     )
 
     def __init__(
@@ -45,12 +50,13 @@ class TimerHandle(Alarm):
         args: tuple[object, ...],
         context: Context | None,
     ) -> None:
-        self._prev = None
-        self._next = None
-        self._tally = None
+        self.prev = None
+        self.next = None
+        self._counts = None
         self._filed = 0
         self._deadline = deadline
         self._delay = delay
+        self._state: i64 = WAITING
         self._context = context
         kind = type(callback)
         if kind is _method and not args:
@@ -58,42 +64,54 @@ class TimerHandle(Alarm):
             # made for this one call, are not pinned until the deadline.
             method = cast(MethodType, callback)
             owner: object = method.__self__
+            function: object = method.__func__
+            if is_coroutine_function(function):
+                check_plain("callback", callback)  # raises
             if type(owner) is not tuple:  # which would pass for arguments
-                self._payload = method.__func__
+                self._payload = function
                 self._args: object = owner
                 return
         # The commonest kind needs no call of a builtin to know that it can be called.
-        if kind is not _function and not callable(callback):
-            raise TypeError(f"callback must be callable, got {callback!r}")
+        elif kind is not _function or is_coroutine_function(callback):
+            check_plain("callback", callback)
         self._payload = callback
         self._args = args
 
     def when(self) -> float:
-        """The deadline in seconds on the scale of `timer.time()`; `inf` for never."""
+        """Return the deadline in seconds on the scale of `timer.time()`; `inf` for never."""
         return ns_to_seconds(self._deadline)
 
     def cancel(self) -> bool:
-        """Withdraw the callback; True exactly once, and only if it was still waiting. O(1)."""
-        if not super().cancel():
+        """Withdraw the callback; True exactly once, and only if it had not fired. O(1).
+
+        Raises:
+            ForeignLoopError: The timer's loop runs in another thread.
+        """
+        counts = self._counts
+        if counts is None:
             return False
-        self._filed = _CANCELLED
+        driver = cast(TimerCounts, counts).driver
+        if driver is not None:
+            driver.check_thread()
+        super().cancel()
+        self._state = CANCELLED
         self._args = None
         self._context = None
         return True
 
     def cancelled(self) -> bool:
-        """Whether the callback was withdrawn, by `cancel` or by closing the timer."""
-        return self._filed == _CANCELLED
+        """Return whether the callback was withdrawn, by `cancel` or by closing the timer."""
+        return self._state == CANCELLED
 
     def fired(self) -> bool:
-        """Whether the callback's turn has come; true already while it runs."""
-        return self._tally is None and self._filed != _CANCELLED
+        """Return whether the callback's turn has come; True already while it runs."""
+        return self._state == FIRED
 
     def get_context(self) -> Context | None:
-        """The context the callback will run in; None when that is an empty one, or dropped."""
+        """Return the context the callback will run in; None when it is empty, or was dropped."""
         return self._context
 
-    def touch(self, delay: object = None) -> bool:
+    def touch(self, delay: Delay | None = None) -> bool:
         """Push the deadline to now + *delay*, as a server does for every message it receives.
 
         Args:
@@ -107,38 +125,43 @@ class TimerHandle(Alarm):
 
         Cost: one clock reading and one write when the deadline moves later; O(1) when earlier.
         """
-        if delay is not None:
-            ns = delay_to_ns("delay", delay)
-        else:
-            ns = self._delay
-        tally = self._tally
-        if tally is None:
+        ns = self._delay if delay is None else delay_to_ns("delay", delay)
+        counts = self._counts
+        if counts is None:
             return False
-        driver = cast(Driver, tally)
-        driver.move(self, min(driver.checked_now() + ns, FOREVER))
+        driver = cast(TimerCounts, counts).driver
+        if driver is None:
+            return False
+        now = driver.checked_now()
+        driver.move(self, min(now + ns, FOREVER), now)
         return True
 
-    def reschedule(self, when: object) -> bool:
+    def reschedule(self, when: Delay) -> bool:
         """Move the deadline to *when*, seconds on the scale of `timer.time()`.
 
         Returns:
             False when the callback has fired or was cancelled; nothing happens then.
 
+        Raises:
+            ForeignLoopError: Called from another loop or thread than the timer's.
+
         Cost: one write when later, O(1) when earlier.
         """
         deadline = delay_to_ns("when", when)
-        tally = self._tally
-        if tally is None:
+        counts = self._counts
+        if counts is None:
             return False
-        driver = cast(Driver, tally)
-        driver.check()
-        driver.move(self, deadline)
+        driver = cast(TimerCounts, counts).driver
+        if driver is None:
+            return False
+        driver.move(self, deadline, driver.checked_now())
         return True
 
     def fire(self) -> None:
         callback = cast(Callable[..., object], self._payload)
         args = self._args
         context = self._context
+        self._state = FIRED
         self._payload = None
         self._args = None
         self._context = None
@@ -150,7 +173,7 @@ class TimerHandle(Alarm):
             context.run(callback, args)  # the two halves of a bound method
 
     def drop(self) -> None:
-        self._filed = _CANCELLED
+        self._state = CANCELLED
         self._payload = None
         self._args = None
         self._context = None
@@ -166,8 +189,14 @@ class TimerHandle(Alarm):
 
 
 def captured_context() -> Context | None:
-    """A copy of the caller's context; None when it is empty, which saves 64 bytes a timer."""
+    """Return a copy of the caller's context; None when it is empty, which saves 64 bytes a timer."""
     return _copy_context() or None
+
+
+def check_context(context: object) -> None:
+    """Raise TypeError unless *context* is a context."""
+    if not isinstance(context, Context):
+        raise TypeError(f"context must be a contextvars.Context or None, got {context!r}")
 
 
 # Both take the arguments as a tuple: to pass it on with a star costs a compiled caller as much as
@@ -181,7 +210,7 @@ def armed_after(
     args: tuple[object, ...],
     context: Context | None,
 ) -> TimerHandle:
-    """What `Timer.call_later` does."""
+    """Arm a new handle *delay* from now, as `Timer.call_later` does."""
     delay_ns = max(delay_to_ns("delay", delay), 0)
     now = driver.checked_now()
     return _armed(driver, now, now + delay_ns, delay_ns, callback, args, context)
@@ -194,7 +223,7 @@ def armed_at(
     args: tuple[object, ...],
     context: Context | None,
 ) -> TimerHandle:
-    """What `Timer.call_at` does."""
+    """Arm a new handle for the time *when*, as `Timer.call_at` does."""
     deadline = delay_to_ns("when", when)
     now = driver.checked_now()
     return _armed(driver, now, deadline, max(deadline - now, 0), callback, args, context)
@@ -211,6 +240,8 @@ def _armed(
 ) -> TimerHandle:
     if context is None:
         context = captured_context()
+    else:
+        check_context(context)
     handle = TimerHandle(min(deadline, FOREVER), delay, callback, args, context)
     driver.arm(handle, now)
     return handle

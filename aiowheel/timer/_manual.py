@@ -6,19 +6,19 @@ from typing import cast
 
 from mypy_extensions import i64
 
+from aiowheel._types import Count, Delay
 from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
 from aiowheel.timer._driver import Driver
-from aiowheel.timer._jobs import Jobs
 from aiowheel.timer._timer import Timer
 
 
 class ManualDriver(Driver):
-    """Its clock stands still until told; nobody has to be woken."""
+    """A driver whose clock stands still until `ManualTimer.advance` moves it."""
 
     def __init__(self, tick_ns: int, wheel_size: int) -> None:
         self.manual_ns: i64 = 0
         self.errors: list[BaseException] = []
-        super().__init__(self._read, tick_ns, wheel_size)
+        super().__init__(self._read, tick_ns, wheel_size, None)
 
     def _read(self) -> float:
         return ns_to_seconds(self.manual_ns)
@@ -26,33 +26,36 @@ class ManualDriver(Driver):
     def now_ns(self) -> i64:
         return self.manual_ns
 
-    def wake_at(self, due_ns: i64) -> None:
-        """Nothing to wake: `advance` asks the wheel."""
+    def wake_at(self, due_ns: i64, now_ns: i64) -> None:
+        """Do nothing: `advance` asks the wheel."""
 
     def wake_again(self) -> None:
-        """Nothing to wake: `advance` runs slices until the pass is over."""
+        """Do nothing: `advance` runs slices until the pass is over."""
 
     def report(self, context: dict[str, object]) -> None:
         self.errors.append(cast(BaseException, context["exception"]))
 
 
 class ManualTimer(Timer):
-    """`Timer` without a loop: time passes in `advance`, by the same rule of what is due.
+    """A `Timer` without a loop: time passes in `advance`, by the same rule of what is due.
 
-    Time begins at 0. It needs no `async with` and works where no loop runs; only `sleep` and the
-    timeouts, which suspend tasks, want one.
+    Time begins at 0. The timer needs no `async with` and works where no loop runs; only `sleep`,
+    `interval` and the timeouts, which suspend tasks, need a loop.
     """
 
-    def __init__(self, *, tick: object = 0.001, wheel_size: int = 256) -> None:
+    def __init__(self, *, tick: Delay = 0.001, wheel_size: Count = 256) -> None:
         super().__init__(tick=tick, wheel_size=wheel_size)
-        self._manual = ManualDriver(self._tick_ns, wheel_size)
-        self._run_on(self._manual, Jobs(outlives_cancelling=True))
+        self._manual = ManualDriver(self._tick_ns, cast(int, wheel_size))
+        self._run_on(self._manual, outlives_cancelling=True)
 
-    async def __aenter__(self) -> Timer:
+    async def __aenter__(self) -> ManualTimer:
         return self
 
-    def advance(self, seconds: object) -> int:
+    def advance(self, seconds: Delay) -> int:
         """Let *seconds* pass and fire what comes due on the way, each at its own tick.
+
+        A deadline that is due already when it is armed, at delay 0 for one, fires in the next
+        `advance`, which may be `advance(0)`, and never inside the call that arms it.
 
         Returns:
             How many deadlines fired.

@@ -1,4 +1,4 @@
-"""The timer that every loop has: made on first use, gone with the loop. Rank 1.
+"""The timer that every loop has: made on first use, closed with the loop. Rank 1.
 
 It has no driver task. `asyncio.run` cancels all tasks before it waits for their clean-up, and the
 timeouts of that clean-up must still work; nor should it show up in `asyncio.all_tasks()`.
@@ -7,14 +7,16 @@ timeouts of that clean-up must still work; nor should it show up in `asyncio.all
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop, get_running_loop
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextvars import Context
-from typing import TypeVar, TypeVarTuple, Unpack, cast
+from typing import Any, TypeVar, TypeVarTuple, Unpack, cast, overload
 
+from aiowheel._types import Delay, Missed
+from aiowheel.timer import _timeout
 from aiowheel.timer._driver import Driver
 from aiowheel.timer._handle import TimerHandle, armed_after, armed_at
 from aiowheel.timer._periodic import Periodic
-from aiowheel.timer._timeout import Timeout, timeout_after
+from aiowheel.timer._timeout import MoveOn, Timeout
 from aiowheel.timer._timer import Timer
 
 T = TypeVar("T")
@@ -24,7 +26,7 @@ _ATTRIBUTE = "_aiowheel_timer"
 
 
 def current_timer() -> Timer:
-    """The shared timer of the running loop: tick 1 ms, 256 buckets a level.
+    """Return the shared timer of the running loop: tick 1 ms, 256 buckets a level.
 
     Raises:
         RuntimeError: No loop is running in this thread.
@@ -36,28 +38,27 @@ def current_timer() -> Timer:
 
 
 def _current_driver() -> Driver:
-    # Not asked whether it may be called: it is the running loop's own.
     return cast(Driver, current_timer()._driver)
 
 
 def _open_on(loop: AbstractEventLoop) -> Timer:
     timer = Timer()
-    timer.bind(loop)
+    timer.share(loop)
     setattr(loop, _ATTRIBUTE, timer)
     close = loop.close
 
     def close_both() -> None:
         close()
-        timer.close_for_good()
+        timer.close_with_loop()
 
-    # A loop tells nobody that it is being closed. What is still pending then refers, more often
-    # than not, to the loop and so to the wheel it hangs in: a cycle the collector cannot see.
+    # A loop has no hook for its end. What is still pending then refers, more often than not, to the
+    # loop and so to the wheel it is filed in: a cycle that the collector sees only in part.
     loop.close = close_both  # type: ignore[method-assign]
     return timer
 
 
 def call_later(
-    delay: object,
+    delay: Delay,
     callback: Callable[[Unpack[Ts]], object],
     *args: Unpack[Ts],
     context: Context | None = None,
@@ -67,7 +68,7 @@ def call_later(
 
 
 def call_at(
-    when: object,
+    when: Delay,
     callback: Callable[[Unpack[Ts]], object],
     *args: Unpack[Ts],
     context: Context | None = None,
@@ -77,33 +78,58 @@ def call_at(
 
 
 def every(
-    period: object,
+    period: Delay,
     fn: Callable[[Unpack[Ts]], object],
     *args: Unpack[Ts],
-    missed: str = "skip",
-    jitter: object = 0.0,
-    first: object = None,
+    missed: Missed = "skip",
+    jitter: Delay = 0.0,
+    first: Delay | None = None,
 ) -> Periodic:
     """`Timer.every` on the running loop's shared timer; ends with the loop."""
     timer = current_timer()
     return timer.every(period, fn, *args, missed=missed, jitter=jitter, first=first)
 
 
-def sleep(delay: object, result: T = None) -> Coroutine[object, object, T]:  # type: ignore[assignment]
+def interval(
+    period: Delay, *, missed: Missed = "skip", first: Delay | None = None
+) -> AsyncIterator[float]:
+    """`Timer.interval` on the running loop's shared timer."""
+    return current_timer().interval(period, missed=missed, first=first)
+
+
+@overload
+def sleep(delay: Delay) -> Coroutine[Any, Any, None]: ...
+
+
+@overload
+def sleep(delay: Delay, result: T) -> Coroutine[Any, Any, T]: ...
+
+
+def sleep(delay: Delay, result: object = None) -> Coroutine[Any, Any, object]:
     """`Timer.sleep` on the running loop's shared timer."""
     return current_timer().sleep(delay, result)
 
 
-def timeout(delay: object) -> Timeout:
+def timeout(delay: Delay | None) -> Timeout:
     """`Timer.timeout` on the running loop's shared timer; in place of `asyncio.timeout`."""
-    return timeout_after(_current_driver(), delay)
+    return _timeout.timeout_after(_current_driver(), delay)
 
 
-def timeout_at(when: object) -> Timeout:
+def timeout_at(when: Delay | None) -> Timeout:
     """`Timer.timeout_at` on the running loop's shared timer."""
-    return current_timer().timeout_at(when)
+    return _timeout.timeout_at(_current_driver(), when)
 
 
-def wait_for(fut: Awaitable[T], timeout: object) -> Coroutine[object, object, T]:
+def move_on_after(delay: Delay | None) -> MoveOn:
+    """`Timer.move_on_after` on the running loop's shared timer."""
+    return _timeout.move_on_after(_current_driver(), delay)
+
+
+def move_on_at(when: Delay | None) -> MoveOn:
+    """`Timer.move_on_at` on the running loop's shared timer."""
+    return _timeout.move_on_at(_current_driver(), when)
+
+
+def wait_for(fut: Awaitable[T], timeout: Delay | None) -> Coroutine[Any, Any, T]:
     """`Timer.wait_for` on the running loop's shared timer; in place of `asyncio.wait_for`."""
     return current_timer().wait_for(fut, timeout)

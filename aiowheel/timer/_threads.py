@@ -1,19 +1,25 @@
-"""Deadlines armed and withdrawn by other threads than the loop's. Rank 1."""
+"""Calls from other threads than the loop's: the inbox, and `call_later_threadsafe`. Rank 1.
+
+Sources: Netty's multi-producer queue in front of its wheel; `loop.call_soon_threadsafe`, which
+wakes the loop for every call, where an inbox wakes it once for a burst.
+"""
 
 from __future__ import annotations
 
+from asyncio import AbstractEventLoop
+from collections import deque
 from collections.abc import Callable
 from contextvars import Context, copy_context
-from threading import Lock
-from typing import Final, cast
+from threading import Lock, RLock
+from typing import Any, Final, cast
 
 from mypy_extensions import i64, mypyc_attr
 
 from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
-from aiowheel.errors import TimerClosedError
-from aiowheel.timer._alarm import Alarm
-from aiowheel.timer._driver import Driver
-from aiowheel.timer._inbox import Inbox
+from aiowheel.errors import AiowheelError, TimerClosedError
+from aiowheel.timer._driver import BUDGET_NS, Driver, TimerTask
+from aiowheel.timer._handle import check_context
+from aiowheel.timer._interpreter import check_plain, monotonic_ns
 
 _PENDING: Final = 0
 _FIRED: Final = 1
@@ -21,50 +27,142 @@ _CANCELLED: Final = 2
 _NAMES: Final = ("pending", "fired", "cancelled")
 
 
-@mypyc_attr(acyclic=True)
-class ThreadsafeHandle(Alarm):
-    """What `call_later_threadsafe` returns; every method may be called from any thread.
+class Inbox:
+    """A queue from any thread to a loop: it calls *receive* with each item on the loop's thread.
 
-    Exactly one of firing, cancelling and closing the timer wins.
+    Items keep their order. A burst of puts shares one `call_soon_threadsafe`. Receiving pauses
+    after the budget of a slice, to let the loop turn. An item whose `put` returned is received, or
+    returned by `close`: exactly one of the two, unless the loop itself is closed first.
+
+    Args:
+        loop: Where *receive* runs.
+        receive: What it raises goes to the loop's exception handler; the next item follows.
+        closed_error: The type of the error that `put` raises after `close`.
+    """
+
+    def __init__(
+        self,
+        loop: AbstractEventLoop,
+        receive: Callable[[Any], object],
+        closed_error: type[AiowheelError],
+    ) -> None:
+        self._loop = loop
+        self._receive = receive
+        self._closed_error = closed_error
+        self._items: deque[object] = deque()
+        self._scheduled = False  # a drain will run and has not begun
+        self._closed = False
+        # Reentrant: a finalizer or a signal handler may put in the middle of a put.
+        self._lock = RLock()
+        self._context = Context()  # not that of the caller that happened to put first
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def put(self, item: object) -> None:
+        """Hand *item* over; from any thread.
+
+        Raises:
+            AiowheelError: The inbox, or its loop, is closed; of the type given to the constructor.
+
+        Cost: O(1); the first put of a burst wakes the loop.
+        """
+        with self._lock:
+            if self._closed:
+                raise self._closed_error(f"closed: {item!r} was not taken")
+            if not self._scheduled:
+                try:
+                    self._loop.call_soon_threadsafe(self._drain, context=self._context)
+                except RuntimeError:  # the loop is closed
+                    text = f"the event loop is closed: {item!r} was not taken"
+                    raise self._closed_error(text)  # noqa: B904 - mypyc drops the second half
+                self._scheduled = True
+            self._items.append(item)
+
+    def close(self) -> list[Any]:
+        """Take no more; return what was put and not received yet. Idempotent, from any thread."""
+        with self._lock:
+            self._closed = True
+            left = list(self._items)
+            self._items.clear()
+        return left
+
+    def _drain(self) -> None:
+        # Under the lock: between a put's wake-up call and its append there is nothing to see yet.
+        with self._lock:
+            self._scheduled = False
+        limit = monotonic_ns() + BUDGET_NS
+        try:
+            while self._items and monotonic_ns() < limit:
+                self._hand_over()
+        finally:
+            with self._lock:
+                if self._items and not self._scheduled:
+                    self._loop.call_soon(self._drain, context=self._context)
+                    self._scheduled = True
+
+    def _hand_over(self) -> None:
+        try:
+            item = self._items.popleft()
+        except IndexError:  # another thread has closed the inbox meanwhile
+            return
+        try:
+            self._receive(item)
+        except Exception as error:  # one bad item must not hold up the others
+            self._loop.call_exception_handler(
+                {"message": f"Exception while receiving {item!r} from a thread", "exception": error}
+            )
+
+
+@mypyc_attr(acyclic=True)
+class ThreadsafeHandle(TimerTask):
+    """The handle of `call_later_threadsafe`; every method may be called from any thread.
+
+    Exactly one of firing, cancelling and closing the timer takes effect.
     """
 
     __slots__ = ("_args", "_armed", "_claim", "_context", "_state", "_threads")
 
     def __init__(
-        self, threads: Threads, deadline: i64, callback: object, args: tuple[object, ...]
+        self,
+        threads: Threads,
+        deadline: i64,
+        callback: object,
+        args: tuple[object, ...],
+        context: Context | None,
     ) -> None:
         super().__init__(deadline, callback)
         self._threads = threads
         self._args = args
-        self._context: Context | None = copy_context()
-        self._claim = Lock()  # taken once, by whoever decides what becomes of the callback
-        self._state: i64 = _PENDING  # written once, by the same
+        self._context: Context | None = copy_context() if context is None else context
+        self._claim = Lock()  # acquired once, by the thread that decides the state
+        self._state: i64 = _PENDING  # written once, by that thread
         self._armed = False  # only the loop's thread reads and writes it
 
     def when(self) -> float:
-        """The deadline in seconds on the scale of `timer.time()`; `inf` for never."""
+        """Return the deadline in seconds on the scale of `timer.time()`; `inf` for never."""
         return ns_to_seconds(self._deadline)
 
     def cancel(self) -> bool:
         """Withdraw the callback; True exactly once, and only if the callback will never run."""
         if not self._decide(_CANCELLED):
             return False
-        self._let_go()
-        self._threads.tell(self)
+        self._release()
+        self._threads.withdraw(self)
         return True
 
     def cancelled(self) -> bool:
-        """Whether the callback will never run: withdrawn, or its timer or loop was closed."""
+        """Return whether the callback will never run: cancelled, or its timer or loop was closed."""
         if self._threads.loop_is_closed():
             self.cancel()
         return self._state == _CANCELLED
 
     def fired(self) -> bool:
-        """Whether the callback's turn has come; true already while it runs."""
+        """Return whether the callback's turn has come; True already while it runs."""
         return self._state == _FIRED
 
     def arrive(self) -> None:
-        """On the loop's thread: arm what is new, withdraw what was cancelled after it was armed."""
+        """Arm a new handle, or withdraw one cancelled after it was armed; on the loop's thread."""
         if self._armed:
             self.withdraw()
         elif self._state == _PENDING:
@@ -73,19 +171,19 @@ class ThreadsafeHandle(Alarm):
             driver.arm(self, driver.now_ns())
 
     def withdraw(self) -> None:
-        """On the loop's thread: leave the wheel."""
+        """Leave the wheel; on the loop's thread."""
         super().cancel()
 
     def fire(self) -> None:
         if not self._decide(_FIRED):
-            return  # cancelled a moment ago, and the word is on its way
+            return  # cancelled in another thread, and not withdrawn yet
         callback, args, context = self._payload, self._args, cast(Context, self._context)
-        self._let_go()
+        self._release()
         context.run(cast(Callable[..., object], callback), *args)
 
     def drop(self) -> None:
         if self._decide(_CANCELLED):
-            self._let_go()
+            self._release()
 
     def _decide(self, state: i64) -> bool:
         if not self._claim.acquire(blocking=False):
@@ -93,7 +191,7 @@ class ThreadsafeHandle(Alarm):
         self._state = state
         return True
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         self._payload = None
         self._args = ()
         self._context = None
@@ -103,26 +201,31 @@ class ThreadsafeHandle(Alarm):
 
 
 class Threads:
-    """A timer's door for other threads: what comes through is armed on the loop's thread.
+    """Takes a timer's calls from other threads and carries them out on the loop's thread.
 
-    Without a loop (`ManualTimer`) there is no thread of its own either: it is armed at once.
+    A `ManualTimer` has no loop and no thread of its own: there, they are carried out at once.
     """
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
-        self._inbox: Inbox[ThreadsafeHandle] | None = None
+        self._inbox: Inbox | None = None
         if driver.loop is not None:
             self._inbox = Inbox(driver.loop, ThreadsafeHandle.arrive, TimerClosedError)
 
     def call_later(
-        self, delay: object, callback: object, args: tuple[object, ...]
+        self,
+        delay: object,
+        callback: object,
+        args: tuple[object, ...],
+        context: Context | None,
     ) -> ThreadsafeHandle:
-        """See `Timer.call_later_threadsafe`."""
-        if not callable(callback):
-            raise TypeError(f"callback must be callable, got {callback!r}")
+        """Do what `Timer.call_later_threadsafe` promises."""
+        check_plain("callback", callback)
+        if context is not None:
+            check_context(context)
         delay_ns = max(delay_to_ns("delay", delay), 0)
         deadline = min(self.driver.now_ns() + delay_ns, FOREVER)
-        handle = ThreadsafeHandle(self, deadline, callback, args)
+        handle = ThreadsafeHandle(self, deadline, callback, args, context)
         if self._inbox is not None:
             self._inbox.put(handle)
         else:
@@ -130,23 +233,23 @@ class Threads:
             handle.arrive()
         return handle
 
-    def tell(self, handle: ThreadsafeHandle) -> None:
-        """Have the loop's thread look at a handle that was cancelled."""
+    def withdraw(self, handle: ThreadsafeHandle) -> None:
+        """Have the loop's thread take a cancelled handle out of the wheel."""
         if self._inbox is None:
             handle.withdraw()
             return
         try:
             self._inbox.put(handle)
         except TimerClosedError:
-            return  # the wheel was emptied, or will never turn again
+            return  # the wheel is empty, or will never turn again
 
     def loop_is_closed(self) -> bool:
-        """Whether nobody will ever turn the wheel again."""
+        """Return whether the loop is closed."""
         loop = self.driver.loop
         return loop is not None and loop.is_closed()
 
     def close(self) -> None:
-        """Take nothing more; what has not been armed yet is dropped."""
+        """Refuse new calls, and drop those that have not been armed yet."""
         if self._inbox is not None:
             for handle in self._inbox.close():
                 handle.drop()

@@ -1,23 +1,23 @@
 """A block of code with a deadline. Rank 1.
 
-Behaves as `asyncio.Timeout` of the running Python does; its source is the specification.
+It behaves as `asyncio.Timeout` of the running Python does, whose source is the specification.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from asyncio import CancelledError, Task, current_task
-from collections.abc import Awaitable
+from asyncio import CancelledError, Future, Task, current_task
+from collections.abc import Awaitable, Generator
 from types import TracebackType
 from typing import Final, cast
 
 from mypy_extensions import i64, mypyc_attr
 
+from aiowheel._types import Delay
 from aiowheel._units import FOREVER, clock_to_ns, delay_to_ns, ns_to_seconds
-from aiowheel.timer._alarm import Alarm
-from aiowheel.timer._driver import Driver
-from aiowheel.timer._ready import ReadyNone
+from aiowheel.errors import TimerClosedError
+from aiowheel.timer._driver import Driver, TimerTask
 
 _CREATED: Final = 0
 _ENTERED: Final = 1
@@ -26,24 +26,24 @@ _EXPIRED: Final = 3
 _EXITED: Final = 4
 _NAMES: Final = ("created", "active", "expiring", "expired", "finished")
 
-_NOTHING: Final = ReadyNone()
-
 #: Since 3.13 a timeout also shows inside an exception that hides the cancellation.
 _LOOKS_INSIDE: Final = sys.version_info >= (3, 13)
 
 
 class Timeout:
-    """Made by `timeout` and `timeout_at`; `async with` it, once.
+    """A bound on a block of code: `async with` it, once. `timeout` and `move_on_after` make it.
 
-    The task is cancelled when the deadline comes, and the cancellation leaves the block as
-    `TimeoutError`. Nests with asyncio's own timeouts and with task groups.
+    The task is cancelled when the deadline comes. The cancellation leaves the block of a `timeout`
+    as `TimeoutError`; the block of a `move_on_after` just ends, and `expired()` tells. Timeouts
+    nest with each other, with asyncio's own and with task groups.
     """
 
     __slots__ = (
-        "_alarm",
         "_cancelling",
         "_deadline",
         "_driver",
+        "_expiry",
+        "_moves_on",
         "_soon",
         "_state",
         "_task",
@@ -53,15 +53,16 @@ class Timeout:
     def __init__(self, driver: Driver, deadline: i64, when: object = None) -> None:
         self._driver = driver
         self._deadline = deadline
-        self._when = when  # the caller's own number, where there was one: handed back as given
+        self._when = when  # the caller's own number, where there was one: returned as given
+        self._moves_on = False
         self._state: i64 = _CREATED
         self._task: Task[object] | None = None
         self._cancelling = 0
-        self._alarm: TimeoutAlarm | None = None
-        self._soon: i64 = 0  # calls of `_expire_if_due` on their way; the last one counts
+        self._expiry: Expiry | None = None
+        self._soon: i64 = 0  # scheduled calls of `_expire_if_due`; the last one counts
 
     def when(self) -> float | None:
-        """The deadline in seconds on the scale of `timer.time()`; None when there is none."""
+        """Return the deadline in seconds on the scale of `timer.time()`; None for no deadline."""
         when = self._when
         if type(when) is float:
             return when
@@ -69,8 +70,8 @@ class Timeout:
             return None
         return ns_to_seconds(self._deadline)
 
-    def reschedule(self, when: object) -> None:
-        """Move the deadline, None for none; one already past expires on the loop's next turn.
+    def reschedule(self, when: Delay | None) -> None:
+        """Move the deadline; None removes it, a past one expires on the loop's next turn.
 
         Cost: one write when it moves later, O(1) when earlier.
 
@@ -84,21 +85,26 @@ class Timeout:
                 raise RuntimeError("Timeout has not been entered")
             raise RuntimeError(f"Cannot change state of {_NAMES[self._state]} Timeout")
         deadline = FOREVER if when is None else delay_to_ns("when", when)
-        now = self._driver.checked_now()
+        driver = self._driver
+        now = driver.checked_now()
         self._deadline = deadline
         self._when = when
-        alarm = self._alarm
-        if alarm is not None and now < deadline < FOREVER:
-            self._driver.move(alarm, deadline)
+        expiry = self._expiry
+        if expiry is not None and now < deadline < FOREVER:
+            driver.move(expiry, deadline, now)
             return
         self._disarm()
         self._arm()
 
     def expired(self) -> bool:
-        """Whether the deadline came while the block ran."""
+        """Return whether the deadline came while the block ran."""
         return self._state in (_EXPIRING, _EXPIRED)
 
     async def __aenter__(self) -> Timeout:
+        self._enter()
+        return self
+
+    def _enter(self) -> None:
         if self._state != _CREATED:
             raise RuntimeError("Timeout has already been entered")
         task = current_task(self._driver.loop)
@@ -110,14 +116,13 @@ class Timeout:
         self._task = task
         self._cancelling = task.cancelling()
         self._arm()
-        return self
 
     def __aexit__(
         self,
         exc_type: type[BaseException] | None,
         exc_val: BaseException | None,
         exc_tb: TracebackType | None,
-    ) -> Awaitable[None]:
+    ) -> Awaitable[bool | None]:
         self._disarm()
         task = self._task
         self._task = None
@@ -126,15 +131,17 @@ class Timeout:
             # Fewer requests pending than when we came in: ours was the only one.
             if task is not None and task.uncancel() <= self._cancelling and exc_val is not None:
                 if isinstance(exc_val, CancelledError):
+                    if self._moves_on:
+                        return cast("Awaitable[bool | None]", _TRUE)
                     raise _caused_by(exc_val)
-                if _LOOKS_INSIDE:
+                if _LOOKS_INSIDE and not self._moves_on:
                     _insert_timeout_error(exc_val)
                     if isinstance(exc_val, ExceptionGroup):
                         for inner in cast("ExceptionGroup[Exception]", exc_val).exceptions:
                             _insert_timeout_error(inner)
         elif self._state == _ENTERED:
             self._state = _EXITED
-        return _NOTHING
+        return _NONE
 
     def _arm(self) -> None:
         deadline = self._deadline
@@ -144,19 +151,19 @@ class Timeout:
         now = driver.now_ns()
         loop = driver.loop
         if deadline <= now and loop is not None:
-            # As asyncio: before whatever the loop gets to do after this turn. The driver would
-            # come a turn or two later.
+            # As asyncio does: before anything the loop gets to do after this turn. The driver would
+            # expire it a turn later.
             self._soon += 1
             loop.call_soon(self._expire_if_due)
         else:
-            self._alarm = TimeoutAlarm(deadline, self)
-            driver.arm(self._alarm, now)
+            self._expiry = Expiry(deadline, self)
+            driver.arm(self._expiry, now)
 
     def _disarm(self) -> None:
-        alarm = self._alarm
-        if alarm is not None:
-            self._alarm = None
-            alarm.cancel()
+        expiry = self._expiry
+        if expiry is not None:
+            self._expiry = None
+            expiry.cancel()
 
     def _expire_if_due(self) -> None:
         self._soon -= 1
@@ -169,7 +176,7 @@ class Timeout:
     def _on_timeout(self) -> None:
         task = self._task
         if task is not None:
-            self._alarm = None
+            self._expiry = None
             self._state = _EXPIRING
             task.cancel()
 
@@ -182,8 +189,8 @@ class Timeout:
 
 
 @mypyc_attr(acyclic=True, free_list_len=1)
-class TimeoutAlarm(Alarm):
-    """Expires a `Timeout`, its payload."""
+class Expiry(TimerTask):
+    """The deadline of a `Timeout`, its payload."""
 
     __slots__ = ()
 
@@ -191,6 +198,80 @@ class TimeoutAlarm(Alarm):
         timeout = cast(Timeout, self._payload)
         self._payload = None
         timeout._on_timeout()
+
+
+class MoveOn(Timeout):
+    """A `Timeout` whose block ends at the deadline without an error; `move_on_after` makes it."""
+
+    __slots__ = ()
+
+    def __init__(self, driver: Driver, deadline: i64, when: object = None) -> None:
+        super().__init__(driver, deadline, when)
+        self._moves_on = True
+
+    async def __aenter__(self) -> MoveOn:
+        self._enter()
+        return self
+
+    def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> Awaitable[bool]:
+        return cast("Awaitable[bool]", super().__aexit__(exc_type, exc_val, exc_tb))
+
+
+@mypyc_attr(acyclic=True, free_list_len=1)
+class Wakeup(TimerTask):
+    """Sets the future of a sleeping task, its payload."""
+
+    __slots__ = ()
+
+    def fire(self) -> None:
+        future = cast("Future[None]", self._payload)
+        self._payload = None
+        if not future.done():
+            future.set_result(None)
+
+    def drop(self) -> None:
+        future = cast("Future[None]", self._payload)
+        self._payload = None
+        if not future.done() and not future.get_loop().is_closed():
+            future.set_exception(TimerClosedError("the timer was closed while a task slept on it"))
+
+
+# Awaitables that never suspend, for `__aexit__`, which has nothing to wait for: a coroutine object
+# costs more than all that a block does on its way out.
+
+
+class ReadyNone:
+    """An awaitable that returns None at once."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[None, None, None]:
+        return cast("Generator[None, None, None]", iter(_EMPTY))  # an iterator will do
+
+
+class ReadyTrue:
+    """An awaitable that returns True at once."""
+
+    __slots__ = ()
+
+    def __await__(self) -> ReadyTrue:
+        return self
+
+    def __iter__(self) -> ReadyTrue:
+        return self
+
+    def __next__(self) -> None:
+        raise StopIteration(True)
+
+
+_EMPTY: Final[tuple[None, ...]] = ()
+_NONE: Final = ReadyNone()
+_TRUE: Final = ReadyTrue()
 
 
 def _caused_by(cancelled: BaseException) -> TimeoutError:
@@ -213,14 +294,35 @@ def _insert_timeout_error(error: BaseException) -> None:
 
 
 def timeout_after(driver: Driver, delay: object) -> Timeout:
-    """`Timer.timeout`, for the driver of an open timer on the running loop."""
+    """Make a timeout *delay* from now, for the driver of an open timer on the running loop."""
+    deadline = _deadline_after(driver, delay)
+    return Timeout(driver, deadline, math.inf if delay is not None and deadline == FOREVER else None)
+
+
+def move_on_after(driver: Driver, delay: object) -> MoveOn:
+    """Make a block that ends *delay* from now, for the driver of an open timer."""
+    deadline = _deadline_after(driver, delay)
+    return MoveOn(driver, deadline, math.inf if delay is not None and deadline == FOREVER else None)
+
+
+def _deadline_after(driver: Driver, delay: object) -> i64:
     if delay is None:
-        return Timeout(driver, FOREVER)
+        return FOREVER
     delay_ns = delay_to_ns("delay", delay)
     if delay_ns == FOREVER:
-        return Timeout(driver, FOREVER, math.inf)
+        return FOREVER
     loop = driver.loop
     if delay_ns <= 0 and loop is not None:
-        # Over already, and so must `when()` say: uvloop's time lags ours by up to 1 ms.
-        return Timeout(driver, clock_to_ns(loop.time()) + delay_ns)
-    return Timeout(driver, driver.deadline_after(delay_ns))
+        # Already over, and so must `when()` say: uvloop's time lags the clock by up to 1 ms.
+        return clock_to_ns(loop.time()) + delay_ns
+    return driver.deadline_after(delay_ns)
+
+
+def timeout_at(driver: Driver, when: object) -> Timeout:
+    """Make a timeout for the time *when*, None for no bound."""
+    return Timeout(driver, FOREVER if when is None else delay_to_ns("when", when), when)
+
+
+def move_on_at(driver: Driver, when: object) -> MoveOn:
+    """Make a block that ends at the time *when*, None for no bound."""
+    return MoveOn(driver, FOREVER if when is None else delay_to_ns("when", when), when)

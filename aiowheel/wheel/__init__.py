@@ -1,8 +1,9 @@
 """The passive hierarchical timing wheel: integers in, entries out. Rank 0: no clock, no loop."""
 
-from aiowheel.wheel._entry import TimerEntry as TimerEntry
+from aiowheel.wheel._bucket import TimerEntry as TimerEntry
 from aiowheel.wheel._heap import HeapWheel as HeapWheel
+from aiowheel.wheel._statistics import LevelOccupancy as LevelOccupancy
 from aiowheel.wheel._statistics import WheelStatistics as WheelStatistics
 from aiowheel.wheel._wheel import TimingWheel as TimingWheel
 
-__all__ = ("HeapWheel", "TimerEntry", "TimingWheel", "WheelStatistics")
+__all__ = ("HeapWheel", "LevelOccupancy", "TimerEntry", "TimingWheel", "WheelStatistics")

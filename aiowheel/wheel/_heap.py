@@ -1,8 +1,8 @@
 """The wheel's interface on a binary heap: the tests' oracle and the benchmarks' baseline. Rank 0.
 
-Deliberately dumb: cancelled entries stay in the heap until they surface, as in the standard
-library's event loop and in Kafka's purgatory before 2015. Compiled with the wheel, so that the two
-differ in their structure alone.
+It is simple on purpose: cancelled entries stay in the heap until they surface, as in the standard
+library's event loop and in Kafka's purgatory before 2015. It is compiled with the wheel, so that
+the two differ in their structure alone.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 import heapq
 from itertools import count
 
-from aiowheel.wheel._limits import checked_deadline, checked_geometry, checked_now
+from aiowheel.wheel._wheel import check_deadline, check_geometry, check_now
 
 
 class HeapEntry:
-    """A deadline in a :class:`HeapWheel`; the interface of ``TimerEntry``."""
+    """A deadline in a `HeapWheel`, with the interface of `TimerEntry`."""
 
     __slots__ = ("deadline", "generation", "payload", "wheel")
 
@@ -38,13 +38,13 @@ class HeapEntry:
 
 
 class HeapWheel:
-    """``TimingWheel``, a heap instead of buckets: O(log n) to add, tombstones on cancel.
+    """A `TimingWheel` with a heap instead of buckets: O(log n) to add, tombstones on cancel.
 
     Entries come out by tick and, within a tick, in the order they were armed or last moved.
     """
 
     def __init__(self, tick: int = 1, wheel_size: int = 256, start: int = 0) -> None:
-        checked_geometry(tick, wheel_size, start)
+        check_geometry(tick, wheel_size, start)
         self.tick = tick
         self.now = start
         self.pending_count = 0
@@ -57,7 +57,7 @@ class HeapWheel:
         return entry
 
     def reschedule(self, entry: HeapEntry, deadline: int) -> None:
-        checked_deadline(deadline)
+        check_deadline(deadline)
         if entry.wheel is None:
             entry.wheel = self
             self.pending_count += 1
@@ -68,7 +68,7 @@ class HeapWheel:
         heapq.heappush(self._heap, (tick, entry.generation, entry))
 
     def advance(self, now: int) -> list[HeapEntry]:
-        checked_now(now, self.now)
+        check_now(now, self.now)
         self.now = now
         due: list[HeapEntry] = []
         while (tick := self._next_tick()) is not None and tick <= now // self.tick:

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
-from aiowheel.wheel._bucket import Bucket
-from aiowheel.wheel._entry import TimerEntry
+from aiowheel.wheel._bucket import Bucket, TimerEntry
 
 
 class Level:
     """``wheel_size`` buckets of ``width`` ticks each, together covering ``[base, limit)``.
 
     A level covers one block of ticks aligned to its own range, never a sliding window: an entry is
-    filed at the finest level whose block holds its tick. So all entries of one tick travel through
-    the same buckets in the order they came, and first in, first out costs nothing.
+    filed at the finest level whose block holds its tick. All entries of one tick so pass through the
+    same buckets in the order they came, and first in, first out costs nothing.
     """
 
-    __slots__ = ("base", "buckets", "coarser", "limit", "occupied", "shift", "span", "width")
+    __slots__ = ("base", "buckets", "coarser", "flags", "limit", "occupied", "shift", "span", "width")
 
     def __init__(self, width: i64, wheel_size: i64, current: i64, horizon: i64) -> None:
         self.width = width
@@ -31,46 +30,51 @@ class Level:
         self.base: i64 = 0
         self.limit: i64 = self.span
         self.buckets = [Bucket() for _ in range(wheel_size)]  #: [slot]
-        self.occupied = bytearray(wheel_size)  #: [slot] 1 where an entry may hang
+        self.occupied = bytearray(wheel_size)  #: [slot] 1 where the bucket may hold an entry
+        self.flags: i64 = 0  # how many slots the map has set
         self.move_to(current)
 
     def move_to(self, current: i64) -> None:
-        """Cover the block that holds the tick *current*; its buckets must be empty."""
+        """Cover the block that holds the tick *current*. The buckets must be empty."""
         self.base = current - current % self.span
         self.limit = self.base + self.span
 
     def slot_of(self, tick: i64) -> i64:
-        """The slot that covers *tick*, which must lie in the block."""
+        """Return the slot that covers *tick*, which must lie in the block."""
         if self.shift >= 0:
             return (tick - self.base) >> self.shift  # a division costs as much as the rest of it
         return (tick - self.base) // self.width
 
     def append(self, entry: TimerEntry, tick: i64) -> None:
-        """Hang *entry* in the bucket that covers *tick*, which must lie in the block. O(1)."""
+        """Add *entry* to the bucket that covers *tick*, which must lie in the block. O(1)."""
         slot = self.slot_of(tick)
         bucket = self.buckets[slot]
         if not bucket.flagged:
             bucket.flagged = True
             self.occupied[slot] = 1
+            self.flags += 1
         bucket.append(entry)
 
     def next_occupied(self, current: i64) -> i64:
-        """The first slot behind the one that holds *current* with an entry in it, or -1.
+        """Return the first slot behind that of *current* with an entry in it, or -1.
 
-        Cost: one memchr; forgets the slots that cancelling has emptied, each once.
+        Cost: one memchr; slots that cancelling has emptied are struck off the map, each once.
         """
         slot = self.slot_of(current)
         while True:
+            if self.flags == 0:
+                return -1
             slot = self.occupied.find(1, slot + 1)
             if slot < 0 or not self.buckets[slot].is_empty():
                 return slot
             self._forget(slot)
 
     def take(self, slot: i64) -> Bucket:
-        """The bucket of *slot*, struck off the occupancy map; the caller empties it."""
+        """Strike *slot* off the occupancy map and return its bucket, which the caller empties."""
         self._forget(slot)
         return self.buckets[slot]
 
     def _forget(self, slot: i64) -> None:
         self.occupied[slot] = 0
+        self.flags -= 1
         self.buckets[slot].flagged = False

@@ -1,8 +1,28 @@
-"""What a wheel tells about itself. Rank 0."""
+"""The counts of a wheel, and the snapshots made of them. Rank 0: no clock, no loop."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from mypy_extensions import i64
+
+
+class Counts:
+    """The running counts of one wheel.
+
+    Every pending entry points at its wheel's counts and at nothing else of the wheel. An entry that
+    outlives its wheel keeps these few integers alive, not a million neighbours.
+    """
+
+    __slots__ = ("cancelled", "cascaded", "expired", "pending", "rescheduled", "scheduled")
+
+    def __init__(self) -> None:
+        self.pending: i64 = 0
+        self.scheduled: i64 = 0
+        self.cancelled: i64 = 0
+        self.expired: i64 = 0
+        self.rescheduled: i64 = 0
+        self.cascaded: i64 = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,12 +30,12 @@ class WheelStatistics:
     """A snapshot of one wheel.
 
     Attributes:
-        pending: Entries that wait.
+        pending: Entries that are neither cancelled nor expired.
         levels: Rings in use, the finest included.
         occupied_buckets: Buckets with an entry in them, over all levels.
         scheduled: Entries ever made or re-armed.
         rescheduled: Deadlines ever moved.
-        cancelled: Entries ever cancelled, those dropped by ``clear`` included.
+        cancelled: Entries ever cancelled, those dropped by `clear` included.
         expired: Entries ever returned as due.
         cascaded: Times an entry was filed again: into a finer level, or behind a later deadline.
     """
@@ -28,3 +48,18 @@ class WheelStatistics:
     cancelled: int
     expired: int
     cascaded: int
+
+
+@dataclass(frozen=True, slots=True)
+class LevelOccupancy:
+    """How full the buckets of one ring are.
+
+    Attributes:
+        base: Where its first bucket begins, in the wheel's unit.
+        width: How much time a bucket covers, in the wheel's unit.
+        counts: The number of entries in every bucket, up to the limit asked for.
+    """
+
+    base: int
+    width: int
+    counts: bytes

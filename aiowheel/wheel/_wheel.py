@@ -1,70 +1,108 @@
 """The hierarchical timing wheel. Rank 0: integers only, no clock, no loop, no thread.
 
 Sources: Varghese & Lauck, "Hashed and hierarchical timing wheels" (1997), scheme 7; Kafka's
-TimingWheel and SystemTimer for the vocabulary and for waking up only where a bucket waits.
+TimingWheel and SystemTimer for the vocabulary and for waking up only when a bucket is due. Kafka
+chains overflow wheels; here one wheel has a list of levels.
 """
 
 from __future__ import annotations
 
+from typing import Final, TypeAlias, cast
+
 from mypy_extensions import i64
 
-from aiowheel.wheel._entry import TimerEntry
-from aiowheel.wheel._invariants import check_invariants
-from aiowheel.wheel._limits import (
-    REFILES_PER_STEP,
-    checked_deadline,
-    checked_geometry,
-    checked_now,
-)
-from aiowheel.wheel._rings import Rings
-from aiowheel.wheel._statistics import WheelStatistics
-from aiowheel.wheel._tally import Tally
+from aiowheel._arguments import checked_int
+from aiowheel._types import Count, Ticks
+from aiowheel.wheel._bucket import Bucket, TimerEntry
+from aiowheel.wheel._level import Level
+from aiowheel.wheel._statistics import Counts, LevelOccupancy, WheelStatistics
+
+LIMIT: Final = 2**61 - 1  #: the furthest time either side of zero, in the caller's unit
+HORIZON: Final = 2**62 - 1  #: one past the most ticks that two legal times can lie apart
+MOST_BUCKETS: Final = 2**24  #: the largest wheel_size
+REFILES_PER_STEP: Final = 1000  #: cascaded entries between two readings of the clock, about 0.1 ms
+
+Entry: TypeAlias = TimerEntry
 
 
-class TimingWheel(Rings):
-    """Holds deadlines and returns those that have come, at O(1) each whatever their number.
+class TimingWheel:
+    """Holds deadlines and returns those that are due, at O(1) each whatever their number.
 
     Time is any integer clock of the caller's choice. A deadline is filed under the first tick at or
-    after it, so no entry is ever returned early, and one is late by less than a tick when
-    ``advance`` is called at every ``next_expiration``. Level 0 holds the current block of
-    ``wheel_size`` ticks, each overflow level a block ``wheel_size`` times wider; a bucket that
-    comes up on an overflow level cascades: its entries are filed again, one level finer.
+    after it. No entry is ever returned early, and one is late by less than a tick when `advance` is
+    called at every `next_expiration`. Level 0 covers the current block of `wheel_size` ticks, each
+    overflow level a block `wheel_size` times wider. A bucket that comes up on an overflow level
+    cascades: its entries are filed again, at a finer level.
 
-    Order: ``advance`` returns entries by tick, and within a tick in the order they were scheduled.
-    An entry moved to a later deadline takes its place in that order when it is filed again, not
-    when it was moved.
+    Order: `advance` returns entries by tick, and within a tick in the order they were scheduled. An
+    entry moved to a later deadline takes its place in that order when it is filed again, not when
+    it was moved.
+
+    A wheel that is dropped cancels its entries. Invariants: see `check_invariants`.
 
     Args:
         tick: Width of one bucket of the finest level, in the caller's unit, at least 1.
-        wheel_size: Buckets a level, at least 2.
+        wheel_size: Buckets a level, from 2 to 2**24.
         start: The wheel's time at birth, any sign.
-        tally: Where to count; for an owner that shares its counts with the wheel.
+        counts: Where to count; for an owner that shares its counts with the wheel.
 
     Raises:
         ValueError: An argument is out of range (times reach 2**61 - 1 either side of zero).
         TypeError: An argument is not an integer.
     """
 
-    __slots__ = ()
+    __slots__ = (
+        "_counts",
+        "_current",
+        "_due",
+        "_edge",
+        "_finest",
+        "_horizon",
+        "_now",
+        "_origin",
+        "_overdue",
+        "_reached",
+        "_tick",
+        "_wheel_size",
+    )
 
     def __init__(
-        self, tick: int = 1, wheel_size: int = 256, start: int = 0, *, tally: Tally | None = None
+        self,
+        tick: Ticks = 1,
+        wheel_size: Count = 256,
+        start: Ticks = 0,
+        *,
+        counts: Counts | None = None,
     ) -> None:
-        checked_geometry(tick, wheel_size, start)
-        super().__init__(tick, wheel_size, start, Tally() if tally is None else tally)
+        check_geometry(tick, wheel_size, start)
+        self._tick: i64 = cast(int, tick)
+        self._wheel_size: i64 = cast(int, wheel_size)
+        self._now: i64 = cast(int, start)
+        self._reached: i64 = self._now  # deadlines up to here are due
+        # Ticks count from the one that holds `start`, so that each level begins with block 0.
+        self._origin: i64 = self._now // self._tick
+        self._current: i64 = 0  # the tick whose bucket was visited last
+        self._horizon: i64 = 0  # the tick of `now`; ahead of _current only while a pass is open
+        self._counts = Counts() if counts is None else counts
+        self._finest = Level(1, self._wheel_size, 0, HORIZON)  # overflow levels follow it
+        self._edge: i64 = (self._finest.limit + self._origin) * self._tick  # the end of its block
+        self._due = Bucket()  # taken off the levels in this pass, still to be returned or filed
+        self._overdue = Bucket()  # filed for a tick already passed: first of the next pass
 
     def __del__(self) -> None:
-        # Entries and buckets are invisible to the cyclic collector: break their rings by hand.
+        # Entries and buckets are invisible to the cyclic collector: their rings are broken by hand.
+        # And what they refer to may be garbage together with the wheel, so it is dropped as well.
         if getattr(self, "_finest", None) is not None:  # absent when arguments were refused
-            self._unlink_buckets()
+            for entry in self.clear():
+                entry._payload = None
 
     def __reduce_ex__(self, protocol: object) -> str:
-        raise TypeError("TimingWheel cannot be copied or pickled: an entry hangs in one wheel")
+        raise TypeError("TimingWheel cannot be copied or pickled: an entry belongs to one wheel")
 
     # --- arming -----------------------------------------------------------------------------
 
-    def schedule(self, deadline: int, payload: object = None) -> TimerEntry:
-        """File *deadline*; one at or before now is returned by the next ``advance``.
+    def schedule(self, deadline: Ticks, payload: object = None) -> TimerEntry:
+        """File *deadline*; one at or before now is returned by the next `advance`.
 
         Args:
             deadline: In the caller's unit, at most 2**61 - 1 either side of zero.
@@ -76,20 +114,28 @@ class TimingWheel(Rings):
 
         Cost: O(levels), in practice O(1).
         """
-        checked_deadline(deadline)
-        entry = TimerEntry(deadline, payload, None)
-        self.arm(entry)
+        check_deadline(deadline)
+        entry = TimerEntry(cast(int, deadline), payload)
+        self._add(entry)
         return entry
 
-    def arm(self, entry: TimerEntry) -> None:
-        """File an entry that is not pending, under the deadline it carries."""
-        tally = self._tally
-        entry._tally = tally
-        tally.pending += 1
-        tally.scheduled += 1
-        self._place(entry)
+    def arm(self, entry: TimerEntry, now: i64) -> i64:
+        """File an *entry* that is not pending, at the time *now*; return when it will be due.
 
-    def reschedule(self, entry: TimerEntry, deadline: int) -> None:
+        For a driver that slept. Time is moved to *now* first where nothing is due on the way: a
+        short timer armed after ten idle minutes would be filed from where the wheel stood then,
+        levels too high.
+
+        Cost: O(levels), in practice O(1).
+        """
+        if now >= self._edge:
+            self._catch_up(now)
+        if entry._deadline <= now:
+            self.observe_now(now)
+        self._add(entry)
+        return self.due_at(entry)
+
+    def reschedule(self, entry: Entry, deadline: Ticks) -> None:
         """Move a pending entry, or re-arm a finished one, to *deadline*.
 
         A later deadline is written down and nothing else: the entry is filed again when its old
@@ -97,31 +143,72 @@ class TimingWheel(Rings):
 
         Raises:
             OverflowError: *deadline* is out of range.
-            TypeError: *deadline* is not an integer.
+            TypeError: *deadline* is not an integer, or *entry* is not a TimerEntry.
             ValueError: *entry* is pending in another wheel.
 
         Cost: O(1) later, O(levels) earlier.
         """
-        checked_deadline(deadline)
-        tally = entry._tally
-        if tally is None:
-            entry._deadline = deadline
-            self.arm(entry)
-        elif tally is not self._tally:
+        if not isinstance(entry, TimerEntry):
+            raise TypeError(f"entry must be a TimerEntry, got {entry!r}")
+        check_deadline(deadline)
+        counts = entry._counts
+        if counts is None:
+            entry._deadline = cast(int, deadline)
+            self._add(entry)
+        elif counts is not self._counts:
             raise ValueError(f"entry must be pending in this wheel, got {entry!r}")
         else:
-            self.move(entry, deadline)
+            self.move(entry, cast(int, deadline))
 
     def move(self, entry: TimerEntry, deadline: i64) -> None:
         """Move an entry known to be pending here to a deadline known to be in range."""
-        self._tally.rescheduled += 1
+        self._counts.rescheduled += 1
         later = deadline >= entry._deadline
         entry._deadline = deadline
         if later and deadline > self._now:
-            return  # it hangs at its old tick or before, and no division was needed to know
+            return  # its bucket comes up in time, and no division was needed to know
         if self._tick_of(deadline) < entry._filed or deadline <= self._now:
-            entry._unlink()
+            entry.unlink()
             self._place(entry)
+
+    def due_at(self, entry: TimerEntry) -> i64:
+        """Return when a pending *entry* is due: its deadline rounded up to a tick, or now."""
+        if entry._deadline <= self._now:
+            return self._now
+        return max((self._tick_of(entry._deadline) + self._origin) * self._tick, self._reached)
+
+    def _tick_of(self, deadline: i64) -> i64:
+        """Return the first tick at or after *deadline*: ceil, so nothing is early."""
+        return -(-deadline // self._tick) - self._origin
+
+    def _add(self, entry: TimerEntry) -> None:
+        counts = self._counts
+        entry._counts = counts
+        counts.pending += 1
+        counts.scheduled += 1
+        self._place(entry)
+
+    def _place(self, entry: TimerEntry) -> None:
+        """File an entry that a caller armed or moved: not into the pass that is under way."""
+        deadline = entry._deadline
+        tick = self._tick_of(deadline)
+        if tick <= self._horizon or deadline <= self._now:
+            entry._filed = self._horizon
+            self._overdue.append(entry)
+        else:
+            self._file(entry, tick)
+
+    def _file(self, entry: TimerEntry, tick: i64) -> None:
+        """Add *entry* at the finest level whose block holds *tick*, which is still to come."""
+        entry._filed = tick
+        level = self._finest
+        while tick >= level.limit:
+            coarser = level.coarser
+            if coarser is None:
+                coarser = Level(level.span, self._wheel_size, self._current, HORIZON)
+                level.coarser = coarser
+            level = coarser
+        level.append(entry, tick)
 
     # --- time -------------------------------------------------------------------------------
 
@@ -130,8 +217,13 @@ class TimingWheel(Rings):
         """The wheel's time, in the caller's unit."""
         return self._now
 
-    def advance(self, now: int) -> list[TimerEntry]:
-        """Move time to *now* and return every entry whose deadline has come, by tick.
+    @property
+    def tick(self) -> int:
+        """The width of one bucket of the finest level, in the caller's unit."""
+        return self._tick
+
+    def advance(self, now: Ticks) -> list[TimerEntry]:
+        """Move time to *now* and return every entry that is due, by tick.
 
         Raises:
             ValueError: *now* lies before the wheel's time.
@@ -140,7 +232,8 @@ class TimingWheel(Rings):
 
         Cost: O(levels + buckets visited + entries due), whatever the distance.
         """
-        self.open_pass(now)
+        check_now(now, self._now)
+        self.open_pass(cast(int, now))
         entries: list[TimerEntry] = []
         while self.pass_is_open():
             entry = self.pop_due()
@@ -148,27 +241,27 @@ class TimingWheel(Rings):
                 entries.append(entry)
         return entries
 
-    def open_pass(self, now: int) -> None:
-        """Move time to *now*, for a caller that takes what is due one by one with ``pop_due``.
+    def open_pass(self, now: i64) -> None:
+        """Move time to *now*, for a caller that takes due entries one by one with `pop_due`.
 
-        What is scheduled between this call and the end of the pass for a time already past waits
-        for the next pass: a callback that re-arms itself at delay 0 cannot keep a pass open.
+        An entry scheduled between this call and the end of the pass for a time already past is
+        returned by the next pass: a callback that re-arms itself at delay 0 cannot keep a pass
+        open.
         """
-        checked_now(now, self._now)
         self._reached = self._now  # for the overdue, whose ticks may lie ahead; see _visit
         self._now = now
-        self._horizon = self._now // self._tick - self._origin
+        self._horizon = now // self._tick - self._origin
         self._due.take_all(self._overdue)
 
     def pass_is_open(self) -> bool:
-        """Whether ``pop_due`` still has buckets to visit before the wheel stands at ``now``."""
+        """Return whether `pop_due` still has buckets to visit before the wheel reaches `now`."""
         return self._current < self._horizon or not self._due.is_empty()
 
     def pop_due(self) -> TimerEntry | None:
-        """Take the next due entry; None when there is none, or none yet.
+        """Take the next due entry, which is no longer pending; None when there is none, or none yet.
 
         None with the pass still open means that a bounded number of entries has been cascaded and
-        the caller may look at its watch. The entry is no longer pending.
+        the caller may read its clock.
         """
         for _ in range(REFILES_PER_STEP):
             entry = self._due.pop()
@@ -176,37 +269,66 @@ class TimingWheel(Rings):
                 if not self._turn():
                     return None
                 continue
-            tally = self._tally
+            counts = self._counts
             if entry._deadline <= self._reached:
-                entry._tally = None
-                tally.pending -= 1
-                tally.expired += 1
+                entry._counts = None
+                counts.pending -= 1
+                counts.expired += 1
                 return entry
-            tally.cascaded += 1
+            counts.cascaded += 1
             self._file(entry, self._tick_of(entry._deadline))
         return None
 
     def take(self, entry: TimerEntry) -> None:
         """Take a pending entry that is due, before its turn. O(1)."""
-        entry._unlink()
-        entry._tally = None
-        self._tally.pending -= 1
-        self._tally.expired += 1
+        entry.unlink()
+        entry._counts = None
+        self._counts.pending -= 1
+        self._counts.expired += 1
 
-    def witness(self, now: i64) -> None:
-        """Note that time has come to *now*, visiting nothing: for what is scheduled as due already.
+    def observe_now(self, now: i64) -> None:
+        """Move the wheel's time to *now* without visiting buckets.
 
-        Without it a driver's delay of 0 would wait for the end of the tick.
+        An entry scheduled in the past is then due at once, where a driver's delay of 0 would
+        otherwise wait for the end of the tick.
         """
         self._now = max(self._now, now)
 
-    def forward(self, now: i64) -> None:
-        """Catch up with *now* if nothing is due on the way.
+    def sort_overdue(self) -> None:
+        """Sort what was armed for a time already past by deadline. O(1) where it is sorted."""
+        if self._overdue.is_empty():
+            return
+        last: i64 = -LIMIT
+        entries = list(self._overdue)
+        for entry in entries:
+            if entry._deadline < last:
+                break
+            last = entry._deadline
+        else:
+            return
+        self._overdue.unlink_all()
+        for entry in sorted(entries, key=_deadline):
+            self._overdue.append(entry)
 
-        For a driver that slept: without it a short timer armed after ten idle minutes would be
-        filed from where the wheel stood then, levels too high.
+    def next_expiration(self) -> int | None:
+        """Return when `advance` next has something to do for a pending entry, or None.
+
+        Never later than the true earliest deadline, rounded up to its tick. Earlier when an
+        overflow bucket cascades first, or when the entry was moved to a later deadline. `now` when
+        an entry is due at once.
+
+        Cost: O(levels); each bucket emptied by cancelling costs once more.
         """
-        if now < self._edge or self.pass_is_open() or not self._overdue.is_empty():
+        if self._counts.pending == 0:
+            return None
+        if not self._due.is_empty() or not self._overdue.is_empty():
+            return self._now
+        tick = self._next_tick()
+        return None if tick < 0 else (tick + self._origin) * self._tick
+
+    def _catch_up(self, now: i64) -> None:
+        """Move time to *now* if nothing is due on the way."""
+        if self.pass_is_open() or not self._overdue.is_empty():
             return
         tick = now // self._tick - self._origin
         upcoming = self._next_tick()
@@ -215,62 +337,167 @@ class TimingWheel(Rings):
             self._horizon = tick
             self._visit(tick)
 
-    def next_expiration(self) -> int | None:
-        """When ``advance`` next has something to do for a pending entry, or None.
+    def _next_tick(self) -> i64:
+        """Return the tick of the next bucket with an entry in it, or -1."""
+        level: Level | None = self._finest
+        while level is not None:
+            slot = level.next_occupied(self._current)
+            if slot >= 0:
+                # A finer level's block ends before the next bucket of a coarser one begins.
+                return level.base + slot * level.width
+            level = level.coarser
+        return -1
 
-        Never later than the true earliest deadline, rounded up to its tick. Earlier when an
-        overflow bucket cascades first, or when the entry was moved to a later deadline. ``now``
-        when something is due at once.
+    def _turn(self) -> bool:
+        """Take the next bucket within the horizon into the pass; False when the pass is over."""
+        level: Level | None = self._finest
+        while level is not None:
+            slot = level.next_occupied(self._current)
+            if slot >= 0:
+                tick = level.base + slot * level.width
+                if tick > self._horizon:
+                    break
+                self._visit(tick)
+                self._due.take_all(level.take(slot))
+                return True
+            level = level.coarser
+        self._visit(self._horizon)
+        return False
 
-        Cost: O(levels); each bucket emptied by cancelling costs once more.
-        """
-        if self._tally.pending == 0:
-            return None
-        if not self._due.is_empty() or not self._overdue.is_empty():
-            return self._now
-        tick = self._next_tick()
-        return None if tick < 0 else (tick + self._origin) * self._tick
+    def _visit(self, tick: i64) -> None:
+        self._current = tick
+        self._reached = (tick + self._origin) * self._tick
+        level: Level | None = self._finest
+        # The blocks are nested: where one holds the tick, every coarser one does as well.
+        while level is not None and tick >= level.limit:
+            level.move_to(tick)
+            level = level.coarser
+        self._edge = (self._finest.limit + self._origin) * self._tick
 
     # --- looking in -------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        return self._tally.pending
+        return self._counts.pending
 
     def pending(self) -> list[TimerEntry]:
-        """Every pending entry, in no particular order. O(buckets + entries)."""
-        return self.entries()
+        """Return every pending entry, in no particular order. O(buckets + entries)."""
+        return [entry for bucket in self._buckets() for entry in bucket]
 
     def clear(self) -> list[TimerEntry]:
-        """Cancel every pending entry and return them; unlike ``cancel``, payloads stay.
+        """Cancel every pending entry and return them; unlike `cancel`, payloads stay.
 
         Cost: O(buckets + entries).
         """
         entries = self.pending()
-        self._unlink_buckets()
+        for bucket in self._buckets():
+            bucket.unlink_all()
         for entry in entries:
-            entry._tally = None
+            entry._counts = None
         dropped: i64 = len(entries)
-        self._tally.pending -= dropped
-        self._tally.cancelled += dropped
+        self._counts.pending -= dropped
+        self._counts.cancelled += dropped
         return entries
 
     def statistics(self) -> WheelStatistics:
-        """A snapshot of the counts. O(buckets)."""
-        tally = self._tally
+        """Return a snapshot of the counts. O(buckets)."""
+        counts = self._counts
         return WheelStatistics(
-            pending=tally.pending,
-            levels=len(self.levels()),
+            pending=counts.pending,
+            levels=len(self._levels()),
             occupied_buckets=sum([not bucket.is_empty() for bucket in self._buckets()]),
-            scheduled=tally.scheduled,
-            rescheduled=tally.rescheduled,
-            cancelled=tally.cancelled,
-            expired=tally.expired,
-            cascaded=tally.cascaded,
+            scheduled=counts.scheduled,
+            rescheduled=counts.rescheduled,
+            cancelled=counts.cancelled,
+            expired=counts.expired,
+            cascaded=counts.cascaded,
         )
 
+    def occupancy(self, most: Count) -> list[LevelOccupancy]:
+        """Return how full the buckets of every ring are, finest ring first.
+
+        Args:
+            most: No bucket is counted beyond this, from 1 to 255.
+
+        Cost: O(buckets + occupied buckets x *most*), whatever the number of entries.
+        """
+        limit: i64 = checked_int("most", most, 1, 255)
+        return [
+            LevelOccupancy(
+                base=(level.base + self._origin) * self._tick,
+                width=level.width * self._tick,
+                counts=bytes(
+                    [
+                        bucket.count(limit) if occupied else 0
+                        for bucket, occupied in zip(level.buckets, level.occupied, strict=True)
+                    ]
+                ),
+            )
+            for level in self._levels()
+        ]
+
     def check_invariants(self) -> None:
-        """Assert that every entry hangs in the bucket its tick maps to and that the counts agree.
+        """Assert that every entry is in the bucket its tick maps to and that the counts agree.
 
         For tests. O(buckets + entries).
         """
-        check_invariants(self)
+        counts = self._counts
+        entries = self.pending()
+        assert len(entries) == counts.pending
+        assert counts.pending + counts.cancelled + counts.expired == counts.scheduled
+        assert self._current <= self._horizon
+        for entry in entries:
+            assert entry._counts is counts
+            assert entry._deadline <= self._now or self._tick_of(entry._deadline) >= entry._filed
+        narrower: i64 = 1
+        for level in self._levels():
+            assert level.width == narrower
+            narrower = level.span
+            assert level.base <= self._current < level.limit
+            assert level.flags == sum(level.occupied)
+            for slot, bucket in enumerate(level.buckets):
+                assert bucket.flagged == (level.occupied[slot] == 1)
+                assert bucket.flagged or bucket.is_empty()
+                for entry in bucket:
+                    assert entry._filed > self._current
+                    assert (entry._filed - level.base) // level.width == slot
+                    assert level.slot_of(entry._filed) == slot
+
+    def _levels(self) -> list[Level]:
+        levels: list[Level] = []
+        level: Level | None = self._finest
+        while level is not None:
+            levels.append(level)
+            level = level.coarser
+        return levels
+
+    def _buckets(self) -> list[Bucket]:
+        return [self._due, self._overdue] + [b for level in self._levels() for b in level.buckets]
+
+
+def _deadline(entry: TimerEntry) -> int:
+    return entry._deadline
+
+
+def check_geometry(tick: object, wheel_size: object, start: object) -> None:
+    """Raise the error of an argument that no wheel can have."""
+    checked_int("tick", tick, 1, LIMIT)
+    checked_int("wheel_size", wheel_size, 2, MOST_BUCKETS)
+    checked_int("start", start, -LIMIT, LIMIT)
+
+
+def check_deadline(value: object) -> None:
+    """Raise an error unless *value* is an integer within `LIMIT` of zero."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"deadline must be an int, got {value!r}")
+    if not -LIMIT <= value <= LIMIT:
+        raise OverflowError(f"deadline must be within 2**61 - 1 of zero, got {value!r}")
+
+
+def check_now(value: object, wheel_now: int) -> None:
+    """Raise an error unless *value* is an integer from the wheel's time to `LIMIT`."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"now must be an int, got {value!r}")
+    if value < wheel_now:
+        raise ValueError(f"now must be at least the wheel's time {wheel_now}, got {value!r}")
+    if value > LIMIT:
+        raise OverflowError(f"now must be at most 2**61 - 1, got {value!r}")

@@ -34,8 +34,8 @@ def armed_by(request: pytest.FixtureRequest) -> Callable[[Main], set[str]]:
             await program()
             assert all(type(handle) is LoopHandle for handle in handles)
             assert [handle for handle in handles if not _is_over(handle)] == []
-            assert loop._wheel_driver.pending == 0
-            assert loop._wheel_driver.scheduled >= len(handles) > 0
+            assert loop._wheel_driver.counts.pending == 0
+            assert loop._wheel_driver.counts.scheduled >= len(handles) > 0
 
         aiowheel.run(watched(), uvloop=request.param)
         return names

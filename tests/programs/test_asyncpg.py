@@ -22,7 +22,7 @@ def pending() -> int:
     """Timers that wait on the running loop's wheel."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, WheelEventLoopMixin)
-    return loop._wheel_driver.pending
+    return loop._wheel_driver.counts.pending
 
 
 def test_a_command_that_takes_too_long_is_cancelled(armed_by: ArmedBy, postgres: str) -> None:

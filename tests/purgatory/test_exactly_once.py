@@ -256,10 +256,10 @@ def test_a_keyboard_interrupt_passes_and_leaves_the_purgatory_usable(purgatory: 
 
     watchers = purgatory._room.lists.get("k")
     assert watchers is not None
-    nodes, node = 0, watchers._next
+    nodes, node = 0, watchers.next
     while node is not watchers:
         assert node is not None
-        nodes, node = nodes + 1, node._next
+        nodes, node = nodes + 1, node.next
     assert nodes == 3
     faulty.force_complete()
     assert faulty.completed_by is None

@@ -38,13 +38,11 @@ def restarts(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 @pytest.mark.both_loops
 async def test_a_driver_starts_again_where_nothing_can_be_logged(until: Until) -> None:
-    """The log's own failure goes to the loop's exception handler; no deadline is lost."""
+    """The log's own failure costs no deadline."""
 
     def fail(_: logging.LogRecord) -> bool:
         raise BrokenPipeError
 
-    contexts: list[dict[str, object]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: contexts.append(context))
     fired: list[int] = []
     logger = logging.getLogger("aiowheel")
     logger.addFilter(fail)
@@ -57,14 +55,14 @@ async def test_a_driver_starts_again_where_nothing_can_be_logged(until: Until) -
     finally:
         logger.removeFilter(fail)
 
-    assert [type(context["exception"]) for context in contexts] == [BrokenPipeError]
+    assert fired == [1]
 
 
 @pytest.mark.both_loops
 async def test_a_cancelled_driver_starts_again(
     until: Until, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It says so, and no deadline is lost: neither one that waits nor one that is armed later."""
+    """No deadline is lost, armed before or after; a cancellation is ordinary, so no log event."""
     caplog.set_level(logging.WARNING)
     fired: list[str] = []
     async with Timer() as timer:
@@ -78,8 +76,7 @@ async def test_a_cancelled_driver_starts_again(
         await until(lambda: len(fired) == 2)
 
     assert sorted(fired) == ["armed after", "armed before"]
-    assert len(restarts(caplog)) == 3
-    assert "CancelledError" in restarts(caplog)[0]
+    assert restarts(caplog) == []
 
 
 @pytest.mark.both_loops
@@ -127,7 +124,8 @@ def test_an_interrupt_passes_through_a_callback(
 
     async def end() -> None:
         await timer.sleep(0.01)
-        await timer.aclose()
+        if not shared:
+            await timer.aclose()
 
     loop.run_until_complete(end())
     assert fired == ["before", "same tick", "after"]

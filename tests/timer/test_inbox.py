@@ -9,7 +9,7 @@ from typing import Any, TypeVarTuple
 import pytest
 
 from aiowheel.errors import TimerClosedError
-from aiowheel.timer._inbox import Inbox
+from aiowheel.timer._threads import Inbox
 
 Until = Callable[[Callable[[], object]], Awaitable[None]]
 Ts = TypeVarTuple("Ts")
@@ -112,7 +112,7 @@ async def test_a_put_is_received_or_returned_by_close_or_refused(until: Until) -
 def test_a_put_to_a_closed_loop_is_refused() -> None:
     """Nobody would ever receive it."""
     loop = asyncio.new_event_loop()
-    inbox: Inbox[str] = Inbox(loop, print, TimerClosedError)
+    inbox: Inbox = Inbox(loop, print, TimerClosedError)
     loop.close()
 
     with pytest.raises(TimerClosedError, match="event loop is closed: 'late'"):

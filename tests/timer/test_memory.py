@@ -130,10 +130,10 @@ async def test_dropping_an_unclosed_timer_frees_everything_and_says_so() -> None
 
 
 def test_dropping_a_timer_after_its_loop_was_closed_is_safe() -> None:
-    """Nothing is left to be told."""
+    """Nothing is left to close."""
     loop = asyncio.new_event_loop()
     timer = Timer()
-    timer.bind(loop)
+    timer.share(loop)
     loop.close()
 
     del timer

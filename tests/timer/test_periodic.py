@@ -162,7 +162,7 @@ def test_a_bad_period_is_refused(period: float) -> None:
         ({"jitter": float("nan")}, "jitter must not be NaN"),
         ({"first": -1}, "first must be at least 0 and finite, got -1"),
         ({"first": float("inf")}, "first must be at least 0 and finite, got inf"),
-        ({"missed": "later"}, "missed must be one of burst, delay, skip, got 'later'"),
+        ({"missed": "later"}, "missed must be one of 'skip', 'burst', 'delay', got 'later'"),
     ],
 )
 def test_bad_options_are_refused(bad: dict[str, Any], text: str) -> None:

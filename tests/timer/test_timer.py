@@ -272,7 +272,7 @@ async def test_before_it_is_entered_it_refuses() -> None:
     assert repr(timer) == "<Timer tick=0.001 new>"
     with pytest.raises(TimerClosedError, match="inside `async with`"):
         timer.call_later(1, int)
-    with pytest.raises(TimerClosedError, match="not been entered"):
+    with pytest.raises(TimerClosedError, match="not open"):
         timer.time()
 
 

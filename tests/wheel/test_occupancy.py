@@ -1,12 +1,12 @@
 """How full the buckets are, for those who watch."""
 
 from aiowheel.wheel import TimingWheel
-from aiowheel.wheel._occupancy import occupancy
+
 
 
 def test_an_empty_wheel_has_one_dark_ring() -> None:
     """One level, as wide as it was made, from its start."""
-    (level,) = occupancy(TimingWheel(tick=10, wheel_size=8, start=1_000), 16)
+    (level,) = TimingWheel(tick=10, wheel_size=8, start=1_000).occupancy(16)
 
     assert (level.base, level.width, level.counts) == (1_000, 10, bytes(8))
 
@@ -17,7 +17,7 @@ def test_entries_are_counted_in_the_bucket_they_wait_in() -> None:
     for deadline in (3, 3, 7, 20, *[45] * 30):
         wheel.schedule(deadline)
 
-    finest, coarser = occupancy(wheel, 16)
+    finest, coarser = wheel.occupancy(16)
 
     assert list(finest.counts) == [0, 0, 0, 2, 0, 0, 0, 1]
     assert (coarser.base, coarser.width) == (0, 8)
@@ -33,7 +33,7 @@ def test_it_follows_the_wheel() -> None:
     cancelled.cancel()
     wheel.advance(110)
 
-    finest, coarser = occupancy(wheel, 16)
+    finest, coarser = wheel.occupancy(16)
 
     assert finest.base == 108
     assert sum(finest.counts) == 0

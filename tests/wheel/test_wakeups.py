@@ -48,8 +48,8 @@ def test_a_short_entry_after_a_long_silence_is_at_most_one_hop_away(idle: int) -
     """The wheel is brought to now first, so that 5 ms are 5 ms and not three levels up."""
     wheel = TimingWheel(tick=1, wheel_size=256)
     for now in range(idle, idle + 600, 7):
-        wheel.forward(now)
-        entry = wheel.schedule(now + 5)
+        entry = TimerEntry(now + 5, None)
+        wheel.arm(entry, now)
         before = wheel.statistics().cascaded
 
         asked = stops(wheel)
@@ -60,7 +60,7 @@ def test_a_short_entry_after_a_long_silence_is_at_most_one_hop_away(idle: int) -
         assert not entry.pending
 
 
-def test_an_idle_wheel_without_forward_still_counts_right(expire: Expire) -> None:
+def test_an_idle_wheel_that_is_not_told_the_time_still_counts_right(expire: Expire) -> None:
     """Filed too high, an entry cascades more often and is exact all the same."""
     wheel = TimingWheel(tick=1, wheel_size=256)
     wheel.schedule(600_005)
@@ -68,14 +68,14 @@ def test_an_idle_wheel_without_forward_still_counts_right(expire: Expire) -> Non
     assert [at for at, _ in expire(wheel, 1, 700_000)] == [600_005]
 
 
-def test_forward_never_passes_what_is_pending() -> None:
-    """With something due on the way it leaves the wheel where it is."""
+def test_arming_never_moves_time_past_a_pending_entry() -> None:
+    """With something due on the way the wheel stays where it is."""
     wheel = TimingWheel()
     entry = wheel.schedule(1000)
 
-    wheel.forward(999)
+    wheel.arm(TimerEntry(90_000, None), 999)
     assert wheel.now in {0, 999}
-    wheel.forward(5000)
+    wheel.arm(TimerEntry(90_000, None), 5000)
 
     assert wheel.now < 1000
     assert wheel.advance(5000) == [entry]

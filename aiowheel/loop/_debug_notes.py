@@ -1,6 +1,6 @@
-"""What debug mode notes of a timer, and asyncio's words for one. Rank 3.
+"""What debug mode notes about a handle, and asyncio's texts for it. Rank 3.
 
-The words (`repr`, log messages) come from asyncio's own code: they are those of the running Python.
+The texts (`repr`, log messages) come from asyncio's own code, so they match the running Python.
 """
 
 from __future__ import annotations
@@ -21,50 +21,50 @@ _SHOWS_ARGUMENTS = (
 )  # from 3.12.8 and 3.13.1
 
 
-def callback_words(
+def callback_text(
     callback: Callable[..., object], args: tuple[object, ...], *, debug: bool
 ) -> str:
-    """A callback as asyncio's messages name it: `shout('hello') at program.py:5`."""
+    """Return a callback as asyncio's messages name it: `shout('hello') at program.py:5`."""
     options: dict[str, Any] = {"debug": debug} if _SHOWS_ARGUMENTS else {}
     return _format_callback_source(callback, args, **options)
 
 
 class TimerHandle(asyncio.TimerHandle):
-    """asyncio's handle; named as its base class because the name shows in its `repr`."""
+    """asyncio's handle; it has the name of its base class because the name shows in its `repr`."""
 
-    __slots__ = ("watched",)
+    __slots__ = ("notes",)
 
-    watched: Watched | None
+    notes: DebugNotes | None
 
     def _run(self) -> None:
-        if self.watched is not None:
-            self.watched.ready = None
+        if self.notes is not None:
+            self.notes.ready = None
         super()._run()
 
 
 class NoLoop:
-    """What asyncio's handle asks a loop, answered without one."""
+    """Answers what asyncio's handle asks a loop."""
 
     def __init__(self, *, debug: bool) -> None:
         self._debug = debug
 
     def get_debug(self) -> bool:
-        """Whether arguments are shown."""
+        """Return whether arguments are shown."""
         return self._debug
 
     def _timer_handle_cancelled(self, handle: object) -> None:
-        """There is no heap to tidy."""
+        """Do nothing: there is no heap to tidy."""
 
 
-class Watched:
-    """Notes on one handle.
+class DebugNotes:
+    """What debug mode notes about one handle.
 
     Attributes:
-        loop: asyncio's loop, which shall run the callback as one of its own, so that it times and
-            names it; None on uvloop.
+        loop: asyncio's loop, which runs the callback as one of its own and so times and names it;
+            None on uvloop.
         source_traceback: Where the timer was armed, the innermost frame last.
-        text: The `repr` from before it was cancelled.
-        ready: What *loop* was given to run, until it does.
+        text: The `repr` from before the handle was cancelled.
+        ready: The handle of asyncio's that *loop* was given to run, until it runs.
     """
 
     __slots__ = ("loop", "ready", "source_traceback", "text")
@@ -76,7 +76,7 @@ class Watched:
         self.ready: TimerHandle | None = None
 
     def note_caller(self) -> None:
-        """Note who armed the timer."""
+        """Note where the timer was armed."""
         frame: FrameType | None = _getframe(1)
         while frame is not None and frame.f_code.co_filename.startswith(_HERE):
             frame = frame.f_back  # our own frames exist only where they are not compiled
@@ -84,13 +84,13 @@ class Watched:
 
     def hand_over(self, ready: TimerHandle) -> None:
         """Have the loop run a handle of its own kind."""
-        ready.watched = self
+        ready.notes = self
         self.ready = ready
         loop: Any = self.loop
         loop._add_callback(ready)
 
     def withdraw(self) -> bool:
-        """Take back what was handed over; True if it had not begun."""
+        """Cancel what was handed over; True if it had not begun."""
         ready, self.ready = self.ready, None
         if ready is None:
             return False

@@ -1,0 +1,197 @@
+"""The tasks in which the coroutines of periodic calls run. Rank 1.
+
+They run in one task group on a task of its own, not on the driver's task: the end of that one must
+not cancel them. Interpreted, as is every coroutine that suspends; see `_driver_task.py`.
+"""
+
+from __future__ import annotations
+
+from asyncio import (
+    AbstractEventLoop,
+    CancelledError,
+    Event,
+    Task,
+    current_task,
+    get_running_loop,
+    iscoroutine,
+    wait,
+)
+from asyncio.events import _get_running_loop
+from collections.abc import Awaitable, Coroutine
+from contextvars import Context
+from typing import TYPE_CHECKING, Protocol
+
+from aiowheel.timer._interpreter import is_coroutine_function
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
+#: A coroutine, what it awaits, and its context; a coroutine that never begins is closed by hand.
+_Run = tuple[Coroutine[object, object, None], Awaitable[object], Context]
+
+
+class Call(Protocol):
+    """A periodic call, which hears how its coroutine ended."""
+
+    def ended(self, error: BaseException | None) -> None:
+        """Take note that the coroutine has returned, raised *error*, or was cancelled."""
+        ...
+
+    def drop(self) -> None:
+        """Make no further call."""
+        ...
+
+
+class PeriodicTasks:
+    """The running coroutines of one timer's periodic calls.
+
+    Args:
+        outlives_cancelling: What happens when the task group is cancelled from outside, as
+            `asyncio.run` does to every task when it ends. True: another group takes its place.
+            False: the calls that ran end for good, and so does every later one.
+    """
+
+    def __init__(self, *, outlives_cancelling: bool) -> None:
+        self._outlives_cancelling = outlives_cancelling
+        self._host: Task[None] | None = None
+        self._group: TaskGroup | None = None
+        self._not_begun: dict[Call, _Run] = {}
+        self._withdrawn: set[Call] = set()  # cancelled before they began
+        self._running: dict[Call, Task[object]] = {}
+        self._cut_short: list[Call] = []  # by the end of the group, for which they wait
+        self._stop = Event()
+        self._ended = False
+
+    def prepare(self, function: object) -> None:
+        """Open the group for a coroutine *function*, so that importing anyio delays no tick."""
+        loop = _get_running_loop()
+        if loop is not None and self._host is None and is_coroutine_function(function):
+            self._open(loop)
+
+    def start(self, call: Call, awaitable: Awaitable[object], context: Context) -> None:
+        """Await *awaitable* in the task group and a copy of *context*, then call `ended`.
+
+        Raises:
+            RuntimeError: No loop is running; only a `ManualTimer` gets this far without one.
+        """
+        if self._ended:
+            _discard(awaitable)
+            call.drop()
+            return
+        if self._host is None:
+            try:
+                self._open(get_running_loop())
+            except RuntimeError:
+                _discard(awaitable)
+                raise
+        self._not_begun[call] = (self._run(call, awaitable), awaitable, context)
+        if self._group is not None and not self._is_dying():
+            self._spawn(self._group, call)
+
+    def _spawn(self, group: TaskGroup, call: Call) -> None:
+        run, _, context = self._not_begun[call]
+
+        def coroutine() -> Coroutine[object, object, None]:
+            return run
+
+        context.run(group.start_soon, coroutine)
+
+    def _is_dying(self) -> bool:
+        """Return whether the group is being cancelled: what starts now waits for `_on_done`."""
+        host, group = self._host, self._group
+        return (host is not None and host.cancelling() > 0) or (
+            group is not None and group.cancel_scope.cancel_called
+        )
+
+    def _open(self, loop: AbstractEventLoop) -> None:
+        self._host = loop.create_task(self._serve(), name="aiowheel-periodic", context=Context())
+        self._host.add_done_callback(self._on_done)
+
+    async def _serve(self) -> None:
+        from anyio import create_task_group  # 25 ms to load: only for coroutines
+
+        try:
+            async with create_task_group() as group:
+                self._group = group
+                if not self._ended:
+                    for call in list(self._not_begun):  # an eager task begins at once
+                        self._spawn(group, call)
+                await self._stop.wait()
+                group.cancel_scope.cancel()
+        finally:
+            self._group = None
+
+    def _on_done(self, host: Task[None]) -> None:
+        self._host = None
+        if host.cancelled():
+            self._ended = self._ended or not self._outlives_cancelling
+        else:
+            host.exception()  # KeyboardInterrupt or SystemExit, which has left the loop by itself
+        for run, awaitable, _ in self._not_begun.values():
+            run.close()
+            _discard(awaitable)
+        calls, self._cut_short = [*self._cut_short, *self._not_begun], []
+        self._not_begun = {}
+        self._withdrawn.clear()
+        for call in calls:
+            if self._ended:
+                call.drop()
+            else:
+                call.ended(None)
+
+    async def _run(self, call: Call, awaitable: Awaitable[object]) -> None:
+        del self._not_begun[call]
+        if call in self._withdrawn:
+            self._withdrawn.discard(call)
+            _discard(awaitable)
+            call.ended(None)
+            return
+        error: BaseException | None = None
+        task = current_task()
+        if task is not None:
+            self._running[call] = task
+        try:
+            await awaitable
+        except Exception as raised:  # one bad run must not end the others, nor the schedule
+            error = raised
+        except BaseException as raised:
+            if self._is_dying():
+                self._cut_short.append(call)
+                raise
+            if isinstance(raised, (SystemExit, KeyboardInterrupt, GeneratorExit)):
+                call.ended(None)
+                raise
+            # The group would take the call's own cancellation for one of all calls; it is no error.
+            error = None if isinstance(raised, CancelledError) else raised
+        finally:
+            self._running.pop(call, None)
+        call.ended(error)
+
+    def cancel(self, call: Call) -> None:
+        """Cancel the coroutine of *call* that is under way, if there is one."""
+        if call in self._not_begun:
+            self._withdrawn.add(call)
+        elif (task := self._running.get(call)) is not None:
+            task.cancel()
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        self._ended = True
+
+    def abandon(self) -> None:
+        """Cancel what runs without waiting for it, from any thread: a finalizer may run in any."""
+        host = self._host
+        if host is not None and not host.get_loop().is_closed():
+            host.get_loop().call_soon_threadsafe(self._stop.set, context=Context())
+
+    async def aclose(self) -> None:
+        """Cancel what runs and wait for its end; idempotent."""
+        self.close()
+        self._stop.set()
+        if self._host is not None:
+            await wait({self._host})
+
+
+def _discard(awaitable: Awaitable[object]) -> None:
+    if iscoroutine(awaitable):
+        awaitable.close()
