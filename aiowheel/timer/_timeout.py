@@ -265,7 +265,7 @@ class ReadyTrue:
     def __iter__(self) -> ReadyTrue:
         return self
 
-    def __next__(self) -> None:
+    def __next__(self) -> object:
         raise StopIteration(True)
 
 
