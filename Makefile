@@ -134,7 +134,7 @@ $(VENV)/.stamp-typing: $(VENV)/.stamp-build
 	$(PIP) install --quiet --group typing
 	touch $@
 
-CHECKED := $(wildcard aiowheel tests examples benchmarks hatch_build.py)
+CHECKED := $(wildcard aiowheel _aiowheel_pytestplugin.py tests examples benchmarks hatch_build.py)
 .PHONY: lint
 lint: $(VENV)/.stamp-typing  ## ruff, mypy --strict, pyright strict
 	$(BIN)/ruff check .
@@ -163,5 +163,5 @@ coverage: build  ## branch coverage of the pure build
 .PHONY: clean
 clean:  ## remove everything the other targets made
 	rm -rf .venv .venv-3.* build dist site .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	find aiowheel \( -name '*.so' -o -name '_compiled.*.json' \) -delete
+	find aiowheel \( -name '*.so' -o -name '_compiled.*.txt' \) -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

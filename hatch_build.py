@@ -2,19 +2,21 @@
 
 The modules are listed in pyproject.toml under `tool.hatch.build.targets.wheel.hooks.custom`.
 Two environment variables, read at build time, decide:
-`AIOWHEEL_NO_EXTENSIONS=1` skips compiling, `AIOWHEEL_REQUIRE_EXTENSIONS=1` refuses to go without.
+`AIOWHEEL_NO_EXTENSIONS=1` skips compiling, `AIOWHEEL_REQUIRE_EXTENSIONS=1` makes a build fail that
+cannot compile.
 
-Beside the compiled modules stands `_compiled.<abi>.json` with the hash of every compiled source:
-`aiowheel/_build.py` reads it, so an edited source is never shadowed by an older extension.
+The stamp `_compiled.<abi>.txt` beside the compiled modules holds the hash of every compiled source:
+`aiowheel/_build.py` reads it, so an older extension never shadows an edited source.
 """
 
+import ast
 import contextlib
 import hashlib
-import json
 import os
 import re
 import shutil
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Generator
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -27,7 +29,7 @@ PACKAGE = "aiowheel"
 GROUP = f"{PACKAGE}._core"  # mypyc's shared library becomes aiowheel/_core__mypyc.<abi>.so
 SUFFIX = EXTENSION_SUFFIXES[0]
 ABI = SUFFIX.rpartition(".")[0]  # .cpython-311-x86_64-linux-gnu
-STAMP = f"{PACKAGE}/_compiled{ABI}.json"
+STAMP = f"{PACKAGE}/_compiled{ABI}.txt"
 
 
 class CompiledCoreHook(BuildHookInterface[Any]):
@@ -43,14 +45,17 @@ class CompiledCoreHook(BuildHookInterface[Any]):
             remove_products(root)
         reason = reason_to_stay_pure()
         if reason is not None:
-            if os.environ.get("AIOWHEEL_REQUIRE_EXTENSIONS") == "1":
-                sys.exit(f"AIOWHEEL_REQUIRE_EXTENSIONS=1, but {reason}")
-            announce(f"aiowheel: building WITHOUT compiled modules: {reason}")
+            stay_pure(reason)
             return
         sources = hot_sources(root, self.config["compile"])
-        # Not removed here: hatchling packs the wheel after this returns.
+        # Not removed after success: hatchling packs the wheel after this method returns.
         build_dir = root / "build" / f"mypyc{ABI}"
-        products = compile_modules(root, sources, build_dir)
+        try:
+            products = compile_modules(root, sources, build_dir)
+        except CompilerFailedError as error:
+            shutil.rmtree(build_dir)
+            stay_pure(str(error))
+            return
         products[STAMP] = write_stamp(root, sources, build_dir, editable=editable)
         if editable:
             for name, product in products.items():
@@ -60,6 +65,10 @@ class CompiledCoreHook(BuildHookInterface[Any]):
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
         print(f"aiowheel: compiled {len(sources)} modules with mypyc", file=sys.stderr)
+
+
+class CompilerFailedError(Exception):
+    """The C compiler built the probe but not the modules."""
 
 
 def hot_sources(root: Path, patterns: list[str]) -> list[str]:
@@ -73,17 +82,27 @@ def hot_sources(root: Path, patterns: list[str]) -> list[str]:
     return sorted(found)
 
 
+def stay_pure(reason: str) -> None:
+    """Announce that this build is pure; end the build where extensions are required."""
+    if os.environ.get("AIOWHEEL_REQUIRE_EXTENSIONS") == "1":
+        sys.exit(f"AIOWHEEL_REQUIRE_EXTENSIONS=1, but {reason}")
+    announce(f"aiowheel: building WITHOUT compiled modules: {reason}")
+
+
 def reason_to_stay_pure() -> str | None:
-    """Why nothing can or shall be compiled, or None."""
+    """Return why nothing can or shall be compiled, or None."""
     if os.environ.get("AIOWHEEL_NO_EXTENSIONS") == "1":
         return "AIOWHEEL_NO_EXTENSIONS=1 is set"
     if sys.implementation.name != "cpython":
         return f"mypyc supports CPython only, this is {sys.implementation.name}"
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        # Importing such an extension would turn the GIL on, or, declared safe, corrupt the counts.
+        return "this Python is free-threaded, and code compiled by mypyc relies on the GIL"
     return compiler_fault()
 
 
 def compiler_fault() -> str | None:
-    """Compile a one-line extension: says what is missing (compiler, Python.h), or None."""
+    """Compile a one-line extension; return what is missing (compiler, Python.h), or None."""
     from setuptools import Extension
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -99,10 +118,15 @@ def compiler_fault() -> str | None:
 
 
 def compile_modules(root: Path, sources: list[str], build_dir: Path) -> dict[str, Path]:
-    """Compile *sources*; returns where each product lies, by its path in the wheel."""
+    """Compile *sources*; return where each product lies, by its path in the wheel.
+
+    Raises:
+        CompilerFailedError: The C compiler cannot build what mypyc generates.
+    """
     from mypyc.build import mypycify
 
     shutil.rmtree(build_dir, ignore_errors=True)
+    docstrings = docstrings_of(root, sources)
     with contextlib.chdir(copy_for_mypyc(root, build_dir / "src")):
         extensions = mypycify(
             [
@@ -120,12 +144,18 @@ def compile_modules(root: Path, sources: list[str], build_dir: Path) -> dict[str
                 drop_trashcans(Path(source))
                 let_go_of_types(Path(source))
                 add_short_cuts(Path(source))
+                correct_files(Path(source))
+                add_docstrings(Path(source), docstrings)
             # Lets the compiler inline across our modules, one shared library: 8 % of call_later.
             if sys.platform != "win32":
                 extension.extra_compile_args.append("-fno-semantic-interposition")
                 # What mypyc writes is long-winded; the usual limit inlines hardly any: 4 %.
                 extension.extra_compile_args.append("-finline-limit=300")
-        build_extensions(extensions, build_dir)
+        try:
+            build_extensions(extensions, build_dir)
+        except Exception as error:  # as many kinds as distutils has ways to fail
+            text = f"the C compiler failed at the generated code ({error})"
+            raise CompilerFailedError(text) from error
     lib = build_dir / "lib"
     return {path.relative_to(lib).as_posix(): path for path in sorted(lib.rglob(f"*{SUFFIX}"))}
 
@@ -223,6 +253,144 @@ def _with_short_cut(wrapper: re.Match[str]) -> str:
     return wrapper["head"] + short_cut + wrapper["parse"]
 
 
+def correct_files(source: Path) -> None:
+    """Have the modules in generated C carry the path of the file they were loaded from.
+
+    mypyc 2.4 derives `__file__` from the folder of the shared library and the full name of the
+    module: it expects the library above the package, but this library lies inside.
+    """
+    generated = source.read_text()
+    patched = _LIBRARY_FILE.sub(r"\1file_above_package(\2)", generated)
+    patched = _LIBRARY_FILE_ATTRIBUTE.sub(r"\1file_above_package(\2)", patched)
+    if patched != generated:
+        *_, last_include = _INCLUDE.finditer(patched)
+        end = last_include.end()
+        source.write_text(f"{patched[:end]}\n{_FILE_ABOVE_PACKAGE}{patched[end:]}")
+
+
+_INCLUDE = re.compile(r"^#include .*$", re.MULTILINE)
+_LIBRARY_FILE = re.compile(
+    r"(shared_lib_file = )PyObject_GetAttrString\((shared_lib), \"__file__\"\)"
+)
+_LIBRARY_FILE_ATTRIBUTE = re.compile(
+    rf"(/\* '{re.escape(GROUP)}__mypyc' \*/[^{{}}]*\{{[^{{}}]*\}}\s*"
+    r"\w+ = \w+\[\d+\]; /\* '__file__' \*/\s*\w+ = )CPyObject_GetAttr\((\w+), \w+\)"
+)
+_FILE_ABOVE_PACKAGE = """
+static Py_ssize_t last_separator(PyObject *path, Py_ssize_t end) {
+    Py_ssize_t slash = PyUnicode_FindChar(path, '/', 0, end, -1);
+    Py_ssize_t backslash = PyUnicode_FindChar(path, '\\\\', 0, end, -1);
+    Py_ssize_t last = slash > backslash ? slash : backslash;
+    return last < 0 ? -1 : last;
+}
+
+/* Where the library would lie if it were beside the package and not inside. */
+static PyObject *file_above_package(PyObject *library) {
+    PyObject *file = PyObject_GetAttrString(library, "__file__");
+    if (file == NULL) return NULL;
+    Py_ssize_t end = PyUnicode_GetLength(file);
+    if (end < 0) { Py_DECREF(file); return NULL; }
+    Py_ssize_t name = last_separator(file, end);
+    if (name < 0) return file;
+    PyObject *folder = PyUnicode_Substring(file, 0, last_separator(file, name) + 1);
+    PyObject *base = PyUnicode_Substring(file, name + 1, end);
+    PyObject *above = folder && base ? PyUnicode_Concat(folder, base) : NULL;
+    Py_XDECREF(folder);
+    Py_XDECREF(base);
+    Py_DECREF(file);
+    return above;
+}
+"""
+
+
+def add_docstrings(source: Path, docstrings: dict[str, str]) -> None:
+    """Give generated C the docstrings of modules, classes, functions, methods and properties.
+
+    mypyc 2.4 writes signatures only.
+
+    Args:
+        source: The generated file.
+        docstrings: By the name in C; see `docstrings_of`.
+    """
+
+    def with_docstring(place: re.Match[str]) -> str:
+        docstring = docstrings.get(place["name"])
+        if docstring is None:
+            return place[0]
+        signature = "" if place["doc"] == "NULL" else place["doc"]
+        return f"{place['head']}{signature} {c_string(docstring)}{place['tail']}"
+
+    generated = source.read_text()
+    for pattern in (_MODULE_DOC, _CLASS_DOC, _FUNCTION_DOC, _PROPERTY_DOC):
+        generated = pattern.sub(with_docstring, generated)
+    source.write_text(generated)
+
+
+_DOC = r"(?P<doc>NULL|\"(?:[^\"\\]|\\.)*\")"
+_MODULE_DOC = re.compile(
+    rf"(?P<head>PyModuleDef_HEAD_INIT,\s*\"(?P<name>[\w.]+)\",\s*){_DOC}(?P<tail>, /\* docstring)"
+)
+_CLASS_DOC = re.compile(
+    r"(?P<head>PyTypeObject CPyType_(?P<name>\w+)_template_ = \{[^{}]*\.tp_doc = PyDoc_STR\()"
+    rf"{_DOC}(?P<tail>\))"
+)
+_FUNCTION_DOC = re.compile(
+    r"(?P<head>\(PyCFunction\)CPyPy_(?P<name>\w+),\s*METH_[\w| ]+,\s*PyDoc_STR\()"
+    rf"{_DOC}(?P<tail>\))"
+)
+_PROPERTY_DOC = re.compile(
+    r"(?P<head>\(getter\)(?P<name>\w+),\s*(?:\(setter\)\w+|NULL), )"
+    r"(?P<doc>NULL)(?P<tail>, NULL\})"
+)
+
+
+def docstrings_of(root: Path, sources: list[str]) -> dict[str, str]:
+    """Return the docstrings of *sources* by the names that mypyc gives to their owners in C.
+
+    The name of a module in C is the shortest end of its full name that no other module has: every
+    end is tried, and one that two modules share belongs to neither.
+    """
+    docstrings: dict[str, str] = {}
+    shared: set[str] = set()
+    for source in sources:
+        tree = ast.parse((root / source).read_bytes())
+        parts = source.removesuffix(".py").split("/")
+        if text := ast.get_docstring(tree):
+            docstrings[".".join(parts)] = text
+        for start in range(len(parts)):
+            module = "___".join(parts[start:])
+            for name, text in _docstrings_in(tree, module):
+                if docstrings.setdefault(name, text) is not text:
+                    shared.add(name)
+    return {name: text for name, text in docstrings.items() if name not in shared}
+
+
+def _docstrings_in(node: ast.Module | ast.ClassDef, owner: str) -> Generator[tuple[str, str]]:
+    for each in node.body:
+        if not isinstance(each, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        text = ast.get_docstring(each)
+        name = f"{owner}___{each.name}"
+        if isinstance(each, ast.ClassDef):
+            yield from _docstrings_in(each, name)
+        elif any(isinstance(by, ast.Name) and by.id == "property" for by in each.decorator_list):
+            name = f"{owner}_get_{each.name}"
+        if text:
+            yield name, text
+
+
+def c_string(text: str) -> str:
+    """Return *text* as string literals of C, one for each line."""
+    lines: list[str] = []
+    for line in text.splitlines(keepends=True):
+        characters = [
+            chr(byte) if 32 <= byte < 127 and chr(byte) not in '"\\?' else f"\\{byte:03o}"
+            for byte in line.encode()
+        ]
+        lines.append(f'"{"".join(characters)}"')
+    return "\n".join(lines)
+
+
 def build_extensions(extensions: list[Any], build_dir: Path) -> None:
     """Run setuptools' build_ext into `build_dir/lib`, without a setup.py."""
     from setuptools import Distribution
@@ -237,10 +405,22 @@ def build_extensions(extensions: list[Any], build_dir: Path) -> None:
 
 def write_stamp(root: Path, sources: list[str], build_dir: Path, *, editable: bool) -> Path:
     """Write what was compiled from which source; `aiowheel/_build.py` is the reader."""
-    hashes = {name: hashlib.sha256((root / name).read_bytes()).hexdigest() for name in sources}
-    stamp = build_dir / "stamp.json"
-    stamp.write_text(json.dumps({"editable": editable, "sources": hashes}, indent=1) + "\n")
+    lines = ["editable" if editable else "wheel"]
+    for name in sources:
+        status = (root / name).stat()
+        compiled_from, present = (hash_of(folder / name) for folder in (build_dir / "src", root))
+        # An edit during the compiling must not pass for what was compiled.
+        known = editable and compiled_from == present
+        fingerprint = f"{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
+        lines.append(f"{compiled_from} {fingerprint if known else '-'} {name}")
+    stamp = build_dir / "stamp.txt"
+    stamp.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return stamp
+
+
+def hash_of(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal digits."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def remove_products(root: Path) -> None:
