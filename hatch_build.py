@@ -167,7 +167,9 @@ def copy_for_mypyc(root: Path, copy: Path) -> Path:
     error, which names the argument and the legal range.
     """
     shutil.copytree(
-        root / PACKAGE, copy / PACKAGE, ignore=shutil.ignore_patterns("*.so", "*.pyd", "__pycache__")
+        root / PACKAGE,
+        copy / PACKAGE,
+        ignore=shutil.ignore_patterns("*.so", "*.pyd", "__pycache__"),
     )
     types = copy / PACKAGE / "_types.py"
     if types.exists():

@@ -102,7 +102,9 @@ def measure(runs: int, cache: str) -> list[Measured]:
 
 def table(measured: Sequence[Measured]) -> list[str]:
     """Format the figures, one line for each import."""
-    lines = [f"{'import':<24} {'build':<9} {'wall ms':>8} {'CPU ms':>8} {'goal ms':>8} {'modules':>8}"]
+    lines = [
+        f"{'import':<24} {'build':<9} {'wall ms':>8} {'CPU ms':>8} {'goal ms':>8} {'modules':>8}"
+    ]
     lines += [
         f"{each.module:<24} {each.build:<9} {each.wall_ms:8.1f} {each.cpu_ms:8.1f} "
         f"{each.goal_ms:8.0f} {each.modules:8}"
@@ -113,7 +115,7 @@ def table(measured: Sequence[Measured]) -> list[str]:
 
 def main() -> None:
     """Read the arguments, measure, print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description="Measure what importing costs.")
     parser.add_argument("--runs", type=int, default=21, help="runs of each line (default: 21)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
     arguments = parser.parse_args()

@@ -16,10 +16,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-import _aiowheel_pytestplugin as plugin
 import pytest
 from hypothesis import settings
 
+import _aiowheel_pytestplugin as plugin
 from aiowheel import _events
 from aiowheel._build import build_info
 from aiowheel.timer import ManualTimer

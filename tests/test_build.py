@@ -404,9 +404,7 @@ def test_a_compiler_that_fails_half_way_leaves_the_pure_build(
     assert wheel == "aiowheel-1-py3-none-any.whl"
     assert [name for name in members(project, wheel) if "_hot" in name] == ["aiowheel/_hot.py"]
     assert not list((project / "build").glob("mypyc*"))
-    assert (
-        "WITHOUT compiled modules: the C compiler failed at the generated code" in result.stderr
-    )
+    assert "WITHOUT compiled modules: the C compiler failed at the generated code" in result.stderr
 
 
 @pytest.mark.slow
@@ -467,6 +465,47 @@ def test_a_required_compiler_that_is_missing_fails_the_build(project: Path) -> N
     assert result.stderr.splitlines()[-1].startswith(
         "AIOWHEEL_REQUIRE_EXTENSIONS=1, but no working C compiler was found"
     )
+
+
+def run_make(tmp_path: Path, pythons: str) -> subprocess.CompletedProcess[str]:
+    """Run `make test-all-pythons` for *pythons*, with an `echo` in place of the tests."""
+    if shutil.which("make") is None:
+        pytest.skip("this machine has no make")
+    path = f"{sys.base_prefix}/bin{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        ["make", "test-all-pythons", "MAKE=echo", f"PYTHONS={pythons}"],
+        cwd=ROOT,
+        env=os.environ | {"PATH": path, "PYENV_ROOT": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_the_matrix_takes_the_pythons_that_are_found(tmp_path: Path) -> None:
+    """A missing interpreter is named and stops nothing."""
+    own = f"{sys.version_info.major}.{sys.version_info.minor}"
+    result = run_make(tmp_path, f"9.8 {own} 9.9")
+    if "not found" in result.stderr:
+        pytest.skip("this interpreter cannot make environments")
+
+    first, *rest = result.stdout.splitlines()
+    assert first.endswith(f"test-python-{own}")
+    assert rest == [
+        f"tested: Python {own}",
+        "NOT tested: Python 9.8: not found, neither through pyenv nor on PATH",
+        "NOT tested: Python 9.9: not found, neither through pyenv nor on PATH",
+    ]
+    assert result.returncode == 0
+
+
+def test_a_matrix_without_any_python_fails(tmp_path: Path) -> None:
+    """A run that tested nothing must not pass."""
+    result = run_make(tmp_path, "9.8 9.9")
+
+    assert result.returncode != 0
+    assert "Python 9.8 9.9: not found" in result.stderr
 
 
 def test_a_listed_module_that_is_missing_fails_the_build(project: Path) -> None:

@@ -257,7 +257,7 @@ class TestPlain(unittest.TestCase):
 
 
 def test_an_old_pluggy_can_load_the_plugin(pytester: pytest.Pytester) -> None:
-    """pluggy before 1.2 knows no `wrapper`: each run would end with a TypeError."""
+    """Before 1.2 it refuses `wrapper=True`, and each run would end with a TypeError."""
     pytester.makepyfile(
         old_pluggy="""
 import pluggy
