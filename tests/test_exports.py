@@ -13,6 +13,17 @@ PUBLIC = sorted(
     for init in PACKAGE.rglob("__init__.py")
     if "__all__" in init.read_text(encoding="utf-8")
 )
+# What only some processes use; each takes a millisecond or more to import.
+SELDOM_USED = (
+    "anyio",
+    "hashlib",
+    "importlib.resources",
+    "json",
+    "platform",
+    "structlog",
+    "sysconfig",
+    "tempfile",
+)
 HEAVY = ("matplotlib", "pandas", "pyarrow", "pyspark", "rich", "starlette", "typer", "uvloop")
 
 
@@ -41,6 +52,20 @@ def test_the_package_itself_is_public() -> None:
 def test_importing_the_package_loads_nothing_heavy() -> None:
     """Extras cost nothing until they are used."""
     program = f"import aiowheel, sys; print([m for m in {HEAVY!r} if m in sys.modules])"
+
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30
+    )
+
+    assert loaded.stdout.strip() == "[]"
+
+
+def test_importing_the_package_loads_only_what_every_process_uses() -> None:
+    """Beside asyncio, which is there anyway, an import stays short."""
+    program = (
+        "import asyncio, sys; before = {*sys.modules}; import aiowheel;"
+        f"print([m for m in {SELDOM_USED!r} if m in sys.modules and m not in before])"
+    )
 
     loaded = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30
