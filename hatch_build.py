@@ -33,12 +33,12 @@ STAMP = f"{PACKAGE}/_compiled{ABI}.txt"
 
 
 class CompiledCoreHook(BuildHookInterface[Any]):
-    """Adds the compiled modules to a wheel, or leaves them in the tree of an editable install."""
+    """A build hook that puts the compiled modules into a wheel, or into an editable tree."""
 
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile and register the result; called by hatchling before it packs the wheel."""
+        """Compile and register the products; hatchling calls this before it packs the wheel."""
         root = Path(self.root)
         editable = version == "editable"
         if editable:
@@ -72,7 +72,7 @@ class CompilerFailedError(Exception):
 
 
 def hot_sources(root: Path, patterns: list[str]) -> list[str]:
-    """Repository-relative paths of the modules to compile; a plain path must exist."""
+    """Return the paths of the modules to compile, from *root*; a plain path must exist."""
     found: set[str] = set()
     for pattern in patterns:
         matches = {path.relative_to(root).as_posix() for path in root.glob(pattern)}
@@ -96,7 +96,7 @@ def reason_to_stay_pure() -> str | None:
     if sys.implementation.name != "cpython":
         return f"mypyc supports CPython only, this is {sys.implementation.name}"
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
-        # Importing such an extension would turn the GIL on, or, declared safe, corrupt the counts.
+        # Importing such an extension turns the GIL on. Without the GIL its counts would be wrong.
         return "this Python is free-threaded, and code compiled by mypyc relies on the GIL"
     return compiler_fault()
 
@@ -108,7 +108,7 @@ def compiler_fault() -> str | None:
     with tempfile.TemporaryDirectory() as scratch:
         probe = Path(scratch, "probe.c")
         probe.write_text("#include <Python.h>\nPyObject *PyInit_probe(void) { return NULL; }\n")
-        # A failing compiler writes to fd 2; the reason below is enough.
+        # A failing compiler writes to descriptor 2; the reason below is enough.
         with silenced_stderr():
             try:
                 build_extensions([Extension("probe", [str(probe)])], Path(scratch))
@@ -130,7 +130,7 @@ def compile_modules(root: Path, sources: list[str], build_dir: Path) -> dict[str
     with contextlib.chdir(copy_for_mypyc(root, build_dir / "src")):
         extensions = mypycify(
             [
-                "--config-file=",  # strictness is for `make lint`, not for users' builds
+                "--config-file=",  # `make lint` is strict; a user's build need not be
                 "--ignore-missing-imports",
                 "--follow-imports=silent",
                 *sources,
@@ -146,10 +146,11 @@ def compile_modules(root: Path, sources: list[str], build_dir: Path) -> dict[str
                 add_short_cuts(Path(source))
                 correct_files(Path(source))
                 add_docstrings(Path(source), docstrings)
-            # Lets the compiler inline across our modules, one shared library: 8 % of call_later.
+            # The modules are one shared library: the compiler may inline across them, which makes
+            # call_later 8 % faster.
             if sys.platform != "win32":
                 extension.extra_compile_args.append("-fno-semantic-interposition")
-                # What mypyc writes is long-winded; the usual limit inlines hardly any: 4 %.
+                # Generated functions are long: the default limit inlines hardly any; 4 % faster.
                 extension.extra_compile_args.append("-finline-limit=300")
         try:
             build_extensions(extensions, build_dir)
@@ -183,9 +184,9 @@ _ALIAS = re.compile(r"^(\w+): TypeAlias = .*$", re.MULTILINE)
 def drop_trashcans(source: Path) -> None:
     """Take CPython's trashcan out of the deallocators of acyclic classes in generated C.
 
-    The trashcan queues what is freed more than 50 levels deep (a chain of objects, say) by writing
-    into the collector's header. An object of an acyclic class has none: mypyc 2.4 puts the trashcan
-    there all the same, and the memory in front of the object is overwritten.
+    The trashcan queues objects that are freed more than 50 levels deep, such as a chain, by writing
+    into the collector's header. Objects of acyclic classes have no such header, but mypyc 2.4
+    generates the trashcan for them too, which overwrites the memory in front of the object.
     """
     source.write_text(_DEALLOC.sub(_without_trashcan, source.read_text()))
 
@@ -205,10 +206,10 @@ def _without_trashcan(dealloc: re.Match[str]) -> str:
 
 
 def let_go_of_types(source: Path) -> None:
-    """Have the deallocators in generated C give back the reference each object holds to its class.
+    """Have the deallocators in generated C release the reference an object holds to its class.
 
-    mypyc 2.4 keeps it: an interpreted class with a compiled base is then never freed once it had an
-    instance, one defined inside a function, say.
+    mypyc 2.4 keeps that reference: an interpreted class with a compiled base, such as a class
+    defined inside a function, is then never freed once it had an instance.
     """
     free = "Py_TYPE(self)->tp_free((PyObject *)self);"
     whole = f"{{ PyTypeObject *type = Py_TYPE(self); {free} Py_DECREF(type); }}"
@@ -216,11 +217,11 @@ def let_go_of_types(source: Path) -> None:
 
 
 def add_short_cuts(source: Path) -> None:
-    """Let the plainest calls skip the argument parser where mypyc 2.4 has no short cut itself.
+    """Let the simplest calls skip the argument parser where mypyc 2.4 does not do so itself.
 
     Constructors, and functions with `*args` or keyword-only arguments, interpret a format string at
-    each call. A call with the required arguments alone, all by position, needs none: 6 % of
-    call_later.
+    each call. A call that passes only the required arguments, all by position, does not need it.
+    This makes call_later 6 % faster.
     """
     generated = _PARSE_STACK.sub(_with_short_cut, source.read_text())
     source.write_text(_PARSE_TUPLE.sub(_with_short_cut, generated))
@@ -426,24 +427,24 @@ def hash_of(path: Path) -> str:
 
 
 def remove_products(root: Path) -> None:
-    """Remove what an earlier editable build for this interpreter left in the tree."""
+    """Remove the products of an earlier editable build for this interpreter from the tree."""
     for path in (root / PACKAGE).rglob(f"*{SUFFIX}"):
         path.unlink()
     (root / STAMP).unlink(missing_ok=True)
 
 
 def announce(line: str) -> None:
-    """Tell the person who builds; pip swallows a build's output, the terminal itself does not."""
+    """Print *line*, and write it to the terminal as well: pip hides the output of a build."""
     print(line, file=sys.stderr, flush=True)
-    asked_for = os.environ.get("AIOWHEEL_NO_EXTENSIONS") == "1"
-    if not asked_for and not sys.stderr.isatty():
+    requested = os.environ.get("AIOWHEEL_NO_EXTENSIONS") == "1"
+    if not requested and not sys.stderr.isatty():
         with contextlib.suppress(OSError), Path("/dev/tty").open("w") as terminal:
             terminal.write(f"\n{line}\n")
 
 
 @contextlib.contextmanager
 def silenced_stderr() -> Generator[None, None, None]:
-    """Point file descriptor 2 at the null device for a while."""
+    """Redirect file descriptor 2 to the null device inside the block."""
     saved = os.dup(2)
     try:
         with Path(os.devnull).open("w") as null:
