@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AbstractContextManager
 
+from aiowheel._types import Delay
 from aiowheel.errors import NotVirtualError
 from aiowheel.testing._loop import VirtualClockEventLoop
 
@@ -41,7 +42,7 @@ class VirtualClock:
         """Seconds on the clock."""
         return self.loop.time()
 
-    async def advance(self, seconds: object) -> None:
+    async def advance(self, seconds: Delay) -> None:
         """See `VirtualClockEventLoop.advance`."""
         await self.loop.advance(seconds)
 

@@ -16,6 +16,7 @@ from contextvars import Context
 from selectors import BaseSelector, DefaultSelector
 from typing import Any, TypeVar, TypeVarTuple
 
+from aiowheel._types import Delay
 from aiowheel._units import FOREVER, clock_to_ns, delay_to_ns, ns_to_alarm, ns_to_seconds
 from aiowheel.errors import VirtualDeadlockError
 from aiowheel.testing._agenda import Agenda
@@ -104,7 +105,7 @@ class VirtualClockEventLoop(asyncio.SelectorEventLoop):
         """Return the reading of the virtual clock, in seconds."""
         return self._seconds
 
-    async def advance(self, seconds: object) -> None:
+    async def advance(self, seconds: Delay) -> None:
         """Move the clock by *seconds*; timers due on the way fire at their own deadlines.
 
         Returns when no callback is ready at the new time: the timers due by then have fired, and

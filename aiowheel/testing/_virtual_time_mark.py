@@ -30,6 +30,8 @@ _AIOHTTP = "aiohttp.pytest_plugin"
 def choose_loops(metafunc: pytest.Metafunc, mark: pytest.Mark) -> None:
     """Have a marked test run on virtual loops under anyio's plugin or pytest-asyncio."""
     if "anyio_backend" in metafunc.fixturenames:
+        if pytest.version_tuple < (8,):  # there a plugin cannot parametrize the fixture again
+            _refuse(metafunc.definition, "needs pytest 8.0 or later under anyio's plugin")
         loops = _virtual_loops(metafunc.definition, mark)
         backends = [("asyncio", {"loop_factory": factory}) for factory in loops.values()]
         # The scope of anyio's own fixture: fixtures of a module may use it.

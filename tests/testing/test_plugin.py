@@ -225,6 +225,28 @@ async def test_it({arguments}):
     result.stdout.fnmatch_lines([text])
 
 
+def test_an_old_pytest_is_refused_under_anyio(pytester: pytest.Pytester) -> None:
+    """Before 8.0 it ends the whole run with a ValueError about a duplicate parameter."""
+    pytester.makeconftest("import pytest\npytest.version_tuple = (7, 4, 4)\n")
+    pytester.makepyfile(
+        ASYNC_TEST
+        + """
+@pytest.mark.anyio
+@pytest.mark.virtual_time
+async def test_it():
+    await asyncio.sleep(3600)
+
+def test_other():
+    pass
+"""
+    )
+
+    result = run(pytester, *ANYIO)
+
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*::test_it: mark virtual_time needs pytest 8.0 or later *"])
+
+
 def test_a_test_case_of_unittest_is_refused(pytester: pytest.Pytester) -> None:
     """It makes a real loop, which pytest cannot exchange; plain and unmarked cases run."""
     pytester.makepyfile(
