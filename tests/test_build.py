@@ -355,6 +355,22 @@ def test_a_short_cut_past_the_argument_parser_changes_no_call(project: Path) -> 
     assert interpreted == compiled.replace("False", "True", 1)
 
 
+@pytest.mark.slow
+def test_the_wheel_holds_the_package_and_the_pytest_plugin(tmp_path: Path) -> None:
+    """The plugin stands beside the package, where a list of packages would miss it."""
+    program = f"from hatchling.build import build_wheel; print(build_wheel({str(tmp_path)!r}))"
+
+    result = python(ROOT, program, AIOWHEEL_NO_EXTENSIONS="1")
+
+    names = members(tmp_path, result.stdout.splitlines()[-1])
+    assert {"aiowheel/__init__.py", "aiowheel/py.typed", "_aiowheel_pytestplugin.py"} <= {*names}
+    assert {name.partition("/")[0] for name in names} == {
+        "aiowheel",
+        "_aiowheel_pytestplugin.py",
+        f"aiowheel-{aiowheel.__version__}.dist-info",
+    }
+
+
 def test_a_build_without_extensions_is_for_any_platform(project: Path) -> None:
     """The switch works at build time too, and the build says that it did."""
     result = python(project, BUILD, AIOWHEEL_NO_EXTENSIONS="1")
