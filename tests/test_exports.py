@@ -1,11 +1,14 @@
 """The public doors: what a package names, it has; what it does not need, it does not load."""
 
+import inspect
 import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+import aiowheel
 
 PACKAGE = Path(__file__).parent.parent / "aiowheel"
 PUBLIC = sorted(
@@ -47,6 +50,40 @@ def test_all_is_a_sorted_tuple_of_what_is_there(name: str) -> None:
 def test_the_package_itself_is_public() -> None:
     """An empty list would make the test above pass."""
     assert "aiowheel" in PUBLIC
+
+
+def called() -> dict[str, object]:
+    """The public classes and functions, and what these classes define themselves, by name."""
+    found: dict[str, object] = {}
+    for name in aiowheel.__all__:
+        value: object = getattr(aiowheel, name)
+        if callable(value):
+            found[name] = value
+        if isinstance(value, type):
+            public = [each for each in vars(value) if not each.startswith("_")]
+            found |= {f"{name}.{each}": getattr(value, each) for each in public}
+    return {name: value for name, value in found.items() if callable(value)}
+
+
+CALLED = called()  # before a fixture puts something in the place of a method
+
+
+@pytest.mark.parametrize("name", CALLED)
+def test_what_is_public_and_called_has_a_docstring(name: str) -> None:
+    """Compiled code as well: `help()` shows what the source says."""
+    assert inspect.getdoc(CALLED[name])
+
+
+def test_the_file_of_a_module_exists() -> None:
+    """Compiled modules as well: tools open what `__file__` names."""
+    files = {
+        name: str(module.__file__)
+        for name, module in sys.modules.items()
+        if name.partition(".")[0] == "aiowheel"
+    }
+
+    assert [name for name, file in files.items() if not Path(file).exists()] == []
+    assert "aiowheel._units" in files
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:
