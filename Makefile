@@ -109,17 +109,28 @@ test-stdlib: build  ## run CPython's and uvloop's own tests on our loops, minute
 	$(BIN)/python tests/stdlib/compare_loops.py
 	$(BIN)/python tests/stdlib/compare_uvloop_tests.py
 
-PYTHONS := 3.11 3.12 3.13
-.PHONY: test-all-pythons
-test-all-pythons: $(PYTHONS:%=test-python-%)  ## run `make test` on Python 3.11, 3.12 and 3.13
-
+PYTHONS := 3.11 3.12 3.13 3.14
 # pyenv's folders first: a shim on PATH may point at an interpreter that is not enabled.
+FIND_PYTHON = find_python() { for p in \
+	$$(ls -d "$${PYENV_ROOT:-$$HOME/.pyenv}/versions/$$1".*/bin/"python$$1" 2>/dev/null | sort -Vr) "python$$1"; do \
+		"$$p" -c 'import sys, venv, ensurepip; sys.exit("%d.%d" % sys.version_info[:2] != sys.argv[1])' "$$1" \
+			>/dev/null 2>&1 && echo "$$p" && return; done; return 1; }
+NOT_FOUND = not found, neither through pyenv nor on PATH
+
+.PHONY: test-all-pythons
+test-all-pythons:  ## run `make test` on each Python from 3.11 to 3.14 that is found, and name the others
+	@$(FIND_PYTHON); found=(); missing=(); \
+	for version in $(PYTHONS); do \
+		if find_python "$$version" >/dev/null; then found+=("$$version"); else missing+=("$$version"); fi; done; \
+	[ $${#found[@]} -gt 0 ] || { echo "Python $(PYTHONS): $(NOT_FOUND)" >&2; exit 1; }; \
+	for version in "$${found[@]}"; do $(MAKE) --no-print-directory "test-python-$$version"; done; \
+	echo "tested: Python $${found[*]}"; \
+	for version in "$${missing[@]}"; do echo "NOT tested: Python $$version: $(NOT_FOUND)"; done
+
 .PHONY: $(PYTHONS:%=test-python-%)
 $(PYTHONS:%=test-python-%): test-python-%:
-	@python=$$(for p in $$(ls -d "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$*.*/bin/python$* 2>/dev/null | sort -Vr) python$*; do \
-		"$$p" -c 'import sys, venv, ensurepip; sys.exit("%d.%d" % sys.version_info[:2] != "$*")' >/dev/null 2>&1 \
-		&& echo "$$p" && break; done || true); \
-	[ -n "$$python" ] || { echo "Python $* was not found, neither through pyenv nor on PATH" >&2; exit 1; }; \
+	@$(FIND_PYTHON); \
+	python=$$(find_python $*) || { echo "Python $*: $(NOT_FOUND)" >&2; exit 1; }; \
 	echo "== Python $*: $$python"; \
 	$(MAKE) --no-print-directory test PYTHON="$$python" VENV=.venv-$*
 
@@ -134,7 +145,7 @@ $(VENV)/.stamp-typing: $(VENV)/.stamp-build
 	$(PIP) install --quiet --group typing
 	touch $@
 
-CHECKED := $(wildcard aiowheel tests examples benchmarks hatch_build.py)
+CHECKED := $(wildcard aiowheel _aiowheel_pytestplugin.py tests examples benchmarks hatch_build.py)
 .PHONY: lint
 lint: $(VENV)/.stamp-typing  ## ruff, mypy --strict, pyright strict
 	$(BIN)/ruff check .
@@ -163,5 +174,5 @@ coverage: build  ## branch coverage of the pure build
 .PHONY: clean
 clean:  ## remove everything the other targets made
 	rm -rf .venv .venv-3.* build dist site .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	find aiowheel \( -name '*.so' -o -name '_compiled.*.json' \) -delete
+	find aiowheel \( -name '*.so' -o -name '_compiled.*.txt' \) -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

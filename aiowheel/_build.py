@@ -2,19 +2,18 @@
 
 Importing this module decides, so it must be the first import of the package:
 `AIOWHEEL_NO_EXTENSIONS=1` runs the source, `AIOWHEEL_REQUIRE_EXTENSIONS=1` refuses to.
-The build hook (hatch_build.py) leaves a stamp with the hash of every compiled source; an editable
-install whose sources were edited since runs the sources, so what you edit is what runs.
+The build hook (hatch_build.py) writes a stamp with the hash of every compiled source. In an
+editable install, one edited source makes Python run the sources of all modules.
+
+Every `import aiowheel` pays for this module: what only some processes need is imported in
+functions.
 """
 
-import hashlib
-import json
+from __future__ import annotations
+
 import os
-import platform
 import sys
-import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
-from importlib.abc import MetaPathFinder
 from importlib.machinery import (
     EXTENSION_SUFFIXES,
     SOURCE_SUFFIXES,
@@ -22,25 +21,25 @@ from importlib.machinery import (
     ModuleSpec,
     SourceFileLoader,
 )
-from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
 __version__ = "0.1.0"
 
 _PACKAGE = __name__.partition(".")[0]
-_STAMP = f"_compiled{EXTENSION_SUFFIXES[0].rpartition('.')[0]}.json"
+_ROOT = os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120 - pathlib takes 4 ms to import
+_STAMP = f"{_PACKAGE}/_compiled{EXTENSION_SUFFIXES[0].rpartition('.')[0]}.txt"
 
 
-@dataclass(frozen=True, slots=True)
-class BuildInfo:
-    """What runs here, for people and for bug reports."""
+class BuildInfo(NamedTuple):
+    """A description of the running build, for people and for bug reports."""
 
     version: str
     """Version of the package."""
     accelerated: bool
     """Whether the compiled modules run."""
     reason: str
-    """Why this build and not the other one, in words."""
+    """Why this build runs and not the other one, in words."""
     python: str
     """Implementation and version, as `CPython 3.11.7`."""
     platform: str
@@ -48,11 +47,48 @@ class BuildInfo:
     compiled: tuple[str, ...]
     """Modules that have a compiled build for this interpreter, whether it runs or not."""
     stale: tuple[str, ...]
-    """Those whose source was edited after they were compiled; always empty in a wheel."""
+    """Modules whose source was edited after they were compiled; always empty in a wheel."""
 
 
-class SourceOnlyFinder(MetaPathFinder):
-    """Finds the package's modules as `.py` even where an extension stands beside them."""
+class Source(NamedTuple):
+    """A line of the stamp: one source and what it was when it was compiled."""
+
+    hash: str
+    """SHA-256, in hexadecimal digits."""
+    fingerprint: str
+    """Size and times of the file; `-` in a wheel, where they mean nothing."""
+    path: str
+    """Path below the folder that holds the package."""
+
+    @property
+    def module(self) -> str:
+        """Dotted name of the module."""
+        return self.path.removesuffix(".py").replace("/", ".")
+
+    def is_edited(self) -> bool:
+        """Return whether the file differs from what was compiled.
+
+        The same size and times prove that nothing changed. Other times prove nothing, because a
+        checkout sets them, so the content decides then.
+        """
+        path = f"{_ROOT}/{self.path}"
+        try:
+            if fingerprint(path) == self.fingerprint:
+                return False
+            with open(path, "rb") as file:  # noqa: PTH123 - as above
+                content = file.read()
+        except OSError:
+            return True
+        from hashlib import sha256
+
+        return sha256(content).hexdigest() != self.hash
+
+
+class SourceOnlyFinder:
+    """A finder on `sys.meta_path` that sees a module's source and not the extension beside it."""
+
+    def __init__(self) -> None:
+        self._finders: dict[str, FileFinder] = {}  #: by folder
 
     def find_spec(
         self,
@@ -60,78 +96,90 @@ class SourceOnlyFinder(MetaPathFinder):
         path: Sequence[str] | None,
         target: ModuleType | None = None,  # noqa: ARG002 - the protocol's third parameter
     ) -> ModuleSpec | None:
-        """Look for a source file only; None leaves the search to the next finder."""
+        """Look for a source file of the package; None leaves the search to the next finder."""
         if path is None or not fullname.startswith(f"{_PACKAGE}."):
             return None
-        for entry in path:
-            finder = FileFinder(entry, (SourceFileLoader, SOURCE_SUFFIXES))
+        for folder in path:
+            finder = self._finders.get(folder)
+            if finder is None:
+                finder = FileFinder(folder, (SourceFileLoader, SOURCE_SUFFIXES))
+                self._finders[folder] = finder
             spec = finder.find_spec(fullname)
-            # A spec without a loader is a folder without __init__.py: the next finder's business.
+            # A spec without a loader is a folder without __init__.py, which other finders handle.
             if spec is not None and spec.loader is not None:
                 return spec
         return None
+
+    def invalidate_caches(self) -> None:
+        """Forget what the folders hold; `importlib.invalidate_caches` calls this."""
+        self._finders.clear()
+
+
+def fingerprint(path: str) -> str:
+    """Return what changes whenever the file's content changes, without reading the file.
+
+    The time of the last status change is part of it: no program can set that one back.
+    """
+    status = os.stat(path)  # noqa: PTH116 - as above
+    return f"{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
 
 
 def build_info() -> BuildInfo:
     """Describe the running build.
 
-    Cost: hashes the hot sources of an editable install, well below a millisecond.
+    Cost: looks at the hot sources of an editable install, some milliseconds at most.
     """
-    root = Path(__file__).parent
-    sources, editable = _read_stamp(root)
+    import platform
+
+    editable, sources = _read_stamp()
     return BuildInfo(
         version=__version__,
         accelerated=_ACCELERATED,
-        reason=_REASON,
+        reason=_REASON or _reason_without_extensions(),
         python=f"{platform.python_implementation()} {platform.python_version()}",
         platform=f"{platform.system()}-{platform.machine()}",
-        compiled=tuple(sorted(_module(name) for name in sources)),
-        stale=_stale(root, sources) if editable else (),
+        compiled=tuple(sorted(source.module for source in sources)),
+        stale=_stale(sources) if editable else (),
     )
 
 
 def accelerated() -> bool:
-    """Whether the compiled modules run in this process; fixed at import."""
+    """Return whether the compiled modules run in this process; fixed at import."""
     return _ACCELERATED
 
 
-def _read_stamp(root: Path) -> tuple[dict[str, str], bool]:
-    """Hash by source path, and whether the install is editable; empty where nothing is compiled."""
+def _read_stamp() -> tuple[bool, list[Source]]:
+    """Return whether the install is editable, and what was compiled; empty without extensions."""
     try:
-        stamp = json.loads((root / _STAMP).read_bytes())
+        with open(f"{_ROOT}/{_STAMP}", encoding="utf-8") as file:  # noqa: PTH123 - as above
+            head, *lines = file.read().splitlines()
     except (FileNotFoundError, NotADirectoryError):  # the latter inside a zip archive
-        return {}, False
-    return stamp["sources"], stamp["editable"]
+        return False, []
+    return head == "editable", [Source(*line.split(" ", 2)) for line in lines]
 
 
-def _stale(root: Path, sources: dict[str, str]) -> tuple[str, ...]:
-    """Modules whose source no longer is what was compiled. Hashes: a checkout changes times."""
-    return tuple(
-        sorted(
-            _module(name)
-            for name, compiled_from in sources.items()
-            if _hash(root.parent / name) != compiled_from
-        )
-    )
+def _stale(sources: list[Source]) -> tuple[str, ...]:
+    """Return the modules whose source is no longer what was compiled."""
+    return tuple(sorted(source.module for source in sources if source.is_edited()))
 
 
-def _hash(source: Path) -> str | None:
-    return hashlib.sha256(source.read_bytes()).hexdigest() if source.exists() else None
+def _reason_without_extensions() -> str:
+    """Say why nothing is compiled here. Not said at import: sysconfig takes a millisecond."""
+    import sysconfig
 
-
-def _module(source: str) -> str:
-    return source.removesuffix(".py").replace("/", ".")
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return "this Python is free-threaded, for which the modules are not compiled"
+    return "this install has no compiled modules (no C compiler when it was built?)"
 
 
 def _decide() -> tuple[bool, str]:
-    """Choose the build: (compiled or not, why)."""
+    """Choose the build: whether the compiled one, and why; "" where nothing is compiled."""
     if os.environ.get("AIOWHEEL_NO_EXTENSIONS") == "1":
         return False, "AIOWHEEL_NO_EXTENSIONS=1 is set"
-    root = Path(__file__).parent
-    sources, editable = _read_stamp(root)
+    editable, sources = _read_stamp()
     if not sources:
-        return False, "this install has no compiled modules (no C compiler when it was built?)"
-    stale = _stale(root, sources) if editable else ()
+        return False, ""
+    stale = _stale(sources) if editable else ()
     if stale:
         return False, f"edited after compiling: {', '.join(stale)}; rebuild with `make build`"
     return True, "compiled modules found for this interpreter"
@@ -140,15 +188,19 @@ def _decide() -> tuple[bool, str]:
 def _enforce(*, compiled: bool, reason: str) -> None:
     """Make the choice hold, or raise what the environment asked for."""
     if os.environ.get("AIOWHEEL_REQUIRE_EXTENSIONS") == "1" and not compiled:
+        reason = reason or _reason_without_extensions()
         refusal = f"AIOWHEEL_REQUIRE_EXTENSIONS=1 is set, but {reason}"
-        # The script of the command imports the package first: nobody there could catch an error.
-        if Path(sys.argv[0]).stem == _PACKAGE:
+        # The script of the command imports the package first, so it cannot catch an error.
+        program = os.path.basename(sys.argv[0])  # noqa: PTH119 - as above
+        if program.partition(".")[0] == _PACKAGE:
             raise SystemExit(f"{_PACKAGE}: {refusal}")
         raise ImportError(refusal, name=_PACKAGE)
     if compiled:
         return
     sys.meta_path.insert(0, SourceOnlyFinder())
     if reason.startswith("edited"):
+        import warnings
+
         warnings.warn(f"{_PACKAGE} runs uncompiled: {reason}", RuntimeWarning, stacklevel=2)
 
 

@@ -1,9 +1,9 @@
-"""Seconds to nanoseconds and back: the only file that rounds. Rank 0.
+"""Conversion of seconds to nanoseconds and back: the only file that rounds. Rank 0.
 
-Inside, times are whole nanoseconds on the scale of the event loop's clock, so that 0.1 + 0.2 and
-0.3 are one deadline and a clock of 200 days' uptime still tells two ticks apart. Seconds are
-rounded to the nearest nanosecond on the way in; the wheel then rounds deadlines up to a tick and
-"now" down, so nothing is early.
+Inside the package, times are whole nanoseconds on the scale of the event loop's clock: 0.1 + 0.2
+and 0.3 are one deadline, and a clock with 200 days of uptime still distinguishes two ticks. Seconds
+are rounded to the nearest nanosecond on entry. The wheel then rounds deadlines up to a tick and the
+current time down, so no timer fires early.
 """
 
 from __future__ import annotations
@@ -14,21 +14,20 @@ from typing import Final, SupportsFloat
 
 from mypy_extensions import i64
 
-FOREVER: Final = 2**61 - 1  #: nanoseconds; what `inf` and anything beyond 73 years become
+FOREVER: Final = 2**61 - 1  #: nanoseconds; stands for `inf` and for every time beyond 73 years
 _FOREVER_SECONDS: Final = 2.305843009e9
-_WHOLE: Final = 2_305_843_009  # whole seconds, the same bound
+_WHOLE: Final = 2_305_843_009  # the same bound in whole seconds
 
 
 def delay_to_ns(name: str, seconds: object) -> i64:
-    """A caller's stretch of time, of either sign, in nanoseconds.
+    """Convert an argument in seconds, of either sign, to nanoseconds.
 
     Args:
-        name: What the caller calls it, for the error.
-        seconds: A number or a timedelta; `inf` and whatever exceeds 73 years become FOREVER.
+        name: The argument's name, for the error.
+        seconds: A number or a timedelta; `inf` and values beyond 73 years become FOREVER.
 
     Raises:
-        TypeError: *seconds* is no number (bool and None are none, nor are numpy's durations and
-            texts).
+        TypeError: *seconds* is not a number. bool, None and numpy's durations and texts are not.
         ValueError: *seconds* is NaN.
     """
     if type(seconds) is float:
@@ -46,12 +45,12 @@ def delay_to_ns(name: str, seconds: object) -> i64:
 
 
 def _is_odd(value: object) -> bool:
-    """Whether *value* is numpy's, but no real number of it: a bool, date or text would pass."""
+    """Return whether *value* is a bool, date or text of numpy, which would pass for a number."""
     return getattr(getattr(value, "dtype", None), "kind", "f") not in {"f", "i", "u"}
 
 
 def seconds_to_ns(name: str, seconds: float) -> i64:
-    """Nearest nanosecond, at most FOREVER either side of zero; NaN is a ValueError."""
+    """Round to the nearest nanosecond, at most FOREVER on either side; NaN is a ValueError."""
     if seconds >= _FOREVER_SECONDS:
         return FOREVER
     if seconds >= 0.0:
@@ -64,19 +63,19 @@ def seconds_to_ns(name: str, seconds: float) -> i64:
 
 
 def clock_to_ns(seconds: float) -> i64:
-    """A clock reading in nanoseconds, by the same rounding as deadlines."""
+    """Convert a clock reading to nanoseconds, rounded as deadlines are."""
     return i64(seconds * 1e9 + 0.5) if seconds >= 0.0 else -i64(0.5 - seconds * 1e9)
 
 
 def ns_to_seconds(ns: i64) -> float:
-    """Nanoseconds as seconds; FOREVER is `inf`."""
+    """Convert nanoseconds to seconds; FOREVER becomes `inf`."""
     if ns >= FOREVER:
         return math.inf
     return int(ns) / 1e9  # i64 has no division by a float
 
 
 def ns_to_alarm(ns: i64) -> float:
-    """The earliest float of seconds that is not before *ns*: an alarm must not ring early."""
+    """Return the smallest float of seconds that is not before *ns*, so that no alarm is early."""
     seconds = int(ns) / 1e9
     while clock_to_ns(seconds) < ns:
         seconds = math.nextafter(seconds, math.inf)

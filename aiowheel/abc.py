@@ -1,4 +1,4 @@
-"""Interfaces that others implement. Rank 0."""
+"""Interfaces that users of the package implement. Rank 0."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class FinishedOperation(Protocol):
-    """What an instrument may read of an operation that has just ended.
+    """The part of an ended operation that an instrument may read.
 
     Times are seconds on the scale of the timer's clock; `deadline` may be `inf`.
     """
@@ -21,35 +21,36 @@ class FinishedOperation(Protocol):
 
     @property
     def checks(self) -> int:
-        """How often its condition was asked for."""
+        """How often its condition was checked."""
         ...
 
     @property
     def created(self) -> float:
-        """When it was watched."""
+        """Time at which it was watched."""
         ...
 
     @property
     def deadline(self) -> float:
-        """When it was to expire."""
+        """Time at which it would have expired."""
         ...
 
     @property
     def finished(self) -> float:
-        """When it ended."""
+        """Time at which it ended."""
         ...
 
 
 class Instrument:
-    """Base of what watches a purgatory at work; override what you need.
+    """A base class of observers of a purgatory; override the methods you need.
 
-    Called on the loop's thread in the middle of the work: be quick, and do not raise.
+    The purgatory calls them on the loop's thread, in the middle of its work: they must be quick
+    and must not raise.
     """
 
     def operation_finished(self, purgatory: str, operation: FinishedOperation) -> None:
-        """Called once for every operation, after it has ended and `on_complete` has run.
+        """Handle the end of an operation; called once for each, after its `on_complete`.
 
         Args:
-            purgatory: Its purgatory's name.
-            operation: Over; its class is the kind of operation.
+            purgatory: Name of the purgatory.
+            operation: The ended operation; its class is the kind of operation.
         """

@@ -1,7 +1,7 @@
-"""Every error of the package's own. Rank 0.
+"""The errors that this package defines. Rank 0.
 
-One base class; a standard-library parent where one fits; the text carries the bad value and the
-legal range.
+All have one base class, and a parent from the standard library where one fits. A text names the
+bad value and the legal range.
 """
 
 
@@ -30,7 +30,7 @@ class TimerClosedError(AiowheelError, RuntimeError):
 
 
 class ForeignLoopError(AiowheelError, RuntimeError):
-    """A timer or purgatory was used from another event loop or thread than its own."""
+    """A timer or purgatory was used from an event loop or thread that it does not belong to."""
 
 
 class PurgatoryClosedError(AiowheelError, RuntimeError):
@@ -38,7 +38,7 @@ class PurgatoryClosedError(AiowheelError, RuntimeError):
 
 
 class PurgatoryFullError(AiowheelError, RuntimeError):
-    """The purgatory holds `max_pending` operations already; nothing was registered."""
+    """The purgatory already holds `max_pending` operations; the new one was not registered."""
 
     def __init__(self, name: str, max_pending: int) -> None:
         """Name the purgatory and its limit."""
@@ -50,11 +50,11 @@ class PurgatoryFullError(AiowheelError, RuntimeError):
 
 
 class NotVirtualError(AiowheelError, RuntimeError):
-    """A virtual clock was asked of an event loop that runs on the real one."""
+    """A virtual clock was used on an event loop that runs on the real clock."""
 
 
 class VirtualDeadlockError(AiowheelError, RuntimeError):
-    """On a virtual clock nothing is ready, and nothing is left that could make it so."""
+    """No callback of a virtual loop is ready, and no timer or event can make one ready."""
 
     def __init__(self, time: float, timers: str, waiting: list[str]) -> None:
         """Name the time in seconds, the timers that cannot fire, and each waiting task."""
@@ -65,7 +65,7 @@ class VirtualDeadlockError(AiowheelError, RuntimeError):
         count = len(self.waiting)
         text = (
             f"deadlock at {self.time} s: no callback is ready, and no timer, I/O or executor job "
-            f"is left that could make one ready{self.timers}; tasks that wait: {count}"
+            f"is left that could make one ready{self.timers}; waiting tasks: {count}"
         )
         lines = [text, *(f"  {each}" for each in self.waiting[:20])]
         if count > 20:

@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator, Mapping
 import pytest
 from hypothesis import settings
 
+import _aiowheel_pytestplugin as plugin
 from aiowheel import _events
 from aiowheel._build import build_info
-from aiowheel.testing import plugin
 from aiowheel.timer import ManualTimer
 
 # A busy machine is no counterexample.
@@ -33,8 +33,8 @@ LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 def pytest_configure(config: pytest.Config) -> None:
     """Use our own plugin also where the package is not installed, only on the path."""
-    if not config.pluginmanager.has_plugin("aiowheel"):
-        config.pluginmanager.register(plugin, "aiowheel")
+    if not config.pluginmanager.is_registered(plugin):
+        config.pluginmanager.register(plugin, "aiowheel-from-the-path")
 
 
 def pytest_report_header() -> str:

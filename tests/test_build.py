@@ -5,7 +5,6 @@ loads `box/_hot.<abi>.so` only if the finder lets it, and here that would fail o
 The build hook itself compiles a three-line package in a folder of its own.
 """
 
-import json
 import os
 import shutil
 import subprocess
@@ -18,11 +17,11 @@ from pathlib import Path
 import pytest
 
 import aiowheel
-from aiowheel._build import build_info
+from aiowheel._build import build_info, fingerprint
 
 ROOT = Path(__file__).parent.parent
 SUFFIX = EXTENSION_SUFFIXES[0]
-STAMP = f"_compiled{SUFFIX.rpartition('.')[0]}.json"
+STAMP = f"_compiled{SUFFIX.rpartition('.')[0]}.txt"
 SWITCHES = ("AIOWHEEL_NO_EXTENSIONS", "AIOWHEEL_REQUIRE_EXTENSIONS")
 
 
@@ -50,9 +49,14 @@ def box(tmp_path: Path) -> Path:
     hot = package / "_hot.py"
     hot.write_text("SPEED = 'source'\n")
     (package / f"_hot{SUFFIX}").write_bytes(b"not an extension")
-    stamp = {"editable": True, "sources": {"box/_hot.py": sha256(hot.read_bytes()).hexdigest()}}
-    (package / STAMP).write_text(json.dumps(stamp))
+    write_stamp(tmp_path, "editable", fingerprint(str(hot)))
     return tmp_path
+
+
+def write_stamp(box: Path, install: str, fingerprint: str) -> None:
+    """Write what the build hook writes when it compiles the one hot module as it is now."""
+    compiled_from = sha256((box / "box/_hot.py").read_bytes()).hexdigest()
+    (box / "box" / STAMP).write_text(f"{install}\n{compiled_from} {fingerprint} box/_hot.py\n")
 
 
 def test_the_compiled_module_is_what_loads(box: Path) -> None:
@@ -131,10 +135,49 @@ def test_an_edited_source_is_refused_where_extensions_are_required(box: Path) ->
     assert "edited after compiling: box._hot" in result.stderr.splitlines()[-1]
 
 
+def test_an_edit_of_equal_size_and_time_is_found(box: Path) -> None:
+    """A copying tool may set the time of the content back, but not that of the last change."""
+    hot = box / "box/_hot.py"
+    status = hot.stat()
+    hot.write_text("SPEED = 'edited'\n")
+    os.utime(hot, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    result = python(box, "import box, box._hot; print(box._hot.SPEED)")
+
+    assert hot.stat().st_size == status.st_size
+    assert result.stdout.strip() == "edited"
+
+
+def test_other_times_alone_are_no_edit(box: Path) -> None:
+    """A checkout sets the times of what it did not change; the content decides."""
+    (box / "box/_hot.py").touch()
+
+    result = python(box, "import box; print(box.accelerated(), box.build_info().stale)")
+
+    assert (result.stdout.strip(), result.stderr) == ("True ()", "")
+
+
+def test_an_unchanged_tree_is_not_hashed(box: Path) -> None:
+    """Size and times prove that nothing was edited, so an import reads no source for it."""
+    program = "import sys, box; print(box.accelerated(), 'hashlib' in sys.modules)"
+
+    result = python(box, program)
+
+    assert result.stdout.strip() == "True False"
+
+
+def test_a_missing_source_is_an_edit(box: Path) -> None:
+    """An extension alone is no working install of a tree that is edited."""
+    (box / "box/_hot.py").unlink()
+
+    result = python(box, "import box; print(box.accelerated(), *box.build_info().stale)")
+
+    assert result.stdout.strip() == "False box._hot"
+
+
 def test_a_wheel_is_not_checked_for_edits(box: Path) -> None:
     """An installed wheel pays for no hashing at import."""
-    stamp = json.loads((box / "box" / STAMP).read_text())
-    (box / "box" / STAMP).write_text(json.dumps(stamp | {"editable": False}))
+    write_stamp(box, "wheel", "-")
     (box / "box/_hot.py").write_text("SPEED = 'edited'\n")
 
     result = python(box, "import box; print(box.accelerated(), box.build_info().stale)")
@@ -183,6 +226,7 @@ def project(tmp_path: Path) -> Path:
     (tmp_path / "pyproject.toml").write_text(
         '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
         '[project]\nname = "aiowheel"\nversion = "1"\nrequires-python = ">=3.11"\n'
+        '[tool.hatch.build]\ndev-mode-dirs = ["."]\n'
         "[tool.hatch.build.targets.wheel.hooks.custom]\n"
         'path = "hatch_build.py"\ncompile = ["aiowheel/_hot.py", "aiowheel/none/_*.py"]\n'
     )
@@ -211,6 +255,60 @@ def test_a_compiled_wheel_carries_extensions_and_a_platform_tag(project: Path) -
         members(project, wheel)
     )
 
+
+@pytest.mark.slow
+def test_compiled_code_keeps_its_docstrings_and_its_files(project: Path) -> None:
+    """`help` shows signature and text; `__file__` names the extension that was loaded."""
+    (project / "aiowheel/_hot.py").write_text(
+        '"""A module."""\n\n\n'
+        "def double(n: int) -> int:\n"
+        '    """Return *n* "twice".\n\n    Two lines, a \\\\ and an é.\n    """\n'
+        "    return 2 * n\n\n\n"
+        "def silent(n: int) -> int:\n    return n\n\n\n"
+        "class Box:\n"
+        '    """A class."""\n\n'
+        "    def __init__(self, n: int) -> None:\n        self._n = n\n\n"
+        "    @property\n    def half(self) -> int:\n"
+        '        """A property."""\n        return self._n // 2\n\n'
+        "    def plus(self, m: int = 1) -> int:\n"
+        '        """A method."""\n        return self._n + m\n'
+    )
+    (project / "aiowheel/_other.py").write_text("from aiowheel._hot import double\n")
+    pyproject = (project / "pyproject.toml").read_text()
+    (project / "pyproject.toml").write_text(
+        pyproject.replace('"aiowheel/_hot.py"', '"aiowheel/_hot.py", "aiowheel/_other.py"')
+    )
+    result = python(project, BUILD, AIOWHEEL_REQUIRE_EXTENSIONS="1")
+    if "no working C compiler" in result.stderr:
+        pytest.skip("this machine has no C compiler")
+    with zipfile.ZipFile(project / result.stdout.splitlines()[-1]) as archive:
+        archive.extractall(project / "installed")
+
+    described = {}
+    for folder in ("installed", "."):
+        answer = python(project, DESCRIBE.replace("FOLDER", folder))
+        assert answer.stderr == ""
+        described[folder], files = answer.stdout.rsplit("\n--\n")
+        suffix = SUFFIX if folder == "installed" else ".py"
+        assert files.split() == [f"_hot{suffix}", "True", f"_other{suffix}", "True"]
+
+    assert 'double(n)\n    Return *n* "twice".' in described["installed"]
+    assert described["installed"] == described["."]
+
+
+DESCRIBE = """
+import inspect, os, pydoc, sys
+sys.path.insert(0, "FOLDER")
+from aiowheel import _other, _hot
+Box = _hot.Box
+print(inspect.signature(_hot.double).parameters.keys())
+for each in (_hot, _hot.double, _hot.silent, Box, Box.half, Box.plus):
+    print(inspect.getdoc(each) or None)
+print("double(n)\\n    " + inspect.getdoc(_hot.double))
+print("--")
+for module in (_hot, _other):
+    print(os.path.basename(module.__file__), os.path.exists(module.__file__))
+"""
 
 HOT_CALLS = """
 import sys
@@ -257,6 +355,22 @@ def test_a_short_cut_past_the_argument_parser_changes_no_call(project: Path) -> 
     assert interpreted == compiled.replace("False", "True", 1)
 
 
+@pytest.mark.slow
+def test_the_wheel_holds_the_package_and_the_pytest_plugin(tmp_path: Path) -> None:
+    """The plugin stands beside the package, where a list of packages would miss it."""
+    program = f"from hatchling.build import build_wheel; print(build_wheel({str(tmp_path)!r}))"
+
+    result = python(ROOT, program, AIOWHEEL_NO_EXTENSIONS="1")
+
+    names = members(tmp_path, result.stdout.splitlines()[-1])
+    assert {"aiowheel/__init__.py", "aiowheel/py.typed", "_aiowheel_pytestplugin.py"} <= {*names}
+    assert {name.partition("/")[0] for name in names} == {
+        "aiowheel",
+        "_aiowheel_pytestplugin.py",
+        f"aiowheel-{aiowheel.__version__}.dist-info",
+    }
+
+
 def test_a_build_without_extensions_is_for_any_platform(project: Path) -> None:
     """The switch works at build time too, and the build says that it did."""
     result = python(project, BUILD, AIOWHEEL_NO_EXTENSIONS="1")
@@ -276,6 +390,89 @@ def test_a_machine_without_a_compiler_gets_the_pure_build(project: Path) -> None
     assert "WITHOUT compiled modules: no working C compiler was found" in result.stderr
 
 
+HALF_A_COMPILER = """#!/bin/sh
+for word in "$@"; do
+    case "$word" in *__native*) echo "cc: out of memory" >&2; exit 1 ;; esac
+done
+exec cc "$@"
+"""
+
+
+@pytest.fixture
+def half_a_compiler(tmp_path: Path) -> str:
+    """A C compiler that builds the probe and fails at the real code."""
+    if shutil.which("cc") is None:
+        pytest.skip("this machine has no C compiler")
+    compiler = tmp_path / "half-cc"
+    compiler.write_text(HALF_A_COMPILER)
+    compiler.chmod(0o755)
+    return str(compiler)
+
+
+@pytest.mark.slow
+def test_a_compiler_that_fails_half_way_leaves_the_pure_build(
+    project: Path, half_a_compiler: str
+) -> None:
+    """The wheel is pure, without half a product, and the notice says what failed."""
+    result = python(project, BUILD, CC=half_a_compiler)
+
+    wheel = result.stdout.splitlines()[-1]
+    assert wheel == "aiowheel-1-py3-none-any.whl"
+    assert [name for name in members(project, wheel) if "_hot" in name] == ["aiowheel/_hot.py"]
+    assert not list((project / "build").glob("mypyc*"))
+    assert "WITHOUT compiled modules: the C compiler failed at the generated code" in result.stderr
+
+
+@pytest.mark.slow
+def test_a_compiler_that_fails_half_way_leaves_a_pure_tree(
+    project: Path, half_a_compiler: str
+) -> None:
+    """In an editable install, not even what an earlier build left stays beside the sources."""
+    (project / "aiowheel" / f"_hot{SUFFIX}").write_bytes(b"of an earlier build")
+    (project / "aiowheel" / STAMP).write_text("editable\n")
+
+    result = python(project, BUILD.replace("build_wheel", "build_editable"), CC=half_a_compiler)
+
+    assert result.returncode == 0, result.stderr
+    assert sorted(path.name for path in (project / "aiowheel").iterdir()) == [
+        "__init__.py",
+        "_hot.py",
+    ]
+
+
+@pytest.mark.slow
+def test_a_required_compiler_that_fails_half_way_fails_the_build(
+    project: Path, half_a_compiler: str
+) -> None:
+    """The error names the step that failed."""
+    result = python(project, BUILD, CC=half_a_compiler, AIOWHEEL_REQUIRE_EXTENSIONS="1")
+
+    assert result.returncode != 0
+    assert result.stderr.splitlines()[-1].startswith(
+        "AIOWHEEL_REQUIRE_EXTENSIONS=1, but the C compiler failed at the generated code"
+    )
+
+
+FREE_THREADED = "import sysconfig; sysconfig.get_config_vars()['Py_GIL_DISABLED'] = 1; "
+
+
+def test_a_free_threaded_python_gets_the_pure_build(project: Path) -> None:
+    """What mypyc generates relies on the GIL, so nothing is compiled there."""
+    result = python(project, FREE_THREADED + BUILD)
+
+    assert result.stdout.splitlines()[-1] == "aiowheel-1-py3-none-any.whl"
+    assert "WITHOUT compiled modules: this Python is free-threaded" in result.stderr
+
+
+def test_a_free_threaded_python_says_why_it_runs_the_sources(box: Path) -> None:
+    """The build report, which `aiowheel doctor` prints, does not blame the compiler."""
+    (box / "box" / STAMP).unlink()
+
+    result = python(box, FREE_THREADED + "import box; print(box.build_info().reason)")
+
+    assert result.stdout.startswith("this Python is free-threaded")
+
+
 def test_a_required_compiler_that_is_missing_fails_the_build(project: Path) -> None:
     """Whoever asks for the compiled build gets it or an error, never the other one."""
     result = python(project, BUILD, CC="/nonexistent/cc", AIOWHEEL_REQUIRE_EXTENSIONS="1")
@@ -284,6 +481,47 @@ def test_a_required_compiler_that_is_missing_fails_the_build(project: Path) -> N
     assert result.stderr.splitlines()[-1].startswith(
         "AIOWHEEL_REQUIRE_EXTENSIONS=1, but no working C compiler was found"
     )
+
+
+def run_make(tmp_path: Path, pythons: str) -> subprocess.CompletedProcess[str]:
+    """Run `make test-all-pythons` for *pythons*, with an `echo` in place of the tests."""
+    if shutil.which("make") is None:
+        pytest.skip("this machine has no make")
+    path = f"{sys.base_prefix}/bin{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        ["make", "test-all-pythons", "MAKE=echo", f"PYTHONS={pythons}"],
+        cwd=ROOT,
+        env=os.environ | {"PATH": path, "PYENV_ROOT": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_the_matrix_takes_the_pythons_that_are_found(tmp_path: Path) -> None:
+    """A missing interpreter is named and stops nothing."""
+    own = f"{sys.version_info.major}.{sys.version_info.minor}"
+    result = run_make(tmp_path, f"9.8 {own} 9.9")
+    if "not found" in result.stderr:
+        pytest.skip("this interpreter cannot make environments")
+
+    first, *rest = result.stdout.splitlines()
+    assert first.endswith(f"test-python-{own}")
+    assert rest == [
+        f"tested: Python {own}",
+        "NOT tested: Python 9.8: not found, neither through pyenv nor on PATH",
+        "NOT tested: Python 9.9: not found, neither through pyenv nor on PATH",
+    ]
+    assert result.returncode == 0
+
+
+def test_a_matrix_without_any_python_fails(tmp_path: Path) -> None:
+    """A run that tested nothing must not pass."""
+    result = run_make(tmp_path, "9.8 9.9")
+
+    assert result.returncode != 0
+    assert "Python 9.8 9.9: not found" in result.stderr
 
 
 def test_a_listed_module_that_is_missing_fails_the_build(project: Path) -> None:

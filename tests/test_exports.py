@@ -1,5 +1,6 @@
 """The public doors: what a package names, it has; what it does not need, it does not load."""
 
+import inspect
 import subprocess
 import sys
 from importlib import import_module
@@ -7,11 +8,24 @@ from pathlib import Path
 
 import pytest
 
+import aiowheel
+
 PACKAGE = Path(__file__).parent.parent / "aiowheel"
 PUBLIC = sorted(
     ".".join(init.parent.relative_to(PACKAGE.parent).parts)
     for init in PACKAGE.rglob("__init__.py")
     if "__all__" in init.read_text(encoding="utf-8")
+)
+# What only some processes use; each takes a millisecond or more to import.
+SELDOM_USED = (
+    "anyio",
+    "hashlib",
+    "importlib.resources",
+    "json",
+    "platform",
+    "structlog",
+    "sysconfig",
+    "tempfile",
 )
 HEAVY = ("matplotlib", "pandas", "pyarrow", "pyspark", "rich", "starlette", "typer", "uvloop")
 
@@ -38,9 +52,57 @@ def test_the_package_itself_is_public() -> None:
     assert "aiowheel" in PUBLIC
 
 
+def called() -> dict[str, object]:
+    """The public classes and functions, and what these classes define themselves, by name."""
+    found: dict[str, object] = {}
+    for name in aiowheel.__all__:
+        value: object = getattr(aiowheel, name)
+        if callable(value):
+            found[name] = value
+        if isinstance(value, type):
+            public = [each for each in vars(value) if not each.startswith("_")]
+            found |= {f"{name}.{each}": getattr(value, each) for each in public}
+    return {name: value for name, value in found.items() if callable(value)}
+
+
+CALLED = called()  # before a fixture puts something in the place of a method
+
+
+@pytest.mark.parametrize("name", CALLED)
+def test_what_is_public_and_called_has_a_docstring(name: str) -> None:
+    """Compiled code as well: `help()` shows what the source says."""
+    assert inspect.getdoc(CALLED[name])
+
+
+def test_the_file_of_a_module_exists() -> None:
+    """Compiled modules as well: tools open what `__file__` names."""
+    files = {
+        name: str(module.__file__)
+        for name, module in sys.modules.items()
+        if name.partition(".")[0] == "aiowheel"
+    }
+
+    assert [name for name, file in files.items() if not Path(file).exists()] == []
+    assert "aiowheel._units" in files
+
+
 def test_importing_the_package_loads_nothing_heavy() -> None:
     """Extras cost nothing until they are used."""
     program = f"import aiowheel, sys; print([m for m in {HEAVY!r} if m in sys.modules])"
+
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30
+    )
+
+    assert loaded.stdout.strip() == "[]"
+
+
+def test_importing_the_package_loads_only_what_every_process_uses() -> None:
+    """Beside asyncio, which is there anyway, an import stays short."""
+    program = (
+        "import asyncio, sys; before = {*sys.modules}; import aiowheel;"
+        f"print([m for m in {SELDOM_USED!r} if m in sys.modules and m not in before])"
+    )
 
     loaded = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30

@@ -4,7 +4,6 @@ import json as jsonlib
 import os
 import re
 import sys
-from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from typing import Annotated
@@ -32,7 +31,7 @@ def doctor(
     java, spark = java_found(), spark_found()
     if json:
         report = {
-            "build": asdict(build),
+            "build": build._asdict(),
             "executable": sys.executable,
             "loops": {"asyncio": True, "uvloop": version_of("uvloop")},
             "extras": extras,

@@ -1,6 +1,6 @@
-"""Time that tests can turn: a virtual event loop, a timer moved by hand, pytest fixtures. Rank 4.
+"""Virtual time for tests: an event loop whose clock jumps, and a timer moved by hand. Rank 4.
 
-Source: the wishes and the traps of trio's MockClock, tokio's paused time and looptime.
+Sources: trio's MockClock, tokio's paused time and looptime.
 """
 
 from aiowheel.errors import NotVirtualError as NotVirtualError

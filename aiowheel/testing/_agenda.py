@@ -1,7 +1,7 @@
 """The timers of a virtual loop, by the instant they are due. Rank 4.
 
-asyncio's own heap leaves the order of timers due at one instant to chance: it compares nothing but
-the time. Here it is the order they were armed in, or one drawn from a seed.
+asyncio's heap compares nothing but the time, so timers due at one instant run in any order. The
+agenda runs them in the order they were armed in, or in an order drawn from a seed.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from random import Random
 
 from aiowheel._units import FOREVER
 
-_ROOM = 1_000  # handles beyond twice the living ones before the cancelled are swept out
+_SPARE = 1_000  # cancelled handles that may stay besides as many as there are pending ones
 
 
 class Agenda:
-    """Holds timer handles until they are due; cancelled ones are passed over.
+    """A heap of timer handles that skips the cancelled ones.
 
     Args:
-        seed: Draws the order of handles due at one instant; None: the order they were armed in.
+        seed: Seed of the order of handles due at one instant; None keeps the order they were
+            armed in.
     """
 
     def __init__(self, seed: int | None) -> None:
@@ -28,26 +29,26 @@ class Agenda:
         self._arming = count()
         #: (due in ns, draw, number in order of arming, handle), a heap.
         self._heap: list[tuple[int, int, int, TimerHandle]] = []
-        self._sweep_at = _ROOM
+        self._sweep_at = _SPARE
 
     def add(self, due_ns: int, handle: TimerHandle) -> None:
-        """File *handle*. O(log n)."""
+        """Add *handle*. O(log n)."""
         draw = 0 if self._random is None else self._random.getrandbits(32)
         heapq.heappush(self._heap, (due_ns, draw, next(self._arming), handle))
         if len(self._heap) > self._sweep_at:
             self._heap = [item for item in self._heap if not item[3].cancelled()]
             heapq.heapify(self._heap)
-            self._sweep_at = 2 * len(self._heap) + _ROOM
+            self._sweep_at = 2 * len(self._heap) + _SPARE
 
     def next_due(self) -> int | None:
-        """The earliest instant with something to do; None where there is none, or never."""
+        """Return the instant of the earliest pending handle; None if no handle is ever due."""
         heap = self._heap
         while heap and heap[0][3].cancelled():
             heapq.heappop(heap)
         return heap[0][0] if heap and heap[0][0] < FOREVER else None
 
     def pop_due(self, now_ns: int) -> list[TimerHandle]:
-        """Take what is due at *now_ns*, in order."""
+        """Remove and return the handles due at *now_ns*, in order."""
         heap = self._heap
         due: list[TimerHandle] = []
         while heap and heap[0][0] <= now_ns:
@@ -57,5 +58,5 @@ class Agenda:
         return due
 
     def pending(self) -> int:
-        """How many handles wait. O(n): for error texts."""
+        """Return the number of pending handles. O(n): for error texts."""
         return sum(not item[3].cancelled() for item in self._heap)

@@ -1,4 +1,4 @@
-"""Who waits for the clock to arrive at an instant with everything done. Rank 4."""
+"""The pending calls of `advance`. Rank 4."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import count
 
 
 class Arrivals:
-    """The open calls of `advance`, by the instant they lead to."""
+    """The pending calls of `advance`, ordered by the instant that each one moves the clock to."""
 
     def __init__(self) -> None:
         self._calls = count()
@@ -16,18 +16,18 @@ class Arrivals:
         self._heap: list[tuple[int, int, Future[None]]] = []
 
     def add(self, instant_ns: int, future: Future[None]) -> Future[None]:
-        """File *future*; returns it."""
+        """Add *future* and return it."""
         heapq.heappush(self._heap, (instant_ns, next(self._calls), future))
         return future
 
     def next_instant(self) -> int | None:
-        """The earliest one somebody still waits for."""
+        """Return the earliest instant of a call that is still pending, or None."""
         while self._heap and self._heap[0][2].done():  # cancelled
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def settle(self) -> None:
-        """The clock has arrived at `next_instant`: let the first of those who wait for it go on."""
+        """Complete the first call for `next_instant`, which the clock has reached."""
         future = heapq.heappop(self._heap)[2]
-        if not future.done():  # the handler of a signal may have cancelled it since we were asked
+        if not future.done():  # a signal handler may have cancelled it after `next_instant`
             future.set_result(None)

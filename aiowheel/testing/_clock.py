@@ -1,25 +1,26 @@
-"""The virtual clock as tests hold it. Rank 4."""
+"""The virtual clock that tests hold. Rank 4."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import AbstractContextManager
 
+from aiowheel._types import Delay
 from aiowheel.errors import NotVirtualError
 from aiowheel.testing._loop import VirtualClockEventLoop
 
 _REMEDY = (
     "run the test on aiowheel.testing.VirtualClockEventLoop: mark it "
-    "@pytest.mark.virtual_time, with pytest-asyncio 1.4 or later or with anyio's plugin; elsewhere "
-    "asyncio.Runner(loop_factory=VirtualClockEventLoop)"
+    "@pytest.mark.virtual_time, with pytest-asyncio 1.4 or later or with anyio's plugin; without "
+    "them, use asyncio.Runner(loop_factory=VirtualClockEventLoop)"
 )
 
 
 class VirtualClock:
-    """The clock of whichever `VirtualClockEventLoop` is running when it is used.
+    """The clock of the `VirtualClockEventLoop` that is running at the time of a call.
 
     Raises:
-        NotVirtualError: On every use, where the running loop is another one or none runs.
+        NotVirtualError: At every use if no loop is running, or a loop of another class.
     """
 
     @property
@@ -41,7 +42,7 @@ class VirtualClock:
         """Seconds on the clock."""
         return self.loop.time()
 
-    async def advance(self, seconds: object) -> None:
+    async def advance(self, seconds: Delay) -> None:
         """See `VirtualClockEventLoop.advance`."""
         await self.loop.advance(seconds)
 
@@ -51,7 +52,7 @@ class VirtualClock:
 
     @property
     def autojump(self) -> bool:
-        """Whether time passes by itself; may be set."""
+        """Whether time passes by itself; writable."""
         return self.loop.autojump
 
     @autojump.setter

@@ -1,4 +1,4 @@
-"""Who waits, and where: the text of a deadlock. Rank 4."""
+"""The waiting tasks, as lines of a deadlock's text. Rank 4."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from types import FrameType
 
 import aiowheel
 
-#: Frames of these folders say how waiting is done, not who waits.
+#: Frames of these folders show how a task waits, not why.
 _MACHINERY = tuple(folder + os.sep for folder in (*asyncio.__path__, *aiowheel.__path__))
 
 
 def waiting_lines(tasks: Iterable[Task[object]]) -> list[str]:
-    """A line for each task, in order of names: its name and the line of code where it waits."""
+    """Return a line for each task, by name: its name and the line of code where it waits."""
     ordered = sorted(tasks, key=lambda task: (len(task.get_name()), task.get_name()))
     return [f"{task.get_name()} {_place(task)}" for task in ordered]
 
@@ -33,7 +33,7 @@ def _place(task: Task[object]) -> str:
 
 
 def _frames(coro: object) -> Iterator[FrameType]:
-    """Frames from a suspended coroutine inwards; compiled ones have none and end the walk."""
+    """Yield the frames from a suspended coroutine inwards, up to a compiled one, which has none."""
     while coro is not None:
         for prefix, inner in (("cr", "cr_await"), ("gi", "gi_yieldfrom"), ("ag", "ag_await")):
             frame = getattr(coro, f"{prefix}_frame", None)

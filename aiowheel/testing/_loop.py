@@ -1,4 +1,4 @@
-"""An event loop whose time jumps where another would sleep. Rank 4.
+"""An event loop whose clock jumps where another loop would sleep. Rank 4.
 
 Sources: trio's MockClock (autojump), tokio's paused clock (each timer at its own time), Twisted's
 task.Clock (advance).
@@ -16,6 +16,7 @@ from contextvars import Context
 from selectors import BaseSelector, DefaultSelector
 from typing import Any, TypeVar, TypeVarTuple
 
+from aiowheel._types import Delay
 from aiowheel._units import FOREVER, clock_to_ns, delay_to_ns, ns_to_alarm, ns_to_seconds
 from aiowheel.errors import VirtualDeadlockError
 from aiowheel.testing._agenda import Agenda
@@ -27,7 +28,7 @@ from aiowheel.testing._outside import Outside
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-#: Real seconds before a deadlock is called one while other threads live: any may call the loop.
+#: Real seconds before a deadlock is reported while other threads live: any may call the loop.
 _GRACE = 1.0
 
 
@@ -38,31 +39,38 @@ def _start_ns(start: float) -> int:
     return start_ns
 
 
-def _check_patience(patience: float) -> None:
+def _check_patience(patience: object) -> None:
+    if isinstance(patience, bool) or not isinstance(patience, int | float):
+        raise TypeError(f"patience must be a number of seconds, got {patience!r}")
     if not patience >= 0:
         raise ValueError(f"patience must be 0 or more seconds, got {patience!r}")
 
 
-class VirtualClockEventLoop(asyncio.SelectorEventLoop):
-    """A selector loop on a clock of its own, kept in whole nanoseconds, that moves in jumps.
+def _check_seed(seed: object) -> None:
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+        raise TypeError(f"seed must be an integer or None, got {seed!r}")
 
-    While callbacks are ready the clock stands still. When none is, it jumps to the next deadline,
-    so an hour of sleeping takes no time, and everything runs at exactly the time it asked for.
+
+class VirtualClockEventLoop(asyncio.SelectorEventLoop):
+    """A selector loop with a virtual clock, which moves in jumps of whole nanoseconds.
+
+    While callbacks are ready the clock stands still. When no callback is ready, it jumps to the
+    next deadline. An hour of sleep takes no time, and each timer fires at exactly its deadline.
     Loop timers, the timers of this package and purgatories share that clock. Sockets, executors,
-    threads and child processes are real: while one of them may still answer, the loop waits
-    *patience* for it before each jump.
+    threads and child processes are real: while one of them may still cause an event, the loop
+    waits *patience* for it before each jump.
 
     Args:
         selector: The real selector to use; default: the platform's best.
-        autojump: Whether time passes by itself. If not, it passes in `advance` alone.
-        patience: Real seconds to wait for the outside before a jump, 0 or more; `inf`: until it
-            answers.
-        seed: Shuffles the callbacks of loop timers due at one instant, the same way each time;
-            None: they run in the order they were armed. Timers on one wheel keep their promise
-            and their order.
-        start: What the clock shows at first, in seconds.
+        autojump: Whether time passes by itself. If not, only `advance` moves the clock.
+        patience: Real seconds to wait for an event from outside before a jump, 0 or more; `inf`
+            waits without a bound.
+        seed: Seed of the order in which loop timers due at one instant run; None keeps the order
+            they were armed in. Timers on one wheel keep their order in either case.
+        start: The clock's first reading, in seconds.
 
     Raises:
+        TypeError: *patience* or *start* is not a number, or *seed* not an integer.
         ValueError: *patience* is negative or NaN, or *start* is not finite.
     """
 
@@ -76,35 +84,36 @@ class VirtualClockEventLoop(asyncio.SelectorEventLoop):
         start: float = 0.0,
     ) -> None:
         self._idle_selector = IdleSelector(selector or DefaultSelector(), self._on_idle)
-        super().__init__(self._idle_selector)  # first: a loop is closed properly or complains
+        super().__init__(self._idle_selector)  # first: `close` needs it, and so does `__del__`
         self._outside = Outside(self._idle_selector)
-        self._agenda = Agenda(seed)
         self._arrivals = Arrivals()
         self._frozen = 0  # how many `freeze` blocks are open
         self.autojump = autojump
         self.patience = patience
         try:
-            self._jump(_start_ns(start))
             _check_patience(patience)
+            _check_seed(seed)
+            self._jump(_start_ns(start))
         except BaseException:
             self.close()
             raise
+        self._agenda = Agenda(seed)
 
     # --- the clock --------------------------------------------------------------------------
 
     def time(self) -> float:
-        """Seconds on the virtual clock."""
+        """Return the reading of the virtual clock, in seconds."""
         return self._seconds
 
-    async def advance(self, seconds: object) -> None:
-        """Let *seconds* pass, and everything that comes due on the way run at its own time.
+    async def advance(self, seconds: Delay) -> None:
+        """Move the clock by *seconds*; timers due on the way fire at their own deadlines.
 
-        Returns once nothing is left to do at the new time: timers due then have fired, and the
-        tasks they woke have gone on as far as they could. Outside a running loop,
+        Returns when no callback is ready at the new time: the timers due by then have fired, and
+        the tasks they woke have run until they wait again. Outside a running loop, use
         `loop.run_until_complete(loop.advance(30))`.
 
         Args:
-            seconds: Number or timedelta; 0 lets what is due now run.
+            seconds: Number or timedelta; 0 runs what is due now.
 
         Raises:
             ValueError: *seconds* is negative or not finite.
@@ -116,7 +125,7 @@ class VirtualClockEventLoop(asyncio.SelectorEventLoop):
 
     @contextmanager
     def freeze(self) -> Generator[None]:
-        """Inside the block time passes in `advance` alone; blocks nest."""
+        """Stop the clock inside the block, except for `advance`; blocks nest."""
         self._frozen += 1
         try:
             yield
@@ -124,7 +133,7 @@ class VirtualClockEventLoop(asyncio.SelectorEventLoop):
             self._frozen -= 1
 
     def _jump(self, to_ns: int) -> None:
-        # The two must name one instant: a deadline read from either is then never a hair ahead.
+        # Both must name one instant: a deadline computed from either is then never early.
         self._seconds = ns_to_alarm(to_ns)
         self._now_ns: int = clock_to_ns(self._seconds)
 
@@ -137,16 +146,16 @@ class VirtualClockEventLoop(asyncio.SelectorEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Run `callback(*args)` at *when*, to the nanosecond; as on any loop.
+        """Run `callback(*args)` at *when*, to the nanosecond.
 
         Raises:
-            TypeError: *when* is no number.
+            TypeError: *when* is not a number.
             ValueError: *when* is NaN.
         """
         due_ns: int = delay_to_ns("when", when)
         if due_ns <= self._now_ns and when > self._seconds:
-            # Less than a nanosecond ahead. Whoever sleeps the rest of a float's rounding error
-            # until `time()` has reached it must get there.
+            # Less than a nanosecond ahead. A task that sleeps until `time()` reaches *when*, a
+            # float's rounding error away, would otherwise never get there.
             due_ns = self._now_ns + 1
         base: Any = self  # what BaseEventLoop.call_at checks; not in typeshed
         base._check_closed()
@@ -156,12 +165,12 @@ class VirtualClockEventLoop(asyncio.SelectorEventLoop):
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         frames: Any = getattr(handle, "_source_traceback", None)  # in debug mode
         if frames:
-            del frames[-1]  # ours: the last is to be the caller's
+            del frames[-1]  # this frame: the last one must be the caller's
         self._agenda.add(due_ns, handle)
         return handle
 
     def _process_events(self, event_list: Events) -> None:
-        """I/O first, then what is due: the order of asyncio's loops."""
+        """Queue I/O callbacks first, then due timers: the order of asyncio's loops."""
         base: Any = super()
         base._process_events(event_list)
         for handle in self._agenda.pop_due(self._now_ns):
@@ -170,7 +179,7 @@ class VirtualClockEventLoop(asyncio.SelectorEventLoop):
     # --- nothing is ready -------------------------------------------------------------------
 
     def _on_idle(self) -> Events:
-        """Wait for the outside, or let time pass."""
+        """Wait for events from outside, or move the clock."""
         due = self._agenda.next_due()
         instant: int | None
         if due is not None and due <= self._now_ns:
@@ -192,25 +201,25 @@ class VirtualClockEventLoop(asyncio.SelectorEventLoop):
         return []
 
     def _on_standstill(self) -> Events:
-        """Nothing we know of can make the loop go on: wait for threads, or call it a deadlock."""
+        """Wait for threads, or report a deadlock: no timer and no event is left to wait for."""
         others = threading.active_count() > 1
         tasks = asyncio.all_tasks(self)
         if threading.current_thread() is not threading.main_thread() or (others and not tasks):
-            return self._idle_selector.wait(math.inf)  # a loop that serves other threads
-        # Asked once more in any case: a thread may have called just before it ended.
+            return self._idle_selector.wait(math.inf)  # this loop serves other threads
+        # One more poll in any case: a thread may have called just before it ended.
         events = self._idle_selector.wait(max(self.patience, _GRACE) if others else 0)
         if not events:
             raise VirtualDeadlockError(self._seconds, self._stopped_timers(), waiting_lines(tasks))
         return events
 
     def _stopped_timers(self) -> str:
-        """What to say of timers that wait for somebody to move the clock."""
+        """Describe the timers that cannot fire because the clock stands still."""
         due = self._agenda.next_due()
         if due is None:
             return ""
         return (
             f"; {self._agenda.pending()} timers are armed, the next for {ns_to_seconds(due)} s, "
-            "but with autojump off, or frozen, the clock moves in advance() alone"
+            "but with autojump off, or frozen, only advance() moves the clock"
         )
 
     # --- the outside ------------------------------------------------------------------------
@@ -221,19 +230,19 @@ class VirtualClockEventLoop(asyncio.SelectorEventLoop):
         func: Callable[[*Ts], T],
         *args: *Ts,
     ) -> asyncio.Future[T]:
-        """As on any loop; the clock is patient with the job."""
+        """Run *func* in *executor*; the clock waits *patience* for the job before each jump."""
         with self._outside.hiring():
             job = super().run_in_executor(executor, func, *args)
         self._outside.expect(job)
         return job
 
     def add_signal_handler(self, sig: int, callback: Callable[[*Ts], object], *args: *Ts) -> None:
-        """As on any loop; the clock is patient with the signal."""
+        """Add the handler; the clock waits *patience* for the signal before each jump."""
         super().add_signal_handler(sig, callback, *args)
         self._outside.heed(sig)
 
     def remove_signal_handler(self, sig: int) -> bool:
-        """As on any loop."""
+        """Remove the handler; return whether there was one."""
         self._outside.ignore(sig)
         return super().remove_signal_handler(sig)
 
@@ -241,7 +250,7 @@ class VirtualClockEventLoop(asyncio.SelectorEventLoop):
         """Wait for the threads of the default executor, in real time and without a bound.
 
         Args:
-            timeout: Not used: it would be over at once on a clock that jumps.
+            timeout: Ignored: on a clock that jumps it would end at once.
         """
         ended: asyncio.Future[None] = self.create_future()
         self._outside.expect(ended)

@@ -1,4 +1,4 @@
-"""What a loop may still hear from outside: sockets, signals, jobs, threads. Rank 4."""
+"""The sources of events outside a loop: sockets, signals, jobs, threads. Rank 4."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from weakref import WeakSet
 
 
 class Outside:
-    """Tells whether something that is no timer could make the loop go on.
+    """A record of the sources of events that are not timers and can make a loop's callbacks ready.
 
-    A registered file descriptor beyond the loop's own, a signal with a handler, a job in an
-    executor, a thread that was started since. A child process shows as one or more of these, by
-    its pipes and by the watcher that asyncio gives it. Idle workers of executors do not count,
-    their jobs do.
+    These are registered file descriptors beyond the loop's own, signals with a handler, jobs in an
+    executor, and threads started after the loop. A child process counts by its pipes and by the
+    watcher that asyncio gives it. Idle workers of executors do not count; their jobs do.
 
     Args:
-        selector: With nothing registered but what the loop needs for itself.
+        selector: The loop's selector, in which only the loop's own descriptors are registered.
     """
 
     def __init__(self, selector: BaseSelector) -> None:
@@ -31,7 +30,7 @@ class Outside:
         self._known = WeakSet(threading.enumerate())
 
     def may_come(self) -> bool:
-        """Whether there is anything to wait for."""
+        """Return whether an event may still come from outside."""
         return (
             bool(self._jobs)
             or bool(self._signals)
@@ -40,15 +39,15 @@ class Outside:
         )
 
     def _has_new_threads(self) -> bool:
-        self._known.add(threading.current_thread())  # the loop's own is none
+        self._known.add(threading.current_thread())  # the loop's own thread is no source
         return not self._known.issuperset(threading.enumerate())
 
     def heed(self, signal: int) -> None:
-        """Count *signal*, which has a handler."""
+        """Count *signal*, which has a handler now."""
         self._signals.add(signal)
 
     def ignore(self, signal: int) -> None:
-        """Count *signal* no longer."""
+        """Stop counting *signal*."""
         self._signals.discard(signal)
 
     def expect(self, job: Future[Any]) -> None:
@@ -58,7 +57,7 @@ class Outside:
 
     @contextmanager
     def hiring(self) -> Generator[None]:
-        """Threads started in this block are workers, which wait for jobs and not we for them."""
+        """Take the threads started in this block for workers of an executor: they do not count."""
         before = set(threading.enumerate())
         yield
         self._known.update(each for each in threading.enumerate() if each not in before)

@@ -50,6 +50,16 @@ def test_doctor_names_a_stale_module() -> None:
     assert lines[-1] == "STALE        aiowheel.wheel._wheel (edited after compiling; `make build`)"
 
 
+def test_doctor_says_why_the_sources_run() -> None:
+    """The reason stands beside the build: a free-threaded Python, say."""
+    free_threaded = STALE._replace(reason="this Python is free-threaded", compiled=(), stale=())
+
+    lines = doctor.build_lines(free_threaded)
+
+    assert "build        pure (this Python is free-threaded)" in lines
+    assert "modules      0 compiled for this interpreter" in lines
+
+
 def test_doctor_tells_how_to_get_an_extra() -> None:
     """A missing package is named together with the command that brings it."""
     line = doctor.extra_line("plot", {"matplotlib": None})

@@ -57,7 +57,7 @@ def test_the_error_names_the_tasks_and_their_lines(virtual_loop: Loops) -> None:
     assert lines[0].endswith(": await asyncio.Event().wait()")
     assert "in Queue.get, " in lines[1]
     assert str(error).startswith("deadlock at 12.5 s: no callback is ready")
-    assert "tasks that wait: 2\n" in str(error)
+    assert "waiting tasks: 2\n" in str(error)
 
 
 def test_a_sleep_for_ever_is_a_deadlock_too(virtual_loop: Loops) -> None:
@@ -78,7 +78,7 @@ def test_without_autojump_the_error_says_what_moves_the_clock(virtual_loop: Loop
     error = deadlock_of(lambda: asyncio.sleep(30), virtual_loop(autojump=False))
 
     assert "1 timers are armed, the next for 30.0 s" in str(error)
-    assert "moves in advance() alone" in str(error)
+    assert "only advance() moves the clock" in str(error)
 
 
 def test_a_long_list_is_cut(virtual_loop: Loops) -> None:
@@ -109,7 +109,7 @@ def test_the_loop_can_go_on_after_a_deadlock(virtual_loop: Loops) -> None:
 
 def test_a_loop_with_no_tasks_has_nothing_to_wait_for(virtual_loop: Loops) -> None:
     """`run_forever` with nobody to call it would never return."""
-    with pytest.raises(VirtualDeadlockError, match="tasks that wait: 0"):
+    with pytest.raises(VirtualDeadlockError, match="waiting tasks: 0"):
         virtual_loop().run_forever()
 
 

@@ -20,7 +20,7 @@ def run(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:
     """Run the project's tests in a process of their own, with our plugin."""
     # Where the package is installed pytest finds the plugin by itself; blocking that name and
     # naming the module gives the same everywhere.
-    plugin = ("-p", "no:aiowheel", "-p", "aiowheel.testing.plugin")
+    plugin = ("-p", "no:aiowheel", "-p", "_aiowheel_pytestplugin")
     return pytester.runpytest_subprocess(*plugin, "-W", "error", *options, timeout=30)
 
 
@@ -30,7 +30,7 @@ def test_the_package_declares_the_plugin() -> None:
     if not declared:
         pytest.skip("aiowheel is not installed, only on the path")
 
-    assert [each.value for each in declared] == ["aiowheel.testing.plugin"]
+    assert [each.value for each in declared] == ["_aiowheel_pytestplugin"]
 
 
 def test_a_marked_test_runs_on_virtual_time(pytester: pytest.Pytester) -> None:
@@ -145,7 +145,7 @@ async def test_order():
     [
         ("patiense=1", "*unexpected keyword argument 'patiense'*"),
         ("patience=-1", "*patience must be 0 or more seconds, got -1*"),
-        ("seed=[]", "*seed must be one seed or several, got none*"),
+        ("seed=[]", "*seed must be an integer, None or at least one of these, got []*"),
         ("True, 1, None, 0, 5", "*takes from 0 to 4 positional arguments but 5 were given*"),
     ],
 )
@@ -193,6 +193,142 @@ async def test_it():
 
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*::test_it: mark virtual_time needs pytest-asyncio 1.4 or later"])
+
+
+LEGACY = ("-p", "no:asyncio", "-p", "no:anyio", "-p", "aiohttp.pytest_plugin")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "outcome", "text"),
+    [
+        ("", "failed", "*::test_it*: mark virtual_time has no effect here: the test runs on <*"),
+        ("loop", "errors", "*::test_it: mark virtual_time cannot change the loop of aiohttp.*"),
+    ],
+)
+def test_the_legacy_plugin_of_aiohttp_is_refused(
+    pytester: pytest.Pytester, arguments: str, outcome: str, text: str
+) -> None:
+    """It runs coroutine functions on a real loop of its own, with or without its fixtures."""
+    pytest.importorskip("aiohttp")
+    pytester.makepyfile(
+        ASYNC_TEST
+        + f"""
+@pytest.mark.virtual_time
+async def test_it({arguments}):
+    await asyncio.sleep(3600)
+"""
+    )
+
+    result = run(pytester, *LEGACY, "-W", "ignore::DeprecationWarning")
+
+    result.assert_outcomes(**{outcome: 1})
+    result.stdout.fnmatch_lines([text])
+
+
+def test_an_old_pytest_is_refused_under_anyio(pytester: pytest.Pytester) -> None:
+    """Before 8.0 it ends the whole run with a ValueError about a duplicate parameter."""
+    pytester.makeconftest("import pytest\npytest.version_tuple = (7, 4, 4)\n")
+    pytester.makepyfile(
+        ASYNC_TEST
+        + """
+@pytest.mark.anyio
+@pytest.mark.virtual_time
+async def test_it():
+    await asyncio.sleep(3600)
+
+def test_other():
+    pass
+"""
+    )
+
+    result = run(pytester, *ANYIO)
+
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*::test_it: mark virtual_time needs pytest 8.0 or later *"])
+
+
+def test_a_test_case_of_unittest_is_refused(pytester: pytest.Pytester) -> None:
+    """It makes a real loop, which pytest cannot exchange; plain and unmarked cases run."""
+    pytester.makepyfile(
+        ASYNC_TEST
+        + """
+import unittest
+
+@pytest.mark.virtual_time
+class TestMarked(unittest.IsolatedAsyncioTestCase):
+    async def test_it(self):
+        await asyncio.sleep(3600)
+
+class TestUnmarked(unittest.IsolatedAsyncioTestCase):
+    async def test_it(self):
+        await asyncio.sleep(0)
+
+@pytest.mark.virtual_time
+class TestPlain(unittest.TestCase):
+    def test_it(self):
+        pass
+"""
+    )
+
+    result = run(pytester, *ASYNCIO)
+
+    result.assert_outcomes(passed=2, errors=1)
+    result.stdout.fnmatch_lines(
+        ["*TestMarked::test_it: mark virtual_time cannot change the loop of unittest's Isolated*"]
+    )
+
+
+def test_an_old_pluggy_can_load_the_plugin(pytester: pytest.Pytester) -> None:
+    """Before 1.2 it refuses `wrapper=True`, and each run would end with a TypeError."""
+    pytester.makepyfile(
+        old_pluggy="""
+import pluggy
+
+call = pluggy.HookimplMarker.__call__
+
+def call_of_1_0(self, function=None, hookwrapper=False, optionalhook=False, tryfirst=False,
+                trylast=False, specname=None):
+    return call(self, function, hookwrapper=hookwrapper, optionalhook=optionalhook,
+                tryfirst=tryfirst, trylast=trylast, specname=specname)
+
+pluggy.HookimplMarker.__call__ = call_of_1_0
+""",
+        test_it="""
+import pytest
+
+def test_unmarked():
+    pass
+
+@pytest.mark.virtual_time
+def test_marked(manual_timer):
+    with pytest.raises(TypeError):
+        pytest.hookimpl(wrapper=True)(test_unmarked)
+""",
+    )
+    early = ("-p", "no:aiowheel", "-p", "old_pluggy", "-p", "_aiowheel_pytestplugin")
+    others = ("-p", "no:asyncio", "-p", "no:anyio")
+
+    pytester.runpytest_subprocess(*early, *others, timeout=30).assert_outcomes(passed=2)
+
+
+def test_a_project_that_does_not_use_it_never_imports_the_package(
+    pytester: pytest.Pytester,
+) -> None:
+    """Such a run pays for one small module, and for nothing else that pytest does not load."""
+    pytester.makepyfile(
+        """
+import subprocess, sys
+
+def test_it():
+    assert [name for name in sys.modules if name.startswith("aiowheel")] == []
+    program = "import pytest, sys; before = {*sys.modules}; import _aiowheel_pytestplugin;"
+    program += "print(*({*sys.modules} - before))"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert loaded.stdout.split() == ["_aiowheel_pytestplugin"]
+"""
+    )
+
+    run(pytester, "-p", "no:asyncio", "-p", "no:anyio").assert_outcomes(passed=1)
 
 
 def test_the_marks_arguments_may_go_by_position(pytester: pytest.Pytester) -> None:

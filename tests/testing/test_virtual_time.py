@@ -338,6 +338,22 @@ def test_bad_options_are_refused(options: dict[str, float], text: str) -> None:
         VirtualClockEventLoop(**options)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"patience": "1"}, "patience must be a number of seconds, got '1'"),
+        ({"patience": True}, "patience must be a number of seconds, got True"),
+        ({"seed": [1, 2]}, r"seed must be an integer or None, got \[1, 2\]"),
+        ({"seed": 1.5}, "seed must be an integer or None, got 1.5"),
+        ({"start": None}, "start must be a number of seconds or a timedelta, got None"),
+    ],
+)
+def test_options_of_a_wrong_type_are_refused(options: dict[str, object], text: str) -> None:
+    """The text names the value and the legal range, and no loop is left open."""
+    with pytest.raises(TypeError, match=text):
+        VirtualClockEventLoop(**options)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
 def test_a_closed_loop_is_freed_at_once() -> None:
     """As asyncio's own: no cycle is left for the collector."""
     loop = VirtualClockEventLoop()

@@ -1,0 +1,72 @@
+"""The pytest plugin: the fixtures `manual_timer` and `virtual_clock`, the mark `virtual_time`.
+
+pytest imports this module in every project whose environment has aiowheel. It therefore stands
+beside the package, and imports the package only for a test that uses a fixture or the mark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from aiowheel.testing import ManualTimer, VirtualClock
+
+MARK = "virtual_time"
+
+
+@pytest.fixture
+def manual_timer() -> ManualTimer:
+    """A timer without a loop; its time passes in `manual_timer.advance(seconds)`."""
+    from aiowheel.testing import ManualTimer
+
+    return ManualTimer()
+
+
+@pytest.fixture
+def virtual_clock() -> VirtualClock:
+    """The clock of the loop the test runs on, which must be marked `virtual_time`."""
+    from aiowheel.testing import VirtualClock
+
+    return VirtualClock()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the mark."""
+    config.addinivalue_line(
+        "markers",
+        f"{MARK}(autojump=True, patience=0.1, seed=None, start=0.0): run the async test on "
+        "aiowheel.testing.VirtualClockEventLoop; several seeds run it once for each",
+    )
+
+
+# Not `wrapper=True`, which pluggy before 1.2 refuses.
+@pytest.hookimpl(hookwrapper=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
+    """Have a marked test run on virtual loops, before pytest-asyncio looks for its loops."""
+    mark = metafunc.definition.get_closest_marker(MARK)
+    if mark is not None:
+        from aiowheel.testing._virtual_time_mark import choose_loops
+
+        choose_loops(metafunc, mark)
+    yield
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Refuse a marked test whose loop cannot be chosen."""
+    if item.get_closest_marker(MARK) is not None:
+        from aiowheel.testing._virtual_time_mark import refuse_test_case
+
+        refuse_test_case(item)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
+    """Have a marked coroutine function fail on any other loop, whatever plugin runs it."""
+    if pyfuncitem.get_closest_marker(MARK) is not None:
+        from aiowheel.testing._virtual_time_mark import require_virtual_loop
+
+        require_virtual_loop(pyfuncitem)

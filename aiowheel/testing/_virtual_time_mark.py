@@ -1,0 +1,170 @@
+"""What the mark `virtual_time` does to a test. Rank 4.
+
+The plugin (`_aiowheel_pytestplugin`) imports this module when it meets the first marked test. It
+leaves the loops of unmarked tests alone: pytest-asyncio calls the hook below from then on, and gets
+a virtual loop for marked tests only. It never imports pytest-asyncio, anyio or aiohttp.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, Iterable, Mapping
+from functools import cache, partial, wraps
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, NoReturn
+
+import pytest
+
+from aiowheel.testing._loop import VirtualClockEventLoop
+
+if TYPE_CHECKING:
+    from pluggy import Result
+
+LoopFactory = Callable[[], asyncio.AbstractEventLoop]
+
+MARK = "virtual_time"
+_CHOOSER = "aiowheel-loop-chooser"
+_AIOHTTP = "aiohttp.pytest_plugin"
+
+
+def choose_loops(metafunc: pytest.Metafunc, mark: pytest.Mark) -> None:
+    """Have a marked test run on virtual loops under anyio's plugin or pytest-asyncio."""
+    if "anyio_backend" in metafunc.fixturenames:
+        if pytest.version_tuple < (8,):  # there a plugin cannot parametrize the fixture again
+            _refuse(metafunc.definition, "needs pytest 8.0 or later under anyio's plugin")
+        loops = _virtual_loops(metafunc.definition, mark)
+        backends = [("asyncio", {"loop_factory": factory}) for factory in loops.values()]
+        # The scope of anyio's own fixture: fixtures of a module may use it.
+        metafunc.parametrize("anyio_backend", backends, ids=list(loops), scope="module")
+    plugins = metafunc.config.pluginmanager
+    if plugins.has_plugin(_AIOHTTP) and "loop_factory" in metafunc.fixturenames:
+        _refuse(
+            metafunc.definition,
+            f"cannot change the loop of {_AIOHTTP}'s fixtures; use pytest-aiohttp 1.1 or later "
+            "with pytest-asyncio 1.4 or later",
+        )
+    if not plugins.has_plugin("asyncio"):
+        return
+    if not plugins.has_plugin(_CHOOSER):
+        plugins.register(_LoopChooser(), _CHOOSER)
+    if (
+        not metafunc.config.hook.pytest_asyncio_loop_factories.has_spec()
+        and iscoroutinefunction(metafunc.function)
+        and "anyio_backend" not in metafunc.fixturenames
+    ):
+        _refuse(metafunc.definition, "needs pytest-asyncio 1.4 or later")
+
+
+def refuse_test_case(item: pytest.Item) -> None:
+    """Fail a marked test of unittest's `IsolatedAsyncioTestCase`, which makes its own loop."""
+    from unittest import IsolatedAsyncioTestCase
+
+    cls: object = getattr(item, "cls", None)
+    if isinstance(cls, type) and issubclass(cls, IsolatedAsyncioTestCase):
+        _refuse(
+            item,
+            "cannot change the loop of unittest's IsolatedAsyncioTestCase; write the test as a "
+            "function, or drop the mark and set loop_factory = VirtualClockEventLoop in the class "
+            "(Python 3.13 or later)",
+        )
+
+
+def require_virtual_loop(item: pytest.Function) -> None:
+    """Wrap the coroutine function of *item*, so that it starts on a virtual loop or fails.
+
+    pytest-asyncio's tests are plain functions when they are called; other plugins call the
+    coroutine function on a loop of their choice.
+    """
+    function: Callable[..., object] = item.obj
+    if not iscoroutinefunction(function):
+        return
+
+    @wraps(function)
+    async def run(*args: object, **kwargs: object) -> None:
+        try:
+            loop: object = asyncio.get_running_loop()
+        except RuntimeError:
+            loop = "no asyncio loop"
+        if not isinstance(loop, VirtualClockEventLoop):
+            _refuse(
+                item,
+                f"has no effect here: the test runs on {loop!r}; use pytest-asyncio 1.4 or later, "
+                "or anyio's plugin",
+            )
+        await function(*args, **kwargs)
+
+    item.obj = run
+
+
+def _refuse(item: pytest.Item, reason: str) -> NoReturn:
+    pytest.fail(f"{item.nodeid}: mark {MARK} {reason}", pytrace=False)
+
+
+class _LoopChooser:
+    """Answers pytest-asyncio's hook before the project's own implementation does."""
+
+    # Not `wrapper=True`, which pluggy before 1.2 refuses.
+    @pytest.hookimpl(hookwrapper=True, optionalhook=True)
+    def pytest_asyncio_loop_factories(
+        self, item: pytest.Item
+    ) -> Generator[None, Result[Mapping[str, LoopFactory] | None]]:
+        """Set the loops that *item* runs on, by the name that shows in its id."""
+        mark = item.get_closest_marker(MARK)
+        if mark is not None:
+            _refuse_other_loops(item)
+            own: Mapping[str, LoopFactory] | None = _virtual_loops(item, mark)
+        else:
+            own = None
+        outcome = yield
+        if own is not None:
+            outcome.force_result(own)
+        elif outcome.excinfo is None and outcome.get_result() is None:
+            # No other implementation: do what pytest-asyncio does without the hook.
+            outcome.force_result({"asyncio": asyncio.new_event_loop})
+
+
+def _refuse_other_loops(item: pytest.Item) -> None:
+    mark = item.get_closest_marker("asyncio")
+    if mark is not None and mark.kwargs.get("loop_factories"):
+        raise pytest.UsageError(
+            f"{item.nodeid}: mark {MARK} chooses the loop, so drop loop_factories="
+            f"{mark.kwargs['loop_factories']!r}; other loops, uvloop above all, cannot be virtual"
+        )
+
+
+def _virtual_loops(item: pytest.Item, mark: pytest.Mark) -> dict[str, LoopFactory]:
+    try:
+        return virtual_time(*mark.args, **mark.kwargs)
+    except (TypeError, ValueError) as error:
+        text = f"{item.nodeid}: mark {MARK}: {error}"
+        raise pytest.fail.Exception(text, pytrace=False) from None
+
+
+def virtual_time(
+    autojump: bool = True,  # noqa: FBT001, FBT002 - the mark's arguments, which may go by position
+    patience: float = 0.1,
+    seed: int | Iterable[int] | None = None,
+    start: float = 0.0,
+) -> dict[str, LoopFactory]:
+    """Return the loops that the mark's arguments describe, by the name that shows in the id."""
+    if not isinstance(seed, Iterable):
+        return {"virtual": _factory(autojump, patience, seed, start)}
+    loops = {f"seed={each}": _factory(autojump, patience, each, start) for each in seed}
+    if not loops:
+        raise ValueError(f"seed must be an integer, None or at least one of these, got {seed!r}")
+    return loops
+
+
+@cache
+def _factory(
+    autojump: bool,  # noqa: FBT001 - as above
+    patience: float,
+    seed: int | None,
+    start: float,
+) -> LoopFactory:
+    """Return one factory for equal options: pytest compares them to let tests share a loop."""
+    make = partial(
+        VirtualClockEventLoop, autojump=autojump, patience=patience, seed=seed, start=start
+    )
+    make().close()  # raises for bad options while the test's name is known
+    return make
