@@ -33,6 +33,10 @@ class ForeignLoopError(AiowheelError, RuntimeError):
     """A timer or purgatory was used from another event loop or thread than its own."""
 
 
+class IdleDetectorClosedError(AiowheelError, RuntimeError):
+    """The idle detector has been closed."""
+
+
 class PurgatoryClosedError(AiowheelError, RuntimeError):
     """The purgatory has been closed."""
 

@@ -1,0 +1,52 @@
+"""Checks of the callbacks that users pass in: aiowheel calls them and never awaits them. Rank 0."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from inspect import iscoroutinefunction
+from typing import Final
+
+#: For a callback that reacts to an event.
+START_A_TASK: Final = "to await in it, start a task from a plain function: asyncio.create_task(...)"
+#: For a callback that returns a value.
+AWAIT_BEFORE: Final = "await what it needs beforehand and return that from a plain function"
+
+
+def plain_callback(name: str, callback: object, advice: str) -> Callable[..., object]:
+    """Return *callback* if it is callable and no coroutine function.
+
+    Args:
+        name: The caller's name of the argument, for the error.
+        callback: What the user passed.
+        advice: What to do instead of passing a coroutine function.
+
+    Raises:
+        TypeError: *callback* is not callable, or a coroutine function.
+    """
+    if iscoroutinefunction(callback) or iscoroutinefunction(getattr(callback, "__call__", None)):  # noqa: B004 - asks what the call returns
+        raise TypeError(
+            f"{name} must be a plain function, got the coroutine function {callback!r}; {advice}"
+        )
+    if not callable(callback):
+        raise TypeError(f"{name} must be a plain function, got {callback!r}")
+    return callback
+
+
+def refuse_coroutine(name: str, result: object, advice: str) -> None:
+    """Raise if a plain function has returned a coroutine, which is closed.
+
+    A task or another future is fine: it runs without being awaited.
+
+    Args:
+        name: The caller's name of the function, for the error.
+        result: What the function returned.
+        advice: What to do instead.
+
+    Raises:
+        TypeError: *result* is a coroutine.
+    """
+    if isinstance(result, Coroutine):
+        result.close()
+        raise TypeError(
+            f"{name} must be a plain function, but it returned the coroutine {result!r}; {advice}"
+        )
