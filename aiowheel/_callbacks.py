@@ -23,7 +23,9 @@ def plain_callback(name: str, callback: object, advice: str) -> Callable[..., ob
     Raises:
         TypeError: *callback* is not callable, or a coroutine function.
     """
-    if iscoroutinefunction(callback) or iscoroutinefunction(getattr(callback, "__call__", None)):  # noqa: B004 - asks what the call returns
+    # On the type: a class whose instances have an async `__call__` is a plain function itself.
+    call = getattr(type(callback), "__call__", None)  # noqa: B004 - not whether, but what
+    if iscoroutinefunction(callback) or iscoroutinefunction(call):
         raise TypeError(
             f"{name} must be a plain function, got the coroutine function {callback!r}; {advice}"
         )

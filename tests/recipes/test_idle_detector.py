@@ -209,6 +209,24 @@ def test_a_coroutine_function_is_refused_with_advice(on_idle: Any) -> None:
         IdleDetector[str](30, on_idle, timer=ManualTimer())
 
 
+def test_a_class_whose_instances_are_awaited_is_a_plain_function() -> None:
+    """Calling the class awaits nothing; starlette's responses are such classes."""
+
+    class Idle:
+        def __init__(self, key: str) -> None:
+            idle.append(key)
+
+        async def __call__(self) -> None: ...
+
+    idle: list[str] = []
+    timer = ManualTimer()
+    IdleDetector[str](30, Idle, timer=timer).touch("a")
+
+    timer.advance(31)
+
+    assert idle == ["a"]
+
+
 def test_a_coroutine_that_a_plain_function_returns_is_reported() -> None:
     """It is closed, which avoids a warning, and the timer reports a TypeError."""
     timer = ManualTimer()
