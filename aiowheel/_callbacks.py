@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from inspect import iscoroutinefunction
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Final
 
 #: For a callback that reacts to an event.
 START_A_TASK: Final = "to await in it, start a task from a plain function: asyncio.create_task(...)"
 #: For a callback that returns a value.
 AWAIT_BEFORE: Final = "await what it needs beforehand and return that from a plain function"
+
+_FUNCTIONS: Final = (FunctionType, MethodType, BuiltinFunctionType)
 
 
 def plain_callback(name: str, callback: object, advice: str) -> Callable[..., object]:
@@ -23,9 +26,11 @@ def plain_callback(name: str, callback: object, advice: str) -> Callable[..., ob
     Raises:
         TypeError: *callback* is not callable, or a coroutine function.
     """
-    # On the type: a class whose instances have an async `__call__` is a plain function itself.
-    call = getattr(type(callback), "__call__", None)  # noqa: B004 - not whether, but what
-    if iscoroutinefunction(callback) or iscoroutinefunction(call):
+    if iscoroutinefunction(callback) or (
+        # On the type: a class whose instances have an async `__call__` is a plain function itself.
+        not isinstance(callback, _FUNCTIONS)
+        and iscoroutinefunction(getattr(type(callback), "__call__", None))  # noqa: B004 - its value
+    ):
         raise TypeError(
             f"{name} must be a plain function, got the coroutine function {callback!r}; {advice}"
         )
