@@ -211,6 +211,18 @@ def test_functions_that_cannot_be_called_are_refused(manual_timer: ManualTimer) 
     assert len(manual_timer) == 0
 
 
+def test_a_coroutine_that_dead_returns_is_reported(manual_timer: ManualTimer) -> None:
+    """It is closed, for nothing would await it; the heartbeat is over all the same."""
+    Heartbeat(print, lambda: tell(), interval=20, timeout=10, timer=manual_timer)  # noqa: PLW0108
+
+    with pytest.raises(ExceptionGroup) as caught:
+        manual_timer.advance(100)
+
+    (error,) = caught.value.exceptions
+    assert str(error).startswith("dead must be a plain function, but it returned the coroutine")
+    assert len(manual_timer) == 0
+
+
 @pytest.mark.parametrize(
     ("interval", "jitter"), [(20, -1), (20, 21), (20, math.nan), (math.inf, math.inf)]
 )

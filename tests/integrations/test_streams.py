@@ -292,6 +292,24 @@ async def test_a_buffered_protocol_has_no_chunks() -> None:
     await asyncio.sleep(0)
 
 
+async def tell() -> None:
+    """A coroutine function, where a plain function is due."""
+
+
+async def test_a_touch_that_is_a_coroutine_function_is_refused() -> None:
+    """And the connection is as it was."""
+    async with connection() as (_, writer, _):
+        inner = writer.transport.get_protocol()
+
+        with (
+            pytest.raises(TypeError, match=r"^touch must be a plain function, .*create_task"),
+            touching(writer.transport, tell),
+        ):
+            pytest.fail("not entered")
+
+        assert writer.transport.get_protocol() is inner
+
+
 def test_a_buffered_protocol_cannot_be_limited() -> None:
     """It receives no chunks either: a busy connection would be closed as a silent one."""
     with pytest.raises(TypeError, match="BufferedProtocol"):

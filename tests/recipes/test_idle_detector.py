@@ -280,7 +280,7 @@ def test_on_idle_runs_in_the_context_of_the_constructor() -> None:
 
     made_in = copy_context()
     made_in.run(REQUEST.set, "maker")
-    detector: IdleDetector[str] = made_in.run(partial(IdleDetector, 30, on_idle, timer=timer))
+    detector = made_in.run(lambda: IdleDetector(30, on_idle, timer=timer))
     made_in.run(REQUEST.set, "changed later")
     touched_in = copy_context()
     touched_in.run(REQUEST.set, "toucher")
@@ -433,8 +433,10 @@ async def test_a_closed_detector_calls_nothing_and_refuses_touches() -> None:
 async def test_a_detector_is_closed_with_its_block() -> None:
     """Also where the block fails, and where the timer was closed in it."""
     timer = ManualTimer()
+    detector = IdleDetector[str](30, pytest.fail, timer=timer)
     with pytest.raises(ZeroDivisionError):
-        async with IdleDetector[str](30, pytest.fail, timer=timer) as detector:
+        async with detector as entered:
+            assert entered is detector
             detector.touch("a")
             raise ZeroDivisionError
     assert len(timer) == 0
