@@ -126,9 +126,11 @@ class Heartbeat:
 
     def _fail(self, error: BaseException) -> None:
         if self._handle.cancel():
-            if not isinstance(error, OSError):  # the usual error of a lost connection
-                emit("aiowheel.heartbeat_failed", error=repr(error))
-            self._give_up()
+            try:
+                self._give_up()  # first: an error of the log must not keep a dead connection
+            finally:
+                if not isinstance(error, OSError):  # the usual error of a lost connection
+                    emit("aiowheel.heartbeat_failed", error=repr(error))
 
     def _give_up(self) -> None:
         dead = self._dead

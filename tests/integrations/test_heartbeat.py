@@ -264,6 +264,34 @@ def test_a_question_that_cannot_be_sent_means_dead(
     ]
 
 
+def test_a_log_that_fails_keeps_no_dead_connection(
+    manual_timer: ManualTimer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`dead` is called before the event is logged."""
+    dead: list[float] = []
+
+    def emit(_: str, **__: object) -> None:
+        raise ArithmeticError
+
+    def send() -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("aiowheel.integrations._heartbeat.emit", emit)
+    Heartbeat(
+        send,
+        lambda: dead.append(round(manual_timer.time())),
+        interval=20,
+        timeout=10,
+        timer=manual_timer,
+    )
+
+    with pytest.raises(ExceptionGroup) as caught:
+        manual_timer.advance(100)
+
+    assert [type(error) for error in caught.value.exceptions] == [ArithmeticError]
+    assert (dead, len(manual_timer)) == ([20], 0)
+
+
 @pytest.mark.virtual_time
 async def test_the_question_may_be_a_coroutine(virtual_clock: VirtualClock) -> None:
     """Its failure means dead as well, and is nobody's unretrieved exception."""
