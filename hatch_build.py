@@ -258,7 +258,7 @@ def _with_short_cut(wrapper: re.Match[str]) -> str:
 
 
 def answer_in_c(source: Path) -> None:
-    """Have the functions of `aiowheel/timer/_interpreter.py` answer in C.
+    """Have the functions of `aiowheel/timer/_interpreter.py` answer in C, and one of `_callbacks.py`.
 
     A call through the interpreter costs 20 to 30 ns, several times in every `call_later`. Calls with
     an argument, which only tests make, go on to mypyc's code.
@@ -282,7 +282,7 @@ _ANSWERS = {
     "int64_t CPyDef__interpreter___thread_id(PyObject *cpy_r__read)": (
         "if (cpy_r__read == NULL) return (int64_t)PyThread_get_thread_ident();"
     ),
-    "char CPyDef__interpreter___is_coroutine_function(PyObject *cpy_r_function)": (
+    "char CPyDef__callbacks___is_coroutine_function(PyObject *cpy_r_function)": (
         "if (PyFunction_Check(cpy_r_function)) {\n"
         "        PyCodeObject *code = (PyCodeObject *)PyFunction_GET_CODE(cpy_r_function);\n"
         "        return (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR"

@@ -10,6 +10,7 @@ from aiowheel._build import accelerated as _accelerated
 from aiowheel._build import build_info as build_info
 from aiowheel.errors import AiowheelError as AiowheelError
 from aiowheel.errors import ForeignLoopError as ForeignLoopError
+from aiowheel.errors import IdleDetectorClosedError as IdleDetectorClosedError
 from aiowheel.errors import PurgatoryClosedError as PurgatoryClosedError
 from aiowheel.errors import PurgatoryFullError as PurgatoryFullError
 from aiowheel.errors import TimerClosedError as TimerClosedError
@@ -55,6 +56,7 @@ __all__ = (
     "ForeignLoopError",
     "Histogram",
     "IdleDetector",
+    "IdleDetectorClosedError",
     "ManualTimer",
     "MoveOn",
     "Outcome",

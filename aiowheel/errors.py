@@ -33,6 +33,10 @@ class ForeignLoopError(AiowheelError, RuntimeError):
     """A timer or purgatory was used from an event loop or thread that it does not belong to."""
 
 
+class IdleDetectorClosedError(AiowheelError, RuntimeError):
+    """The idle detector has been closed."""
+
+
 class PurgatoryClosedError(AiowheelError, RuntimeError):
     """The purgatory has been closed."""
 

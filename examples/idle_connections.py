@@ -1,4 +1,4 @@
-"""A TCP server that closes silent connections; every chunk counts, not only whole lines.
+"""A TCP server that closes silent connections; every chunk ends a silence, not only a line.
 
 Runs on virtual time, so that the minutes take none; `asyncio.run(main())` is the same in real time.
 
@@ -32,7 +32,7 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def client(port: int, pieces: list[str], pause: float, *, leave: bool) -> None:
-    """Say something in pieces, then leave or fall silent."""
+    """Send the pieces, then disconnect or fall silent."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for piece in pieces:
         writer.write(piece.encode())

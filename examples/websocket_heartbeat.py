@@ -1,4 +1,4 @@
-"""Websockets with a heartbeat: one timer for each, however much it says, and no task.
+"""Websockets with a heartbeat: one timer for each connection, and no task.
 
 Needs the extra `web`. The library's own keepalive, a sleeping task for each connection, is off.
 
@@ -21,7 +21,7 @@ somebody_is_dead = asyncio.Event()
 
 
 async def handle(connection: ServerConnection) -> None:
-    """Hold a connection for as long as it shows signs of life."""
+    """Keep a connection open while the peer shows signs of life."""
     name = str(await connection.recv())
 
     async def ping() -> None:
@@ -30,11 +30,11 @@ async def handle(connection: ServerConnection) -> None:
 
     try:
         async with heartbeat(ping, interval=0.05, timeout=1) as beat:
-            # Every chunk counts: pongs, and pieces of messages that are not complete.
+            # Every chunk is a sign of life: pongs, and parts of messages.
             with touching(connection.transport, beat.seen):
                 await connection.wait_closed()
     except TimeoutError:
-        connection.transport.abort()  # it would not hear a farewell
+        connection.transport.abort()  # a dead peer reads no farewell
         if pings.pop(name) == 1:
             print(name, "has not answered a ping")
         somebody_is_dead.set()

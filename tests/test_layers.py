@@ -13,6 +13,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 RANK = {
     "_build": 0,
+    "_callbacks": 0,
     "_types": 0,
     "_units": 0,
     "abc": 0,

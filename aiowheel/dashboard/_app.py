@@ -13,7 +13,7 @@ from signal import SIGINT, SIGTERM
 from aiowheel.dashboard._guard import Guard, Message, Scope, this_machine_only
 from aiowheel.dashboard._sample import Sampler
 from aiowheel.dashboard._viewers import Viewers
-from aiowheel.integrations._signals import hearing
+from aiowheel.integrations._signals import signal_listener
 from aiowheel.purgatory import Purgatory
 from aiowheel.timer import Timer
 
@@ -103,7 +103,7 @@ class Dashboard:
             await _answer(send, 503, b"too many look already\n", (b"retry-after", b"5"))
             return
         if not self._streams:
-            self._hearing.enter_context(hearing((SIGINT, SIGTERM), self.close))
+            self._hearing.enter_context(signal_listener((SIGINT, SIGTERM), self.close))
         self._streams += 1
         try:
             await self._stream_to(receive, send)

@@ -1,7 +1,7 @@
-"""What monitoring systems are told, one third party a file. Rank 4.
+"""Metrics for monitoring systems, one third party per file. Rank 4.
 
-Import the file you need: `aiowheel.instrumentation.prometheus` or `.opentelemetry`. The log events
-of structlog need no file: they flow once the application has configured structlog.
+Import the module you need: `aiowheel.instrumentation.prometheus` or `.opentelemetry`. Log events
+need no module: structlog gets them once the application has configured it.
 """
 
 __all__ = ()

@@ -1,4 +1,4 @@
-"""What timers and purgatories report, before any monitoring system's own terms. Rank 4."""
+"""The metrics of timers and purgatories, independent of a monitoring system. Rank 4."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aiowheel.errors import TimerClosedError
 from aiowheel.purgatory import Purgatory, PurgatoryStatistics
 from aiowheel.timer import Histogram, Timer, TimerStatistics
 
-#: Upper edges of the published histograms, in seconds: a tick and less up to an hour.
+#: Upper edges of the published histograms, in seconds: from less than a tick to an hour.
 EDGES = (
     0.0001,
     0.0005,
@@ -36,10 +36,10 @@ class Number:
     """One metric that is a number.
 
     Attributes:
-        name: Without prefix, with unit.
-        text: What it counts.
-        monotonic: Whether it only grows.
-        read: Takes it out of a snapshot.
+        name: The name of the metric without its prefix.
+        text: The description of the metric.
+        monotonic: Whether the number only grows.
+        read: Reads the number from a snapshot.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """One metric that is a histogram of seconds; attributes as of `Number`."""
+    """One metric that is a histogram of seconds; its attributes are those of `Number`."""
 
     name: str
     text: str
@@ -71,29 +71,29 @@ def _distribution(field: str, name: str, text: str) -> Distribution:
 
 
 TIMER_NUMBERS: Sequence[Number] = (
-    _number("pending", "Deadlines that wait.", monotonic=False),
-    _number("scheduled", "Deadlines ever armed."),
-    _number("fired", "Deadlines ever fired."),
-    _number("cancelled", "Deadlines ever cancelled or dropped."),
-    _number("rescheduled", "Deadlines ever moved."),
-    _number("wakeups", "Times the driver woke up."),
-    _number("cascaded", "Times a deadline was filed again."),
+    _number("pending", "Pending deadlines.", monotonic=False),
+    _number("scheduled", "Deadlines armed."),
+    _number("fired", "Deadlines fired."),
+    _number("cancelled", "Deadlines cancelled or dropped."),
+    _number("rescheduled", "Deadlines moved."),
+    _number("wakeups", "Wake-ups of the driver."),
+    _number("cascaded", "Deadlines moved to a finer level of the wheel."),
     _number("callback_errors", "Callbacks that raised."),
 )
 TIMER_DISTRIBUTIONS: Sequence[Distribution] = (
     _distribution("lateness", "lateness_seconds", "Fired minus deadline."),
 )
 PURGATORY_NUMBERS: Sequence[Number] = (
-    _number("pending", "Operations that wait.", monotonic=False),
-    _number("watched", "Links between an operation and a key.", monotonic=False),
+    _number("pending", "Pending operations.", monotonic=False),
+    _number("watched", "Links between pending operations and keys.", monotonic=False),
     _number("keys", "Keys with at least one link.", monotonic=False),
     _number("estimated_total", "Estimated operations in watch lists.", monotonic=False),
-    _number("completed", "Operations completed by condition or force."),
+    _number("completed", "Operations completed by their condition or by force."),
     _number("expired", "Operations expired."),
     _number("cancelled", "Operations cancelled."),
     _number("failed", "Operations that raised."),
-    _number("checks", "Times an operation was asked."),
-    _number("purges", "Times the watch lists were purged."),
+    _number("checks", "Checks of an operation's condition."),
+    _number("purges", "Purges of the watch lists."),
 )
 PURGATORY_DISTRIBUTIONS: Sequence[Distribution] = (
     _distribution("lateness", "lateness_seconds", "Expired minus deadline."),
@@ -103,15 +103,15 @@ PURGATORY_DISTRIBUTIONS: Sequence[Distribution] = (
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One timer or purgatory and what it is called in the metrics.
+    """One timer or purgatory, and its name in the metrics.
 
     Attributes:
         prefix: `aiowheel_timer` or `aiowheel_purgatory`.
         label: The value of the label `name`.
-        snapshot: Reads its statistics.
-        closed: Whether it is over, so that another may have its name.
-        numbers: What to report of it.
-        distributions: What histograms to report of it.
+        snapshot: Reads the statistics.
+        closed: Returns whether it has been closed; another one can then have its name.
+        numbers: The numbers to report.
+        distributions: The histograms to report.
     """
 
     prefix: str
@@ -122,7 +122,10 @@ class Subject:
     distributions: Sequence[Distribution]
 
     def read(self) -> TimerStatistics | PurgatoryStatistics | None:
-        """A snapshot; None of a timer not entered yet, which must not hide all the others."""
+        """Return a snapshot, or None for a timer that was not entered yet.
+
+        An error would hide the metrics of all other subjects.
+        """
         try:
             return self.snapshot()
         except TimerClosedError:
@@ -130,7 +133,7 @@ class Subject:
 
 
 def timer_subject(timer: Timer, label: str) -> Subject:
-    """*timer*, called *label*."""
+    """Return the subject of *timer*, with the name *label*."""
     return Subject(
         "aiowheel_timer",
         label,
@@ -142,7 +145,7 @@ def timer_subject(timer: Timer, label: str) -> Subject:
 
 
 def purgatory_subject(purgatory: Purgatory) -> Subject:
-    """*purgatory*, called by its own name."""
+    """Return the subject of *purgatory*, with its own name."""
     return Subject(
         "aiowheel_purgatory",
         purgatory.name,
@@ -154,12 +157,13 @@ def purgatory_subject(purgatory: Purgatory) -> Subject:
 
 
 def enlist(subject: Subject, subjects: list[Subject]) -> None:
-    """Add *subject*; where a closed one had its name, in that one's place.
+    """Add *subject* to *subjects*, in the place of a closed one with the same name.
 
-    Of two samples of one name a monitoring system keeps the first, which would be the closed one's.
+    A monitoring system keeps the first of two samples with one name, which would be that of the
+    closed subject.
 
     Raises:
-        ValueError: One that is not closed has the name.
+        ValueError: A subject that is not closed has the name.
     """
     for index, other in enumerate(subjects):
         if (other.prefix, other.label) == (subject.prefix, subject.label):
@@ -175,9 +179,9 @@ def enlist(subject: Subject, subjects: list[Subject]) -> None:
 
 
 def cumulative(histogram: Histogram) -> list[tuple[float, int]]:
-    """How many durations lie at or below each of `EDGES`; none above its edge by more than 6.25 %.
+    """Return how many durations lie at or below each of `EDGES`, with an error of at most 6.25 %.
 
-    A bucket of the fine histogram belongs to the first edge that its own upper edge does not pass.
+    Each bucket of the fine histogram counts for the first edge at or above its own upper edge.
     """
     fine = list(histogram.buckets())
     return [(edge, sum(count for upper, count in fine if upper <= edge)) for edge in EDGES]

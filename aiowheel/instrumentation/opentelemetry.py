@@ -1,6 +1,6 @@
 """Timers and purgatories as OpenTelemetry metrics. Rank 4; extra `metrics`, the API only.
 
-Read by the SDK's reader when it collects, never on the hot path. No provider is set here.
+The SDK's reader collects the statistics; the hot path does nothing. This module sets no provider.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _QUANTILES = (0.5, 0.9, 0.99, 1.0)
 def observe_timer(meter: Meter, timer: Timer, name: str) -> None:
     """Create observable instruments for *timer* on *meter*, with the attribute `name`.
 
-    Counts are counters `aiowheel.timer.fired` and so on; the lateness histogram is a gauge of its
-    quantiles, by the attribute `quantile`. Give one meter object to all calls: before the
-    application has set its provider `get_meter` makes another each time, and afterwards the SDK
-    keeps the instruments of the first alone.
+    Counts become counters such as `aiowheel.timer.fired`. The lateness histogram becomes a gauge of
+    its quantiles, with the attribute `quantile`. Pass the same meter object to all calls: until the
+    application has set its provider, `get_meter` returns a new object each time, and after that the
+    SDK keeps the instruments of the first one only.
 
     Raises:
         ValueError: Another timer that is not closed has the name on this meter.
@@ -39,12 +39,18 @@ def observe_timer(meter: Meter, timer: Timer, name: str) -> None:
 
 
 def observe_purgatory(meter: Meter, purgatory: Purgatory) -> None:
-    """As `observe_timer`: `aiowheel.purgatory.completed` and so on, by the purgatory's name."""
+    """Create observable instruments for *purgatory* on *meter*, with its own name.
+
+    They are called `aiowheel.purgatory.completed` and so on; see `observe_timer`.
+
+    Raises:
+        ValueError: Another purgatory that is not closed has the name on this meter.
+    """
     _observe(meter, purgatory_subject(purgatory))
 
 
-#: What each meter reports, by prefix. One set of instruments for all: of several instruments of
-#: one name a meter keeps the first, and never calls the others back.
+#: The subjects of each meter, by prefix. They share one set of instruments: a meter keeps the first
+#: of several instruments with one name, and never calls the others.
 _SUBJECTS: WeakKeyDictionary[Meter, dict[str, list[Subject]]] = WeakKeyDictionary()
 
 

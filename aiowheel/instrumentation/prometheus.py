@@ -1,6 +1,6 @@
 """Timers and purgatories as a Prometheus collector. Rank 4; extra `metrics`.
 
-Read when scraped, never on the hot path. Nothing is registered by importing this.
+A scrape reads the statistics; the hot path does nothing. Importing this module registers nothing.
 """
 
 from __future__ import annotations
@@ -34,17 +34,18 @@ from aiowheel.timer import Histogram, Timer, TimerStatistics
 
 
 class AiowheelCollector(Collector):
-    """Register one with the application's own registry: `registry.register(collector)`.
+    """A collector of the metrics of timers and purgatories.
 
-    Metrics are called `aiowheel_timer_...` and `aiowheel_purgatory_...`, with the label `name`,
-    which is to be one's own among timers and among purgatories; that of a closed one is free again.
+    Register it with the application's registry: `registry.register(collector)`. The metrics are
+    called `aiowheel_timer_...` and `aiowheel_purgatory_...` and have the label `name`. Two open
+    timers must not have the same name, nor two open purgatories.
     """
 
     def __init__(self) -> None:
         self._subjects: list[Subject] = []
 
     def add_timer(self, timer: Timer, name: str) -> None:
-        """Report *timer* under *name*, from when it is entered.
+        """Report *timer* as *name*, once it is entered.
 
         Raises:
             ValueError: Another timer that is not closed has the name.
@@ -52,7 +53,7 @@ class AiowheelCollector(Collector):
         enlist(timer_subject(timer, name), self._subjects)
 
     def add_purgatory(self, purgatory: Purgatory) -> None:
-        """Report *purgatory* under its own name.
+        """Report *purgatory* by its own name.
 
         Raises:
             ValueError: Another purgatory that is not closed has the name.
@@ -60,12 +61,15 @@ class AiowheelCollector(Collector):
         enlist(purgatory_subject(purgatory), self._subjects)
 
     def describe(self) -> Iterator[Metric]:
-        """Every metric, without samples: by them a registry selects, and refuses a second of us."""
+        """Return every metric without samples.
+
+        A registry uses them to select metrics, and to refuse a second collector.
+        """
         yield from _families("aiowheel_timer", TIMER_NUMBERS, TIMER_DISTRIBUTIONS, [])
         yield from _families("aiowheel_purgatory", PURGATORY_NUMBERS, PURGATORY_DISTRIBUTIONS, [])
 
     def collect(self) -> Iterator[Metric]:
-        """Read every subject once; called by the registry on each scrape."""
+        """Read every subject once. The registry calls this on each scrape."""
         in_order = sorted(self._subjects, key=lambda subject: subject.prefix)
         for prefix, subjects in groupby(in_order, key=lambda subject: subject.prefix):
             alike = list(subjects)

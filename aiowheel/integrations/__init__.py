@@ -1,7 +1,7 @@
-"""Timers and purgatories inside web frameworks and network servers. Rank 4.
+"""Timers and purgatories in web frameworks and network servers. Rank 4.
 
-Import the file you need: `aiowheel.integrations.asgi` (Starlette, FastAPI, any ASGI server),
-`.aiohttp`, and, without any extra, `.connections` for asyncio's protocols and streams.
+Import the module you need: `aiowheel.integrations.asgi` (Starlette, FastAPI, any ASGI server),
+`.aiohttp`, or `.connections` (asyncio's protocols and streams; needs no extra).
 """
 
 __all__ = ()

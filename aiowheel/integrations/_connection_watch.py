@@ -1,17 +1,26 @@
-"""The limits of one connection: first byte, silence, and all of it. Rank 4.
+"""The limits and the heartbeat of one connection, on one pending timer. Rank 4.
 
-Source: the idle timeout that resets with every byte, which asyncio's streams never got; the three
-limits are those of HTTP servers that were held up by slow clients.
+Sources: the idle timeout that every byte resets, which asyncio's streams lack; the three limits
+are those of HTTP servers that slow clients kept busy.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
+from contextvars import Context, copy_context
 from enum import StrEnum
+from typing import cast
 
-from aiowheel._units import delay_to_ns, ns_to_seconds
-from aiowheel.timer import Timer, TimerHandle, current_timer
+from mypy_extensions import i64, mypyc_attr
+
+from aiowheel._callbacks import START_A_TASK, plain_callback, refuse_coroutine
+from aiowheel._types import Delay
+from aiowheel._units import FOREVER
+from aiowheel.integrations._limits import beyond_ns, heartbeat_ns
+from aiowheel.timer._driver import TimerTask
+from aiowheel.timer._driver import Driver
+from aiowheel.timer._shared import current_timer
+from aiowheel.timer._timer import Timer
 
 
 class Limit(StrEnum):
@@ -22,87 +31,165 @@ class Limit(StrEnum):
     TOTAL = "total"
 
 
-class ConnectionWatch:
-    """Calls *on_limit* once, when a connection exceeds one of its limits.
+@mypyc_attr(acyclic=True)
+class WatchAlarm(TimerTask):
+    """The next deadline of one connection; its payload is the watch."""
 
-    Silent for a limit is still within it; for more than the limit is not. Only what is received
-    counts: a server that streams to a silent client touches for what it sends, too. `close` it, or
-    the timer keeps it until a limit is exceeded.
+    __slots__ = ()
+
+    def fire(self) -> None:
+        watch = cast("ConnectionWatch", self.payload)
+        super().drop()
+        watch._reach(self._deadline)
+
+
+class ConnectionWatch:
+    """The limits of one connection, and its heartbeat.
+
+    `on_limit(limit)` is called once, when the connection exceeds a limit. A connection that is
+    silent for exactly a limit is within it. `on_heartbeat()` is called after every *heartbeat*
+    seconds of silence, until the silence exceeds the limit. Only `touch` ends a silence; call it
+    for received data, and for sent data if a client may listen for long.
+
+    A watch has one pending timer, whatever it limits. `close` it, or the timer keeps it until a
+    limit is exceeded. Both functions run in the context in which the watch was made; if one
+    raises, the loop's exception handler gets the error.
 
     Args:
-        on_limit: A plain callable, which gets the limit; the watch is closed by then.
-        idle: Seconds or timedelta without a touch.
-        first_byte: The same before the first touch; default: as *idle*.
-        total: The same from now on, whatever is received.
+        on_limit: A plain function. The watch is closed when it is called.
+        idle: The longest silence, in seconds or as timedelta; None for no limit.
+        first_byte: The longest silence before the first touch; default: as *idle*.
+        total: The longest time from now on, with or without touches; None for no limit.
+        heartbeat: The silence after which *on_heartbeat* is called; None for no heartbeat.
+        on_heartbeat: A plain function, which sends a ping.
         timer: Default: the running loop's shared timer.
 
     Attributes:
-        exceeded: The limit that was, or None.
+        exceeded: The limit that was exceeded, or None.
 
     Raises:
-        ValueError: A limit is not above 0.
+        ValueError: A limit is not more than 0, or *heartbeat* is not less than *idle*.
+        TypeError: A limit is no number, a function is a coroutine function, or one of *heartbeat*
+            and *on_heartbeat* is missing.
         TimerClosedError: The timer is not open.
+        ForeignLoopError: Called from another loop or thread than the timer's.
     """
 
-    __slots__ = ("_heard", "_idle", "_on_limit", "_silence", "_timer", "_total", "exceeded")
+    __slots__ = (
+        "_alarm",
+        "_beat",
+        "_context",
+        "_driver",
+        "_first",
+        "_heard",
+        "_idle",
+        "_on_heartbeat",
+        "_on_limit",
+        "_step",
+        "_total_at",
+        "_touched",
+        "exceeded",
+    )
 
     def __init__(
         self,
         on_limit: Callable[[Limit], object],
         *,
-        idle: object = math.inf,
-        first_byte: object = None,
-        total: object = math.inf,
+        idle: Delay | None = None,
+        first_byte: Delay | None = None,
+        total: Delay | None = None,
+        heartbeat: Delay | None = None,
+        on_heartbeat: Callable[[], object] | None = None,
         timer: Timer | None = None,
     ) -> None:
-        self._timer = current_timer() if timer is None else timer
-        self._on_limit: Callable[[Limit], object] = on_limit
-        self._idle = just_beyond("idle", idle)
+        # Every time below is one nanosecond more than the limit: see _limits.
+        self._idle: i64 = beyond_ns("idle", idle)
+        self._first: i64 = self._idle if first_byte is None else beyond_ns("first_byte", first_byte)
+        total_ns: i64 = beyond_ns("total", total)
+        self._beat: i64 = heartbeat_ns("heartbeat", heartbeat, "idle", idle)
+        self._step: i64 = min(self._idle, self._beat)  # from a touch to the next deadline
+        self._on_limit: Callable[..., object] = plain_callback("on_limit", on_limit, START_A_TASK)
+        self._on_heartbeat: Callable[..., object] = ignore
+        if on_heartbeat is not None:
+            self._on_heartbeat = plain_callback("on_heartbeat", on_heartbeat, START_A_TASK)
+        if (heartbeat is None) != (on_heartbeat is None):
+            raise TypeError(
+                "heartbeat and on_heartbeat must be given together, "
+                f"got {heartbeat!r} and {on_heartbeat!r}"
+            )
+        self._context: Context | None = copy_context() or None  # None: empty, which saves memory
+        self._driver: Driver = (current_timer() if timer is None else timer).open_driver()
         self._heard = first_byte is None
         self.exceeded: Limit | None = None
-        first = self._idle if first_byte is None else just_beyond("first_byte", first_byte)
-        whole = just_beyond("total", total)
-        self._silence: TimerHandle = self._timer.call_later(
-            first, self._exceed, Limit.IDLE if self._heard else Limit.FIRST_BYTE
-        )
-        self._total: TimerHandle | None = None
-        if whole < math.inf:
-            self._total = self._timer.call_later(whole, self._exceed, Limit.TOTAL)
+        now = self._driver.now_ns()
+        self._touched: i64 = now
+        self._total_at: i64 = min(now + total_ns, FOREVER)
+        self._alarm: WatchAlarm = self._armed_at(now + min(self._first, self._beat), now)
 
     def touch(self) -> None:
-        """Note that something was received. One clock reading and one write; no timer is made."""
-        if self._heard:
-            self._silence.touch()
-        elif self._silence.cancel():
-            self._heard = True
-            self._silence = self._timer.call_later(self._idle, self._exceed, Limit.IDLE)
+        """End the silence: something was received. One clock reading and one write.
+
+        Does nothing after `close`, after a limit was exceeded and after the timer was closed.
+
+        Raises:
+            ForeignLoopError: Called from another loop or thread.
+        """
+        alarm = self._alarm
+        if not alarm.pending:
+            return
+        driver = self._driver
+        now = driver.checked_now()
+        self._touched = now
+        self._heard = True
+        driver.move(alarm, min(now + self._step, self._total_at), now)
 
     def close(self) -> None:
-        """Watch no more, and let go of *on_limit*; safe to call again."""
-        self._silence.cancel()
-        if self._total is not None:
-            self._total.cancel()
-        self._on_limit = ignore  # which often belongs to who holds the watch: no cycle
+        """Stop watching, and drop the two functions; idempotent.
+
+        Raises:
+            ForeignLoopError: Called from another loop or thread.
+        """
+        if self._alarm.pending:
+            self._driver.checked_now()
+            self._alarm.cancel()
+        # The functions are often methods of the object that holds the watch: break the cycle.
+        self._on_limit = self._on_heartbeat = ignore
+
+    def _armed_at(self, deadline: i64, now: i64) -> WatchAlarm:
+        alarm = WatchAlarm(min(deadline, self._total_at), self)
+        self._driver.arm(alarm, now)
+        return alarm
+
+    def _reach(self, due: i64) -> None:
+        """Act on the deadline *due*: a limit is exceeded, or it is time for a heartbeat."""
+        limit_at = self._touched + (self._idle if self._heard else self._first)
+        if due >= self._total_at:
+            self._exceed(Limit.TOTAL)
+        elif due >= limit_at:
+            self._exceed(Limit.IDLE if self._heard else Limit.FIRST_BYTE)
+        else:
+            now = self._driver.now_ns()
+            after = due + self._beat
+            if after <= now:  # the loop was blocked: no second ping at once
+                after = now + self._beat
+            # Armed first: the limits hold even if the function raises.
+            self._alarm = self._armed_at(min(after, limit_at), now)
+            result = self._own_context().run(self._on_heartbeat)
+            if result is not None:
+                refuse_coroutine("on_heartbeat", result, START_A_TASK)
 
     def _exceed(self, limit: Limit) -> None:
         on_limit = self._on_limit
         self.exceeded = limit
         self.close()
-        on_limit(limit)
+        result = self._own_context().run(on_limit, limit)
+        if result is not None:
+            refuse_coroutine("on_limit", result, START_A_TASK)
+
+    def _own_context(self) -> Context:
+        context = self._context
+        return Context() if context is None else context.copy()
 
 
-def ignore(_limit: Limit) -> None:
-    """What a closed watch does about a limit."""
-
-
-def just_beyond(name: str, limit: object) -> float:
-    """The shortest delay, in seconds, that is more than *limit*: a tie is not beyond it.
-
-    Raises:
-        TypeError: *limit* is no number.
-        ValueError: It is NaN, or not above 0.
-    """
-    limit_ns = delay_to_ns(name, limit)
-    if limit_ns <= 0:
-        raise ValueError(f"{name} must be more than 0, got {limit!r}")
-    return ns_to_seconds(limit_ns + 1)
+def ignore(*_: object) -> None:
+    """Do nothing, in place of the functions of a closed watch."""

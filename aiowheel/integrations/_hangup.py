@@ -1,7 +1,7 @@
-"""Waiting for a result, or for the client to hang up. Rank 4.
+"""Waiting for a result, or for the client to disconnect. Rank 4.
 
-Source: the cancel and uncancel of `asyncio.timeout`. Nothing is polled, and no task is started: the
-task that has to answer listens to its client, and the result interrupts it.
+Source: the cancel and uncancel of `asyncio.timeout`. There is no polling and no extra task: the
+task of the request waits for the disconnect, and the result interrupts it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 
 
 async def done_before(waiter: Future[Any], hangup: Coroutine[Any, Any, object]) -> bool:
-    """Whether *waiter* was done before *hangup* ended; the other of the two is cancelled.
+    """Return whether *waiter* was done before *hangup* ended; the other of the two is cancelled.
 
     Cancelling this call cancels both.
 
     Args:
-        waiter: What a purgatory returned.
-        hangup: Ends when there is nobody to answer any more; runs in the calling task.
+        waiter: The future that a purgatory returned.
+        hangup: Ends when the client has disconnected; runs in the calling task.
     """
     if waiter.done():
         hangup.close()
@@ -30,8 +30,8 @@ async def done_before(waiter: Future[Any], hangup: Coroutine[Any, Any, object]) 
 
     def interrupt(_: Future[Any]) -> None:
         nonlocal interrupted
-        # The hangup may have been seen in this very turn, when this call was on its way already:
-        # a callback that the loop has taken up cannot be removed.
+        # The hangup may have ended in the same loop iteration: a callback that the loop has
+        # already scheduled cannot be removed.
         if listener is not None:
             interrupted = True
             listener.cancel()
@@ -40,14 +40,14 @@ async def done_before(waiter: Future[Any], hangup: Coroutine[Any, Any, object]) 
     try:
         await hangup
     except CancelledError:
-        # Somebody else may have cancelled the task in the same turn of the loop.
+        # The task may also have been cancelled from outside in the same loop iteration.
         if not interrupted or listener.cancelling() > cancelling + 1:
             raise
     finally:
         waiter.remove_done_callback(interrupt)
         if interrupted:
             listener.uncancel()
-        listener = None  # it keeps the error that leaves here, which keeps this frame: no cycle
+        listener = None  # breaks a cycle: the task holds the error, which holds this frame
         done = waiter.done()
         waiter.cancel()
     return done

@@ -1,4 +1,4 @@
-"""Asking a silent peer whether it is still there. Rank 4.
+"""Pings to a silent peer, and the end of a peer that does not answer. Rank 4.
 
 Source: the keepalive of websocket libraries, without a task for each connection.
 """
@@ -10,40 +10,45 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Self, cast
 
+from aiowheel._callbacks import START_A_TASK, plain_callback, refuse_coroutine
 from aiowheel._events import emit
-from aiowheel.integrations._connection_watch import just_beyond
+from aiowheel._types import Delay
+from aiowheel._units import delay_to_ns
 from aiowheel.integrations._jitter import spread
+from aiowheel.integrations._limits import beyond
 from aiowheel.timer import Timer, TimerHandle, current_timer
 
 
 class Heartbeat:
-    """Calls *send* after a silence, and *dead* where that brings no sign of life.
+    """The heartbeat of one connection: it sends a ping and waits for an answer.
 
-    `seen()` for everything that is received, answers included; then *send* is called only for a
-    peer that is silent anyway. A connection waits on one timer, whatever it receives. Use it with
-    `async with`, or call `close`.
+    `send()` is called after *interval* seconds without a sign of life. If there is none in the next
+    *timeout* seconds either, `dead()` is called and the heartbeat is closed. Call `seen` for
+    everything that is received; a peer that sends anyway gets no ping. A heartbeat has one pending
+    timer. Use it with `async with`, or call `close`.
 
     Args:
-        send: Asks the peer for an answer; a plain or a coroutine function. Where it fails, the
-            peer is dead.
-        dead: A plain callable such as `transport.abort`, called at most once; nothing follows.
-        interval: Seconds or timedelta of silence before *send*.
-        timeout: The same from there to *dead*, if nothing is seen for more than this.
-        jitter: The interval is shorter by a random time from 0 to this, so that peers that came
-            together are not asked together.
+        send: Sends a ping; a plain or a coroutine function. If it raises, the peer is dead.
+        dead: A plain function such as `transport.abort`, called at most once.
+        interval: The silence before *send*, in seconds or as timedelta.
+        timeout: The time for an answer; None for no limit: *dead* is called only if *send* raises.
+        jitter: Each interval is shorter by a random time from 0 to this, so that peers that
+            connected together do not get their pings together.
         timer: Default: the running loop's shared timer.
 
     Raises:
-        ValueError: *interval* or *timeout* is not above 0, or *jitter* not from 0 to *interval*.
+        ValueError: *interval* or *timeout* is not more than 0, or *jitter* is not from 0 to
+            *interval*.
+        TypeError: An argument has the wrong type, or *dead* is a coroutine function.
         TimerClosedError: The timer is not open.
     """
 
     __slots__ = (
-        "_asked",
         "_dead",
         "_handle",
         "_interval",
         "_jitter",
+        "_pinged",
         "_send",
         "_sending",
         "_timeout",
@@ -55,35 +60,39 @@ class Heartbeat:
         send: Callable[[], object],
         dead: Callable[[], object],
         *,
-        interval: object,
-        timeout: object,
-        jitter: object = 0.0,
+        interval: Delay,
+        timeout: Delay | None,
+        jitter: Delay = 0.0,
         timer: Timer | None = None,
     ) -> None:
-        self._timer = current_timer() if timer is None else timer
+        if not callable(send):
+            raise TypeError(f"send must be a function, got {send!r}")
         self._send: Callable[[], object] = send
-        self._dead: Callable[[], object] = dead
-        self._interval = just_beyond("interval", interval)
-        self._timeout = just_beyond("timeout", timeout)
+        self._dead: Callable[[], object] = plain_callback("dead", dead, START_A_TASK)
+        delay_to_ns("interval", interval)  # refuses None, which is only legal for a limit
+        self._interval = beyond("interval", interval)
+        self._timeout = beyond("timeout", timeout)
         self._jitter = jitter
-        self._asked = False  # and not answered yet
+        self._timer = current_timer() if timer is None else timer
+        self._pinged = False  # and no sign of life since
         self._sending: asyncio.Future[object] | None = None
-        self._handle: TimerHandle = self._listen()
+        self._handle: TimerHandle = self._wait_for_silence()
 
     def seen(self) -> None:
-        """Note a sign of life. One clock reading and one write, but for the answer to *send*."""
-        if not self._asked:
+        """Note a sign of life. One clock reading and one write; the answer to a ping costs more."""
+        if not self._pinged:
             self._handle.touch()
         elif self._handle.cancel():
-            self._asked = False
-            self._handle = self._listen()
+            self._pinged = False
+            self._handle = self._wait_for_silence()
 
     def close(self) -> None:
-        """Ask no more, and let go of *send* and *dead*; safe to call again."""
+        """Send no more pings, and drop *send* and *dead*; idempotent."""
         self._handle.cancel()
         if self._sending is not None:
             self._sending.cancel()
-        self._send = self._dead = ignore  # they often belong to who holds this: no cycle
+        # They are often methods of the object that holds the heartbeat: break the cycle.
+        self._send = self._dead = ignore
 
     async def __aenter__(self) -> Self:
         return self
@@ -93,13 +102,13 @@ class Heartbeat:
         if self._sending is not None:
             await asyncio.wait([self._sending])
 
-    def _listen(self) -> TimerHandle:
-        return self._timer.call_later(spread(self._interval, self._jitter), self._ask)
+    def _wait_for_silence(self) -> TimerHandle:
+        return self._timer.call_later(spread("interval", self._interval, self._jitter), self._ping)
 
-    def _ask(self) -> None:
-        self._asked = True
+    def _ping(self) -> None:
+        self._pinged = True
         self._handle = self._timer.call_later(self._timeout, self._give_up)
-        if self._sending is not None:  # a peer that sends, but does not read
+        if self._sending is not None:  # the peer sends but does not read: one ping is enough
             return
         try:
             sending = self._send()
@@ -117,33 +126,35 @@ class Heartbeat:
 
     def _fail(self, error: BaseException) -> None:
         if self._handle.cancel():
-            if not isinstance(error, OSError):  # which is how a lost connection shows
-                emit("aiowheel.heartbeat_failed", error=repr(error))
-            self._give_up()
+            try:
+                self._give_up()  # first: an error of the log must not keep a dead connection
+            finally:
+                if not isinstance(error, OSError):  # the usual error of a lost connection
+                    emit("aiowheel.heartbeat_failed", error=repr(error))
 
     def _give_up(self) -> None:
         dead = self._dead
         self.close()
-        dead()
+        refuse_coroutine("dead", dead(), START_A_TASK)
 
 
 def ignore() -> None:
-    """What a closed heartbeat does."""
+    """Do nothing, in place of the functions of a closed heartbeat."""
 
 
 @asynccontextmanager
 async def heartbeat(
     send: Callable[[], object],
     *,
-    interval: object,
-    timeout: object,  # noqa: ASYNC109 - of one answer
-    jitter: object = 0.0,
+    interval: Delay,
+    timeout: Delay | None,  # noqa: ASYNC109 - for one answer
+    jitter: Delay = 0.0,
     timer: Timer | None = None,
 ) -> AsyncGenerator[Heartbeat]:
-    """A `Heartbeat` around the work of one connection, which ends it where the peer is dead.
+    """Run a `Heartbeat` during the block, and end the block if the peer is dead.
 
-    `async with heartbeat(ping, interval=20, timeout=20) as beat:`. The block is then cancelled and
-    raises `TimeoutError`, as under `asyncio.timeout`.
+    `async with heartbeat(ping, interval=20, timeout=20) as beat:`. If the peer is dead, the block
+    is cancelled and raises `TimeoutError`, as under `asyncio.timeout`.
 
     Args:
         send: As for `Heartbeat`.
@@ -153,8 +164,9 @@ async def heartbeat(
         timer: Default: the running loop's shared timer.
 
     Raises:
-        TimeoutError: No sign of life, or *send* failed.
+        TimeoutError: The peer showed no sign of life, or *send* raised.
         ValueError: A time is out of range.
+        TypeError: An argument has the wrong type.
     """
     chosen = current_timer() if timer is None else timer
     async with chosen.timeout(None) as bound:

@@ -1,13 +1,14 @@
-"""Limits on an asyncio stream. Rank 4."""
+"""Limits for an asyncio stream. Rank 4."""
 
 from __future__ import annotations
 
-import math
 from asyncio import StreamWriter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
+from aiowheel._types import Delay
 from aiowheel.integrations._connection_watch import ConnectionWatch
+from aiowheel.integrations._limits import beyond_ns
 from aiowheel.integrations._touching import touching
 from aiowheel.timer import Timer
 
@@ -15,30 +16,36 @@ from aiowheel.timer import Timer
 @asynccontextmanager
 async def idle_guard(
     writer: StreamWriter,
-    timeout: object,  # noqa: ASYNC109 - of silence; the block is not bounded
+    timeout: Delay | None,  # noqa: ASYNC109 - of silence; the block is not bounded
     *,
-    first_byte: object = None,
-    total: object = math.inf,
+    first_byte: Delay | None = None,
+    total: Delay | None = None,
     timer: Timer | None = None,
 ) -> AsyncGenerator[ConnectionWatch]:
-    """Close the connection of *writer* when it is silent for more than *timeout*.
+    """Abort the connection of *writer* when it is silent for more than *timeout*.
 
-    `async with idle_guard(writer, 30) as guard:` around the work of a connection. Every chunk
-    received counts. Then the connection is aborted, for a peer that is gone would not read what is
-    still to be flushed: `read` returns what is left and then nothing, and `guard.exceeded` tells
-    the limit. `guard.touch()` lets what is sent count as well; so must who does not read for longer
-    than *timeout*, for behind a full buffer nothing is received.
+    Put `async with idle_guard(writer, 30) as guard:` around the work of a connection. Every
+    received chunk ends the silence. When a limit is exceeded, the connection is aborted without
+    flushing, because a dead peer would never read the rest. `read` then returns what is left and
+    after that nothing, and `guard.exceeded` is the limit.
+
+    Call `guard.touch()` for sent data if a client may listen for long. Also call it while the
+    handler itself does not read for longer than *timeout*: nothing is received behind a full
+    buffer.
 
     Args:
-        writer: Of the connection; enter after `start_tls`.
-        timeout: Seconds or timedelta.
-        first_byte: The same for the silence before the first byte; default: as *timeout*.
-        total: The same for the block as a whole.
+        writer: The connection's writer. Enter the block after `start_tls`.
+        timeout: The longest silence, in seconds or as timedelta; None for no limit.
+        first_byte: The longest silence before the first byte; default: as *timeout*.
+        total: The longest time of the whole block; None for no limit.
         timer: Default: the running loop's shared timer.
 
     Raises:
-        ValueError: A limit is not above 0.
+        ValueError: A limit is not more than 0.
+        TypeError: A limit is no number.
+        TimerClosedError: The timer is not open.
     """
+    beyond_ns("timeout", timeout)  # the watch calls it `idle`
     transport = writer.transport
     watch = ConnectionWatch(
         lambda _: transport.abort(), idle=timeout, first_byte=first_byte, total=total, timer=timer
@@ -49,5 +56,5 @@ async def idle_guard(
     finally:
         watch.close()
         if watch.exceeded is not None:
-            with suppress(OSError):  # it was lost before
+            with suppress(OSError):  # the connection was lost before
                 await writer.wait_closed()

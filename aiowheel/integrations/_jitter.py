@@ -1,27 +1,29 @@
-"""Random times, so that what began together does not go on together. Rank 4."""
+"""Random times, so that clients that start together do not continue together. Rank 4."""
 
 from __future__ import annotations
 
 import math
 from random import uniform
 
+from aiowheel._types import Delay
 from aiowheel._units import delay_to_ns, ns_to_seconds
 
 
-def spread(longest: object, jitter: object) -> float:
-    """A random time between *longest* - *jitter* and *longest*, in seconds.
+def spread(name: str, longest: Delay | None, jitter: Delay) -> float:
+    """Return a random time between *longest* - *jitter* and *longest*, in seconds.
 
-    It never exceeds *longest*, which may have to stay below somebody else's patience.
+    It is never more than *longest*, because another timeout, such as a proxy's, may follow.
 
     Args:
-        longest: Seconds or timedelta; less than 0 counts as 0.
-        jitter: The same, finite, from 0 to *longest*.
+        name: The caller's name of *longest*, for the error.
+        longest: Seconds or timedelta; None is no limit; less than 0 counts as 0.
+        jitter: Seconds or timedelta, finite, from 0 to *longest*.
 
     Raises:
         TypeError: An argument is no number.
-        ValueError: One is NaN, or *jitter* is out of range.
+        ValueError: An argument is NaN, or *jitter* is out of range.
     """
-    most = ns_to_seconds(max(delay_to_ns("timeout", longest), 0))
+    most = math.inf if longest is None else ns_to_seconds(max(delay_to_ns(name, longest), 0))
     span = ns_to_seconds(delay_to_ns("jitter", jitter))
     if not 0 <= span <= most or span == math.inf:
         raise ValueError(f"jitter must be finite, from 0 to {most:g} seconds, got {jitter!r}")

@@ -1,4 +1,4 @@
-"""A timer and a purgatory for as long as an application lives. Rank 4; needs the `web` extra."""
+"""A timer and a purgatory for the lifespan of an ASGI application. Rank 4; extra `web`."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from typing import Any, TypedDict
 
 from starlette.requests import HTTPConnection
 
+from aiowheel._types import Delay
 from aiowheel.abc import Instrument
 from aiowheel.errors import AiowheelError
-from aiowheel.integrations._signals import hearing
+from aiowheel.integrations._signals import signal_listener
 from aiowheel.purgatory import Purgatory
 from aiowheel.timer import Timer
 
 
 class WheelState(TypedDict):
-    """What the lifespan adds to `request.state`."""
+    """The timer and the purgatory that the lifespan adds to `request.state`."""
 
     timer: Timer
     purgatory: Purgatory
@@ -27,47 +28,47 @@ class WheelState(TypedDict):
 def wheel_lifespan(
     name: str = "requests",
     *,
-    tick: object = 0.001,
+    tick: Delay = 0.001,
     max_pending: int | None = None,
     instruments: Sequence[Instrument] = (),
     signals: Sequence[Signals] = (SIGINT, SIGTERM),
 ) -> Callable[[Any], AbstractAsyncContextManager[WheelState]]:
-    """A lifespan that opens a `Timer` and a `Purgatory`: `Starlette(lifespan=wheel_lifespan())`.
+    """Return a lifespan with a `Timer` and a `Purgatory`: `Starlette(lifespan=wheel_lifespan())`.
 
-    They are `request.state.timer` and `request.state.purgatory` in every request. Inside a lifespan
+    Every request has them as `request.state.timer` and `request.state.purgatory`. Inside a lifespan
     of your own: `async with wheel_lifespan()(app) as state: yield {**state, "pool": pool}`.
 
-    When the server is told to stop, every operation that waits expires at once, and later ones are
-    refused: servers wait for the requests under way before they end the lifespan.
+    Servers finish the running requests before they end the lifespan. So when the process gets one
+    of *signals*, every pending operation expires at once, and later operations are refused.
 
     Args:
-        name: The purgatory's.
-        tick: The timer's.
-        max_pending: Most requests that may wait at once; default: no limit.
-        instruments: Told of every finished operation.
-        signals: Those that tell the server to stop. Its own handlers are called as well.
+        name: The name of the purgatory.
+        tick: The tick of the timer.
+        max_pending: The most requests that may wait at once; default: no limit.
+        instruments: Observers of every finished operation.
+        signals: The signals that stop the server. The server's handlers are called as well.
     """
 
     @asynccontextmanager
     async def lifespan(_app: object) -> AsyncGenerator[WheelState]:
-        closing: list[Task[None]] = []  # a task that nobody holds may vanish
+        closing: list[Task[None]] = []  # the loop keeps weak references to tasks only
         async with (
             Timer(tick=tick) as timer,
             Purgatory(
                 name, timer=timer, max_pending=max_pending, instruments=instruments
             ) as purgatory,
         ):
-            with hearing(signals, lambda: closing.append(create_task(purgatory.aclose()))):
+            with signal_listener(signals, lambda: closing.append(create_task(purgatory.aclose()))):
                 yield {"timer": timer, "purgatory": purgatory}
 
     return lifespan
 
 
 async def get_purgatory(connection: HTTPConnection) -> Purgatory:
-    """The lifespan's purgatory, for a request or websocket; in FastAPI `Depends(get_purgatory)`.
+    """Return the lifespan's purgatory; in FastAPI `Depends(get_purgatory)`.
 
-    A coroutine, for FastAPI calls plain functions in a thread. Starlette's handlers may as well
-    read `request.state.purgatory`.
+    It is a coroutine function because FastAPI calls plain functions in a thread. A handler of
+    Starlette can read `request.state.purgatory` instead.
 
     Raises:
         AiowheelError: The application has no `wheel_lifespan`.
@@ -79,7 +80,7 @@ async def get_purgatory(connection: HTTPConnection) -> Purgatory:
 
 
 async def get_timer(connection: HTTPConnection) -> Timer:
-    """The lifespan's timer; see `get_purgatory`.
+    """Return the lifespan's timer; in FastAPI `Depends(get_timer)`.
 
     Raises:
         AiowheelError: The application has no `wheel_lifespan`.

@@ -1,35 +1,47 @@
-"""Limits on an asyncio protocol. Rank 4."""
+"""Limits and a heartbeat for an asyncio protocol. Rank 4."""
 
 from __future__ import annotations
 
-import math
 from asyncio import BaseTransport, BufferedProtocol, Protocol, Transport
 from typing import cast
 
+from aiowheel._callbacks import START_A_TASK, plain_callback
+from aiowheel._types import Delay
 from aiowheel.integrations._connection_watch import ConnectionWatch, Limit
+from aiowheel.integrations._limits import beyond_ns, heartbeat_ns
 from aiowheel.timer import Timer
 
 
 class LimitedProtocol(Protocol):
-    """Closes a connection that exceeds a limit; a base class, or a mixin before another protocol.
+    """An asyncio protocol that pings a silent peer and aborts a connection beyond its limits.
 
-    `class Limited(LimitedProtocol, TheirProtocol): idle_timeout = 30`. A subclass that overrides
-    `connection_made`, `data_received` or `connection_lost` calls `super()`'s.
+    A base class, or a mixin before another protocol:
+    `class Limited(LimitedProtocol, TheirProtocol): idle_timeout = 60`. Set the attributes in the
+    class, or in the instance before `connection_made`. A subclass that overrides `connection_made`,
+    `data_received` or `connection_lost` calls `super()`'s.
+
+    With `heartbeat_interval = 20` and `idle_timeout = 60` a silent peer gets `send_heartbeat` after
+    20 and 40 seconds, and after 60 the connection is aborted. Received data starts the count again.
+    Limits and heartbeat of a connection share one pending timer.
 
     Attributes:
-        idle_timeout: Seconds or timedelta of silence; default: no limit.
-        first_byte_timeout: The same before the first byte; default: as *idle_timeout*.
-        total_timeout: The same for the whole connection; default: no limit.
+        idle_timeout: The longest silence, in seconds or as timedelta; None for no limit.
+        first_byte_timeout: The longest silence before the first byte; default: as *idle_timeout*.
+        total_timeout: The longest time of the whole connection; None for no limit.
+        heartbeat_interval: The silence after which `send_heartbeat` is called, less than
+            *idle_timeout*; None for no heartbeat.
         timer: Default: the running loop's shared timer.
-        transport: Of the connection, once it is made.
+        transport: The connection's transport, from `connection_made` on.
 
     Raises:
-        TypeError: For a subclass that is a `BufferedProtocol`, too: that one receives no chunks.
+        TypeError: A subclass is also a `BufferedProtocol`, which receives no chunks, or one of its
+            hooks is a coroutine function.
     """
 
-    idle_timeout: object = math.inf
-    first_byte_timeout: object = None
-    total_timeout: object = math.inf
+    idle_timeout: Delay | None = None
+    first_byte_timeout: Delay | None = None
+    total_timeout: Delay | None = None
+    heartbeat_interval: Delay | None = None
     timer: Timer | None = None
     transport: Transport
     _watch: ConnectionWatch | None = None
@@ -37,42 +49,74 @@ class LimitedProtocol(Protocol):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if issubclass(cls, BufferedProtocol):
-            raise TypeError(f"only a Protocol receives chunks, not the BufferedProtocol {cls!r}")
+            raise TypeError(f"{cls!r} must not be a BufferedProtocol, which receives no chunks")
+        plain_callback("limit_exceeded", cls.limit_exceeded, START_A_TASK)
+        plain_callback("send_heartbeat", cls.send_heartbeat, START_A_TASK)
 
     def connection_made(self, transport: BaseTransport) -> None:
-        """Begin to watch."""
+        """Start watching the connection.
+
+        Raises:
+            ValueError: A limit or the heartbeat is out of range.
+            TypeError: A limit is no number, or `heartbeat_interval` is set and `send_heartbeat` is
+                not overridden.
+            TimerClosedError: The timer is not open.
+        """
         self.transport = cast(Transport, transport)
         try:
-            self._watch = ConnectionWatch(
-                self.limit_exceeded,
-                idle=self.idle_timeout,
-                first_byte=self.first_byte_timeout,
-                total=self.total_timeout,
-                timer=self.timer,
-            )
-        except BaseException:  # a closed timer, say: without limits it would stay for ever
+            self._watch = self._new_watch()
+        except BaseException:  # a closed timer, say: without limits the connection could stay open
             self.transport.abort()
             raise
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """Note that the peer is not silent."""
+        """End the silence."""
         watch = self._watch
         if watch is not None:
             watch.touch()
         super().data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Watch no more."""
+        """Stop watching."""
         if self._watch is not None:
             self._watch.close()
         super().connection_lost(exc)
 
     def touch(self) -> None:
-        """Count something else than received data, such as data sent."""
+        """End the silence for another reason than received data, such as sent data."""
         if self._watch is not None:
             self._watch.touch()
 
-    def limit_exceeded(self, limit: Limit) -> None:  # noqa: ARG002 - for who overrides it
-        """Abort the connection; override it to say goodbye first."""
+    def limit_exceeded(self, limit: Limit) -> None:  # noqa: ARG002 - for a subclass
+        """Abort the connection. Override it to send a farewell first."""
         self.transport.abort()
+
+    def send_heartbeat(self) -> None:
+        """Send a ping that the peer answers; override it to use `heartbeat_interval`.
+
+        Raises:
+            NotImplementedError: It is not overridden.
+        """
+        raise NotImplementedError
+
+    def _new_watch(self) -> ConnectionWatch:
+        # The watch checks them again, by its own names for them.
+        beyond_ns("idle_timeout", self.idle_timeout)
+        beyond_ns("first_byte_timeout", self.first_byte_timeout)
+        beyond_ns("total_timeout", self.total_timeout)
+        beat = self.heartbeat_interval
+        heartbeat_ns("heartbeat_interval", beat, "idle_timeout", self.idle_timeout)
+        if beat is not None and type(self).send_heartbeat is LimitedProtocol.send_heartbeat:
+            raise TypeError(
+                f"{type(self).__name__} must override send_heartbeat to use heartbeat_interval"
+            )
+        return ConnectionWatch(
+            self.limit_exceeded,
+            idle=self.idle_timeout,
+            first_byte=self.first_byte_timeout,
+            total=self.total_timeout,
+            heartbeat=beat,
+            on_heartbeat=None if beat is None else self.send_heartbeat,
+            timer=self.timer,
+        )

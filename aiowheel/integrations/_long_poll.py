@@ -1,4 +1,4 @@
-"""Answers that wait, for Starlette and FastAPI. Rank 4; needs the `web` extra."""
+"""Long polls for Starlette and FastAPI. Rank 4; needs the `web` extra."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import Receive
 
+from aiowheel._callbacks import AWAIT_BEFORE, plain_callback
+from aiowheel._types import Delay
 from aiowheel.errors import BadInputError
 from aiowheel.integrations._hangup import done_before
 from aiowheel.integrations._jitter import spread
-from aiowheel.integrations._poll import CLIENT_CLOSED_REQUEST, REFUSALS, Poll
+from aiowheel.integrations._poll import CLIENT_CLOSED_REQUEST, REFUSALS, Poll, called
 from aiowheel.integrations._version import etag, seen_version
 from aiowheel.purgatory import Purgatory
 
@@ -27,49 +29,54 @@ async def long_poll(
     *,
     keys: Iterable[Hashable],
     ready: Callable[[], object],
-    timeout: object,  # noqa: ASYNC109 - of the poll; this call ends by itself
-    jitter: object = 0.0,
+    timeout: Delay | None,  # noqa: ASYNC109 - of the poll; this call ends by itself
+    jitter: Delay = 0.0,
     on_timeout: Callable[[], object] | None = None,
     render: Render = JSONResponse,
     retry_after: int = 1,
 ) -> Response:
-    """Answer once *ready* returns something true, or after the timeout.
+    """Answer a request once *ready* returns something true, or after the timeout.
 
-    The request waits in *purgatory*, without a task or a timer of its own. Whoever makes it ready
-    calls `purgatory.check_and_complete(key)`. A client that disconnects leaves at once. A body that
-    is still to come is thrown away: read it before.
+    The request waits in *purgatory*, without a task or a timer of its own. After a change the
+    application calls `purgatory.check_and_complete(key)`. If the client disconnects, the operation
+    is cancelled at once. Read the body of the request before this call, which discards the rest.
+
+    The four functions are plain functions; aiowheel does not await them.
 
     Args:
-        request: Starlette's, which is also FastAPI's.
-        purgatory: Where to wait.
+        request: A request of Starlette or FastAPI.
+        purgatory: The purgatory in which the request waits.
         keys: At least one hashable.
-        ready: Returns a `Response`, or what to *render* as one; anything false means not yet. It
-            only looks: what it took away would be lost with a client that leaves meanwhile.
-        timeout: Seconds or timedelta.
-        jitter: The timeout comes sooner by a random time from 0 to this, so that polls that began
+        ready: Returns a `Response` or a value for *render*; a false value means not yet. `ready`
+            must have no side effects: if the client disconnects at that moment, anything it removed
+            is lost.
+        timeout: Seconds or timedelta; None for no timeout.
+        jitter: The timeout is shorter by a random time from 0 to this, so that polls that started
             together do not end together.
-        on_timeout: Returns a `Response`, or what to *render* as one; default: 204 without a body.
-        render: Makes a response; default: as JSON.
-        retry_after: Seconds after which a refused client may come back.
+        on_timeout: Returns a `Response` or a value for *render*; default: 204 without a body.
+        render: Makes a response of a value; default: JSON.
+        retry_after: Seconds after which a refused client may try again.
 
     Returns:
-        The answer; 204 (or *on_timeout*'s) after the timeout, and when the purgatory closes with
-        `drain="expire"`; 503 with `Retry-After` where the purgatory is full or closed, or the
-        application gave the wait up with `cancel_for_key`; 499, which nobody gets, for a client
-        that disconnected.
+        The answer. After the timeout, or when the purgatory closes with `drain="expire"`: 204, or
+        the result of *on_timeout*. If the purgatory is full or closed, or `cancel_for_key` has
+        cancelled the operation: 503 with `Retry-After`. If the client has disconnected: 499, which
+        is not sent.
 
     Raises:
         ValueError: *keys* is empty, or *jitter* is not from 0 to *timeout*.
-        Exception: What *ready*, *on_timeout* or *render* raised.
+        TypeError: An argument has the wrong type, or a function is a coroutine function.
+        Exception: The error that *ready*, *on_timeout* or *render* raised.
     """
-    poll = Poll(ready, on_timeout, spread(timeout, jitter))
+    plain_callback("render", render, AWAIT_BEFORE)
+    poll = Poll(ready, on_timeout, spread("timeout", timeout, jitter))
     answer = await _answer_of(request, lambda: purgatory.watch(poll, keys), retry_after)
     if isinstance(answer, Response):
         response = answer
     elif answer is None:
         response = Response(status_code=HTTPStatus.NO_CONTENT)
     else:
-        response = render(answer)
+        response = cast(Response, called("render", render, answer))
     response.headers.setdefault("cache-control", "no-store")
     return response
 
@@ -81,36 +88,47 @@ async def long_poll_version(
     *,
     version: Callable[[], int],
     answer: Callable[[], object],
-    timeout: object,  # noqa: ASYNC109 - of the poll; this call ends by itself
-    jitter: object = 0.0,
+    timeout: Delay | None,  # noqa: ASYNC109 - of the poll; this call ends by itself
+    jitter: Delay = 0.0,
     render: Render = JSONResponse,
     retry_after: int = 1,
 ) -> Response:
     """Answer once the client's version of *key* is out of date, with the version as `ETag`.
 
-    The client tells which version it has by `If-None-Match: "17"` or by `?since=17`. Where it tells
-    none, or another than the current one, older or newer, it is answered at once. Else it waits
-    for the next: whoever makes one calls `purgatory.advance(key, version)`, which costs what it
-    completes, whatever else waits under *key*.
+    The client sends its version as `If-None-Match: "17"` or as `?since=17`. A client without a
+    version, or with another one than the current, older or newer, is answered at once. A client
+    with the current version waits for the next. After a change the application calls
+    `purgatory.advance(key, version)`, whose cost is that of the polls it completes, however many
+    others wait under *key*.
+
+    The three functions are plain functions; aiowheel does not await them.
 
     Args:
-        request: Starlette's, which is also FastAPI's.
-        purgatory: Where to wait.
-        key: What the versions are of.
-        version: Returns the current one, at least 0. Where it starts anew, or *key* is deleted,
-            call `purgatory.forget(key)`: else polls of lower versions are answered at once.
-        answer: Returns a `Response`, or what to *render* as one, of the current version.
-        timeout: Seconds or timedelta.
+        request: A request of Starlette or FastAPI.
+        purgatory: The purgatory in which the request waits.
+        key: The document or resource that has the versions.
+        version: Returns the current version, at least 0. If versions start again, or *key* is
+            deleted, call `purgatory.forget(key)`: else polls of lower versions are answered at
+            once.
+        answer: Returns a `Response` of the current version, or a value for *render*.
+        timeout: Seconds or timedelta; None for no timeout.
         jitter: As for `long_poll`.
-        render: Makes a response; default: as JSON.
-        retry_after: Seconds after which a refused client may come back.
+        render: Makes a response of a value; default: JSON.
+        retry_after: Seconds after which a refused client may try again.
 
     Returns:
-        The answer with its `ETag`. After the timeout 304 to `If-None-Match`, 204 to `since`; 400
-        for a `since` that is no version; else as `long_poll`.
+        The answer with its `ETag`. After the timeout: 304 to `If-None-Match`, 204 to `since`. If
+        `since` is not a version: 400. Otherwise as `long_poll`.
+
+    Raises:
+        ValueError: *jitter* is not from 0 to *timeout*.
+        TypeError: An argument has the wrong type, or a function is a coroutine function.
+        Exception: The error that *version*, *answer* or *render* raised.
     """
-    longest = spread(timeout, jitter)
-    current = version()
+    for name, function in (("version", version), ("answer", answer), ("render", render)):
+        plain_callback(name, function, AWAIT_BEFORE)
+    longest = spread("timeout", timeout, jitter)
+    current = cast(int, called("version", version))
     try:
         seen = seen_version(
             request.headers.get("if-none-match"), request.query_params.get("since"), current
@@ -125,19 +143,21 @@ async def long_poll_version(
         )
         if isinstance(news, Response):
             return news
-        # A version made after the timeout, in the same turn, is news all the same: its tag without
-        # its answer would have the client wait for the one after it.
+        # The version may have changed after the timeout in the same loop iteration. The client
+        # needs that answer: with its tag alone it would wait for the version after it.
         if not news and version() == current:
             status = HTTPStatus.NOT_MODIFIED if seen.conditional else HTTPStatus.NO_CONTENT
             return _versioned(Response(status_code=status), current)
-    found = answer()
-    return _versioned(found if isinstance(found, Response) else render(found), version())
+    found = called("answer", answer)
+    if not isinstance(found, Response):
+        found = cast(Response, called("render", render, found))
+    return _versioned(found, version())
 
 
 async def _answer_of(
     request: Request, watch: Callable[[], Awaitable[object]], retry_after: int
 ) -> object:
-    """What the wait was for, or the response that tells why there is nothing."""
+    """Return the result of the operation, or the response to a client that gets none."""
     try:
         waiter = cast("Future[object]", watch())
         if not await done_before(waiter, _hang_up(request.receive)):
@@ -152,7 +172,7 @@ async def _answer_of(
 
 async def _hang_up(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
-        pass  # of the body, which nobody reads
+        pass  # the rest of the body, which is not read
 
 
 def _versioned(response: Response, version: int) -> Response:

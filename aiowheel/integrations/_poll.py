@@ -1,4 +1,4 @@
-"""One long poll: an operation that waits for something to answer with. Rank 4.
+"""One long poll: an operation that waits for an answer. Rank 4.
 
 Source: Kafka's delayed fetch, as an HTTP request.
 """
@@ -7,39 +7,56 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from aiowheel._callbacks import AWAIT_BEFORE, plain_callback, refuse_coroutine
 from aiowheel.errors import PurgatoryClosedError, PurgatoryFullError, TimerClosedError
 from aiowheel.purgatory import DelayedOperation, Outcome
 
-#: What a purgatory says when it takes nobody in: the client is to come back later.
+#: The errors of a purgatory that refuses an operation: the client should come back later.
 REFUSALS = (PurgatoryFullError, PurgatoryClosedError, TimerClosedError)
 
-CLIENT_CLOSED_REQUEST = 499  # nobody reads it; nginx's number, for whoever counts statuses
+CLIENT_CLOSED_REQUEST = 499  # nginx's number: no client reads it, but access logs count it
 
 
 class Poll(DelayedOperation[object]):
-    """Waits until *ready* returns something true, which is then the result.
+    """An operation that waits until *ready* returns something true, which is then the result.
 
     Args:
-        ready: Asked when it is watched and at every check of its keys.
-        on_timeout: Asked for the result when the timeout came first; default: None.
-        timeout: Seconds or timedelta; `inf` for none.
+        ready: A plain function, called when the poll is watched and at every check of its keys.
+        on_timeout: A plain function, called for the result after the timeout; default: None.
+        timeout: Seconds.
+
+    Raises:
+        TypeError: A function is not callable, or a coroutine function.
     """
 
     def __init__(
-        self, ready: Callable[[], object], on_timeout: Callable[[], object] | None, timeout: object
+        self, ready: Callable[[], object], on_timeout: Callable[[], object] | None, timeout: float
     ) -> None:
         super().__init__(timeout)
-        self._ready = ready
-        self._on_timeout = on_timeout
+        self._ready = plain_callback("ready", ready, AWAIT_BEFORE)
+        self._on_timeout: Callable[..., object] | None = None
+        if on_timeout is not None:
+            self._on_timeout = plain_callback("on_timeout", on_timeout, AWAIT_BEFORE)
         self._found: object = None
 
     def try_complete(self) -> bool:
-        """Ask, and keep the answer."""
-        self._found = self._ready()
+        """Call *ready*, and keep what it returns."""
+        self._found = called("ready", self._ready)
         return bool(self._found)
 
     def on_complete(self) -> object:
-        """What was found, or what there is to say after the timeout."""
-        if self._outcome is Outcome.COMPLETED:
+        """Return what *ready* returned, or the result of *on_timeout*."""
+        if self.outcome is Outcome.COMPLETED:
             return self._found
-        return None if self._on_timeout is None else self._on_timeout()
+        return None if self._on_timeout is None else called("on_timeout", self._on_timeout)
+
+
+def called(name: str, function: Callable[..., object], *args: object) -> object:
+    """Return what *function* returns, unless that is a coroutine.
+
+    Raises:
+        TypeError: It is a coroutine.
+    """
+    result = function(*args)
+    refuse_coroutine(name, result, AWAIT_BEFORE)
+    return result

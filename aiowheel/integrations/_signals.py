@@ -1,7 +1,7 @@
-"""Hearing of the signals that end a server, beside the server. Rank 4.
+"""A callback for the signals that stop a server, beside the server's own handlers. Rank 4.
 
-An ASGI server waits for the requests under way before it ends the lifespan: whoever ends them must
-have heard of the signal earlier.
+An ASGI server finishes the running requests before it ends the lifespan. Code that ends those
+requests needs the signal earlier.
 """
 
 from __future__ import annotations
@@ -14,49 +14,52 @@ from contextlib import contextmanager
 from types import FrameType
 
 
-class _Ear:
-    """The handler of one signal, for everybody who hears of it.
+class _Handler:
+    """A handler of one signal: it runs all callbacks, then the handler it has replaced.
 
-    One for all of them, and not one behind the other: blocks that are left in another order than
-    they were entered would make that chain longer and longer.
+    All blocks share one handler. With a chain of handlers, blocks that end in another order than
+    they started would make the chain longer and longer.
     """
 
-    def __init__(self, before: Callable[[int, FrameType | None], object]) -> None:
-        self.before = before
-        self.hearers: list[Callable[[], object]] = []
+    def __init__(self, replaced: Callable[[int, FrameType | None], object]) -> None:
+        self.replaced = replaced
+        self.callbacks: list[Callable[[], object]] = []
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        for hear in self.hearers:
-            hear()
-        self.before(number, frame)
+        for callback in self.callbacks:
+            callback()
+        self.replaced(number, frame)
 
 
 @contextmanager
-def hearing(signals: Iterable[signal.Signals], heard: Callable[[], object]) -> Generator[None]:
-    """In the block, call *heard* on the loop when a signal comes; then its own handler.
+def signal_listener(
+    signals: Iterable[signal.Signals], callback: Callable[[], object]
+) -> Generator[None]:
+    """During the block, call *callback* on the loop for each of *signals*, then its own handler.
 
-    Only where the server has a handler for it, and in the main thread, which alone gets signals.
+    It listens only to signals that already have a handler, and only in the main thread, because
+    Python delivers signals there.
     """
     loop = get_running_loop()
-    ears: list[tuple[signal.Signals, _Ear]] = []
+    entered: list[tuple[signal.Signals, _Handler]] = []
 
-    def hear() -> None:
-        if not loop.is_closed():  # who never left the block is still among the hearers
-            loop.call_soon_threadsafe(heard)
+    def schedule() -> None:
+        if not loop.is_closed():  # a block that was never left is still listed
+            loop.call_soon_threadsafe(callback)
 
     if threading.current_thread() is threading.main_thread():
-        for each in signals:
-            handler = signal.getsignal(each)
-            if callable(handler):  # not the system's own way, which we would stand in for
-                ear = handler if isinstance(handler, _Ear) else _Ear(handler)
-                ear.hearers.append(hear)
-                signal.signal(each, ear)
-                ears.append((each, ear))
+        for number in signals:
+            current = signal.getsignal(number)
+            if callable(current):  # the default action cannot be called from a handler
+                handler = current if isinstance(current, _Handler) else _Handler(current)
+                handler.callbacks.append(schedule)
+                signal.signal(number, handler)
+                entered.append((number, handler))
     try:
         yield
     finally:
-        for number, ear in ears:
-            ear.hearers.remove(hear)
-            still_there = signal.getsignal(number) is ear
-            if still_there and not ear.hearers:
-                signal.signal(number, ear.before)
+        for number, handler in entered:
+            handler.callbacks.remove(schedule)
+            is_current = signal.getsignal(number) is handler
+            if is_current and not handler.callbacks:
+                signal.signal(number, handler.replaced)

@@ -1,7 +1,7 @@
-"""ASGI middleware against requests that take too long. Rank 4; imports no framework.
+"""ASGI middleware that limits the time of a request. Rank 4; imports no framework.
 
-Source: the slow-body attack, and RFC 9110 on 408 and 503. Slow *headers* are the server's own to
-bound: an application is called after them.
+Source: the slow-body attack, and RFC 9110 on 408 and 503. The server must limit slow *headers*,
+because it reads them before it calls the application.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from http import HTTPStatus
 from typing import Any
 
-from aiowheel.integrations._connection_watch import just_beyond
+from aiowheel._types import Delay
+from aiowheel.integrations._limits import beyond
 from aiowheel.timer import Timeout, Timer, TimerHandle, current_timer
 
 Scope = MutableMapping[str, Any]
@@ -22,57 +23,58 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class SlowRequestMiddleware:
-    """Ends HTTP requests whose body comes too slowly, or that take too long in all.
+    """ASGI middleware that ends HTTP requests beyond their limits.
 
-    A slow body is answered with 408, a request over *total* with 503; both close the connection,
-    or with HTTP/2 the stream.
-    Where the response has begun, `TimeoutError` is raised instead and the server breaks the
-    connection off: half a response must not look like a whole one. The application is cancelled in
-    either case. Only the time it spends waiting for the client counts as the client's.
+    A client that sends the body too slowly gets 408; a request that exceeds *total* gets 503. Both
+    answers close the connection, or with HTTP/2 the stream. If the response has already begun, the
+    middleware raises `TimeoutError` instead, and the server aborts the connection: a part of a
+    response must not look complete. The application is cancelled in each case. The limits of the
+    body count only the time in which the application waits for the client.
 
     Args:
-        app: What to protect. Websockets pass unchanged.
-        first_byte: Seconds or timedelta that the first piece of a body may take; default: as
-            *idle*.
-        idle: The same for every piece after it; default: no limit.
-        body: The same for the whole body; default: no limit.
-        total: The same for the whole request, response included; default: no limit. Long polls
-            must be shorter.
-        retry_after: Seconds after which a client that got 503 may come back.
-        timer: Default: the shared timer of the loop the request runs on.
+        app: The application. Websockets pass unchanged.
+        first_byte: The longest wait for the first chunk of the body, in seconds or as timedelta;
+            default: as *idle*.
+        idle: The longest wait for every later chunk; None for no limit.
+        body: The longest wait for the whole body; None for no limit.
+        total: The longest time of the whole request with its response; None for no limit. Long
+            polls must be shorter.
+        retry_after: Seconds after which a client that got 503 may try again.
+        timer: Default: the shared timer of the loop on which the request runs.
 
     Raises:
-        ValueError: A limit is not above 0.
+        ValueError: A limit is not more than 0.
+        TypeError: A limit is no number.
 
-    Cost: one timer a request, two where *total* is given; none is made for a piece of the body.
+    Cost: one timer per request, two with *total*; none per chunk.
     """
 
     def __init__(
         self,
         app: Application,
         *,
-        first_byte: object = None,
-        idle: object = math.inf,
-        body: object = math.inf,
-        total: object = math.inf,
+        first_byte: Delay | None = None,
+        idle: Delay | None = None,
+        body: Delay | None = None,
+        total: Delay | None = None,
         retry_after: int = 1,
         timer: Timer | None = None,
     ) -> None:
         self._app = app
-        self._idle = just_beyond("idle", idle)
-        self._first = self._idle if first_byte is None else just_beyond("first_byte", first_byte)
-        self._body = just_beyond("body", body)
-        self._total = just_beyond("total", total)
+        self._idle = beyond("idle", idle)
+        self._first = self._idle if first_byte is None else beyond("first_byte", first_byte)
+        self._body = beyond("body", body)
+        self._total = beyond("total", total)
         self._retry_after = retry_after
         self._timer = timer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run the application within its limits."""
+        """Run the application within the limits."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         timer = current_timer() if self._timer is None else self._timer
-        bound = timer.timeout(None if self._total == math.inf else self._total)
+        bound = timer.timeout(self._total)
         body = _Body(receive, timer, bound, self._first, self._idle, self._body)
         begun = False
 
@@ -82,7 +84,7 @@ class SlowRequestMiddleware:
             await send(message)
             ended = message["type"] == "http.response.body" and not message.get("more_body", False)
             if ended and not bound.expired():
-                bound.reschedule(None)  # what runs after the response may take its time
+                bound.reschedule(None)  # background tasks after the response have no limit
 
         try:
             async with bound:
@@ -102,8 +104,8 @@ class SlowRequestMiddleware:
             (b"content-type", b"text/plain; charset=utf-8"),
             (b"content-length", str(len(reason)).encode()),
         ]
-        if scope["http_version"].startswith("1"):  # later ones have no such header
-            headers.append((b"connection", b"close"))  # the rest of the body is not waited for
+        if scope["http_version"].startswith("1"):  # later versions have no such header
+            headers.append((b"connection", b"close"))  # the rest of the body is not read
         if not slow_body:
             headers.append((b"retry-after", str(self._retry_after).encode()))
         await send({"type": "http.response.start", "status": status.value, "headers": headers})
@@ -111,19 +113,19 @@ class SlowRequestMiddleware:
 
 
 class _Body:
-    """The body of one request, and how long its client may still take.
+    """The body of one request, and the time that is left to its client.
 
     Attributes:
-        slow: The client took too long.
+        slow: Whether the client has exceeded a limit.
     """
 
     __slots__ = (
         "_alarm",
+        "_allowed",
         "_bound",
         "_complete",
         "_idle",
         "_left",
-        "_patience",
         "_receive",
         "_timer",
         "slow",
@@ -141,7 +143,7 @@ class _Body:
         self._receive = receive
         self._timer = timer
         self._bound = bound
-        self._patience = first
+        self._allowed = first
         self._idle = idle
         self._left = whole
         self._alarm: TimerHandle | None = None
@@ -149,32 +151,32 @@ class _Body:
         self.slow = False
 
     async def receive(self) -> Message:
-        """The next message; the client is waited for only so long."""
-        if self._complete:  # all that can come is a disconnect
+        """Return the next message, within the limits."""
+        if self._complete:  # only a disconnect can follow
             return await self._receive()
-        asked = self._timer.time()
-        patience = min(self._patience, self._left)
+        started = self._timer.time()
+        allowed = min(self._allowed, self._left)
         if self._alarm is None:
-            self._alarm = self._timer.call_later(patience, self._give_up)
+            self._alarm = self._timer.call_later(allowed, self._give_up)
         else:
-            self._alarm.touch(patience)
+            self._alarm.touch(allowed)
         try:
             message = await self._receive()
         finally:
             self._alarm.touch(math.inf)
-        self._left -= self._timer.time() - asked
-        self._patience = self._idle
+        self._left -= self._timer.time() - started
+        self._allowed = self._idle
         if message["type"] != "http.request" or not message.get("more_body", False):
             self.close()
         return message
 
     def close(self) -> None:
-        """Wait for the client as long as it takes, from now on."""
+        """End the limits of the body."""
         self._complete = True
         if self._alarm is not None:
             self._alarm.cancel()
 
     def _give_up(self) -> None:
-        if not self._bound.expired():  # in this very turn, for the total
+        if not self._bound.expired():  # the total may be exceeded in the same loop iteration
             self.slow = True
             self._bound.reschedule(self._timer.time())

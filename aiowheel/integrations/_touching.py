@@ -1,6 +1,6 @@
-"""Hearing of every chunk that a transport receives. Rank 4.
+"""A call for every chunk that a transport receives. Rank 4.
 
-Whole messages would not do: who sends a long one slowly is not silent.
+Whole messages are not enough: a peer that sends a long message slowly is not silent.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import cast
 
+from aiowheel._callbacks import START_A_TASK, plain_callback
+
 
 class _TouchingProtocol(Protocol):
-    """Stands before *inner* and calls *touch* for every chunk."""
+    """A protocol that calls *touch* for every chunk and passes everything on to *inner*."""
 
     __slots__ = ("_inner", "_touch")
 
@@ -39,29 +41,34 @@ class _TouchingProtocol(Protocol):
 
 @contextmanager
 def touching(transport: BaseTransport, touch: Callable[[], object]) -> Generator[None]:
-    """Call *touch* for every chunk that *transport* receives in the block.
+    """Call *touch* for every chunk that *transport* receives during the block.
 
-    For a stream `writer.transport`, for a connection of the websockets library its `transport`,
-    where control frames and pieces of messages count, too. After `start_tls` there is another
-    transport: enter the block then.
+    Chunks include control frames and parts of messages. `start_tls` replaces the transport, so
+    enter the block after it.
 
     Args:
-        transport: Of a connection.
-        touch: Takes no arguments; must not raise.
+        transport: A stream's `writer.transport`, or the `transport` of a connection of the
+            websockets library.
+        touch: A plain function without arguments; it must not raise.
 
     Raises:
-        TypeError: Its protocol is a `BufferedProtocol`, which receives no chunks.
+        TypeError: The transport's protocol is a `BufferedProtocol`, which receives no chunks, or
+            *touch* is not a plain function.
 
     Cost: two calls a chunk.
     """
+    plain_callback("touch", touch, START_A_TASK)
     inner = transport.get_protocol()
     if isinstance(inner, BufferedProtocol):
-        raise TypeError(f"only a Protocol receives chunks, not the BufferedProtocol {inner!r}")
+        raise TypeError(
+            "the transport's protocol must not be a BufferedProtocol, which receives no chunks, "
+            f"got {inner!r}"
+        )
     protocol = _TouchingProtocol(cast(Protocol, inner), touch)
     transport.set_protocol(protocol)
     try:
         yield
     finally:
-        # A TLS transport that was closed twice has no protocol to ask for: AttributeError.
+        # get_protocol() of a TLS transport that was closed twice raises AttributeError.
         if not transport.is_closing() and transport.get_protocol() is protocol:
             transport.set_protocol(inner)

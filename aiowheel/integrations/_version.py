@@ -1,4 +1,4 @@
-"""The version that a client has seen, as its request tells it. Rank 4.
+"""The version that a client has seen, read from its request. Rank 4.
 
 Source: RFC 9110, sections 8.8.3 (ETag) and 13.1.2 (If-None-Match).
 """
@@ -10,16 +10,16 @@ from typing import NamedTuple
 
 from aiowheel.errors import BadInputError
 
-_NUMBER = re.compile(r"[0-9]{1,18}")  # int() of thousands of digits takes long
+_NUMBER = re.compile(r"[0-9]{1,18}")  # a limit, because int() is slow for thousands of digits
 _TAG = re.compile(r'(?:W/)?"([^"]*)"')
 
 
 class Seen(NamedTuple):
-    """What the client has seen.
+    """The version that a client has seen.
 
     Attributes:
-        version: None: nothing that could be a version.
-        conditional: It came in `If-None-Match`, whose "nothing new" is 304.
+        version: None if the request has no version that can be current.
+        conditional: Whether the request has `If-None-Match`, to which the answer is 304.
     """
 
     version: int | None
@@ -27,16 +27,16 @@ class Seen(NamedTuple):
 
 
 def seen_version(if_none_match: str | None, since: str | None, current: int) -> Seen:
-    """Read the header `If-None-Match`, or else the query parameter `since`.
+    """Read the header `If-None-Match`, or without it the query parameter `since`.
 
     Args:
-        if_none_match: Entity tags such as `"17"`; tags we never gave count as nothing seen, `*` and
-            a list with the current version as having seen that one.
-        since: A version, as digits.
-        current: The version now.
+        if_none_match: Entity tags such as `"17"`. `*`, and a list with the current version, mean
+            that the client has the current version; other tags mean that it has none.
+        since: A version in digits.
+        current: The current version.
 
     Raises:
-        BadInputError: *since* is no number from 0 to 10**18 - 1.
+        BadInputError: *since* is not a number from 0 to 10**18 - 1.
     """
     if if_none_match is not None:
         tags = _TAG.findall(if_none_match)
@@ -51,5 +51,5 @@ def seen_version(if_none_match: str | None, since: str | None, current: int) -> 
 
 
 def etag(version: int) -> str:
-    """The entity tag of *version*."""
+    """Return the entity tag of *version*."""
     return f'"{version}"'

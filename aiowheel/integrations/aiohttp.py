@@ -1,7 +1,7 @@
-"""Answers that wait, for aiohttp's server. Rank 4; extra `aiohttp`.
+"""Long polls for aiohttp's server. Rank 4; needs the `aiohttp` extra.
 
-aiohttp tells a handler of a client that left by cancelling it, and only where the server was asked
-for that: `web.run_app(app, handler_cancellation=True)`.
+aiohttp cancels the handler of a client that disconnects, but only if the server is started with
+`handler_cancellation=True`: `web.run_app(app, handler_cancellation=True)`.
 """
 
 from __future__ import annotations
@@ -13,17 +13,19 @@ from typing import Any, cast
 
 from aiohttp import web
 
+from aiowheel._callbacks import AWAIT_BEFORE, plain_callback
+from aiowheel._types import Delay
 from aiowheel.abc import Instrument
 from aiowheel.errors import AiowheelError, BadInputError
 from aiowheel.integrations._jitter import spread
-from aiowheel.integrations._poll import REFUSALS, Poll
+from aiowheel.integrations._poll import REFUSALS, Poll, called
 from aiowheel.integrations._version import etag, seen_version
 from aiowheel.purgatory import Purgatory
 from aiowheel.timer import Timer
 
 __all__ = ("PURGATORY", "TIMER", "add_wheel", "long_poll", "long_poll_version")
 
-#: Keys of the application that `add_wheel` was called with: `request.config_dict[PURGATORY]`.
+#: The keys that `add_wheel` sets in the application: `request.config_dict[PURGATORY]`.
 PURGATORY = web.AppKey("aiowheel.purgatory", Purgatory)
 TIMER = web.AppKey("aiowheel.timer", Timer)
 
@@ -34,21 +36,20 @@ def add_wheel(
     app: web.Application,
     name: str = "requests",
     *,
-    tick: object = 0.001,
+    tick: Delay = 0.001,
     max_pending: int | None = None,
     instruments: Sequence[Instrument] = (),
 ) -> None:
-    """Give *app* a timer and a purgatory for as long as it runs: `app[TIMER]`, `app[PURGATORY]`.
+    """Open a timer and a purgatory while *app* runs: `app[TIMER]` and `app[PURGATORY]`.
 
-    When the server is told to stop, every operation that waits expires at once: nobody holds the
-    shutdown up.
+    When the server shuts down, every pending operation expires at once, so none delays it.
 
     Args:
-        app: Not started yet.
-        name: The purgatory's.
-        tick: The timer's.
-        max_pending: Most requests that may wait at once; default: no limit.
-        instruments: Told of every finished operation.
+        app: The application, not started yet.
+        name: The name of the purgatory.
+        tick: The tick of the timer.
+        max_pending: The most requests that may wait at once; default: no limit.
+        instruments: Observers of every finished operation.
     """
 
     async def run_wheel(app: web.Application) -> AsyncIterator[None]:
@@ -61,11 +62,11 @@ def add_wheel(
             app[TIMER], app[PURGATORY] = timer, purgatory
             yield
 
-    async def answer_everybody(app: web.Application) -> None:
+    async def expire_pending(app: web.Application) -> None:
         await app[PURGATORY].aclose()
 
     app.cleanup_ctx.append(run_wheel)
-    app.on_shutdown.append(answer_everybody)
+    app.on_shutdown.append(expire_pending)
 
 
 async def long_poll(
@@ -74,29 +75,31 @@ async def long_poll(
     *,
     keys: Iterable[Hashable],
     ready: Callable[[], object],
-    timeout: object,  # noqa: ASYNC109 - of the poll; this call ends by itself
-    jitter: object = 0.0,
+    timeout: Delay | None,  # noqa: ASYNC109 - of the poll; this call ends by itself
+    jitter: Delay = 0.0,
     on_timeout: Callable[[], object] | None = None,
     render: Render = web.json_response,
     retry_after: int = 1,
 ) -> web.StreamResponse:
-    """Answer once *ready* returns something true, or after the timeout.
+    """Answer a request once *ready* returns something true, or after the timeout.
 
     As `aiowheel.integrations.asgi.long_poll`, with aiohttp's requests and responses.
 
     Raises:
-        AiowheelError: The server would not tell of a client that left.
+        AiowheelError: The server runs without `handler_cancellation=True`.
         ValueError: *keys* is empty, or *jitter* is not from 0 to *timeout*.
-        Exception: What *ready*, *on_timeout* or *render* raised.
+        TypeError: An argument has the wrong type, or a function is a coroutine function.
+        Exception: The error that *ready*, *on_timeout* or *render* raised.
     """
-    poll = Poll(ready, on_timeout, spread(timeout, jitter))
+    plain_callback("render", render, AWAIT_BEFORE)
+    poll = Poll(ready, on_timeout, spread("timeout", timeout, jitter))
     answer = await _answer_of(request, lambda: purgatory.watch(poll, keys), retry_after)
     if isinstance(answer, web.StreamResponse):
         response = answer
     elif answer is None:
         response = web.Response(status=HTTPStatus.NO_CONTENT)
     else:
-        response = render(answer)
+        response = cast(web.Response, called("render", render, answer))
     response.headers.setdefault("Cache-Control", "no-store")
     return response
 
@@ -108,8 +111,8 @@ async def long_poll_version(
     *,
     version: Callable[[], int],
     answer: Callable[[], object],
-    timeout: object,  # noqa: ASYNC109 - of the poll; this call ends by itself
-    jitter: object = 0.0,
+    timeout: Delay | None,  # noqa: ASYNC109 - of the poll; this call ends by itself
+    jitter: Delay = 0.0,
     render: Render = web.json_response,
     retry_after: int = 1,
 ) -> web.StreamResponse:
@@ -118,10 +121,15 @@ async def long_poll_version(
     As `aiowheel.integrations.asgi.long_poll_version`, with aiohttp's requests and responses.
 
     Raises:
-        AiowheelError: The server would not tell of a client that left.
+        AiowheelError: The server runs without `handler_cancellation=True`.
+        ValueError: *jitter* is not from 0 to *timeout*.
+        TypeError: An argument has the wrong type, or a function is a coroutine function.
+        Exception: The error that *version*, *answer* or *render* raised.
     """
-    longest = spread(timeout, jitter)
-    current = version()
+    for name, function in (("version", version), ("answer", answer), ("render", render)):
+        plain_callback(name, function, AWAIT_BEFORE)
+    longest = spread("timeout", timeout, jitter)
+    current = cast(int, called("version", version))
     try:
         seen = seen_version(
             request.headers.get("If-None-Match"), request.query.get("since"), current
@@ -136,21 +144,22 @@ async def long_poll_version(
         )
         if isinstance(news, web.StreamResponse):
             return news
-        # A version made after the timeout, in the same turn, is news all the same: its tag without
-        # its answer would have the client wait for the one after it.
+        # The version may have changed after the timeout in the same loop iteration. The client
+        # needs that answer: with its tag alone it would wait for the version after it.
         if not news and version() == current:
             status = HTTPStatus.NOT_MODIFIED if seen.conditional else HTTPStatus.NO_CONTENT
             return _versioned(web.Response(status=status), current)
-    found = answer()
-    response = found if isinstance(found, web.StreamResponse) else render(found)
-    return _versioned(response, version())
+    found = called("answer", answer)
+    if not isinstance(found, web.StreamResponse):
+        found = cast(web.Response, called("render", render, found))
+    return _versioned(found, version())
 
 
 async def _answer_of(
     request: web.Request, watch: Callable[[], Awaitable[object]], retry_after: int
 ) -> object:
-    """What the wait was for, or the response that tells why there is nothing."""
-    _check_that_it_tells(request)
+    """Return the result of the operation, or the response to a client that gets none."""
+    _check_handler_cancellation(request)
     try:
         waiter = cast("Future[object]", watch())
         try:
@@ -165,12 +174,12 @@ async def _answer_of(
     return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE, headers=headers)
 
 
-def _check_that_it_tells(request: web.Request) -> None:
-    # Private, but the only place that knows; where it is not found the caller is believed.
+def _check_handler_cancellation(request: web.Request) -> None:
+    # A private attribute, but aiohttp has no other. If it is missing, there is no check.
     server = getattr(request.protocol, "_manager", None)
     if server is not None and not getattr(server, "handler_cancellation", True):
         raise AiowheelError(
-            "the server does not tell of clients that left: it must be started with "
+            "the server must cancel the handlers of clients that disconnect: start it with "
             "handler_cancellation=True, as in web.run_app(app, handler_cancellation=True)"
         )
 

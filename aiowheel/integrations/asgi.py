@@ -1,4 +1,4 @@
-"""Long polls in Starlette, FastAPI and other ASGI applications. Rank 4; needs the `web` extra."""
+"""Long polls and request limits for Starlette, FastAPI and ASGI. Rank 4; extra `web`."""
 
 from aiowheel.integrations._lifespan import WheelState as WheelState
 from aiowheel.integrations._lifespan import get_purgatory as get_purgatory

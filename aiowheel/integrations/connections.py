@@ -1,4 +1,4 @@
-"""Connections that fall silent, for asyncio's protocols and streams. Rank 4; needs no extra."""
+"""Limits and heartbeats for asyncio's protocols and streams. Rank 4; needs no extra."""
 
 from aiowheel.integrations._connection_watch import ConnectionWatch as ConnectionWatch
 from aiowheel.integrations._connection_watch import Limit as Limit

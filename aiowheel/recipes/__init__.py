@@ -1,4 +1,4 @@
-"""What servers build on timers, ready made; one recipe a file. Rank 3."""
+"""Ready-made uses of timers for servers, one per file. Rank 3."""
 
 from aiowheel.recipes.idle_detector import IdleDetector as IdleDetector
 

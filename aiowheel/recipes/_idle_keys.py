@@ -1,26 +1,30 @@
-"""Which of many keys has been silent for too long. Rank 3.
+"""The compiled part of `IdleDetector`: one pending deadline for each key. Rank 3.
 
-Source: the idle-connection question of 100,000 clients and one ring of buckets; here a touch does
-not move the key from bucket to bucket, it writes down a later deadline.
+Source: the idle timeout of servers with 100,000 clients on one ring of buckets. Here a touch does
+not move the key to another bucket; it writes a later deadline.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from inspect import iscoroutinefunction
+from collections.abc import Callable, Iterator
+from contextvars import Context, copy_context
 from typing import cast
 
 from mypy_extensions import i64, mypyc_attr
 
-from aiowheel._units import FOREVER, delay_to_ns
+from aiowheel._callbacks import START_A_TASK, plain_callback, refuse_coroutine
+from aiowheel._types import Delay
+from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
+from aiowheel.errors import IdleDetectorClosedError
 from aiowheel.timer._driver import TimerTask
+from aiowheel.timer._driver import Driver
 from aiowheel.timer._shared import current_timer
 from aiowheel.timer._timer import Timer
 
 
 @mypyc_attr(acyclic=True)
 class IdleAlarm(TimerTask):
-    """The deadline of one key; the payload is its detector."""
+    """The deadline of one key; its payload is the detector."""
 
     __slots__ = ("key",)
 
@@ -29,73 +33,135 @@ class IdleAlarm(TimerTask):
         self.key = key
 
     def fire(self) -> None:
-        detector = cast("IdleKeys", self._payload)
-        self._payload = None
+        detector = cast("IdleKeys", self.payload)
+        super().drop()
         detector._expired(self.key)
 
     def drop(self) -> None:
-        detector = cast("IdleKeys", self._payload)
-        self._payload = None
+        detector = cast("IdleKeys", self.payload)
+        super().drop()
         detector._forget(self.key)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class IdleKeys:
-    """The compiled half of `IdleDetector`, which says what it does."""
+    """Keys and their deadlines; `IdleDetector` documents each method."""
 
-    def __init__(self, timeout: object, on_idle: object, *, timer: Timer | None = None) -> None:
+    # Defaults for a subclass that does not call `super().__init__()`. The driver is None after
+    # `aclose`, too: one test in `touch` finds both.
+    _driver: Driver | None = None
+    _alarms: dict[object, IdleAlarm] | None = None
+
+    def __init__(self, timeout: Delay, on_idle: object, *, timer: object = None) -> None:
         self._timeout_ns: i64 = delay_to_ns("timeout", timeout)
         if not 0 < self._timeout_ns < FOREVER:
             raise ValueError(f"timeout must be more than 0 and finite, got {timeout!r}")
-        if not callable(on_idle) or iscoroutinefunction(on_idle):
-            raise TypeError(f"on_idle must be a plain callable, got {on_idle!r}")
-        self._on_idle: Callable[[object], object] = on_idle
-        # The driver and not the timer: pending alarms keep the detector alive, and through it they
-        # would keep a timer that everybody else has dropped.
-        self._driver = (current_timer() if timer is None else timer).open_driver()
-        self._alarms: dict[object, IdleAlarm] = {}
+        self._on_idle: Callable[..., object] = plain_callback("on_idle", on_idle, START_A_TASK)
+        self._context: Context = copy_context()
+        if timer is None:
+            chosen = current_timer()
+        elif isinstance(timer, Timer):
+            chosen = timer
+        else:
+            raise TypeError(f"timer must be a Timer or None, got {timer!r}")
+        # Not the timer: pending alarms refer to the detector, which would keep a timer alive that
+        # the application has dropped.
+        self._driver = chosen.open_driver()
+        self._alarms = {}
 
     def touch(self, key: object) -> None:
-        """See `IdleDetector.touch`."""
+        """Restart the silence of *key*, and watch it if it is new."""
         driver = self._driver
+        alarms = self._alarms
+        if driver is None or alarms is None:
+            raise self._unusable()
         now = driver.checked_now()
-        # Due strictly after the timeout: one nanosecond later, so that a tie is no silence.
+        # One nanosecond later than the timeout: a touch exactly at the timeout is in time.
         deadline = now + self._timeout_ns + 1
-        alarm = self._alarms.get(key)
+        alarm = alarms.get(key)
         if alarm is not None and alarm.late_at(now) >= 0:
-            # Timers are late, by up to a tick where the loop is not busy: the key had fallen idle
-            # before this touch, which begins anew, unless `on_idle` has done so.
+            # The timer is late by up to a tick: the key fell idle before this touch.
             if alarm.pending:
                 driver.fire_due(alarm, now)
-            alarm = self._alarms.get(key)
+            if self._driver is None:
+                raise self._unusable()
+            alarm = alarms.get(key)  # `on_idle` may have touched it
             if alarm is not None and not alarm.pending:  # see `_forget`
                 alarm = None
         if alarm is None:
             alarm = IdleAlarm(deadline, self, key)
             driver.arm(alarm, now)
-            self._alarms[key] = alarm
+            alarms[key] = alarm
         else:
             driver.move(alarm, deadline, now)
 
     def discard(self, key: object) -> bool:
-        """See `IdleDetector.discard`."""
-        alarm = self._alarms.pop(key, None)
+        """Stop watching *key* without calling `on_idle`; return whether it was watched."""
+        alarms = self._watched()
+        driver = self._driver
+        if driver is None or driver.closed:
+            return False
+        driver.checked_now()
+        alarm = alarms.pop(key, None)
         return alarm is not None and alarm.cancel()
+
+    def expires(self, key: object) -> float | None:
+        """Return the time at which *key* falls idle, or None."""
+        alarm = self._watched().get(key)
+        if alarm is None or not alarm.pending:
+            return None
+        return ns_to_seconds(alarm.deadline - 1)
+
+    def _close(self) -> None:
+        """Stop watching every key; a later `touch` raises."""
+        alarms = self._watched()
+        driver = self._driver
+        if driver is None:
+            return
+        if not driver.closed:
+            driver.check()
+        self._driver = None
+        self._alarms = {}
+        for alarm in alarms.values():
+            alarm.cancel()
 
     def _expired(self, key: object) -> None:
         self._forget(key)
-        self._on_idle(key)
+        # A copy, because a context cannot be entered twice: `on_idle` may touch a key that is late.
+        result = self._context.copy().run(self._on_idle, key)
+        if result is not None:
+            refuse_coroutine("on_idle", result, START_A_TASK)
 
     def _forget(self, key: object) -> None:
+        alarms = self._alarms
+        if alarms is None:
+            return
         try:
-            del self._alarms[key]
+            del alarms[key]
         except Exception:
-            # A key that hashes or compares otherwise by now. Its finished alarm stays, for others
-            # must not miss their end on its account.
+            # The hash or the equality of the key has changed. Its finished alarm stays; the other
+            # keys must still be ended.
             return
 
+    def _watched(self) -> dict[object, IdleAlarm]:
+        alarms = self._alarms
+        if alarms is None:
+            raise self._unusable()
+        return alarms
+
+    def _unusable(self) -> Exception:
+        if self._alarms is None:
+            return RuntimeError(f"{type(self).__name__}.__init__ must call super().__init__()")
+        return IdleDetectorClosedError("the idle detector has been closed")
+
+    def __bool__(self) -> bool:
+        return True  # `detector or default` must not replace a detector without keys
+
     def __len__(self) -> int:
-        return len(self._alarms)
+        return len(self._watched())
 
     def __contains__(self, key: object) -> bool:
-        return key in self._alarms
+        return key in self._watched()
+
+    def __iter__(self) -> Iterator[object]:
+        return iter(list(self._watched()))

@@ -12,10 +12,10 @@ from typing import Final, cast
 
 from mypy_extensions import i64, mypyc_attr
 
+from aiowheel._callbacks import START_A_TASK, is_coroutine_function, plain_callback
 from aiowheel._types import Delay
 from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
 from aiowheel.timer._driver import Driver, TimerCounts, TimerTask
-from aiowheel.timer._interpreter import check_plain, is_coroutine_function
 
 # Final: statics of the compiled module, where an imported name is a look-up per call.
 _copy_context: Final = copy_context
@@ -66,14 +66,14 @@ class TimerHandle(TimerTask):
             owner: object = method.__self__
             function: object = method.__func__
             if is_coroutine_function(function):
-                check_plain("callback", callback)  # raises
+                plain_callback("callback", callback, START_A_TASK)  # raises
             if type(owner) is not tuple:  # which would pass for arguments
                 self._payload = function
                 self._args: object = owner
                 return
         # The commonest kind needs no call of a builtin to know that it can be called.
         elif kind is not _function or is_coroutine_function(callback):
-            check_plain("callback", callback)
+            plain_callback("callback", callback, START_A_TASK)
         self._payload = callback
         self._args = args
 

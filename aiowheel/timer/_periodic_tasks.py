@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Coroutine
 from contextvars import Context
 from typing import TYPE_CHECKING, Protocol
 
-from aiowheel.timer._interpreter import is_coroutine_function
+from aiowheel._callbacks import is_coroutine_function
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup

@@ -15,11 +15,12 @@ from typing import Any, Final, cast
 
 from mypy_extensions import i64, mypyc_attr
 
+from aiowheel._callbacks import START_A_TASK, plain_callback
 from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
 from aiowheel.errors import AiowheelError, TimerClosedError
 from aiowheel.timer._driver import BUDGET_NS, Driver, TimerTask
 from aiowheel.timer._handle import check_context
-from aiowheel.timer._interpreter import check_plain, monotonic_ns
+from aiowheel.timer._interpreter import monotonic_ns
 
 _PENDING: Final = 0
 _FIRED: Final = 1
@@ -220,7 +221,7 @@ class Threads:
         context: Context | None,
     ) -> ThreadsafeHandle:
         """Do what `Timer.call_later_threadsafe` promises."""
-        check_plain("callback", callback)
+        plain_callback("callback", callback, START_A_TASK)
         if context is not None:
             check_context(context)
         delay_ns = max(delay_to_ns("delay", delay), 0)

@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -217,3 +218,40 @@ async def test_a_version_made_in_the_turn_of_the_timeout_is_not_lost() -> None:
         response = await polling
         assert (response.status, response.headers["ETag"]) == (200, '"1"')
         assert await response.json() == ["rain"]
+
+
+async def tell(*_: object) -> str:
+    """A coroutine function, where a plain function is due."""
+    return "news"
+
+
+@pytest.mark.parametrize("name", ["ready", "on_timeout", "render", "version", "answer"])
+async def test_a_coroutine_function_is_refused(name: str) -> None:
+    """Before anything waits; the text names the argument and says what to do."""
+    service = Service()
+    errors: list[str] = []
+    wrong: dict[str, Any] = {name: tell}
+
+    async def poll(request: web.Request) -> web.StreamResponse:
+        try:
+            if name in {"version", "answer"}:
+                functions: dict[str, Any] = {"version": int, "answer": str, **wrong}
+                return await long_poll_version(
+                    request, service.purgatory, "items", timeout=30, **functions
+                )
+            functions = {"ready": list, **wrong}
+            return await long_poll(
+                request, service.purgatory, keys=["news"], timeout=None, **functions
+            )
+        except TypeError as error:
+            errors.append(str(error))
+            raise
+
+    service.app.router.add_get("/wrong", poll)
+    async with running(service):
+        assert (await service.client.get("/wrong")).status == 500
+        assert len(service.purgatory) == 0
+
+    (text,) = errors
+    assert text.startswith(f"{name} must be a plain function, got the coroutine function")
+    assert "await what it needs beforehand" in text

@@ -6,13 +6,15 @@ import math
 import tracemalloc
 import weakref
 from collections.abc import Callable
+from contextvars import ContextVar, copy_context
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiowheel import ManualTimer, Timer, TimerClosedError
+from aiowheel import ForeignLoopError, ManualTimer, Timer, TimerClosedError
 from aiowheel.integrations.connections import ConnectionWatch, Heartbeat, Limit
 
 
@@ -184,7 +186,7 @@ def test_what_holds_a_watch_is_freed_with_it(manual_timer: ManualTimer, how: str
 
 
 def test_a_touch_makes_no_timer(manual_timer: ManualTimer, notes: Notes) -> None:
-    """100,000 chunks over 1,000 s: the one timer is refiled once for each limit that passes."""
+    """100,000 chunks over 1,000 s on one pending timer, which serves all three limits."""
     watch = ConnectionWatch(notes, idle=30, first_byte=5, total=1e6, timer=manual_timer)
     watch.touch()
     before = manual_timer.statistics()
@@ -197,7 +199,245 @@ def test_a_touch_makes_no_timer(manual_timer: ManualTimer, notes: Notes) -> None
     assert after.scheduled == before.scheduled
     assert after.cancelled == before.cancelled
     assert after.rescheduled - before.rescheduled == 100_000
-    assert len(manual_timer) == 2
+    assert len(manual_timer) == 1
+
+
+def test_a_silence_has_heartbeats_and_then_its_limit(manual_timer: ManualTimer) -> None:
+    """One after every 20 s of silence; a touch starts the count again."""
+    log: list[tuple[int, str]] = []
+
+    def note(what: str) -> None:
+        log.append((round(manual_timer.time()), what))
+
+    watch = ConnectionWatch(
+        note, idle=60, heartbeat=20, on_heartbeat=lambda: note("ping"), timer=manual_timer
+    )
+    manual_timer.advance(20)
+    assert log == []  # exactly the heartbeat's silence
+    manual_timer.advance(25)
+    watch.touch()
+    manual_timer.advance(300)
+
+    pings = [(time, "ping") for time in (20, 40, 65, 85)]
+    assert log == [*pings, (105, Limit.IDLE)]
+    assert watch.exceeded is Limit.IDLE
+    assert len(manual_timer) == 0
+
+
+@given(
+    touches=st.lists(st.integers(0, 60), max_size=30),
+    idle=st.none() | st.integers(3, 20),
+    first_byte=st.none() | st.integers(1, 20),
+    total=st.integers(1, 100),
+    beat=st.integers(1, 2),
+    tick=st.sampled_from([0.001, 0.25]),
+)
+def test_limits_and_heartbeats_share_one_pending_timer(
+    touches: list[int],
+    idle: int | None,
+    first_byte: int | None,
+    total: int,
+    beat: int,
+    tick: float,
+) -> None:
+    """Whatever is received when: the pings and the limit of the definition, at their times."""
+    times = sorted(touches)
+    timer = ManualTimer(tick=tick)
+    log: list[tuple[int, str]] = []
+
+    def note(what: str) -> None:
+        log.append((round(timer.time() - 0.26), what))  # later than the event by up to a tick
+        assert len(timer) <= 1
+
+    whole = total + 0.5
+    watch = ConnectionWatch(
+        note,
+        idle=idle,
+        first_byte=first_byte,
+        total=whole,
+        heartbeat=beat,
+        on_heartbeat=lambda: note("ping"),
+        timer=timer,
+    )
+    for time in times:
+        timer.advance(max(time - timer.time(), 0))
+        assert len(timer) == (watch.exceeded is None)
+        watch.touch()
+    timer.advance(200)
+
+    assert log == pings_by_definition(times, idle, first_byte, whole, beat)
+    assert len(timer) == 0
+
+
+def pings_by_definition(
+    touches: list[int], idle: int | None, first_byte: int | None, total: float, beat: int
+) -> list[tuple[int, str]]:
+    """Each ping and the limit that ends the connection, with their times."""
+    log: list[tuple[int, str]] = []
+    far = 10**9
+    quiet_since, name = 0, Limit.IDLE if first_byte is None else Limit.FIRST_BYTE
+    patience = first_byte or idle or far
+    for touch in [*touches, far]:
+        end = min(touch, quiet_since + patience, total)
+        pings = range(quiet_since + beat, min(quiet_since + patience, touch, 10**3), beat)
+        log.extend((ping, "ping") for ping in pings if ping < end)
+        if total < min(touch, quiet_since + patience):
+            return [*log, (int(total), Limit.TOTAL)]
+        if touch > quiet_since + patience:
+            return [*log, (quiet_since + patience, name)]
+        quiet_since, patience, name = touch, idle or far, Limit.IDLE
+    return log
+
+
+def test_a_heartbeat_without_an_idle_limit_goes_on(manual_timer: ManualTimer, notes: Notes) -> None:
+    """As a connection behind a translating router needs it."""
+    pings: list[int] = []
+    watch = ConnectionWatch(
+        notes,
+        heartbeat=timedelta(seconds=20),
+        on_heartbeat=lambda: pings.append(round(manual_timer.time())),
+        timer=manual_timer,
+    )
+    manual_timer.advance(110)
+    watch.close()
+    manual_timer.advance(100)
+
+    assert pings == [20, 40, 60, 80, 100]
+    assert (notes.exceeded, len(manual_timer)) == ([], 0)
+
+
+@pytest.mark.overdue
+def test_a_blocked_loop_sends_one_ping_and_not_one_for_each_it_missed(
+    manual_timer: ManualTimer, notes: Notes
+) -> None:
+    """The clock jumps by five heartbeats at once; the next one is due a heartbeat later."""
+    pings: list[int] = []
+    ConnectionWatch(
+        notes,
+        idle=200,
+        heartbeat=20,
+        on_heartbeat=lambda: pings.append(round(manual_timer.time())),
+        timer=manual_timer,
+    )
+    manual_timer._manual.manual_ns += 105 * 10**9
+
+    manual_timer.advance(0)
+    assert pings == [105]
+    manual_timer.advance(100)
+
+    assert pings == [105, 125, 145, 165, 185]
+    assert notes.exceeded == [(200, Limit.IDLE)]
+
+
+@pytest.mark.parametrize("how", ["raises", "returns a coroutine"])
+def test_a_heartbeat_that_fails_keeps_the_limits(
+    manual_timer: ManualTimer, notes: Notes, how: str
+) -> None:
+    """The error is reported, the next ping and the limit come all the same."""
+    pings = 0
+
+    async def send() -> None:
+        pytest.fail("never awaited, never begun")
+
+    def ping() -> object:
+        nonlocal pings
+        pings += 1
+        if how == "raises":
+            raise ZeroDivisionError
+        return send()
+
+    ConnectionWatch(notes, idle=60, heartbeat=20, on_heartbeat=ping, timer=manual_timer)
+
+    with pytest.raises(ExceptionGroup) as caught:
+        manual_timer.advance(100)
+
+    expected = ZeroDivisionError if how == "raises" else TypeError
+    assert [type(error) for error in caught.value.exceptions] == [expected, expected]
+    assert (pings, notes.exceeded) == (2, [(60, Limit.IDLE)])
+
+
+def test_a_heartbeat_may_close_the_watch(manual_timer: ManualTimer, notes: Notes) -> None:
+    """Nothing follows."""
+
+    def close() -> None:
+        watch.close()
+
+    watch = ConnectionWatch(notes, idle=60, heartbeat=20, on_heartbeat=close, timer=manual_timer)
+    manual_timer.advance(100)
+
+    assert (notes.exceeded, watch.exceeded, len(manual_timer)) == ([], None, 0)
+
+
+@pytest.mark.parametrize("value", [0, -1, math.nan, 60, 61, timedelta(minutes=1)])
+def test_a_heartbeat_out_of_range_is_refused(manual_timer: ManualTimer, value: float) -> None:
+    """It is more than 0 and less than the idle limit, or it would never be sent."""
+    with pytest.raises(ValueError, match=r"^heartbeat must "):
+        ConnectionWatch(
+            print, idle=60, heartbeat=value, on_heartbeat=lambda: None, timer=manual_timer
+        )
+    assert len(manual_timer) == 0
+
+
+async def tell() -> None:
+    """A coroutine function, where a plain function is due."""
+
+
+def test_functions_are_checked_at_the_call(manual_timer: ManualTimer) -> None:
+    """Each by its name; heartbeat and its function belong together."""
+
+    def watch(on_limit: Any = print, **arguments: Any) -> None:
+        ConnectionWatch(on_limit, **arguments, timer=manual_timer)
+
+    with pytest.raises(TypeError, match=r"^on_limit must be a plain function, got None"):
+        watch(None)
+    with pytest.raises(TypeError, match=r"^on_limit must be a plain function, .*create_task"):
+        watch(tell)
+    with pytest.raises(TypeError, match=r"^on_heartbeat must be a plain function, .*create_task"):
+        watch(heartbeat=20, on_heartbeat=tell)
+    together = r"^heartbeat and on_heartbeat must be given together, got "
+    with pytest.raises(TypeError, match=together):
+        watch(heartbeat=20)
+    with pytest.raises(TypeError, match=together):
+        watch(on_heartbeat=print)
+    assert len(manual_timer) == 0
+
+
+USER: ContextVar[str] = ContextVar("USER", default="none")
+
+
+def test_its_functions_run_in_the_context_of_the_constructor(manual_timer: ManualTimer) -> None:
+    """So log binding and tracing follow the connection."""
+    seen: list[str] = []
+
+    def begin() -> ConnectionWatch:
+        USER.set("connection")
+        return ConnectionWatch(
+            lambda _: seen.append(USER.get()),
+            idle=60,
+            heartbeat=40,
+            on_heartbeat=lambda: seen.append(USER.get()),
+            timer=manual_timer,
+        )
+
+    watch = copy_context().run(begin)
+    manual_timer.advance(1)
+    watch.touch()
+    manual_timer.advance(100)
+
+    assert seen == ["connection", "connection"]
+
+
+async def test_a_watch_refuses_another_thread() -> None:
+    """Touching and closing it there change nothing."""
+    async with Timer() as timer:
+        watch = ConnectionWatch(pytest.fail, idle=60, timer=timer)
+
+        for call in (watch.touch, watch.close):
+            with pytest.raises(ForeignLoopError):
+                await asyncio.to_thread(call)
+        assert len(timer) == 1
+        watch.close()
+        assert len(timer) == 0
 
 
 async def test_a_touch_neither_calls_the_loop_nor_keeps_memory(
@@ -232,18 +472,17 @@ async def test_a_touch_neither_calls_the_loop_nor_keeps_memory(
 
 @pytest.mark.parametrize("limit", ["idle", "first_byte", "total"])
 @pytest.mark.parametrize("value", [0, -1, -math.inf, math.nan, timedelta(0)])
-def test_a_limit_out_of_range_is_refused(
-    manual_timer: ManualTimer, limit: str, value: object
-) -> None:
+def test_a_limit_out_of_range_is_refused(manual_timer: ManualTimer, limit: str, value: Any) -> None:
     """Before anything is armed; the text names the limit."""
     with pytest.raises(ValueError, match=f"{limit} must"):
-        ConnectionWatch(print, **{limit: value}, timer=manual_timer)
+        limits: dict[str, Any] = {limit: value}
+        ConnectionWatch(print, **limits, timer=manual_timer)
 
     assert len(manual_timer) == 0
 
 
 @pytest.mark.parametrize("value", ["30", True, [1]])
-def test_a_limit_is_a_number(manual_timer: ManualTimer, value: object) -> None:
+def test_a_limit_is_a_number(manual_timer: ManualTimer, value: Any) -> None:
     """Of seconds, or a timedelta."""
     with pytest.raises(TypeError, match="idle must be a number of seconds"):
         ConnectionWatch(print, idle=value, timer=manual_timer)

@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import websockets.asyncio.client
@@ -134,7 +135,7 @@ def test_a_closed_heartbeat_is_silent(peer: Peer, after: float) -> None:
 @pytest.mark.parametrize("value", [0, -1, math.nan])
 def test_times_out_of_range_are_refused(manual_timer: ManualTimer, name: str, value: float) -> None:
     """The text names which."""
-    times: dict[str, object] = {"interval": 20, "timeout": 10, name: value}
+    times: dict[str, Any] = {"interval": 20, "timeout": 10, name: value}
 
     with pytest.raises(ValueError, match=f"{name} must"):
         Heartbeat(
@@ -166,6 +167,60 @@ def test_peers_that_came_together_are_not_asked_together(manual_timer: ManualTim
     assert len({round(each, 2) for each in asked}) > 80
     assert 10 <= min(asked) < 12
     assert 18 < max(asked) <= 20
+
+
+def test_an_interval_is_a_number(manual_timer: ManualTimer) -> None:
+    """None is no interval: without one there would be no heartbeat."""
+    interval: Any = None
+
+    with pytest.raises(TypeError, match=r"^interval must be a number of seconds or a timedelta"):
+        Heartbeat(print, print, interval=interval, timeout=10, timer=manual_timer)
+
+
+def test_without_a_timeout_a_silent_peer_is_not_dead(manual_timer: ManualTimer) -> None:
+    """It gets one ping, and the next one after a sign of life."""
+    pings: list[int] = []
+    beat = Heartbeat(
+        lambda: pings.append(round(manual_timer.time())),
+        pytest.fail,
+        interval=20,
+        timeout=None,
+        timer=manual_timer,
+    )
+    manual_timer.advance(1000)
+    beat.seen()
+    manual_timer.advance(1000)
+
+    assert pings == [20, 1020]
+
+
+async def tell() -> None:
+    """A coroutine function, which `dead` must not be."""
+
+
+def test_functions_that_cannot_be_called_are_refused(manual_timer: ManualTimer) -> None:
+    """At the call, and by name; a coroutine function with advice."""
+    not_callable: Any = 3
+
+    with pytest.raises(TypeError, match=r"^send must be a function, got 3$"):
+        Heartbeat(not_callable, print, interval=20, timeout=10, timer=manual_timer)
+    with pytest.raises(TypeError, match=r"^dead must be a plain function, got 3$"):
+        Heartbeat(print, not_callable, interval=20, timeout=10, timer=manual_timer)
+    with pytest.raises(TypeError, match=r"^dead must be a plain function, .*create_task"):
+        Heartbeat(print, tell, interval=20, timeout=10, timer=manual_timer)
+    assert len(manual_timer) == 0
+
+
+def test_a_coroutine_that_dead_returns_is_reported(manual_timer: ManualTimer) -> None:
+    """It is closed, for nothing would await it; the heartbeat is over all the same."""
+    Heartbeat(print, lambda: tell(), interval=20, timeout=10, timer=manual_timer)  # noqa: PLW0108
+
+    with pytest.raises(ExceptionGroup) as caught:
+        manual_timer.advance(100)
+
+    (error,) = caught.value.exceptions
+    assert str(error).startswith("dead must be a plain function, but it returned the coroutine")
+    assert len(manual_timer) == 0
 
 
 @pytest.mark.parametrize(
@@ -207,6 +262,34 @@ def test_a_question_that_cannot_be_sent_means_dead(
     assert [record.getMessage() for record in caplog.records] == [
         "aiowheel.heartbeat_failed error=\"RuntimeError('no such socket')\""
     ]
+
+
+def test_a_log_that_fails_keeps_no_dead_connection(
+    manual_timer: ManualTimer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`dead` is called before the event is logged."""
+    dead: list[float] = []
+
+    def emit(_: str, **__: object) -> None:
+        raise ArithmeticError
+
+    def send() -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("aiowheel.integrations._heartbeat.emit", emit)
+    Heartbeat(
+        send,
+        lambda: dead.append(round(manual_timer.time())),
+        interval=20,
+        timeout=10,
+        timer=manual_timer,
+    )
+
+    with pytest.raises(ExceptionGroup) as caught:
+        manual_timer.advance(100)
+
+    assert [type(error) for error in caught.value.exceptions] == [ArithmeticError]
+    assert (dead, len(manual_timer)) == ([20], 0)
 
 
 @pytest.mark.virtual_time

@@ -456,6 +456,65 @@ async def test_a_jitter_out_of_range_is_refused(news: News, ask: Ask, jitter: ob
     assert len(news.purgatory) == 0
 
 
+async def test_without_a_timeout_a_poll_waits_for_ever(
+    news: News, ask: Ask, virtual_clock: VirtualClock
+) -> None:
+    """None means no timeout, with or without jitter."""
+    news.options |= {"timeout": None, "jitter": 5}
+    exchange = ask(news.app)
+    await asyncio.sleep(1e6)
+    assert len(news.purgatory) == 1
+
+    news.publish("rain")
+    await exchange.task
+
+    assert (exchange.status, virtual_clock.time()) == (200, 1e6)
+
+
+async def test_a_timeout_that_is_no_number_is_named(news: News, ask: Ask) -> None:
+    """Before anything waits."""
+    news.options["timeout"] = "30"
+
+    with pytest.raises(TypeError, match=r"^timeout must be a number of seconds or a timedelta"):
+        await ask(news.app).task
+    assert len(news.purgatory) == 0
+
+
+async def tell(*_: object) -> str:
+    """A coroutine function, where a plain function is due."""
+    return "news"
+
+
+@pytest.mark.parametrize("name", ["ready", "on_timeout", "render"])
+async def test_a_coroutine_function_is_refused_with_advice(news: News, ask: Ask, name: str) -> None:
+    """Before anything waits; the text names the argument."""
+    news.options[name] = tell
+
+    with pytest.raises(TypeError, match=f"^{name} must be a plain function, .*await what it needs"):
+        await ask(news.app).task
+    assert len(news.purgatory) == 0
+
+
+@pytest.mark.parametrize("name", ["ready", "on_timeout", "render"])
+async def test_a_coroutine_that_a_plain_function_returns_is_an_error(
+    news: News, ask: Ask, name: str
+) -> None:
+    """A coroutine is true: it would pass for an answer. It is closed, and nothing waits."""
+
+    def plain(*_: object) -> object:
+        return tell()
+
+    news.options[name] = plain
+    exchange = ask(news.app)
+    await turns()
+    if name == "render":
+        news.publish("rain")
+
+    with pytest.raises(TypeError, match=f"^{name} must be a plain function, but it returned"):
+        await exchange.task
+    assert (len(news.purgatory), news.purgatory.watched) == (0, 0)
+
+
 async def test_middleware_that_listens_to_the_client_too(news: News, ask: Ask) -> None:
     """Starlette's BaseHTTPMiddleware receives in a task group: news and disconnects pass it."""
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -203,3 +204,53 @@ async def test_an_answer_may_be_a_response(ask: Ask) -> None:
         await exchange.task
 
     assert (exchange.body, exchange.headers["etag"]) == (b"five", '"five"')
+
+
+async def tell(*_: object) -> int:
+    """A coroutine function, where a plain function is due."""
+    return 3
+
+
+@pytest.mark.parametrize("name", ["version", "answer", "render"])
+@pytest.mark.parametrize("how", ["passed", "returned"])
+async def test_a_coroutine_is_refused(document: Document, ask: Ask, name: str, how: str) -> None:
+    """As a function, and as what a plain function returns."""
+
+    def plain(*_: object) -> object:
+        return tell()
+
+    options: dict[str, Any] = {
+        "version": lambda: document.version,
+        "answer": lambda: {"version": document.version},
+        name: plain if how == "returned" else tell,
+    }
+
+    async def poll(request: Request) -> Response:
+        return await long_poll_version(request, document.purgatory, "x", timeout=30, **options)
+
+    with pytest.raises(TypeError, match=f"^{name} must be a plain function, "):
+        await ask(Starlette(routes=[Route("/", poll)])).task
+    assert len(document.purgatory) == 0
+
+
+async def test_without_a_timeout_it_waits_for_the_next_version(
+    document: Document, ask: Ask, virtual_clock: VirtualClock
+) -> None:
+    """None means no timeout."""
+
+    async def poll(request: Request) -> Response:
+        return await long_poll_version(
+            request,
+            document.purgatory,
+            "document",
+            version=lambda: document.version,
+            answer=lambda: document.version,
+            timeout=None,
+        )
+
+    exchange = ask(Starlette(routes=[Route("/", poll)]), "/?since=3")
+    await asyncio.sleep(1e6)
+    document.write()
+    await exchange.task
+
+    assert (exchange.status, exchange.json(), virtual_clock.time()) == (200, 4, 1e6)

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from aiowheel.integrations._signals import hearing
+from aiowheel.integrations._signals import signal_listener
 from aiowheel.integrations.asgi import get_purgatory, long_poll, wheel_lifespan
 
 
@@ -67,7 +67,7 @@ async def test_the_handler_that_was_there_is_called_and_put_back(heard: list[int
     """After the block a signal is its own again."""
     calls = asyncio.Queue[str]()
     own = signal.getsignal(signal.SIGTERM)
-    with hearing([signal.SIGTERM], lambda: calls.put_nowait("heard")):
+    with signal_listener([signal.SIGTERM], lambda: calls.put_nowait("heard")):
         signal.raise_signal(signal.SIGTERM)
         assert await calls.get() == "heard"
     signal.raise_signal(signal.SIGTERM)
@@ -80,13 +80,13 @@ async def test_a_signal_without_a_handler_is_left_alone() -> None:
     """It still ends the process."""
     assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
 
-    with hearing([signal.SIGUSR1], pytest.fail):
+    with signal_listener([signal.SIGUSR1], pytest.fail):
         assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
 
 
 async def test_a_handler_that_was_set_meanwhile_stays(heard: list[int]) -> None:
     """Only our own is put back."""
-    with hearing([signal.SIGTERM], pytest.fail):
+    with signal_listener([signal.SIGTERM], pytest.fail):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
@@ -97,7 +97,8 @@ async def test_blocks_may_end_in_any_order(heard: list[int]) -> None:
     calls = asyncio.Queue[str]()
     own = signal.getsignal(signal.SIGTERM)
     blocks = [
-        hearing([signal.SIGTERM], functools.partial(calls.put_nowait, name)) for name in "ab" * 1000
+        signal_listener([signal.SIGTERM], functools.partial(calls.put_nowait, name))
+        for name in "ab" * 1000
     ]
     for earlier, later in itertools.pairwise(blocks):
         if earlier is blocks[0]:
@@ -119,7 +120,7 @@ def test_a_loop_that_ended_first_is_not_called(heard: list[int]) -> None:
     """Who never left the block left its handler behind: the signal still reaches its own."""
 
     async def begin() -> AbstractContextManager[None]:
-        block = hearing([signal.SIGTERM], pytest.fail)
+        block = signal_listener([signal.SIGTERM], pytest.fail)
         block.__enter__()
         return block
 
@@ -136,7 +137,7 @@ def test_another_thread_gets_no_signals(heard: list[int]) -> None:
     handlers: list[object] = []
 
     async def look() -> None:
-        with hearing([signal.SIGTERM], pytest.fail):
+        with signal_listener([signal.SIGTERM], pytest.fail):
             handlers.append(signal.getsignal(signal.SIGTERM))
 
     thread = threading.Thread(target=asyncio.run, args=(look(),))

@@ -63,6 +63,7 @@ async def dribble(exchange: Exchange, chunks: int, pause: float) -> None:
 @pytest.mark.parametrize(
     ("limits", "chunks", "pause", "status", "end"),
     [
+        ({"first_byte": None, "idle": None, "body": None, "total": None}, 2, 1e6, 200, 2e6),
         ({"idle": 10}, 5, 9, 200, 45),
         ({"idle": 10}, 5, 11, 408, 10),
         ({"first_byte": 20, "idle": 10}, 2, 15, 408, 25),

@@ -231,9 +231,9 @@ async def test_a_closed_timer_refuses_the_block() -> None:
 
 
 async def test_a_timeout_out_of_range_is_refused() -> None:
-    """Its name is that of the stream's limit."""
+    """The text has the argument's own name."""
     async with connection() as (_, writer, _):
-        with pytest.raises(ValueError, match="must be more than 0, got 0"):
+        with pytest.raises(ValueError, match=r"^timeout must be more than 0, got 0$"):
             async with idle_guard(writer, 0):
                 pytest.fail("not entered")
 
@@ -292,12 +292,179 @@ async def test_a_buffered_protocol_has_no_chunks() -> None:
     await asyncio.sleep(0)
 
 
+async def tell() -> None:
+    """A coroutine function, where a plain function is due."""
+
+
+async def test_a_touch_that_is_a_coroutine_function_is_refused() -> None:
+    """And the connection is as it was."""
+    async with connection() as (_, writer, _):
+        inner = writer.transport.get_protocol()
+
+        with (
+            pytest.raises(TypeError, match=r"^touch must be a plain function, .*create_task"),
+            touching(writer.transport, tell),
+        ):
+            pytest.fail("not entered")
+
+        assert writer.transport.get_protocol() is inner
+
+
 def test_a_buffered_protocol_cannot_be_limited() -> None:
     """It receives no chunks either: a busy connection would be closed as a silent one."""
     with pytest.raises(TypeError, match="BufferedProtocol"):
 
         class Buffered(LimitedProtocol, asyncio.BufferedProtocol):  # pyright: ignore[reportUnusedClass]
             pass
+
+
+@VIRTUAL
+async def test_without_a_timeout_a_silent_stream_stays_open() -> None:
+    """None means no timeout."""
+    async with connection() as (_, writer, _), idle_guard(writer, None, total=None) as guard:
+        await asyncio.sleep(1e6)
+
+    assert guard.exceeded is None
+
+
+@pytest.mark.parametrize("hook", ["limit_exceeded", "send_heartbeat"])
+def test_a_hook_that_is_a_coroutine_function_is_refused(hook: str) -> None:
+    """When the class is made; nothing would await it."""
+
+    async def coroutine_function(self: LimitedProtocol, *_: object) -> None: ...
+
+    with pytest.raises(TypeError, match=f"^{hook} must be a plain function, .*create_task"):
+        type("Awaiting", (LimitedProtocol,), {hook: coroutine_function})
+
+
+class Pinged(LimitedProtocol):
+    """Asks a silent peer; notes what happened and when."""
+
+    idle_timeout = 60
+    heartbeat_interval = 20
+
+    def __init__(self) -> None:
+        self.log: list[tuple[int, str]] = []
+        self.lost = asyncio.get_running_loop().create_future()
+
+    def send_heartbeat(self) -> None:
+        """Ask."""
+        self.note("ping")
+        self.transport.write(b"ping\n")
+
+    def limit_exceeded(self, limit: Limit) -> None:
+        """Say which."""
+        self.note(limit)
+        super().limit_exceeded(limit)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Say so."""
+        super().connection_lost(exc)
+        self.lost.set_result(None)
+
+    def note(self, what: str) -> None:
+        """With the time."""
+        self.log.append((round(asyncio.get_running_loop().time()), what))
+
+
+@VIRTUAL
+async def test_a_protocol_pings_and_closes_a_silent_peer_with_one_timer() -> None:
+    """An answer starts the count again; at no time has the connection two pending deadlines."""
+    own, peer = socket.socketpair()
+    pending: list[int] = []
+    loop = asyncio.get_running_loop()
+    async with Timer() as timer:
+
+        class OnTimer(Pinged):
+            total_timeout = 1000
+
+            def note(self, what: str) -> None:
+                super().note(what)
+                pending.append(len(timer))
+
+        OnTimer.timer = timer
+        _, protocol = await loop.connect_accepted_socket(OnTimer, own)
+        pending.append(len(timer))
+        await asyncio.sleep(45)
+        assert peer.recv(100) == b"ping\nping\n"
+        peer.send(b"pong\n")
+        await asyncio.sleep(1)
+        pending.append(len(timer))
+        await protocol.lost
+
+        pings = [(time, "ping") for time in (20, 40, 65, 85)]
+        assert protocol.log == [*pings, (105, Limit.IDLE)]
+        assert max(pending) == 1
+        assert len(timer) == 0
+    peer.close()
+
+
+@VIRTUAL
+async def test_a_peer_that_answers_pings_stays_connected() -> None:
+    """Each pong is received data like any other."""
+    own, peer = socket.socketpair()
+    async with Timer() as timer:
+        Pinged.timer = timer
+        transport, protocol = await asyncio.get_running_loop().connect_accepted_socket(Pinged, own)
+        for _ in range(10):
+            await asyncio.sleep(25)
+            peer.send(b"pong\n")
+        await asyncio.sleep(1)
+        transport.close()
+        await protocol.lost
+
+        assert protocol.log == [(25 * turn + 20, "ping") for turn in range(10)]
+        assert len(timer) == 0
+    peer.close()
+
+
+async def refused(kind: type[LimitedProtocol]) -> object:
+    """What the loop reports of a connection whose protocol is of *kind*; it is aborted."""
+    reported: list[object] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
+    own, peer = socket.socketpair()
+    transport, _ = await loop.connect_accepted_socket(kind, own)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+    assert transport.is_closing()
+    peer.close()
+    return reported[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("idle_timeout", 0, "idle_timeout must be more than 0, got 0"),
+        ("first_byte_timeout", -1, "first_byte_timeout must be more than 0, got -1"),
+        ("total_timeout", 0, "total_timeout must be more than 0, got 0"),
+        ("heartbeat_interval", 0, "heartbeat_interval must be more than 0, got 0"),
+        (
+            "heartbeat_interval",
+            60,
+            "heartbeat_interval must be less than idle_timeout, which is 60, got 60",
+        ),
+    ],
+)
+async def test_an_attribute_out_of_range_is_named(name: str, value: object, text: str) -> None:
+    """By the protocol's name for it, and the connection does not stay without limits."""
+    error = await refused(type("Wrong", (Pinged,), {name: value}))
+
+    assert isinstance(error, ValueError)
+    assert str(error) == text
+
+
+async def test_a_heartbeat_without_its_hook_is_refused() -> None:
+    """The text says what to override."""
+
+    class Mute(LimitedProtocol):
+        heartbeat_interval = 20
+
+    error = await refused(Mute)
+
+    assert isinstance(error, TypeError)
+    assert str(error) == "Mute must override send_heartbeat to use heartbeat_interval"
 
 
 class Echo(LimitedProtocol):

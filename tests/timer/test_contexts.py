@@ -121,10 +121,11 @@ async def test_a_finished_timer_releases_its_context_at_once(end: str) -> None:
 
 async def use_timer_everywhere() -> tuple[Timer, asyncio.Task[None]]:
     """Enter a timer, sleep on it, bound a block with it and watch a key."""
-    REQUEST.set(Request())
     timer = Timer()
     await timer.__aenter__()
-    IdleDetector[str](60, len, timer=timer).touch("key")
+    detector = IdleDetector[str](60, len, timer=timer)  # which runs `len` in the context up to here
+    REQUEST.set(Request())
+    detector.touch("key")
     sleeper: asyncio.Task[None] = asyncio.create_task(timer.sleep(60), context=Context())
     async with timer.timeout(60):
         await asyncio.sleep(0)

@@ -1,0 +1,72 @@
+"""Checks of the callbacks that users pass in: aiowheel calls them and never awaits them. Rank 0."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from functools import partial
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_ITERABLE_COROUTINE
+from types import FunctionType, MethodType
+from typing import Final, cast
+
+#: For a callback that reacts to an event.
+START_A_TASK: Final = "to await in it, start a task from a plain function: asyncio.create_task(...)"
+#: For a callback that returns a value.
+AWAIT_BEFORE: Final = "await what it needs beforehand and return that from a plain function"
+
+_FLAGS: Final = CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE
+
+
+def is_coroutine_function(function: object) -> bool:
+    """Return whether calling *function* makes a coroutine or an asynchronous generator.
+
+    In the compiled build the answer for a plain function is given in C; see hatch_build.py.
+    """
+    if isinstance(function, FunctionType):
+        return function.__code__.co_flags & _FLAGS != 0
+    if isinstance(function, MethodType):
+        return is_coroutine_function(function.__func__)
+    if isinstance(function, partial):
+        return is_coroutine_function(function.func)
+    # On the type: a class whose instances have an async `__call__` is a plain function itself.
+    call = getattr(type(function), "__call__", None)  # noqa: B004 - its value
+    return isinstance(call, FunctionType) and call.__code__.co_flags & _FLAGS != 0
+
+
+def plain_callback(name: str, callback: object, advice: str) -> Callable[..., object]:
+    """Return *callback* if it is callable and no coroutine function.
+
+    Args:
+        name: The caller's name of the argument, for the error.
+        callback: What the user passed.
+        advice: What to do instead of passing a coroutine function.
+
+    Raises:
+        TypeError: *callback* is not callable, or a coroutine function.
+    """
+    if not callable(callback):
+        raise TypeError(f"{name} must be a plain function, got {callback!r}")
+    if is_coroutine_function(callback):
+        raise TypeError(
+            f"{name} must be a plain function, got the coroutine function {callback!r}; {advice}"
+        )
+    return cast("Callable[..., object]", callback)
+
+
+def refuse_coroutine(name: str, result: object, advice: str) -> None:
+    """Raise if a plain function has returned a coroutine, which is closed.
+
+    A task or another future is fine: it runs without being awaited.
+
+    Args:
+        name: The caller's name of the function, for the error.
+        result: What the function returned.
+        advice: What to do instead.
+
+    Raises:
+        TypeError: *result* is a coroutine.
+    """
+    if isinstance(result, Coroutine):
+        result.close()
+        raise TypeError(
+            f"{name} must be a plain function, but it returned the coroutine {result!r}; {advice}"
+        )
