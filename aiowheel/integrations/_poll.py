@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from aiowheel._types import Delay
 from aiowheel.errors import PurgatoryClosedError, PurgatoryFullError, TimerClosedError
 from aiowheel.purgatory import DelayedOperation, Outcome
 
@@ -26,7 +27,7 @@ class Poll(DelayedOperation[object]):
     """
 
     def __init__(
-        self, ready: Callable[[], object], on_timeout: Callable[[], object] | None, timeout: object
+        self, ready: Callable[[], object], on_timeout: Callable[[], object] | None, timeout: Delay | None
     ) -> None:
         super().__init__(timeout)
         self._ready = ready
@@ -40,6 +41,6 @@ class Poll(DelayedOperation[object]):
 
     def on_complete(self) -> object:
         """What was found, or what there is to say after the timeout."""
-        if self._outcome is Outcome.COMPLETED:
+        if self.outcome is Outcome.COMPLETED:
             return self._found
         return None if self._on_timeout is None else self._on_timeout()

@@ -254,7 +254,7 @@ def test_a_keyboard_interrupt_passes_and_leaves_the_purgatory_usable(purgatory: 
     with pytest.raises(KeyboardInterrupt):
         purgatory.check_and_complete("k")
 
-    watchers = purgatory._room.lists.get("k")
+    watchers = purgatory._lists.get("k")
     assert watchers is not None
     nodes, node = 0, watchers._next
     while node is not watchers:

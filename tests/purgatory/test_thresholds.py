@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiowheel import ManualTimer, Outcome, Purgatory, PurgatoryFullError
-from aiowheel.purgatory._thresholds import Counter
+from aiowheel.purgatory._counters import Counter
 
 pytestmark = pytest.mark.both_loops
 
@@ -224,9 +224,9 @@ async def test_counters_without_value_or_waiters_are_forgotten(
     await asyncio.sleep(0)
 
     assert (await by_other, await expired) == (True, False)
-    assert set(purgatory._room.counters._by_key) == {"a"}
+    assert set(purgatory._counters.by_key) == {"a"}
     assert purgatory.forget("a")
-    assert purgatory._room.counters._by_key == {}
+    assert purgatory._counters.by_key == {}
 
 
 async def test_the_limit_holds_for_waiters_of_counters(timer: ManualTimer) -> None:
@@ -238,7 +238,7 @@ async def test_the_limit_holds_for_waiters_of_counters(timer: ManualTimer) -> No
         purgatory.wait_until({"a": 1, "b": 1}, 30)
 
     assert (len(purgatory), purgatory.watched, len(timer)) == (1, 1, 1)
-    assert set(purgatory._room.counters._by_key) == {"a"}
+    assert set(purgatory._counters.by_key) == {"a"}
     assert purgatory.advance("a", 1) == 1
     assert await waiting
 
@@ -252,7 +252,7 @@ async def test_advancing_from_within_is_queued(purgatory: Purgatory) -> None:
             self.number = number
 
         def __call__(self) -> bool:
-            if purgatory._room._busy:
+            if purgatory._busy:
                 purgatory.advance(self.number + 1, 1)
                 purgatory.check_and_complete(self.number + 1)
                 return True
@@ -283,7 +283,7 @@ async def test_cancel_for_key_finds_waiters_of_counters_too(purgatory: Purgatory
 async def test_an_advance_costs_what_completes(purgatory: Purgatory, order: int) -> None:
     """With 10,000 waiters, one is asked per advance, and one is taken out."""
     waiting = [purgatory.wait_until({"k": number}, 30) for number in range(10_000)[::order]]
-    counter = purgatory._room.counters.get("k")
+    counter = purgatory._counters.get("k")
     assert isinstance(counter, Counter)
     before = purgatory.statistics().checks
 
@@ -302,7 +302,7 @@ async def test_tombstones_are_compacted(purgatory: Purgatory, order: int) -> Non
     """Waiters that leave another way do not pile up, nor does the order suffer."""
     numbers = range(5_000)[::order]
     waiting = {number: future(purgatory.wait_until({"k": number}, 30)) for number in numbers}
-    counter = purgatory._room.counters.get("k")
+    counter = purgatory._counters.get("k")
     assert isinstance(counter, Counter)
 
     for number in range(100, 5_000):
