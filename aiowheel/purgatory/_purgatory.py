@@ -248,7 +248,7 @@ class Purgatory(OperationOwner):
             raise PurgatoryClosedError(f"{self!r} is closed")
         if operation._owner is not None or operation._outcome is not _PENDING:
             raise ValueError(
-                f"operation must be new (it can be watched once), got {safe_repr(operation)}"
+                f"operation must be new, for it can be watched once, got {safe_repr(operation)}"
             )
         now = self._driver.checked_now()
         operation._owner = self
@@ -516,14 +516,9 @@ class Purgatory(OperationOwner):
         self._checking, self._checking_key = operation, key
         try:
             if self._inside is operation:
-                answer = operation.try_complete()
+                self._evaluate(operation)
             else:
-                answer = self._run(operation, operation.try_complete)
-            if (
-                (answer is True or (answer is not False and is_met(answer)))
-                and operation._outcome is _PENDING
-            ):
-                self.end(operation, _COMPLETED, None)
+                self._run(operation, self._evaluate)
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:  # one bad condition must not end the check of the others
@@ -532,8 +527,15 @@ class Purgatory(OperationOwner):
             self._checking, self._checking_key = outer, outer_key
         return operation._outcome is _COMPLETED
 
-    def _run(self, operation: Operation, method: Callable[[], object]) -> object:
-        """Call *method* of *operation* in the context in which the operation was watched."""
+    def _evaluate(self, operation: Operation) -> None:
+        answer = operation.try_complete()
+        if answer is False or (answer is not True and not is_met(answer)):
+            return
+        if operation._outcome is _PENDING:
+            self.end(operation, _COMPLETED, None)
+
+    def _run(self, operation: Operation, step: Callable[[Operation], object]) -> object:
+        """Call `step(operation)` in the context in which the operation was watched."""
         outer = self._inside
         context = operation._context
         empty = context is None
@@ -546,7 +548,7 @@ class Purgatory(OperationOwner):
             context = context.copy()
         self._inside = operation
         try:
-            return context.run(method)
+            return context.run(step, operation)
         finally:
             self._inside = outer
             if empty and not context:
@@ -690,7 +692,10 @@ class Purgatory(OperationOwner):
                 alarm.cancel()
                 self._leave(operation)
             if outcome is _COMPLETED or outcome is _EXPIRED:
-                result = self._complete(operation)
+                if self._inside is operation:
+                    result = self._complete(operation)
+                else:
+                    result = self._run(operation, self._complete)
         except BaseException as caught:  # it fails alone
             error = awaitable_error(caught)
             operation._outcome = outcome = _FAILED
@@ -711,19 +716,13 @@ class Purgatory(OperationOwner):
 
     def _complete(self, operation: Operation) -> object:
         """Call `on_complete`, and `on_expiration` after a timeout; return the former's result."""
-        inside = self._inside is operation
-        if inside:
-            result = operation.on_complete()
-        else:
-            result = self._run(operation, operation.on_complete)
+        result = operation.on_complete()
         if result is not None:
             refuse_coroutine("on_complete", result)
         if operation._outcome is _EXPIRED:
             # As an object: an `async def` returns more than the None that is declared.
             expiration = cast("Callable[[], object]", operation.on_expiration)
-            refuse_coroutine(
-                "on_expiration", expiration() if inside else self._run(operation, expiration)
-            )
+            refuse_coroutine("on_expiration", expiration())
         return result
 
     def _leave(self, operation: Operation) -> None:

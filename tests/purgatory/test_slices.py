@@ -207,5 +207,5 @@ async def test_a_bad_budget_is_refused(running: Purgatory, budget: float) -> Non
 
 def test_a_manual_timer_has_no_turns_to_slice(purgatory: Purgatory) -> None:
     """The error says so."""
-    with pytest.raises(ValueError, match="needs a loop, got"):
+    with pytest.raises(ValueError, match="budget must be None without a loop, got 0.005"):
         purgatory.check_and_complete("k", budget=0.005)

@@ -155,7 +155,7 @@ async def test_infinity_is_a_threshold_like_any_other(purgatory: Purgatory) -> N
     ("thresholds", "options", "error", "text"),
     [
         ({}, {}, ValueError, "thresholds must name at least one key"),
-        ({"k": math.nan}, {}, ValueError, "threshold must not be NaN"),
+        ({"k": math.nan}, {}, ValueError, "threshold must be a number other than NaN, got nan"),
         ({"k": True}, {}, TypeError, "got True"),
         ({"k": "5"}, {}, TypeError, "threshold must be .* got '5'"),
         ({"k": None}, {}, TypeError, "int.*float"),
@@ -181,7 +181,7 @@ async def test_bad_arguments_are_refused_without_a_trace(
 @pytest.mark.parametrize(
     ("value", "error", "text"),
     [
-        (math.nan, ValueError, "value must not be NaN"),
+        (math.nan, ValueError, "value must be a number other than NaN, got nan"),
         ("7", TypeError, "int.*float"),
         (False, TypeError, "got False"),
     ],
