@@ -27,7 +27,10 @@ class Poll(DelayedOperation[object]):
     """
 
     def __init__(
-        self, ready: Callable[[], object], on_timeout: Callable[[], object] | None, timeout: Delay | None
+        self,
+        ready: Callable[[], object],
+        on_timeout: Callable[[], object] | None,
+        timeout: Delay | None,
     ) -> None:
         super().__init__(timeout)
         self._ready = ready

@@ -43,17 +43,20 @@ _coroutine_type: Final = CoroutineType
 class OperationOwner:
     """The interface through which an operation reaches its purgatory."""
 
-    def check_caller(self) -> None:
-        """Raise ForeignLoopError when called on another loop or thread than the purgatory's."""
+    def check_caller(self) -> i64:
+        """Return the time in nanoseconds; raise ForeignLoopError on another loop or thread."""
         raise NotImplementedError
 
-    def end(self, operation: Operation, outcome: Outcome, error: Exception | None) -> None:
+    def end(
+        self, operation: Operation, outcome: Outcome, error: Exception | None, now_ns: i64 = 0
+    ) -> None:
         """End a pending operation; the caller has made sure that it is pending.
 
         Args:
             operation: The operation to end.
             outcome: How it ends.
             error: The exception for its awaiter, if any.
+            now_ns: A fresh reading of the clock; 0: read it.
         """
         raise NotImplementedError
 
@@ -179,11 +182,11 @@ class Operation:
         if owner is None:
             self._end_unwatched(outcome)
             return True
-        owner.check_caller()
+        now = owner.check_caller()
         if outcome is not _CANCELLED and self._is_abandoned():
-            owner.end(self, _CANCELLED, None)
+            owner.end(self, _CANCELLED, None, now)
             return False
-        owner.end(self, outcome, None)
+        owner.end(self, outcome, None, now)
         return True
 
     def _end_unwatched(self, outcome: Outcome) -> None:

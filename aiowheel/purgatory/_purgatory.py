@@ -281,7 +281,7 @@ class Purgatory(OperationOwner):
             # Kafka tries again because another thread may have met the condition meanwhile; here a
             # condition, or the hash of a key, may have run code that did.
             self._try(operation, None)
-            return operation._outcome is not _PENDING
+            return operation._outcome is not _PENDING  # noqa: TRY300 - that cannot raise
         except BaseException:
             self._withdraw(operation)
             raise
@@ -514,8 +514,12 @@ class Purgatory(OperationOwner):
         operation._checks += 1
         outer, outer_key = self._checking, self._checking_key
         self._checking, self._checking_key = operation, key
+        inside = self._inside
         try:
-            if self._inside is operation:
+            if inside is operation:
+                self._evaluate(operation)
+            elif operation._context is None and not _copy_context():
+                self._inside = operation
                 self._evaluate(operation)
             else:
                 self._run(operation, self._evaluate)
@@ -525,6 +529,7 @@ class Purgatory(OperationOwner):
             self._fail(operation, awaitable_error(error))
         finally:
             self._checking, self._checking_key = outer, outer_key
+            self._inside = inside
         return operation._outcome is _COMPLETED
 
     def _evaluate(self, operation: Operation) -> None:
@@ -535,7 +540,11 @@ class Purgatory(OperationOwner):
             self.end(operation, _COMPLETED, None)
 
     def _run(self, operation: Operation, step: Callable[[Operation], object]) -> object:
-        """Call `step(operation)` in the context in which the operation was watched."""
+        """Call `step(operation)` in the context in which the operation was watched.
+
+        Callers skip this when that context and the current one are both empty: entering a context
+        costs as much as a condition.
+        """
         outer = self._inside
         context = operation._context
         empty = context is None
@@ -623,12 +632,14 @@ class Purgatory(OperationOwner):
             return 0
         completed = 0
         arrivals = counter.arrivals
+        outer = self._inside
         try:
             while True:
                 operation = self._counters.pop_reached(counter, value, arrivals)
                 if operation is None:
                     break
                 operation.wanted -= 1
+                self._inside = operation  # its methods are not user code: any context will do
                 if operation._is_abandoned():
                     self.end(operation, _CANCELLED, None)
                 else:
@@ -637,6 +648,7 @@ class Purgatory(OperationOwner):
             self._queue.appendleft((key, value, FOREVER))
             raise
         finally:
+            self._inside = outer
             counter.put_back()
         return completed
 
@@ -670,18 +682,20 @@ class Purgatory(OperationOwner):
 
     # --- ending -----------------------------------------------------------------------------
 
-    def check_caller(self) -> None:
+    def check_caller(self) -> i64:
         driver = self._driver
-        if not driver.closed:  # then nothing is pending any more, or its end is under way
-            driver.checked_now()
+        # Closed: nothing is pending any more, or its end is under way.
+        return driver.now_ns() if driver.closed else driver.checked_now()
 
     def end_threadsafe(self, operation: Operation) -> None:
         self._open_inbox().put(operation)
 
-    def end(self, operation: Operation, outcome: Outcome, error: Exception | None) -> None:
+    def end(
+        self, operation: Operation, outcome: Outcome, error: Exception | None, now_ns: i64 = 0
+    ) -> None:
         operation._outcome = outcome
         operation._owner = None  # an ended operation keeps no purgatory alive
-        operation.finished_ns = self._driver.now_ns()
+        operation.finished_ns = now_ns or self._driver.now_ns()
         if operation is self._checking:
             operation.completed_by = self._checking_key
         result: object = None
@@ -692,7 +706,9 @@ class Purgatory(OperationOwner):
                 alarm.cancel()
                 self._leave(operation)
             if outcome is _COMPLETED or outcome is _EXPIRED:
-                if self._inside is operation:
+                if self._inside is operation or (
+                    operation._context is None and not _copy_context()
+                ):
                     result = self._complete(operation)
                 else:
                     result = self._run(operation, self._complete)

@@ -187,5 +187,7 @@ async def test_bad_values_are_refused_in_the_thread(running: Purgatory) -> None:
 
 def test_a_manual_timer_has_no_loop_to_wake(purgatory: Purgatory) -> None:
     """The error says so."""
-    with pytest.raises(ValueError, match="must have a loop for calls from threads, got a ManualTimer"):
+    with pytest.raises(
+        ValueError, match="must have a loop for calls from threads, got a ManualTimer"
+    ):
         purgatory.check_and_complete_threadsafe("k")

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiowheel import ManualTimer, Outcome, Purgatory, PurgatoryFullError
+from aiowheel._types import Mode
 from aiowheel.purgatory._counters import Counter
 
 pytestmark = pytest.mark.both_loops
@@ -320,7 +321,7 @@ async def test_tombstones_are_compacted(purgatory: Purgatory, order: int) -> Non
     mode=st.sampled_from(["all", "any"]),
 )
 async def test_any_order_completes_what_the_definition_says(
-    thresholds: list[dict[str, int]], steps: list[tuple[str, int]], mode: str
+    thresholds: list[dict[str, int]], steps: list[tuple[str, int]], mode: Mode
 ) -> None:
     """After every advance exactly those are over whose thresholds the counters have reached."""
     purgatory = Purgatory(timer=ManualTimer())

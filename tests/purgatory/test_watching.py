@@ -18,6 +18,7 @@ from aiowheel import (
     PurgatoryFullError,
     TimerClosedError,
 )
+from aiowheel._types import Delay
 
 UNHASHABLE = cast(Hashable, ["k"])
 
@@ -25,7 +26,7 @@ UNHASHABLE = cast(Hashable, ["k"])
 class Gate(DelayedOperation[str]):
     """Completes once it is opened; remembers what was called."""
 
-    def __init__(self, timeout: object = 30.0, name: str = "") -> None:
+    def __init__(self, timeout: Delay | None = 30.0, name: str = "") -> None:
         super().__init__(timeout)
         self.name = name
         self.open = False
@@ -291,7 +292,7 @@ def test_true_is_whatever_is_true(purgatory: Purgatory) -> None:
     class Truthy(DelayedOperation[str]):
         answer: object = ""
 
-        def try_complete(self) -> object:
+        def try_complete(self) -> object:  # type: ignore[override]
             return self.answer
 
     operation = Truthy(30)
@@ -312,7 +313,10 @@ def test_forcing_before_watching_ends_it(purgatory: Purgatory) -> None:
     assert not gate.cancel()
 
     assert gate.calls == ["COMPLETED"]
-    with pytest.raises(ValueError, match=r"operation must be new, for it can be watched once, got <Gate completed keys=\(\)>"):
+    with pytest.raises(
+        ValueError,
+        match=r"operation must be new, for it can be watched once, got <Gate completed keys=\(\)>",
+    ):
         purgatory.try_complete_else_watch(gate, ["k"])
     assert len(purgatory) == 0
 
@@ -378,7 +382,7 @@ def test_a_subclass_that_forgets_its_base_is_refused(purgatory: Purgatory) -> No
         (math.nan, ValueError, "timeout must not be NaN"),
     ],
 )
-def test_a_bad_timeout_is_refused(timeout: object, error: type[Exception], text: str) -> None:
+def test_a_bad_timeout_is_refused(timeout: Any, error: type[Exception], text: str) -> None:
     """Where it is given, with the value in the text."""
     with pytest.raises(error, match=text):
         Gate(timeout)
