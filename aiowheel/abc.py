@@ -1,4 +1,4 @@
-"""Interfaces that others implement. Rank 0."""
+"""Interfaces that applications implement. Rank 0."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class FinishedOperation(Protocol):
-    """What an instrument may read of an operation that has just ended.
+    """The attributes of an ended operation that an instrument may read.
 
     Times are seconds on the scale of the timer's clock; `deadline` may be `inf`.
     """
@@ -21,7 +21,7 @@ class FinishedOperation(Protocol):
 
     @property
     def checks(self) -> int:
-        """How often its condition was asked for."""
+        """How often its condition was evaluated."""
         ...
 
     @property
@@ -41,15 +41,16 @@ class FinishedOperation(Protocol):
 
 
 class Instrument:
-    """Base of what watches a purgatory at work; override what you need.
+    """Base class of instruments, which a purgatory calls; override the methods you need.
 
-    Called on the loop's thread in the middle of the work: be quick, and do not raise.
+    The methods run on the loop's thread in the middle of the work and must be quick. An exception
+    goes to the loop's exception handler and disturbs nothing else.
     """
 
     def operation_finished(self, purgatory: str, operation: FinishedOperation) -> None:
         """Called once for every operation, after it has ended and `on_complete` has run.
 
         Args:
-            purgatory: Its purgatory's name.
-            operation: Over; its class is the kind of operation.
+            purgatory: The name of its purgatory.
+            operation: The ended operation; its class is the kind of operation.
         """
