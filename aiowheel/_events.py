@@ -1,22 +1,34 @@
 """Log events: an event name and its fields. Rank 1: it logs.
 
-Silent by default. An application that configured structlog gets them from the structlog logger
-"aiowheel"; any other may listen to the standard library's logger of that name, which has a
+Silent by default. An application that configured structlog gets the events from the structlog
+logger "aiowheel"; any other finds them on the standard library's logger of that name, which has a
 NullHandler. structlog itself is never configured here.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
+import traceback
 
 logging.getLogger("aiowheel").addHandler(logging.NullHandler())
 
 
 def emit(event: str, **fields: object) -> None:
-    """Log *event* as a warning, with its fields by name.
+    """Log *event* as a warning, with its fields by name; never raises an Exception.
 
-    Decided at each call, so that configuring structlog after this library was imported counts.
+    The logger is chosen at each call, so that configuring structlog after this library was imported
+    has an effect. A logger that fails, a structlog processor that raises for example, is reported
+    as the standard library reports a failing handler: by a traceback on stderr, unless
+    `logging.raiseExceptions` is false.
     """
+    try:
+        _log(event, fields)
+    except Exception:
+        _report_failure(event)
+
+
+def _log(event: str, fields: dict[str, object]) -> None:
     import structlog  # 20 ms that a process without events need not pay
 
     if structlog.is_configured():
@@ -26,3 +38,13 @@ def emit(event: str, **fields: object) -> None:
         if logger.isEnabledFor(logging.WARNING):
             text = " ".join(f"{name}={value!r}" for name, value in fields.items())
             logger.warning("%s %s", event, text)
+
+
+def _report_failure(event: str) -> None:
+    if not logging.raiseExceptions or sys.stderr is None:
+        return
+    try:
+        sys.stderr.write(f"--- aiowheel: the logger raised for the event {event} ---\n")
+        traceback.print_exc(file=sys.stderr)
+    except Exception:  # stderr is closed: nothing is left to write to
+        return

@@ -1,4 +1,4 @@
-"""Interfaces that users of the package implement. Rank 0."""
+"""Interfaces that applications implement. Rank 0."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class FinishedOperation(Protocol):
-    """The part of an ended operation that an instrument may read.
+    """The attributes of an ended operation that an instrument may read.
 
     Times are seconds on the scale of the timer's clock; `deadline` may be `inf`.
     """
@@ -21,36 +21,36 @@ class FinishedOperation(Protocol):
 
     @property
     def checks(self) -> int:
-        """How often its condition was checked."""
+        """How often its condition was evaluated."""
         ...
 
     @property
     def created(self) -> float:
-        """Time at which it was watched."""
+        """When it was watched."""
         ...
 
     @property
     def deadline(self) -> float:
-        """Time at which it would have expired."""
+        """When it was to expire."""
         ...
 
     @property
     def finished(self) -> float:
-        """Time at which it ended."""
+        """When it ended."""
         ...
 
 
 class Instrument:
-    """A base class of observers of a purgatory; override the methods you need.
+    """Base class of instruments, which a purgatory calls; override the methods you need.
 
-    The purgatory calls them on the loop's thread, in the middle of its work: they must be quick
-    and must not raise.
+    The methods run on the loop's thread in the middle of the work and must be quick. An exception
+    goes to the loop's exception handler and disturbs nothing else.
     """
 
     def operation_finished(self, purgatory: str, operation: FinishedOperation) -> None:
-        """Handle the end of an operation; called once for each, after its `on_complete`.
+        """Called once for every operation, after it has ended and `on_complete` has run.
 
         Args:
-            purgatory: Name of the purgatory.
+            purgatory: The name of its purgatory.
             operation: The ended operation; its class is the kind of operation.
         """

@@ -8,8 +8,7 @@ at most `KEYS` keys, a look is exact but for keys with more waiters than `OPERAT
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Hashable, Iterator
 from typing import Final
 
 from aiowheel.dashboard._waiting import Waiting, told
@@ -26,28 +25,23 @@ class Rotation:
     """Looks at one purgatory, a few keys at a time."""
 
     def __init__(self, purgatory: Purgatory) -> None:
-        self._room = purgatory._room
+        self._purgatory = purgatory
         self._at = 0  # how many keys of this turn have been examined
-        self._hot: dict[object, int] = {}
+        self._hot: dict[Hashable, int] = {}
         self._kept: dict[int, Waiting] = {}  # by the operation's identity
         self.ended: list[Waiting] = []  #: kept ones found to be over by the last look
 
     def look(self) -> None:
         """Examine the next keys."""
         self._leave_out_the_ended()
-        lists, counters = self._room.lists._by_key, self._room.counters._by_key
-        total = len(lists) + len(counters)
-        if self._at >= total:
+        keys, total = self._purgatory.key_range(self._at, self._at + KEYS)
+        if self._at and not keys:
             self._at = 0
-        end = self._at + KEYS
-        watched = islice(lists, self._at, end)
-        counted = islice(counters, max(0, self._at - len(lists)), max(0, end - len(lists)))
+            keys, total = self._purgatory.key_range(0, KEYS)
         each = max(1, OPERATIONS // max(1, min(KEYS, total)))
-        for key in watched:
-            self._examine_watchers(key, each)
-        for key in counted:
-            self._examine_counter(key, each)
-        self._at = end
+        for key in keys:
+            self._examine(key, each)
+        self._at += KEYS
         self._keep_the_first()
 
     def forget(self) -> None:
@@ -57,7 +51,7 @@ class Rotation:
         self._kept.clear()
         self.ended = []
 
-    def hottest(self) -> list[tuple[object, int]]:
+    def hottest(self) -> list[tuple[Hashable, int]]:
         """The keys with most waiters of all examined, and how many those are."""
         return list(self._hot.items())
 
@@ -69,27 +63,17 @@ class Rotation:
         self.ended = [each for each in self._kept.values() if each.operation.is_completed()]
         for each in self.ended:
             del self._kept[id(each.operation)]
-        self._hot = {key: self._waiters(key) for key in self._hot}
+        self._hot = {key: self._purgatory.waiters(key) for key in self._hot}
 
-    def _waiters(self, key: object) -> int:
-        watchers = self._room.lists.get(key)
-        counter = self._room.counters.get(key)
-        return int(watchers.count if watchers else 0) + int(counter.live if counter else 0)
-
-    def _examine_watchers(self, key: object, most: int) -> None:
-        self._hot[key] = self._waiters(key)
-        watchers = self._room.lists.get(key)
-        if watchers is not None:
-            for operation in islice(watchers.operations(), most):
+    def _examine(self, key: Hashable, most: int) -> None:
+        purgatory = self._purgatory
+        self._hot[key] = purgatory.waiters(key)
+        for operation, threshold in purgatory.first_waiters(key, most):
+            if threshold is None:
                 self._keep(operation, Waiting(operation, operation.keys[0], None, None))
-
-    def _examine_counter(self, key: object, most: int) -> None:
-        counter = self._room.counters.get(key)
-        if counter is None or not counter.live:
-            return
-        self._hot[key] = self._waiters(key)
-        for threshold, operation in counter.some(most):
-            self._keep(operation, Waiting(operation, key, threshold, counter.value))
+            else:
+                value = purgatory.value(key)
+                self._keep(operation, Waiting(operation, key, threshold, value))
 
     def _keep(self, operation: Operation, waiting: Waiting) -> None:
         if not operation.is_completed():

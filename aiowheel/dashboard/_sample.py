@@ -43,7 +43,7 @@ class Sampler:
             TimerClosedError: The timer is closed.
             PurgatoryClosedError: So is every purgatory, as when the server is told to stop.
         """
-        if self._rotations and all(purgatory._closed for purgatory, _ in self._rotations):
+        if self._rotations and all(purgatory.closed for purgatory, _ in self._rotations):
             raise PurgatoryClosedError("every purgatory has been closed")
         timer = self._timer
         driver = timer.open_driver()
@@ -89,16 +89,16 @@ def _level(level: LevelOccupancy, now_ns: int) -> dict[str, object]:
 
 def _purgatory(purgatory: Purgatory, rotation: Rotation, now: float) -> dict[str, object]:
     rotation.look()
-    ledger = purgatory._room.ledger
+    counts = purgatory.counts
     return {
         "name": purgatory.name,
         "pending": len(purgatory),
         "watched": int(purgatory.watched),
-        "completed": ledger.completed,
-        "expired": ledger.expired,
-        "cancelled": ledger.cancelled,
-        "failed": ledger.failed,
-        "checks": ledger.checks,
+        "completed": counts.completed,
+        "expired": counts.expired,
+        "cancelled": counts.cancelled,
+        "failed": counts.failed,
+        "checks": counts.checks,
         **dict(described(rotation, now)),
     }
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import reprlib
 from dataclasses import dataclass
 
-from aiowheel.purgatory._operation import Operation
-from aiowheel.purgatory._predicate import PredicateOperation
-from aiowheel.purgatory._thresholds import ThresholdOperation
+from aiowheel.purgatory._counters import ThresholdOperation
+from aiowheel.purgatory._operation import Operation, PredicateOperation
 
 _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = 60

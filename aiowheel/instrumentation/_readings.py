@@ -150,7 +150,7 @@ def purgatory_subject(purgatory: Purgatory) -> Subject:
         "aiowheel_purgatory",
         purgatory.name,
         purgatory.statistics,
-        lambda: purgatory._closed,
+        lambda: purgatory.closed,
         PURGATORY_NUMBERS,
         PURGATORY_DISTRIBUTIONS,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from aiowheel._callbacks import AWAIT_BEFORE, plain_callback, refuse_coroutine
+from aiowheel._types import Delay
 from aiowheel.errors import PurgatoryClosedError, PurgatoryFullError, TimerClosedError
 from aiowheel.purgatory import DelayedOperation, Outcome
 
@@ -30,7 +31,10 @@ class Poll(DelayedOperation[object]):
     """
 
     def __init__(
-        self, ready: Callable[[], object], on_timeout: Callable[[], object] | None, timeout: float
+        self,
+        ready: Callable[[], object],
+        on_timeout: Callable[[], object] | None,
+        timeout: Delay | None,
     ) -> None:
         super().__init__(timeout)
         self._ready = plain_callback("ready", ready, AWAIT_BEFORE)

@@ -11,7 +11,7 @@ from typing import Final
 
 from aiowheel.abc import FinishedOperation, Instrument
 from aiowheel.purgatory import Outcome, Purgatory
-from aiowheel.purgatory._thresholds import ThresholdOperation
+from aiowheel.purgatory._counters import ThresholdOperation
 from aiowheel.rules import COMPLETED, EXPIRED, NEVER, Ending, Event, Operation, expiry, in_order
 from aiowheel.timer import ManualTimer
 
@@ -108,7 +108,7 @@ class Shard:
         for event in events:
             while place < count and operations[place].created <= event.time:
                 place = self._create(operations, place)
-            if self._purgatory._room.counters.get(event.key) is not None:  # somebody waits for it
+            if self._purgatory.waiters(event.key):
                 self._advance(event.time)
                 self._purgatory.advance(event.key, event.value)
                 self._purgatory.forget(event.key)  # it was a fact of that instant
@@ -133,12 +133,11 @@ class Shard:
         # What lies beyond the reach of this timer is armed again on the next one; how long ago a
         # deadline was makes no difference, and may be more than a timer counts.
         timeout_ns = max(0, deadline - self._now) * self._unit_ns
-        resident._timeout_ns = min(timeout_ns, 2 * _REACH_NS)
-        resident.keys = operation.keys
+        resident.set_timeout_ns(min(timeout_ns, 2 * _REACH_NS))
         self._book.rows[resident] = operation
         wanted: list[tuple[object, int | float]]
         wanted = [*zip(operation.keys, operation.thresholds, strict=True)]
-        self._purgatory._room.admit_until(resident, wanted)
+        self._purgatory.try_reach_else_watch(resident, wanted)
         if operation.deadline != NEVER:
             end = expiry(operation.created, operation.deadline, self.tick)
             self._last_expiry = max(self._last_expiry, end)
@@ -192,7 +191,7 @@ class _Book(Instrument):
             self.endings.append(Ending(row.id, COMPLETED, str(operation.completed_by), self.now))
         elif operation.outcome is Outcome.EXPIRED and isinstance(operation, ThresholdOperation):
             row = self.rows.pop(operation)
-            at = self._origin + int(operation._finished_ns) // self._unit_ns
+            at = self._origin + int(operation.finished_ns) // self._unit_ns
             self.endings.append(Ending(row.id, EXPIRED, None, at))
 
 

@@ -1,8 +1,8 @@
-"""Delayed operations that complete when a watched key says so, or when their time is up. Rank 2."""
+"""Delayed operations: each completes when its condition is met at a check of a key, or expires."""
 
-from aiowheel.purgatory._outcome import Outcome as Outcome
+from aiowheel.purgatory._delayed_operation import DelayedOperation as DelayedOperation
+from aiowheel.purgatory._operation import Outcome as Outcome
 from aiowheel.purgatory._purgatory import Purgatory as Purgatory
 from aiowheel.purgatory._statistics import PurgatoryStatistics as PurgatoryStatistics
-from aiowheel.purgatory.operation import DelayedOperation as DelayedOperation
 
 __all__ = ("DelayedOperation", "Outcome", "Purgatory", "PurgatoryStatistics")

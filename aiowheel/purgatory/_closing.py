@@ -1,7 +1,7 @@
-"""How a purgatory is closed: at once, or when the last operation has left. Rank 2.
+"""The coroutine that `Purgatory.aclose` returns. Rank 2.
 
-Interpreted: a compiled coroutine that suspends throws into what it awaits by a call that Python
-3.12 deprecates.
+A file of its own because it must stay interpreted: a compiled coroutine that suspends throws
+exceptions into what it awaits through a call that Python 3.12 deprecates.
 """
 
 from __future__ import annotations

@@ -1,35 +1,178 @@
-"""Every key's counter, and the operations that wait for several of them. Rank 2."""
+"""Counters by key, and operations that wait for them to reach thresholds. Rank 2.
+
+Counters are offsets, versions, high watermarks. Source: the threshold purgatory of Kafka's raft
+client, for several keys. The cost of `advance` depends on the operations it completes, not on those
+that wait: each key has its waiters in order of threshold. Waiters that arrived in that order are in
+a queue, the others in a heap.
+"""
 
 from __future__ import annotations
 
+import heapq
+from collections import deque
+from itertools import chain, islice
+from typing import Final
+
 from mypy_extensions import i64
 
-from aiowheel.purgatory._thresholds import Counter, ThresholdOperation
+from aiowheel.purgatory._operation import Operation, Outcome
+
+_SLACK: Final = 32  # tombstones that a counter may hold before it compares them with its waiters
+_COMPLETED: Final = Outcome.COMPLETED
+
+
+class ThresholdOperation(Operation):
+    """An operation that completes when counters have reached thresholds; `wait_until` makes it."""
+
+    def __init__(self, timeout: object, wanted: i64) -> None:
+        super().__init__(timeout)
+        self.wanted = wanted  # how many more counters must be reached
+        self.waiting: list[Threshold] = []
+
+    def set_timeout_ns(self, timeout_ns: i64) -> None:
+        """Replace the timeout, before the operation is watched, by exactly *timeout_ns*."""
+        self._timeout_ns = timeout_ns
+
+    def try_complete(self) -> bool:
+        return self.wanted <= 0
+
+    def on_complete(self) -> bool:
+        return self._outcome is _COMPLETED
+
+
+class Threshold:
+    """One operation that waits for one counter."""
+
+    __slots__ = ("counter", "operation")
+
+    def __init__(self, operation: ThresholdOperation, counter: Counter) -> None:
+        self.operation: ThresholdOperation | None = operation
+        self.counter = counter
+
+    def leave(self) -> None:
+        """Drop the operation; the tombstone that stays in the queue or heap keeps nothing alive."""
+        if self.operation is not None:
+            self.operation = None
+            self.counter.live -= 1
+
+
+class Counter:
+    """The value of one key and the operations that wait for a greater one."""
+
+    __slots__ = ("_aside", "_heap", "_queue", "arrivals", "key", "live", "value")
+
+    def __init__(self, key: object) -> None:
+        self.key = key
+        self.value: int | float | None = None  # None: never advanced, or forgotten
+        self.live: i64 = 0  # waiters
+        self.arrivals = 0  # waiters that ever came
+        # Threshold, order of arrival, waiter. Offsets and versions grow, so most waiters arrive
+        # with a threshold at or above the last one.
+        self._queue: deque[tuple[int | float, int, Threshold]] = deque()  # ascending
+        self._heap: list[tuple[int | float, int, Threshold]] = []  # arrived with a lower one
+        self._aside: list[tuple[int | float, int, Threshold]] = []  # see `pop_reached`
+
+    def __len__(self) -> int:
+        """Waiters and tombstones."""
+        return len(self._queue) + len(self._heap)
+
+    def reached(self, threshold: int | float) -> bool:
+        """Return whether the counter stands at *threshold* or beyond."""
+        return self.value is not None and self.value >= threshold
+
+    def add(self, operation: ThresholdOperation, threshold: int | float) -> Threshold:
+        """Add a waiter for *threshold*. O(1) in ascending order, else O(log waiters)."""
+        waiting = Threshold(operation, self)
+        self.arrivals += 1
+        item = (threshold, self.arrivals, waiting)
+        if not self._queue or threshold >= self._queue[-1][0]:
+            self._queue.append(item)
+        else:
+            heapq.heappush(self._heap, item)
+        self.live += 1
+        return waiting
+
+    def pop_reached(self, value: int | float, arrivals: int) -> ThresholdOperation | None:
+        """Remove and return the next operation that *value* reaches, lowest threshold first.
+
+        The value is an argument because `forget` may drop the counter's own meanwhile. Waiters that
+        came after the first *arrivals* wait for a later value: they are set aside until `put_back`.
+        Cost as of `add`.
+        """
+        queue, heap = self._queue, self._heap
+        while queue or heap:
+            from_queue = not heap or (len(queue) > 0 and queue[0] < heap[0])
+            first = queue[0] if from_queue else heap[0]
+            operation = first[2].operation
+            if operation is not None and not value >= first[0]:
+                return None
+            if from_queue:
+                queue.popleft()
+            else:
+                heapq.heappop(heap)
+            if operation is not None:
+                if first[1] > arrivals:
+                    self._aside.append(first)
+                    continue
+                first[2].leave()
+                return operation
+        return None
+
+    def put_back(self) -> None:
+        """Return what `pop_reached` set aside."""
+        while self._aside:
+            heapq.heappush(self._heap, self._aside.pop())
+
+    def operations(self) -> list[ThresholdOperation]:
+        """Return the waiting operations, in no particular order."""
+        found: list[ThresholdOperation] = []
+        for _, _, waiting in [*self._queue, *self._heap, *self._aside]:
+            if waiting.operation is not None:
+                found.append(waiting.operation)
+        return found
+
+    def some(self, most: int) -> list[tuple[ThresholdOperation, int | float]]:
+        """Return the waiters among the first *most* places, with their thresholds. O(most)."""
+        found: list[tuple[ThresholdOperation, int | float]] = []
+        for threshold, _, waiting in islice(chain(self._queue, self._heap), most):
+            if waiting.operation is not None:
+                found.append((waiting.operation, threshold))
+        return found
+
+    def compact(self) -> None:
+        """Remove the tombstones when they outnumber the waiters: O(1) per waiter that left."""
+        if len(self) > 2 * self.live + _SLACK:
+            # In place: `pop_reached` may be under way.
+            queue = [item for item in self._queue if item[2].operation is not None]
+            self._queue.clear()
+            self._queue.extend(queue)
+            self._heap[:] = [item for item in self._heap if item[2].operation is not None]
+            heapq.heapify(self._heap)
 
 
 class Counters:
-    """Counters by key; one that has no value and no waiter is forgotten."""
+    """The counters by key; one without a value and without waiters is removed."""
 
-    __slots__ = ("_by_key", "keys", "links")
+    __slots__ = ("by_key", "keys", "links")
 
     def __init__(self) -> None:
-        self._by_key: dict[object, Counter] = {}
-        self.links: i64 = 0  # thresholds that are waited for
+        self.by_key: dict[object, Counter] = {}
+        self.links: i64 = 0  # thresholds that operations wait for
         self.keys: i64 = 0  # with such a threshold
 
     def get(self, key: object) -> Counter | None:
-        """The counter of *key*, if it has a value or a waiter."""
-        return self._by_key.get(key)
+        """Return the counter of *key*, if it has a value or a waiter."""
+        return self.by_key.get(key)
 
     def reached(self, key: object, threshold: int | float) -> bool:
-        """Whether the counter of *key* stands at *threshold* or beyond."""
-        counter = self._by_key.get(key)
+        """Return whether the counter of *key* stands at *threshold* or beyond."""
+        counter = self.by_key.get(key)
         return counter is not None and counter.reached(threshold)
 
     def raise_to(self, key: object, value: int | float) -> Counter | None:
-        """Set the counter of *key*, made when missing; None when it stood there already."""
+        """Set the counter of *key*; return None when it stood beyond *value* already."""
         counter = self._made(key)
-        if counter.reached(value):
+        if counter.value is not None and counter.value > value:
             return None
         counter.value = value
         return counter
@@ -37,17 +180,19 @@ class Counters:
     def link(
         self, operation: ThresholdOperation, missing: list[tuple[object, int | float]]
     ) -> None:
-        """Have *operation* wait for each of the thresholds."""
+        """Let *operation* wait for each of the thresholds."""
         for key, least in missing:
             counter = self._made(key)
             if counter.live == 0:
                 self.keys += 1
             operation.waiting.append(counter.add(operation, least))
-        self.links += len(missing)
+            self.links += 1
 
-    def pop_reached(self, counter: Counter) -> ThresholdOperation | None:
-        """Take the next operation whose threshold *counter* has reached, lowest first."""
-        operation = counter.pop_reached()
+    def pop_reached(
+        self, counter: Counter, value: int | float, arrivals: int
+    ) -> ThresholdOperation | None:
+        """Remove and return the next operation whose threshold *value* reaches, lowest first."""
+        operation = counter.pop_reached(value, arrivals)
         if operation is not None:
             self.links -= 1
             if counter.live == 0:
@@ -55,43 +200,47 @@ class Counters:
         return operation
 
     def unlink(self, operation: ThresholdOperation) -> None:
-        """Have *operation* wait for none of its thresholds any more."""
-        for waiting in operation.waiting:
-            counter = waiting.counter
+        """Remove *operation* from all its counters."""
+        left = operation.waiting
+        operation.waiting = []
+        for waiting in left:
             if waiting.operation is not None:
+                counter = waiting.counter
                 waiting.leave()
                 counter.compact()
                 self.links -= 1
                 if counter.live == 0:
                     self.keys -= 1
+        # Looking keys up runs code of theirs, which may be interrupted: after the rest.
+        for waiting in left:
+            counter = waiting.counter
             if counter.live == 0 and counter.value is None:
                 self._drop(counter)
-        operation.waiting = []
-        if not self._by_key:
-            self._by_key.clear()  # else it keeps room for all the keys it ever had
+        if not self.by_key:
+            self.by_key.clear()  # frees the room for all the keys it ever had
 
     def _drop(self, counter: Counter) -> None:
         try:
-            # Forgotten since somebody waited for it, the key may have another counter by now.
-            if self._by_key.get(counter.key) is counter:
-                del self._by_key[counter.key]
+            # After `forget` the key may have another counter by now.
+            if self.by_key.get(counter.key) is counter:
+                del self.by_key[counter.key]
         except Exception:  # a key that cannot be compared any more; as in `WatchLists.remove`
             return
 
     def forget(self, key: object) -> bool:
-        """Forget the value of *key*; whether it had one."""
-        counter = self._by_key.get(key)
+        """Drop the value of *key*; return whether it had one."""
+        counter = self.by_key.get(key)
         if counter is None or counter.value is None:
             return False
         counter.value = None
         if counter.live == 0:
-            del self._by_key[key]
+            del self.by_key[key]
         return True
 
     def operations(self) -> list[ThresholdOperation]:
-        """Each waiting operation once. O(thresholds)."""
+        """Return each waiting operation once. O(thresholds)."""
         found: list[ThresholdOperation] = []
-        for counter in self._by_key.values():
+        for counter in self.by_key.values():
             for operation in counter.operations():
                 waited_for = [waiting for waiting in operation.waiting if waiting.operation]
                 if waited_for[0].counter is counter:
@@ -99,11 +248,11 @@ class Counters:
         return found
 
     def sizes(self) -> list[tuple[int, object]]:
-        """How many wait for each key, and the key, without keys nobody waits for; any thread."""
-        return [(int(c.live), c.key) for c in list(self._by_key.values()) if c.live]
+        """Return the number of waiters and the key of each counter with waiters; any thread."""
+        return [(int(c.live), c.key) for c in list(self.by_key.values()) if c.live]
 
     def _made(self, key: object) -> Counter:
-        counter = self._by_key.get(key)
+        counter = self.by_key.get(key)
         if counter is None:
-            counter = self._by_key[key] = Counter(key)
+            counter = self.by_key[key] = Counter(key)
         return counter

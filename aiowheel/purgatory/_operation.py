@@ -1,79 +1,153 @@
-"""What waits in a purgatory. Rank 2.
+"""A delayed operation: its state, its outcome, and how the outcome reaches the awaiter. Rank 2.
 
-Source: Kafka's DelayedOperation; without its lock, for one event loop runs all of it.
+Source: Kafka's DelayedOperation, without its lock: one event loop runs all of it.
 """
 
 from __future__ import annotations
 
-from asyncio import Future
+import logging
+from asyncio import Future, InvalidStateError
+from asyncio.events import _get_running_loop
+from collections.abc import Callable
+from contextvars import Context
+from enum import Enum
+from types import AsyncGeneratorType, CoroutineType
 from typing import Final, cast
 
 from mypy_extensions import i64, mypyc_attr
 
 from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
 from aiowheel.errors import TimerClosedError
-from aiowheel.purgatory._outcome import Outcome
 from aiowheel.timer._driver import TimerTask
 from aiowheel.wheel._bucket import Node
+
+
+class Outcome(Enum):
+    """How a delayed operation ended. It is PENDING until exactly one of the others applies."""
+
+    PENDING = "pending"
+    COMPLETED = "completed"  #: its condition was met, or `force_complete` was called
+    EXPIRED = "expired"  #: its timeout elapsed first, or the purgatory was closed
+    CANCELLED = "cancelled"  #: it, its awaiting task or one of its keys was cancelled
+    FAILED = "failed"  #: `try_complete`, `on_complete` or `on_expiration` raised
+
 
 _PENDING: Final = Outcome.PENDING
 _COMPLETED: Final = Outcome.COMPLETED
 _EXPIRED: Final = Outcome.EXPIRED
 _CANCELLED: Final = Outcome.CANCELLED
+_FAILED: Final = Outcome.FAILED
+_coroutine_type: Final = CoroutineType
+
+
+class OperationOwner:
+    """The interface through which an operation reaches its purgatory."""
+
+    def check_caller(self) -> i64:
+        """Return the time in nanoseconds; raise ForeignLoopError on another loop or thread."""
+        raise NotImplementedError
+
+    def end(
+        self, operation: Operation, outcome: Outcome, error: Exception | None, now_ns: i64 = 0
+    ) -> None:
+        """End a pending operation; the caller has made sure that it is pending.
+
+        Args:
+            operation: The operation to end.
+            outcome: How it ends.
+            error: The exception for its awaiter, if any.
+            now_ns: A fresh reading of the clock; 0: read it.
+        """
+        raise NotImplementedError
+
+    def end_threadsafe(self, operation: Operation) -> None:
+        """Complete *operation* on the thread of the loop."""
+        raise NotImplementedError
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Operation:
-    """What every delayed operation is made of; users derive from `DelayedOperation`."""
+    """The state of a delayed operation; users derive from `DelayedOperation`."""
 
     def __init__(self, timeout: object) -> None:
-        self._timeout_ns: i64 = delay_to_ns("timeout", timeout)
+        self._timeout_ns: i64 = FOREVER if timeout is None else delay_to_ns("timeout", timeout)
         self._outcome: Outcome = _PENDING
-        #: The key whose check ended it; None for anything else.
+        #: The key whose check completed it, else None.
         self.completed_by: object = None
-        #: The keys it was given to watch.
+        #: The keys it watches.
         self.keys: tuple[object, ...] = ()
+        #: `created`, `deadline` and `finished` in whole nanoseconds. Read only.
+        self.created_ns: i64 = 0
+        self.deadline_ns: i64 = FOREVER
+        self.finished_ns: i64 = FOREVER
         self._checks: i64 = 0
-        self._created_ns: i64 = 0
-        self._deadline_ns: i64 = FOREVER
-        self._finished_ns: i64 = FOREVER
-        self._place: Place | None = None  # the purgatory it was given to
+        self._owner: OperationOwner | None = None  # set while it is pending in a purgatory
         self._alarm: OperationAlarm | None = None
-        self._links: Link | None = None  # one for each key, chained
+        self._links: Node | None = None  # its links in the watch lists, chained
         self._waiter: Future[object] | None = None
+        self._on_waiter_done: Callable[[Future[object]], None] | None = None
+        # The context of the call of `watch`; None when that is empty.
+        self._context: Context | None = None
 
     # --- for subclasses ---------------------------------------------------------------------
 
     def try_complete(self) -> object:
-        """Say whether the condition is met; anything true completes the operation.
-
-        Called when it is watched, and at every check of one of its keys while it is pending. May
-        call `force_complete` itself, as Kafka's do. What it raises fails this operation alone.
-        """
+        """Return whether the condition is met; anything true completes the operation."""
         raise NotImplementedError(f"{type(self).__name__} must implement try_complete")
 
     def on_complete(self) -> object:
-        """Do what had to wait; the result of awaiting. Exactly once, expiration included.
-
-        What it raises fails this operation alone.
-        """
+        """Do the delayed work; the returned value is the result of awaiting the operation."""
         return None
 
     def on_expiration(self) -> None:
-        """Called after `on_complete`, only when the timeout did it."""
+        """Called after `on_complete` when the timeout ended the operation."""
 
     # --- for everybody ----------------------------------------------------------------------
 
     def force_complete(self) -> bool:
-        """Complete it whatever its condition; True for exactly one caller, whoever comes first."""
-        return self._finish(_COMPLETED)
+        """Complete the operation whatever its condition; return True for exactly one caller.
+
+        An operation that was never watched ends as well. If its `on_complete` raises, the outcome
+        is FAILED and the exception goes to the running loop's exception handler, else to asyncio's
+        logger.
+
+        Raises:
+            ForeignLoopError: Called from another loop or thread than the purgatory's; use
+                `force_complete_threadsafe` there.
+        """
+        return self._end(_COMPLETED)
+
+    def force_complete_threadsafe(self) -> None:
+        """Call `force_complete` soon on the purgatory's loop; for any thread.
+
+        Many calls share one wake-up of the loop, and calls of one thread keep their order, also
+        with `Purgatory.check_and_complete_threadsafe` and `advance_threadsafe`. Nothing is returned
+        because another end may come first: `outcome` tells how the operation ended. Does nothing
+        for an operation that has ended.
+
+        Raises:
+            RuntimeError: The operation was never watched.
+            PurgatoryClosedError: The purgatory or its loop is closed.
+            ValueError: The purgatory runs on a `ManualTimer`, which has no loop.
+        """
+        owner = self._owner
+        if owner is not None:
+            owner.end_threadsafe(self)
+        elif self._outcome is _PENDING:
+            raise RuntimeError(f"operation must be watched first, got {safe_repr(self)}")
 
     def cancel(self) -> bool:
-        """Give it up: no `on_complete`, an awaiting task gets CancelledError; True only once."""
-        return self._finish(_CANCELLED)
+        """Cancel the operation without calling `on_complete`; return True only once.
+
+        A task that awaits it gets CancelledError.
+
+        Raises:
+            ForeignLoopError: Called from another loop or thread than the purgatory's.
+        """
+        return self._end(_CANCELLED)
 
     def is_completed(self) -> bool:
-        """Whether it is over, one way or another."""
+        """Return whether the operation has ended, with any outcome."""
         return self._outcome is not _PENDING
 
     @property
@@ -83,42 +157,99 @@ class Operation:
 
     @property
     def checks(self) -> int:
-        """How often `try_complete` was asked."""
+        """How often `try_complete` was called."""
         return self._checks
 
     @property
     def created(self) -> float:
         """When it was watched, in seconds on the scale of `timer.time()`."""
-        return ns_to_seconds(self._created_ns)
+        return ns_to_seconds(self.created_ns)
 
     @property
     def deadline(self) -> float:
-        """When it expires, in seconds on the scale of `timer.time()`; `inf` for never."""
-        return ns_to_seconds(self._deadline_ns)
+        """When it expires, in seconds on the scale of `timer.time()`; `inf` for no timeout."""
+        return ns_to_seconds(self.deadline_ns)
 
     @property
     def finished(self) -> float:
-        """When it ended, in seconds on the scale of `timer.time()`; `inf` before."""
-        return ns_to_seconds(self._finished_ns)
+        """When it ended, in seconds on the scale of `timer.time()`; `inf` while it is pending."""
+        return ns_to_seconds(self.finished_ns)
 
-    def _finish(self, outcome: Outcome) -> bool:
+    def _end(self, outcome: Outcome) -> bool:
         if self._outcome is not _PENDING:
             return False
-        place = self._place
-        if place is None:  # not watched yet: nobody to tell
-            self._outcome = outcome
-            if outcome is _COMPLETED:
-                self.on_complete()
+        owner = self._owner
+        if owner is None:
+            self._end_unwatched(outcome)
             return True
-        lost = outcome is not _CANCELLED and abandoned(self)
-        place.finish(self, outcome, None)
-        return not lost
+        now = owner.check_caller()
+        if outcome is not _CANCELLED and self._is_abandoned():
+            owner.end(self, _CANCELLED, None, now)
+            return False
+        owner.end(self, outcome, None, now)
+        return True
 
-    def _abandoned(self, waiter: Future[object]) -> None:
-        """Called when the future that `watch` returned is done before the operation is."""
+    def _end_unwatched(self, outcome: Outcome) -> None:
+        self._outcome = outcome
+        if outcome is not _COMPLETED:
+            return
+        try:
+            refuse_coroutine("on_complete", self.on_complete())
+        except BaseException as error:
+            self._outcome = _FAILED
+            if isinstance(error, (SystemExit, KeyboardInterrupt)):
+                raise
+            _report_unwatched(self, error)
+
+    # --- the awaiter ------------------------------------------------------------------------
+
+    def _is_abandoned(self) -> bool:
+        """Whether the awaiting task was cancelled in this turn of the loop: it sees no result."""
+        waiter = self._waiter
+        return waiter is not None and waiter.cancelled()
+
+    def _follow(self, waiter: Future[object]) -> None:
+        """Cancel the operation when *waiter*, which `watch` returns, is cancelled."""
+        # Kept: removing the very same object later is cheaper than comparing two bound methods.
+        self._on_waiter_done = self._waiter_done
+        waiter.add_done_callback(self._on_waiter_done)
+
+    def _waiter_done(self, waiter: Future[object]) -> None:
         if waiter.cancelled():
             self._waiter = None
-            self._finish(_CANCELLED)
+            self._on_waiter_done = None
+            owner = self._owner
+            if owner is not None and self._outcome is _PENDING:
+                owner.end(self, _CANCELLED, None)
+
+    def _deliver(self, result: object, error: Exception | None) -> bool:
+        """Settle the future of the ended operation; return False when there is none."""
+        waiter = self._waiter
+        if waiter is None:
+            return False
+        self._waiter = None
+        callback = self._on_waiter_done
+        if callback is not None:
+            self._on_waiter_done = None
+            waiter.remove_done_callback(callback)
+        try:
+            if error is not None:
+                if not waiter.done():
+                    waiter.set_exception(error)
+                    if self._outcome is not _FAILED:
+                        # Marked as retrieved: closing must not log an error for each operation
+                        # that no task awaits.
+                        waiter.exception()
+            elif self._outcome is _CANCELLED:
+                waiter.cancel()
+            else:
+                waiter.set_result(result)
+        except InvalidStateError:
+            return True  # the future is done already; its awaiter cancelled it
+        except RuntimeError:
+            if not waiter.get_loop().is_closed():  # no task can await on a closed loop
+                raise
+        return True
 
     def __reduce_ex__(self, protocol: object) -> str:
         raise TypeError(f"{type(self).__name__} cannot be copied or pickled: it is watched once")
@@ -127,56 +258,105 @@ class Operation:
         return f"<{type(self).__name__} {self._outcome.value} keys={self.keys!r}>"
 
 
-def abandoned(operation: Operation) -> bool:
-    """Whether its awaiting task was cancelled, in this turn of the loop: a result would be lost."""
-    waiter = operation._waiter
-    return waiter is not None and waiter.cancelled()
+class PredicateOperation(Operation):
+    """An operation whose condition is a function; `wait_for` makes it."""
+
+    def __init__(self, predicate: object, timeout: object) -> None:
+        super().__init__(timeout)
+        self._predicate = cast("Callable[[], object]", predicate)
+
+    def try_complete(self) -> object:
+        return self._predicate()
+
+    def on_complete(self) -> bool:
+        return self._outcome is _COMPLETED
 
 
-class Place:
-    """What an operation needs of the purgatory it waits in."""
-
-    def finish(self, operation: Operation, outcome: Outcome, error: Exception | None) -> None:
-        """End a pending operation; the caller has made sure that it is pending.
-
-        Args:
-            operation: What ends.
-            outcome: How.
-            error: What failed it, or why it was cancelled, for whoever awaits it.
-        """
-        raise NotImplementedError
-
-
-# Both reach the operation and are reached from it: whatever ends the operation cuts them off, for
-# the cyclic collector does not see them.
+# An alarm and its operation refer to each other. Every end of the operation breaks that cycle: the
+# cyclic collector does not see an acyclic class.
 @mypyc_attr(acyclic=True, free_list_len=1)
 class OperationAlarm(TimerTask):
-    """The timeout of an operation, its payload."""
+    """The timeout of an operation, which is its payload."""
 
     __slots__ = ()
 
     def fire(self) -> None:
         operation = cast(Operation, self._payload)
         self._payload = None
-        operation._finish(_EXPIRED)
+        owner = operation._owner
+        if owner is not None and operation._outcome is _PENDING:
+            owner.end(operation, _CANCELLED if operation._is_abandoned() else _EXPIRED, None)
 
     def drop(self) -> None:
         operation = cast(Operation, self._payload)
         self._payload = None
-        place = operation._place
-        if place is not None and operation._outcome is _PENDING:
-            place.finish(operation, _CANCELLED, TimerClosedError("the timer was closed"))
+        owner = operation._owner
+        if owner is not None and operation._outcome is _PENDING:
+            owner.end(operation, _CANCELLED, TimerClosedError("the timer was closed"))
 
 
-@mypyc_attr(acyclic=True, free_list_len=1)
-class Link(Node):
-    """One operation in the watch list of one key."""
+# --- what user code returns and raises ------------------------------------------------------
 
-    __slots__ = ("operation", "sibling", "watchers")
 
-    def __init__(self, operation: Operation, watchers: Node, sibling: Link | None) -> None:
-        self.prev = None
-        self.next = None
-        self.operation: Operation | None = operation
-        self.watchers = watchers
-        self.sibling = sibling  # the same operation's link to its previous key
+def is_met(answer: object) -> bool:
+    """Return the truth of what a condition returned.
+
+    Raises:
+        TypeError: *answer* is awaitable: it would always be true.
+    """
+    kind = type(answer)
+    if kind is _coroutine_type or kind is AsyncGeneratorType or hasattr(kind, "__await__"):
+        if kind is _coroutine_type:
+            cast("CoroutineType[object, object, object]", answer).close()
+        raise TypeError(
+            "a condition must be a plain function that returns a bool, got an awaitable "
+            f"{kind.__name__}: await it in a task, then call check_and_complete"
+        )
+    return bool(answer)
+
+
+def refuse_coroutine(name: str, result: object) -> None:
+    """Raise TypeError when the method *name* returned a coroutine; close it."""
+    if type(result) is _coroutine_type:
+        cast("CoroutineType[object, object, object]", result).close()
+        raise TypeError(asynchronous(name))
+
+
+def asynchronous(name: str) -> str:
+    """Return the error text for a method *name* that is a coroutine function."""
+    return (
+        f"{name} must be a plain function, got a coroutine function: it runs inside the call that "
+        "checks the operation; start a task for the part that awaits"
+    )
+
+
+def awaitable_error(error: BaseException) -> Exception:
+    """Return *error* as an awaiting task may receive it.
+
+    A task cannot raise StopIteration and takes CancelledError for its own cancellation; any other
+    exception that is not an Exception would end more than the task. Those arrive wrapped.
+    """
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    wrapped = RuntimeError(f"a delayed operation raised {error!r}")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def safe_repr(value: object) -> str:
+    """Return a printable form of *value* even if its `repr` raises."""
+    try:
+        return repr(value)
+    except Exception:
+        return f"<{type(value).__name__}>"
+
+
+def _report_unwatched(operation: Operation, error: BaseException) -> None:
+    message = f"Exception in delayed operation {safe_repr(operation)}"
+    loop = _get_running_loop()
+    if loop is not None:
+        loop.call_exception_handler(
+            {"message": message, "exception": error, "operation": operation}
+        )
+    else:  # where a loop without a handler of its own reports it
+        logging.getLogger("asyncio").error(message, exc_info=error)

@@ -1,78 +1,788 @@
-"""The waiting room of delayed operations. Rank 2.
+"""The purgatory: pending operations, and the checks that complete them. Rank 2.
 
-Sources: Kafka's DelayedOperationPurgatory and, for the counters, the threshold purgatory of its
-raft client.
+Sources: Kafka's DelayedOperationPurgatory (try, watch, try again; check by key; purge by the
+estimated total), the action queue of its broker, here the queue of nested checks, and the threshold
+purgatory of its raft client.
 """
 
 from __future__ import annotations
 
 import heapq
-from asyncio import AbstractEventLoop, Event
-from collections.abc import Coroutine, Hashable, Iterator, Sequence
+from asyncio import AbstractEventLoop, Event, Future, get_running_loop
+from collections import deque
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextvars import Context, copy_context
+from inspect import isasyncgenfunction, iscoroutinefunction
+from itertools import islice
+from typing import Any, Final, TypeVar, cast
+
+from mypy_extensions import i64
 
 from aiowheel._events import emit
+from aiowheel._types import Count, Delay, Drain, Mode, Name, Value
 from aiowheel._units import FOREVER, delay_to_ns
 from aiowheel.abc import Instrument
-from aiowheel.errors import PurgatoryClosedError
-from aiowheel.purgatory._arguments import checked_count, checked_limit, checked_number
+from aiowheel.errors import PurgatoryClosedError, PurgatoryFullError
 from aiowheel.purgatory._closing import close
-from aiowheel.purgatory._entrance import Entrance
-from aiowheel.purgatory._operation import Operation
-from aiowheel.purgatory._outcome import Outcome
-from aiowheel.purgatory._room import Room
-from aiowheel.purgatory._statistics import PurgatoryStatistics
-from aiowheel.purgatory._walk import Walk
+from aiowheel.purgatory._counters import Counters, ThresholdOperation
+from aiowheel.purgatory._delayed_operation import DelayedOperation
+from aiowheel.purgatory._operation import (
+    Operation,
+    OperationAlarm,
+    OperationOwner,
+    Outcome,
+    PredicateOperation,
+    asynchronous,
+    awaitable_error,
+    is_met,
+    refuse_coroutine,
+    safe_repr,
+)
+from aiowheel.purgatory._statistics import PurgatoryStatistics, RunningCounts
+from aiowheel.purgatory._watchers import Cursor, Link, Watchers, WatchLists
 from aiowheel.timer._threads import Inbox
 from aiowheel.timer._shared import current_timer
 from aiowheel.timer._timer import Timer
 
+# Mapping is invariant in its keys: Mapping[Hashable, ...] would not accept a dict[str, int].
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
 
-class Purgatory(Entrance):
-    """Holds operations until a check of a watched key completes them, or their timeout does.
+_PENDING: Final = Outcome.PENDING
+_COMPLETED: Final = Outcome.COMPLETED
+_EXPIRED: Final = Outcome.EXPIRED
+_CANCELLED: Final = Outcome.CANCELLED
+_FAILED: Final = Outcome.FAILED
+# Statics of the compiled module, where an imported name is a look-up per call.
+_copy_context: Final = copy_context
+_new_context: Final = Context
+_ASYNCHRONOUS: Final = 0x280  # CO_COROUTINE | CO_ASYNC_GENERATOR
 
-    An operation ends exactly once, whoever comes first: its condition, force, its timeout, a
-    cancellation, the closing, or an exception. It then leaves the wheel and all its watch lists at
-    once, and a key that nobody watches any more is forgotten.
 
-    All calls but the `*_threadsafe` ones belong to the timer's loop and thread.
+class Purgatory(OperationOwner):
+    """Holds delayed operations until a check of a watched key completes them, or they time out.
+
+    An operation ends exactly once: by its condition, by force, by its timeout, by a cancellation,
+    by the closing of the purgatory, or by an exception. It then leaves the wheel and all its watch
+    lists at once, and a key without operations is forgotten.
+
+    All calls but the `*_threadsafe` ones and `statistics` belong to the timer's loop and thread;
+    calls that change something raise ForeignLoopError elsewhere.
 
     Args:
-        name: For statistics, events and traces.
+        name: For statistics, log events and traces.
         timer: An open `Timer` or a `ManualTimer`; default: the running loop's shared timer.
-        max_pending: Most operations that may wait at once; default: no limit.
-        purge_interval: Default: watch lists are kept exact. A *count* of operations, at least 0:
-            lists are purged lazily, as in Kafka, when the estimated total of operations in them
-            exceeds the pending ones by more than this.
-        instruments: Told of every finished operation.
+        max_pending: How many operations may be pending at once; default: no limit.
+        purge_interval: Default: watch lists are exact. A *count* of operations, at least 0: lists
+            are purged lazily, as in Kafka, when the estimated total of operations in them exceeds
+            the pending ones by more than this.
+        instruments: Called for every operation that ends.
 
     Raises:
+        TypeError: An argument has the wrong type.
         ValueError: A count is out of range.
-        RuntimeError: No *timer*, and no loop is running.
+        RuntimeError: There is no *timer*, and no loop is running.
+
+    Attributes:
+        name: As given.
+        counts: The running counts behind `statistics`; read only.
     """
 
     def __init__(
         self,
-        name: str = "purgatory",
+        name: Name = "purgatory",
         *,
         timer: Timer | None = None,
-        max_pending: int | None = None,
-        purge_interval: int | None = None,
+        max_pending: Count | None = None,
+        purge_interval: Count | None = None,
         instruments: Sequence[Instrument] = (),
     ) -> None:
-        checked_count("max_pending", max_pending, 1)
-        checked_count("purge_interval", purge_interval, 0)
-        # Kept, for a timer that is dropped closes, and nobody else may hold a ManualTimer.
+        if not isinstance(name, str):
+            raise TypeError(f"name must be a str, got {safe_repr(name)}")
+        if timer is not None and not isinstance(timer, Timer):
+            raise TypeError(f"timer must be a Timer, a ManualTimer or None, got {timer!r}")
+        self.name: str = name
+        self._max_pending: i64 = _checked_count("max_pending", max_pending, 1)
+        self._purge_interval: i64 = -1
+        if purge_interval is not None:
+            self._purge_interval = _checked_count("purge_interval", purge_interval, 0)
+        self._instruments = _checked_instruments(instruments)
+        # Kept: a timer that is dropped closes, and a ManualTimer may have no other reference.
         self._timer = current_timer() if timer is None else timer
-        driver = self._timer.open_driver()
-        super().__init__(Room(name, driver, max_pending, purge_interval, tuple(instruments)))
-        self.name = name
-        self._loop: AbstractEventLoop | None = driver.loop
-        self._emptied = Event()  # set when the last one leaves a purgatory that is closing
+        self._driver = self._timer.open_driver()
+        self._loop: AbstractEventLoop | None = self._driver.loop
+        self._lists = WatchLists()
+        self._counters = Counters()
+        self.counts = RunningCounts()
+        self._pending: i64 = 0
+        self._estimated_total: i64 = 0
+        self._closed = False
+        self._emptied: Event | None = None  # set when the last operation has left
+        self._full = False  # the event was logged; until there is room again
+        self._busy = False  # a check is under way; nested ones are queued
+        # Of each queued call the key, the value of an `advance`, the limit of a check.
+        self._queue: deque[tuple[object, int | float | None, int]] = deque()
+        self._checking: Operation | None = None  # the operation whose condition is evaluated now
+        self._checking_key: object = None  # the key of that check
+        self._inside: Operation | None = None  # the operation whose context is entered now
+        self._blank: Context | None = None  # an empty context, to be used again
+        self._create_future: Callable[[], Future[object]] | None = None
         self._inbox: Inbox | None = None
+        self._left: deque[object] = deque()  # from the inbox, when it was closed
         if self._loop is not None:
+            self._create_future = self._loop.create_future
             self._inbox = Inbox(self._loop, self._receive, PurgatoryClosedError)
 
-    # --- life -------------------------------------------------------------------------------
+    # --- watching ---------------------------------------------------------------------------
+
+    def watch(self, operation: DelayedOperation[T], keys: Iterable[Hashable]) -> Future[T]:
+        """Wait for *operation*: try; if its condition is not met, watch its keys and try again.
+
+        All of that happens in this call, which also starts the timeout. The returned future may be
+        awaited at once, later, in a task group, or never; it costs no task. Awaiting returns what
+        `on_complete` returned. Cancelling the awaiting task cancels the operation.
+
+        Args:
+            operation: A new one; an operation can be watched once.
+            keys: At least one hashable key; a key given twice counts once.
+
+        Raises:
+            TypeError: *operation* is not a DelayedOperation, its class does not call
+                `super().__init__` or has coroutine functions, or a key is not hashable.
+            ValueError: *keys* is empty, or *operation* was watched before.
+            PurgatoryFullError: `max_pending` operations are pending; nothing was registered.
+            PurgatoryClosedError: The purgatory is closed.
+            ForeignLoopError: Called from another loop or thread.
+            RuntimeError: No loop is running; `try_complete_else_watch` needs none.
+
+        Cost: O(keys), two calls of `try_complete`.
+        """
+        checked = _checked_operation(operation)
+        names = _checked_keys(keys)
+        return cast("Future[T]", self._watch(checked, names, None))
+
+    def try_complete_else_watch(
+        self, operation: DelayedOperation[T], keys: Iterable[Hashable]
+    ) -> bool:
+        """Do what `watch` does, without a future; return whether the operation has ended already.
+
+        Needs no running loop on a `ManualTimer`. An exception of the operation goes to the loop's
+        exception handler, or is raised by the next `ManualTimer.advance`.
+        """
+        checked = _checked_operation(operation)
+        names = _checked_keys(keys)
+        self._claim(checked)
+        return self._admit(checked, names, None)
+
+    def wait_for(
+        self, predicate: Callable[[], bool], keys: Iterable[Hashable], timeout: Delay | None
+    ) -> Future[bool]:
+        """Wait until *predicate* is true at a check of one of the keys; False on timeout.
+
+        Args:
+            predicate: A plain function, called in the context of this call.
+            keys: As for `watch`.
+            timeout: Seconds or a timedelta; None or `inf` for no timeout.
+
+        Raises: as `watch`.
+        """
+        _refuse_bad_predicate(predicate)
+        operation = PredicateOperation(predicate, timeout)
+        return cast("Future[bool]", self._watch(operation, _checked_keys(keys), None))
+
+    def wait_until(
+        self, thresholds: Mapping[K, Value], timeout: Delay | None, mode: Mode = "all"
+    ) -> Future[bool]:
+        """Wait until counters, which `advance` raises, reach thresholds; False on timeout.
+
+        Args:
+            thresholds: For each key the least value, int or float, that suffices.
+            timeout: Seconds or a timedelta; None or `inf` for no timeout.
+            mode: "all" keys, or "any" one of them.
+
+        Raises:
+            TypeError: *thresholds* is not a mapping, or a threshold is not a number.
+            ValueError: There is no threshold, one is NaN, or *mode* is unknown.
+            PurgatoryFullError: `max_pending` operations are pending; nothing was registered.
+            PurgatoryClosedError: The purgatory is closed.
+
+        Cost: O(keys x log waiters of the key).
+        """
+        if mode != "all" and mode != "any":  # noqa: PLR1714 - a set would hash what may not hash
+            raise ValueError(f'mode must be "all" or "any", got {safe_repr(mode)}')
+        wanted = _checked_thresholds(thresholds)
+        operation = ThresholdOperation(timeout, len(wanted) if mode == "all" else 1)
+        keys = tuple([key for key, _ in wanted])
+        return cast("Future[bool]", self._watch(operation, keys, wanted))
+
+    def try_reach_else_watch(
+        self, operation: ThresholdOperation, thresholds: list[tuple[object, int | float]]
+    ) -> bool:
+        """Do what `wait_until` does for an operation made by the caller, without a future.
+
+        For replays, which set timeouts in nanoseconds. Returns whether the operation has ended.
+        """
+        self._claim(operation)
+        return self._admit(operation, tuple([key for key, _ in thresholds]), thresholds)
+
+    def _watch(
+        self,
+        operation: Operation,
+        keys: tuple[object, ...],
+        thresholds: list[tuple[object, int | float]] | None,
+    ) -> Future[object]:
+        # The loop is not looked up where it is known: that costs a system call on Python 3.11.
+        create_future = self._create_future
+        if create_future is None:
+            create_future = get_running_loop().create_future
+        waiter = create_future()
+        self._claim(operation)
+        operation._waiter = waiter
+        if not self._admit(operation, keys, thresholds):
+            operation._follow(waiter)
+        return waiter
+
+    def _claim(self, operation: Operation) -> None:
+        """Become the owner of a new operation; its timeout counts from now."""
+        if self._closed:
+            raise PurgatoryClosedError(f"{self!r} is closed")
+        if operation._owner is not None or operation._outcome is not _PENDING:
+            raise ValueError(
+                f"operation must be new, for it can be watched once, got {safe_repr(operation)}"
+            )
+        now = self._driver.checked_now()
+        operation._owner = self
+        operation.created_ns = now
+        operation.deadline_ns = min(now + operation._timeout_ns, FOREVER)
+
+    def _admit(
+        self,
+        operation: Operation,
+        keys: tuple[object, ...],
+        thresholds: list[tuple[object, int | float]] | None,
+    ) -> bool:
+        """Try; if not met, link the operation, start its timeout, try again. True if it ended."""
+        operation.keys = keys
+        outer = self._inside
+        self._inside = operation  # these tries run in the context of the caller itself
+        try:
+            if thresholds is not None:
+                return self._admit_until(cast(ThresholdOperation, operation), thresholds)
+            self._try(operation, None)
+            if operation._outcome is not _PENDING:
+                return True
+            self._refuse_if_full()
+            operation._context = _copy_context() or None
+            self._lists.link(operation, keys)
+            if operation._outcome is not _PENDING:  # the hash of a key may run any code
+                self._lists.unlink(operation)
+                return True
+            self._start_timeout(operation)
+            # Kafka tries again because another thread may have met the condition meanwhile; here a
+            # condition, or the hash of a key, may have run code that did.
+            self._try(operation, None)
+            return operation._outcome is not _PENDING  # noqa: TRY300 - that cannot raise
+        except BaseException:
+            self._withdraw(operation)
+            raise
+        finally:
+            self._inside = outer
+
+    def _admit_until(
+        self, operation: ThresholdOperation, thresholds: list[tuple[object, int | float]]
+    ) -> bool:
+        counters = self._counters
+        missing = [item for item in thresholds if not counters.reached(item[0], item[1])]
+        operation.wanted -= len(thresholds) - len(missing)
+        self._try(operation, None)
+        if operation._outcome is not _PENDING:
+            return True
+        self._refuse_if_full()
+        counters.link(operation, missing)
+        self._start_timeout(operation)
+        return False
+
+    def _refuse_if_full(self) -> None:
+        if self._pending < self._max_pending:
+            self._full = False
+            return
+        if not self._full:
+            self._full = True
+            emit("aiowheel.purgatory_full", purgatory=self.name, max_pending=self._max_pending)
+        raise PurgatoryFullError(self.name, self._max_pending)
+
+    def _start_timeout(self, operation: Operation) -> None:
+        alarm = OperationAlarm(operation.deadline_ns, operation)
+        self._driver.arm(alarm, operation.created_ns)
+        operation._alarm = alarm
+        self._pending += 1
+        self._estimated_total += 1
+
+    def _withdraw(self, operation: Operation) -> None:
+        """Make an operation new again after its admission raised."""
+        if operation._outcome is not _PENDING:
+            return
+        operation._owner = None
+        operation._waiter = None
+        operation._context = None
+        operation.keys = ()
+        alarm = operation._alarm
+        if alarm is not None:
+            operation._alarm = None
+            alarm.cancel()
+            self._pending -= 1
+            self._estimated_total -= 1
+        if isinstance(operation, ThresholdOperation):
+            self._counters.unlink(operation)
+        else:
+            self._lists.unlink(operation)
+
+    # --- completing -------------------------------------------------------------------------
+
+    def check_and_complete(
+        self, key: Hashable, *, limit: Count | None = None, budget: Delay | None = None
+    ) -> int:
+        """Check every operation that watches *key* now, oldest first, and complete what can.
+
+        A call from within an `on_complete` or a condition is queued, returns 0, and runs when the
+        check under way has ended, so that nesting needs no recursion.
+
+        Args:
+            key: A key without operations is no error and completes 0.
+            limit: Stop after this many completions, at least 1; default: no limit.
+            budget: Seconds or a timedelta above 0: after that time the rest is checked on later
+                turns of the loop, and the returned count is that of the first part.
+
+        Returns:
+            How many operations this call completed.
+
+        Raises:
+            TypeError: *key* is not hashable, or an argument has the wrong type.
+            ValueError: *limit* or *budget* is out of range, or there is no loop for *budget*.
+            ForeignLoopError: Called from another loop or thread.
+
+        Cost: O(operations that watch *key*), one call of `try_complete` each.
+        """
+        most = FOREVER if limit is None else _checked_count("limit", limit, 1)
+        if budget is not None:
+            return self._begin_slices(key, most, self._checked_budget(budget))
+        self._driver.checked_now()
+        return self._check(key, most)
+
+    def advance(self, key: Hashable, value: Value) -> int:
+        """Raise the counter *key* to *value*; a value below the current one is ignored.
+
+        The counter keeps the value until `forget`, so that a later `wait_until` completes at once.
+
+        Returns:
+            How many operations this call completed, lowest thresholds first; 0 for a call from
+            within an `on_complete` or a condition, which is queued.
+
+        Raises:
+            TypeError: *value* is not an int or a float, or *key* is not hashable.
+            ValueError: *value* is NaN.
+            ForeignLoopError: Called from another loop or thread.
+
+        Cost: O(log waiters) for each threshold reached, independent of the other waiters.
+        """
+        checked = _checked_number("value", value)
+        self._driver.checked_now()
+        return self._advance(key, checked)
+
+    def value(self, key: Hashable) -> int | float | None:
+        """Return the value of the counter *key*; None if it was never advanced, or forgotten."""
+        counter = self._counters.get(key)
+        return None if counter is None else counter.value
+
+    def forget(self, key: Hashable) -> bool:
+        """Drop the value of the counter *key*; return whether it had one.
+
+        Pending operations go on waiting for it.
+
+        Raises:
+            ForeignLoopError: Called from another loop or thread.
+        """
+        self.check_caller()
+        return self._counters.forget(key)
+
+    def cancel_for_key(self, key: Hashable) -> list[DelayedOperation[Any]]:
+        """Cancel the operations that watch *key*, under all their keys; return them.
+
+        Raises:
+            ForeignLoopError: Called from another loop or thread.
+        """
+        self.check_caller()
+        cancelled = [operation for operation in self._operations_of(key) if operation.cancel()]
+        return cast("list[DelayedOperation[Any]]", cancelled)
+
+    def check_and_complete_threadsafe(self, key: Hashable) -> None:
+        """Call `check_and_complete` soon on the loop; for any thread.
+
+        Many calls share one wake-up of the loop. There is no `context`: conditions and
+        `on_complete` run in the context in which their operation was watched.
+
+        Raises:
+            PurgatoryClosedError: The purgatory or its loop is closed.
+            TypeError: *key* is not hashable.
+            ValueError: The purgatory runs on a `ManualTimer`, which has no loop.
+        """
+        hash(key)
+        self._open_inbox().put((key, None))
+
+    def advance_threadsafe(self, key: Hashable, value: Value) -> None:
+        """Call `advance` soon on the loop; for any thread. Many calls share one wake-up.
+
+        Raises: as `check_and_complete_threadsafe`, and what `advance` raises for a bad value.
+        """
+        hash(key)
+        checked = _checked_number("value", value)
+        self._open_inbox().put((key, checked))
+
+    def _open_inbox(self) -> Inbox:
+        if self._inbox is None:
+            raise ValueError("timer must have a loop for calls from threads, got a ManualTimer")
+        return self._inbox
+
+    def _receive(self, item: object) -> None:
+        """Do on the loop's thread what another thread asked for."""
+        if isinstance(item, Operation):
+            if item._outcome is _PENDING:
+                self.end(item, _CANCELLED if item._is_abandoned() else _COMPLETED, None)
+            return
+        key, value = cast("tuple[object, int | float | None]", item)
+        if value is None:
+            self._check(key, FOREVER)
+        else:
+            self._advance(key, value)
+
+    # --- one check --------------------------------------------------------------------------
+
+    def _check(self, key: object, limit: i64) -> int:
+        """Check the operations that watch *key* now; return how many completed."""
+        if self._busy:
+            hash(key)  # raised here, not from within the check under way
+            self._queue.append((key, None, limit))
+            return 0
+        watchers = self._lists.get(key)
+        if watchers is None and not self._queue:
+            return 0
+        completed = 0
+        self._busy = True
+        try:
+            if watchers is not None:
+                completed = self._check_list(watchers, limit)
+            if self._queue:
+                self._drain()
+        finally:
+            self._busy = False
+            if self._queue:
+                self._drain_later()
+        return completed
+
+    def _check_list(self, watchers: Watchers, limit: i64) -> int:
+        only = watchers.next
+        if watchers.count == 1 and isinstance(only, Link):
+            return int(self._check_link(only, watchers.key))
+        completed = 0
+        cursor = Cursor(watchers)
+        try:
+            while completed < limit:
+                link = cursor.next()
+                if link is None:
+                    break
+                completed += self._check_link(link, watchers.key)
+        finally:
+            cursor.close()
+        return completed
+
+    def _check_link(self, link: Link, key: object) -> bool:
+        """Check one operation for *key*; return whether that completed it."""
+        operation = link.operation
+        if operation is None:
+            return False
+        if operation._outcome is not _PENDING:  # ended, and not purged yet
+            self._lists.remove(link)
+            return False
+        if operation._is_abandoned():
+            self.end(operation, _CANCELLED, None)
+            return False
+        return self._try(operation, key)
+
+    def _try(self, operation: Operation, key: object) -> bool:
+        """Evaluate the condition once; return whether that completed the operation."""
+        self.counts.checks += 1
+        operation._checks += 1
+        outer, outer_key = self._checking, self._checking_key
+        self._checking, self._checking_key = operation, key
+        inside = self._inside
+        try:
+            if inside is operation:
+                self._evaluate(operation)
+            elif operation._context is None and not _copy_context():
+                self._inside = operation
+                self._evaluate(operation)
+            else:
+                self._run(operation, self._evaluate)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # one bad condition must not end the check of the others
+            self._fail(operation, awaitable_error(error))
+        finally:
+            self._checking, self._checking_key = outer, outer_key
+            self._inside = inside
+        return operation._outcome is _COMPLETED
+
+    def _evaluate(self, operation: Operation) -> None:
+        answer = operation.try_complete()
+        if answer is False or (answer is not True and not is_met(answer)):
+            return
+        if operation._outcome is _PENDING:
+            self.end(operation, _COMPLETED, None)
+
+    def _run(self, operation: Operation, step: Callable[[Operation], object]) -> object:
+        """Call `step(operation)` in the context in which the operation was watched.
+
+        Callers skip this when that context and the current one are both empty: entering a context
+        costs as much as a condition.
+        """
+        outer = self._inside
+        context = operation._context
+        empty = context is None
+        if context is None:
+            context = self._blank
+            if context is None:
+                context = _new_context()
+            self._blank = None
+        elif outer is not None:  # it may be entered already, further out
+            context = context.copy()
+        self._inside = operation
+        try:
+            return context.run(step, operation)
+        finally:
+            self._inside = outer
+            if empty and not context:
+                self._blank = context
+
+    def _fail(self, operation: Operation, error: Exception) -> None:
+        if operation._outcome is _PENDING:
+            self.end(operation, _FAILED, error)
+        else:  # it forced itself and raised then: its awaiter has the result
+            self._report(operation, error)
+
+    def _begin_slices(self, key: object, limit: i64, slice_ns: i64) -> int:
+        self._driver.checked_now()
+        watchers = self._lists.get(key)
+        if watchers is None:
+            return 0
+        return self._check_slice(Cursor(watchers), key, limit, slice_ns)
+
+    def _check_slice(self, cursor: Cursor, key: object, limit: i64, slice_ns: i64) -> int:
+        """Do what `_check` does for *slice_ns*; the rest is left to the next turn of the loop."""
+        loop = cast(AbstractEventLoop, self._loop)
+        if self._busy:
+            loop.call_soon(self._check_slice, cursor, key, limit, slice_ns)
+            return 0
+        end = self._driver.now_ns() + slice_ns
+        completed = 0
+        unfinished = True
+        self._busy = True
+        try:
+            while True:
+                link = cursor.next()
+                if link is None:
+                    unfinished = False
+                    break
+                completed += self._check_link(link, key)
+                if completed >= limit:
+                    unfinished = False
+                    break
+                if self._driver.now_ns() >= end:
+                    break
+            if self._queue:
+                self._drain()
+        finally:
+            self._busy = False
+            if self._queue:
+                self._drain_later()
+            if unfinished:
+                loop.call_soon(self._check_slice, cursor, key, limit - completed, slice_ns)
+            else:
+                cursor.close()
+        return completed
+
+    def _advance(self, key: object, value: int | float) -> int:
+        if self._busy:
+            hash(key)  # as in `_check`
+            self._queue.append((key, value, FOREVER))
+            return 0
+        self._busy = True
+        try:
+            completed = self._raise_counter(key, value)
+            if self._queue:
+                self._drain()
+        finally:
+            self._busy = False
+            if self._queue:
+                self._drain_later()
+        return completed
+
+    def _raise_counter(self, key: object, value: int | float) -> int:
+        counter = self._counters.raise_to(key, value)
+        if counter is None:
+            return 0
+        completed = 0
+        arrivals = counter.arrivals
+        outer = self._inside
+        try:
+            while True:
+                operation = self._counters.pop_reached(counter, value, arrivals)
+                if operation is None:
+                    break
+                operation.wanted -= 1
+                self._inside = operation  # its methods are not user code: any context will do
+                if operation._is_abandoned():
+                    self.end(operation, _CANCELLED, None)
+                else:
+                    completed += self._try(operation, key)
+        except BaseException:  # Ctrl-C: the other waiters have been reached as well
+            self._queue.appendleft((key, value, FOREVER))
+            raise
+        finally:
+            self._inside = outer
+            counter.put_back()
+        return completed
+
+    def _drain(self) -> None:
+        """Do the queued calls, one after the other."""
+        while self._queue:
+            key, value, limit = self._queue.popleft()
+            if value is not None:
+                self._raise_counter(key, value)
+            else:
+                watchers = self._lists.get(key)
+                if watchers is not None:
+                    self._check_list(watchers, limit)
+
+    def _drain_later(self) -> None:
+        """Let the loop do the queued calls after Ctrl-C; without a loop the next check does."""
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            loop.call_soon(self._drain_now)
+
+    def _drain_now(self) -> None:
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            self._drain()
+        finally:
+            self._busy = False
+            if self._queue:
+                self._drain_later()
+
+    # --- ending -----------------------------------------------------------------------------
+
+    def check_caller(self) -> i64:
+        driver = self._driver
+        # Closed: nothing is pending any more, or its end is under way.
+        return driver.now_ns() if driver.closed else driver.checked_now()
+
+    def end_threadsafe(self, operation: Operation) -> None:
+        self._open_inbox().put(operation)
+
+    def end(
+        self, operation: Operation, outcome: Outcome, error: Exception | None, now_ns: i64 = 0
+    ) -> None:
+        operation._outcome = outcome
+        operation._owner = None  # an ended operation keeps no purgatory alive
+        operation.finished_ns = now_ns or self._driver.now_ns()
+        if operation is self._checking:
+            operation.completed_by = self._checking_key
+        result: object = None
+        try:
+            alarm = operation._alarm
+            if alarm is not None:
+                operation._alarm = None
+                alarm.cancel()
+                self._leave(operation)
+            if outcome is _COMPLETED or outcome is _EXPIRED:
+                if self._inside is operation or (
+                    operation._context is None and not _copy_context()
+                ):
+                    result = self._complete(operation)
+                else:
+                    result = self._run(operation, self._complete)
+        except BaseException as caught:  # it fails alone
+            error = awaitable_error(caught)
+            operation._outcome = outcome = _FAILED
+            if isinstance(caught, (SystemExit, KeyboardInterrupt)):  # and leaves the loop
+                operation._context = None
+                self.counts.record(operation)
+                operation._deliver(None, error)
+                raise
+        operation._context = None
+        self.counts.record(operation)
+        delivered = operation._deliver(result, error)
+        if outcome is _FAILED:
+            if not delivered:
+                self._report(operation, error)
+            emit("aiowheel.operation_failed", purgatory=self.name, operation=safe_repr(operation))
+        if self._instruments:
+            self._call_instruments(operation)
+
+    def _complete(self, operation: Operation) -> object:
+        """Call `on_complete`, and `on_expiration` after a timeout; return the former's result."""
+        result = operation.on_complete()
+        if result is not None:
+            refuse_coroutine("on_complete", result)
+        if operation._outcome is _EXPIRED:
+            # As an object: an `async def` returns more than the None that is declared.
+            expiration = cast("Callable[[], object]", operation.on_expiration)
+            refuse_coroutine("on_expiration", expiration())
+        return result
+
+    def _leave(self, operation: Operation) -> None:
+        self._pending -= 1
+        try:
+            if isinstance(operation, ThresholdOperation):
+                self._counters.unlink(operation)
+            elif self._purge_interval < 0:
+                self._lists.unlink(operation)
+            else:  # its links stay; but the cyclic collector does not see them
+                operation._links = None
+        finally:
+            if self._purge_interval < 0:
+                self._estimated_total -= 1
+            elif self._estimated_total - self._pending > self._purge_interval:
+                self._purge()
+            if self._pending == 0 and self._emptied is not None:
+                self._emptied.set()
+
+    def _purge(self) -> None:
+        self._estimated_total = self._pending
+        self.counts.purges += 1
+        self._lists.purge()
+
+    def _call_instruments(self, operation: Operation) -> None:
+        for instrument in self._instruments:
+            try:
+                instrument.operation_finished(self.name, operation)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as caught:  # a failing instrument must not end the work
+                self._report(operation, awaitable_error(caught))
+
+    def _report(self, operation: Operation, error: Exception | None) -> None:
+        """Hand an exception that no task awaits to the loop's exception handler."""
+        self._driver.report(
+            {
+                "message": f"Exception in delayed operation {safe_repr(operation)}",
+                "exception": error,
+                "operation": operation,
+            }
+        )
+
+    # --- closing ----------------------------------------------------------------------------
 
     async def __aenter__(self) -> Purgatory:
         return self
@@ -80,180 +790,281 @@ class Purgatory(Entrance):
     def __aexit__(self, *exc_info: object) -> Coroutine[object, object, None]:
         return self.aclose()
 
-    def aclose(self, drain: str = "expire") -> Coroutine[object, object, None]:
-        """Take nothing more in and see off who waits; idempotent.
+    @property
+    def closed(self) -> bool:
+        """Whether closing has begun; new operations are refused then."""
+        return self._closed
+
+    def aclose(self, drain: Drain = "expire") -> Coroutine[object, object, None]:
+        """Refuse new operations and end the pending ones. Idempotent.
 
         Args:
-            drain: "expire": every pending operation expires now. "cancel": it is cancelled, and
-                who awaits it gets `PurgatoryClosedError`. "wait": wait until all are over.
+            drain: "expire": every pending operation expires now. "cancel": it is cancelled, and its
+                awaiter gets `PurgatoryClosedError`. "wait": wait until all have ended.
 
         Raises:
-            ValueError: *drain* is none of these.
+            ValueError: *drain* is none of these; raised by the call itself.
+            ForeignLoopError: Awaited on another loop.
         """
+        if drain != "expire" and drain != "cancel" and drain != "wait":  # noqa: PLR1714 - as above
+            raise ValueError(f'drain must be "expire", "cancel" or "wait", got {safe_repr(drain)}')
         return close(self._begin_closing, self._finish_closing, drain)
 
     def _begin_closing(self, drain: str) -> Event | None:
-        """Take nothing more in; the event to wait for, if any."""
-        if drain not in {"expire", "cancel", "wait"}:
-            raise ValueError(f'drain must be "expire", "cancel" or "wait", got {drain!r}')
-        room = self._room
-        if not room.driver.closed:
-            room.driver.check()
+        """Refuse new operations; return the event to wait for, if any."""
+        if not self._driver.closed:
+            self._driver.check()
         if drain != "wait":
             self._close_inbox()
-        if not self._closed and room.pending:
+        if not self._closed and self._pending:
             emit(
                 "aiowheel.purgatory_closed_with_pending",
                 purgatory=self.name,
-                pending=int(room.pending),
+                pending=int(self._pending),
                 drain=drain,
             )
         self._closed = True
-        if drain != "wait" or not room.pending:
+        if drain != "wait" or not self._pending:
             return None
-        room.on_empty = self._emptied.set
+        if self._emptied is None:
+            self._emptied = Event()
         return self._emptied
 
     def _finish_closing(self, drain: str) -> None:
-        """See off who is still there."""
-        room = self._room
-        self._close_inbox()  # when waiting not before: threads may bring what was waited for
+        """End the operations that are still pending."""
+        # Not before when waiting: threads may bring what the operations wait for.
+        self._close_inbox()
         text = f"{self!r} was closed"
-        for operation in room.operations():
-            if operation.is_completed():  # an earlier one's on_complete may have ended it
+        for operation in self._operations():
+            if operation._outcome is not _PENDING:  # an earlier on_complete may have ended it
                 continue
-            if drain == "expire":
-                room.finish(operation, Outcome.EXPIRED, None)
-            else:  # each its own error, for whoever raises it writes its context into it
-                room.finish(operation, Outcome.CANCELLED, PurgatoryClosedError(text))
-        room.sweep()
+            if operation._is_abandoned():
+                self.end(operation, _CANCELLED, None)
+            elif drain == "expire":
+                self.end(operation, _EXPIRED, None)
+            else:  # an error for each: the awaiter that raises it writes its context into it
+                self.end(operation, _CANCELLED, PurgatoryClosedError(text))
+        if self._estimated_total > self._pending:
+            self._purge()  # the last chance: no check will come across these links
 
     def _close_inbox(self) -> None:
         if self._inbox is not None:
-            for item in self._inbox.close():
-                self._receive(item)
-
-    # --- completing -------------------------------------------------------------------------
-
-    def check_and_complete(
-        self, key: Hashable, *, limit: int | None = None, budget: object = None
-    ) -> int:
-        """Ask every operation that watches *key* now whether it can complete, oldest first.
-
-        Called from within an `on_complete` or a condition it is queued, returns 0, and is done
-        when the check under way is over: no recursion, however deep.
-
-        Args:
-            key: One nobody watches is no error: 0.
-            limit: Stop after this many have completed, at least 1.
-            budget: Seconds to keep the loop for; the rest is asked on later turns of the loop, and
-                the count is that of the first slice.
-
-        Returns:
-            How many operations that completed.
-
-        Raises:
-            ValueError: *limit* is less than 1, or *budget* is not above 0 or has no loop.
-
-        Cost: O(operations that watch *key*), one call of `try_complete` each.
-        """
-        room = self._room
-        room.driver.checked_now()
-        if budget is not None:
-            return self._check_in_slices(key, limit, budget)
-        return room.check(key, checked_limit(limit))
-
-    def _check_in_slices(self, key: Hashable, limit: int | None, budget: object) -> int:
-        slice_ns = delay_to_ns("budget", budget)
-        if slice_ns <= 0 or self._loop is None:
-            raise ValueError(f"budget must be above 0 and needs a loop, got {budget!r}")
-        watchers = self._room.lists.get(key)
-        if watchers is None:
-            return 0
-        return self._room.check_slice(Walk(watchers), key, checked_limit(limit), slice_ns)
-
-    def advance(self, key: Hashable, value: int | float) -> int:
-        """Raise the counter *key* to *value*; a smaller value than before is ignored.
-
-        The value is remembered, so that a later `wait_until` completes at once, until `forget`.
-
-        Returns:
-            How many operations that completed, lowest thresholds first.
-
-        Cost: O(log waiters) for each threshold reached, whatever else waits.
-        """
-        checked = checked_number("value", value)
-        self._room.driver.checked_now()
-        return self._room.advance(key, checked)
-
-    def forget(self, key: Hashable) -> bool:
-        """Forget the value of the counter *key*; whether it had one. Who waits goes on waiting."""
-        return self._room.counters.forget(key)
-
-    def cancel_for_key(self, key: Hashable) -> list[Operation]:
-        """Cancel the operations that watch *key*, everywhere they are watched; returns them."""
-        self._room.driver.checked_now()
-        return [operation for operation in self._room.operations_of(key) if operation.cancel()]
-
-    def check_and_complete_threadsafe(self, key: Hashable) -> None:
-        """`check_and_complete` from any thread, soon; many calls share one wake-up of the loop.
-
-        Raises:
-            PurgatoryClosedError: The purgatory or its loop is closed.
-            TypeError: *key* is not hashable.
-            ValueError: The timer has no loop.
-        """
-        hash(key)
-        self._loops_inbox().put((key, None))
-
-    def advance_threadsafe(self, key: Hashable, value: int | float) -> None:
-        """`advance` from any thread, soon; many calls share one wake-up of the loop.
-
-        Raises: as `check_and_complete_threadsafe`, and what `advance` raises for a bad value.
-        """
-        hash(key)
-        self._loops_inbox().put((key, checked_number("value", value)))
-
-    def _loops_inbox(self) -> Inbox:
-        if self._inbox is None:
-            raise ValueError("a purgatory on a ManualTimer has no loop for threads to wake")
-        return self._inbox
-
-    def _receive(self, item: tuple[object, int | float | None]) -> None:
-        key, value = item
-        if value is None:
-            self._room.check(key, FOREVER)
-        else:
-            self._room.advance(key, value)
+            self._left.extend(self._inbox.close())
+            while self._left:
+                self._receive(self._left.popleft())
 
     # --- looking in -------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        return self._room.pending
+        return self._pending
+
+    def __bool__(self) -> bool:
+        """True, also when nothing is pending: `purgatory or default` must not replace it."""
+        return True
 
     @property
     def watched(self) -> int:
         """Links between an operation and a key."""
-        return self._room.links
+        return self._lists.links + self._counters.links
 
-    def pending(self, key: Hashable = None) -> Iterator[Operation]:
-        """The pending operations, or those that wait for *key*: a snapshot, for debugging."""
-        room = self._room
-        return iter(room.operations() if key is None else room.operations_of(key))
+    def pending(self, key: Hashable = None) -> Iterator[DelayedOperation[Any]]:
+        """Iterate a snapshot of the pending operations, or of those that wait for *key*."""
+        found = self._operations() if key is None else self._operations_of(key)
+        return cast("Iterator[DelayedOperation[Any]]", iter(found))
 
-    def top_keys(self, count: int = 10) -> list[tuple[Hashable, int]]:
-        """The keys with most watchers, and how many those are. O(keys)."""
-        sizes = self._room.sizes()
-        return [(key, size) for size, key in heapq.nlargest(count, sizes, key=lambda item: item[0])]
+    def top_keys(self, count: Count = 10) -> list[tuple[Hashable, int]]:
+        """Return the keys with most watchers, and their numbers of watchers. O(keys)."""
+        most = _checked_count("count", count, 0)
+        totals = {key: size for size, key in self._lists.sizes()}
+        for size, key in self._counters.sizes():
+            totals[key] = totals.get(key, 0) + size
+        return heapq.nlargest(most, totals.items(), key=lambda item: item[1])
 
     def statistics(self) -> PurgatoryStatistics:
-        """A snapshot of the counts, from any thread.
+        """Return a snapshot of the counts; from any thread.
 
-        Cost: the size of the histograms; where operations wait for conditions and others for
+        Cost: the size of the histograms; if some operations wait for conditions and others for
         counters, O(keys of counters) besides.
         """
-        return self._room.statistics()
+        counts = self.counts
+        keys = self._lists.keys + self._counters.keys
+        if self._lists.keys > 0 and self._counters.keys > 0:
+            keys -= self._lists.watched_among(self._counters.sizes())
+        return PurgatoryStatistics(
+            pending=self._pending,
+            watched=self.watched,
+            keys=keys,
+            completed=counts.completed,
+            expired=counts.expired,
+            cancelled=counts.cancelled,
+            failed=counts.failed,
+            checks=counts.checks,
+            estimated_total=self._estimated_total,
+            purges=counts.purges,
+            lateness=counts.lateness.copy(),
+            durations=counts.durations.copy(),
+        )
+
+    def key_range(self, start: int, stop: int) -> tuple[list[Hashable], int]:
+        """Return the keys at these places, and the number of places; for looks at bounded cost.
+
+        Keys with watchers come first, then those with counters, each in the order in which they
+        came; a key with both has two places. O(stop).
+        """
+        watched, counted = self._lists.by_key, self._counters.by_key
+        size = len(watched)
+        keys = list(islice(watched, start, stop))
+        keys.extend(islice(counted, max(0, start - size), max(0, stop - size)))
+        return keys, size + len(counted)
+
+    def waiters(self, key: Hashable) -> int:
+        """Return how many operations wait for *key*. O(1)."""
+        watchers = self._lists.get(key)
+        counter = self._counters.get(key)
+        watching = 0 if watchers is None else int(watchers.count)
+        return watching if counter is None else watching + int(counter.live)
+
+    def first_waiters(
+        self, key: Hashable, most: int
+    ) -> list[tuple[DelayedOperation[Any], int | float | None]]:
+        """Return operations that wait for *key*, each with its threshold, None for a condition.
+
+        At most *most* of each kind: the oldest that wait for a condition, and some of those that
+        wait for the counter. O(most).
+        """
+        found: list[tuple[Operation, int | float | None]] = []
+        watchers = self._lists.get(key)
+        if watchers is not None:
+            found.extend([(each, None) for each in islice(watchers.operations(), most)])
+        counter = self._counters.get(key)
+        if counter is not None:
+            found.extend(counter.some(most))
+        return cast("list[tuple[DelayedOperation[Any], int | float | None]]", found)
+
+    def _operations(self) -> list[Operation]:
+        """Return the pending operations, each once."""
+        found = list(self._lists.operations())
+        found.extend(self._counters.operations())
+        return [operation for operation in found if operation._outcome is _PENDING]
+
+    def _operations_of(self, key: object) -> list[Operation]:
+        """Return the pending operations that wait for *key*."""
+        found: list[Operation] = []
+        watchers = self._lists.get(key)
+        if watchers is not None:
+            found.extend(watchers.operations())
+        counter = self._counters.get(key)
+        if counter is not None:
+            found.extend(counter.operations())
+        return [operation for operation in found if operation._outcome is _PENDING]
+
+    def _checked_budget(self, budget: object) -> i64:
+        slice_ns = delay_to_ns("budget", budget)
+        if slice_ns <= 0:
+            raise ValueError(f"budget must be above 0 seconds, got {budget!r}")
+        if self._loop is None:
+            raise ValueError(f"budget must be None without a loop, got {budget!r}")
+        return slice_ns
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"pending={len(self)}"
         return f"<Purgatory {self.name!r} {state}>"
+
+
+# --- arguments ------------------------------------------------------------------------------
+
+
+def _checked_count(name: str, count: object, least: int) -> i64:
+    """Return a count as given; None, for no limit, as FOREVER."""
+    if count is None:
+        return FOREVER
+    if isinstance(count, bool) or not isinstance(count, int):
+        raise TypeError(
+            f"{name} must be an int from {least} to {FOREVER - 1}, got {safe_repr(count)}"
+        )
+    if not least <= count < FOREVER:
+        raise ValueError(f"{name} must be from {least} to {FOREVER - 1}, got {count}")
+    return count
+
+
+def _checked_number(name: str, value: object) -> int | float:
+    """Return a threshold or the value of a counter as given."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be an int or a float, got {safe_repr(value)}")
+    if value != value:  # noqa: PLR0124 - only NaN differs from itself
+        raise ValueError(f"{name} must be a number other than NaN, got {value!r}")
+    return value
+
+
+def _checked_thresholds(thresholds: object) -> list[tuple[object, int | float]]:
+    if not isinstance(thresholds, Mapping):
+        raise TypeError(
+            f"thresholds must be a mapping of keys to numbers, got {safe_repr(thresholds)}"
+        )
+    # As objects: compiled code would refuse a bad threshold before it could be named.
+    items = cast("Mapping[object, object]", thresholds).items()
+    wanted = [(key, _checked_number("threshold", least)) for key, least in items]
+    if not wanted:
+        raise ValueError(f"thresholds must name at least one key, got {safe_repr(thresholds)}")
+    return wanted
+
+
+def _checked_keys(keys: object) -> tuple[object, ...]:
+    if isinstance(keys, (str, bytes)):
+        raise TypeError(f"keys must be a collection of keys, not one string, got {keys!r}")
+    if not isinstance(keys, (list, tuple)) and not isinstance(keys, Iterable):
+        raise TypeError(f"keys must be a collection of keys, got {safe_repr(keys)}")
+    checked: tuple[object, ...] = tuple(keys)
+    if not checked:
+        raise ValueError(f"keys must name at least one key, got {safe_repr(keys)}")
+    return checked
+
+
+def _checked_instruments(instruments: object) -> tuple[Instrument, ...]:
+    if isinstance(instruments, Iterable):
+        checked = tuple(instruments)
+        for instrument in checked:
+            if not callable(getattr(instrument, "operation_finished", None)):
+                break
+        else:
+            return checked
+    raise TypeError(f"instruments must be a sequence of instruments, got {safe_repr(instruments)}")
+
+
+def _checked_operation(operation: object) -> Operation:
+    """Return a user's operation; refuse one that cannot work."""
+    if not isinstance(operation, Operation):
+        raise TypeError(f"operation must be a DelayedOperation, got {safe_repr(operation)}")
+    method = getattr(operation, "asynchronous_method", "")
+    if method:
+        raise TypeError(f"{type(operation).__name__}.{asynchronous(method)}")
+    try:
+        operation._outcome  # noqa: B018 - set by the constructor
+    except AttributeError:
+        kind = type(operation).__name__
+        raise TypeError(
+            f"operation must call super().__init__(timeout) in its constructor, got a {kind}, "
+            "which does not"
+        ) from None
+    return operation
+
+
+def _refuse_bad_predicate(predicate: object) -> None:
+    if not callable(predicate):
+        raise TypeError(f"predicate must be callable, got {safe_repr(predicate)}")
+    code = getattr(predicate, "__code__", None)
+    if code is not None:  # a function or method: the common case, and cheap
+        if not code.co_flags & _ASYNCHRONOUS:
+            return
+    else:
+        call = getattr(predicate, "__call__", None)  # noqa: B004 - of an object: may be a coroutine
+        if not (
+            iscoroutinefunction(predicate)
+            or isasyncgenfunction(predicate)
+            or iscoroutinefunction(call)
+        ):
+            return
+    raise TypeError(
+        "predicate must be a plain function that returns a bool, got a coroutine function "
+        f"{safe_repr(predicate)}: await in a task, then call check_and_complete"
+    )

@@ -1,10 +1,18 @@
-"""What a purgatory tells about itself. Rank 2."""
+"""What a purgatory reports about itself: running counts, and snapshots of them. Rank 2."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
+from mypy_extensions import i64
+
+from aiowheel.purgatory._operation import Operation, Outcome
 from aiowheel.timer._statistics import Histogram
+
+_COMPLETED: Final = Outcome.COMPLETED
+_EXPIRED: Final = Outcome.EXPIRED
+_CANCELLED: Final = Outcome.CANCELLED
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,18 +21,18 @@ class PurgatoryStatistics:
 
     Attributes:
         pending: Operations that wait.
-        watched: Links between an operation and a key; with lazy purging also those of operations
-            that are over and have not been purged.
+        watched: Links between an operation and a key; with lazy purging this includes links of
+            ended operations that have not been purged.
         keys: Keys with at least one link.
-        completed: Operations ever completed by their condition or by force.
-        expired: Operations ever expired.
-        cancelled: Operations ever cancelled.
+        completed: Operations completed by their condition or by force.
+        expired: Operations that expired.
+        cancelled: Operations that were cancelled.
         failed: Operations that raised.
-        checks: Times any operation was asked whether it can complete.
-        estimated_total: The estimate E of operations in the watch lists, pending or over.
-        purges: Times the watch lists were purged.
-        lateness: Expired minus deadline, a histogram in seconds.
-        durations: Completed minus created, a histogram in seconds.
+        checks: Calls of any operation's `try_complete`.
+        estimated_total: The estimate E of operations in the watch lists, pending or ended.
+        purges: Purges of the watch lists.
+        lateness: Time of expiration minus deadline, a histogram in seconds.
+        durations: Time of completion minus time of creation, a histogram in seconds.
     """
 
     pending: int
@@ -39,3 +47,42 @@ class PurgatoryStatistics:
     purges: int
     lateness: Histogram
     durations: Histogram
+
+
+class RunningCounts:
+    """The counts of a purgatory since it was made; fixed memory, O(1) per operation."""
+
+    __slots__ = (
+        "cancelled",
+        "checks",
+        "completed",
+        "durations",
+        "expired",
+        "failed",
+        "lateness",
+        "purges",
+    )
+
+    def __init__(self) -> None:
+        self.checks: i64 = 0
+        self.completed: i64 = 0
+        self.expired: i64 = 0
+        self.cancelled: i64 = 0
+        self.failed: i64 = 0
+        self.purges: i64 = 0
+        self.lateness = Histogram()
+        self.durations = Histogram()
+
+    def record(self, operation: Operation) -> None:
+        """Count *operation*, which has ended."""
+        outcome = operation._outcome
+        if outcome is _COMPLETED:
+            self.completed += 1
+            self.durations.record(operation.finished_ns - operation.created_ns)
+        elif outcome is _EXPIRED:
+            self.expired += 1
+            self.lateness.record(operation.finished_ns - operation.deadline_ns)
+        elif outcome is _CANCELLED:
+            self.cancelled += 1
+        else:
+            self.failed += 1

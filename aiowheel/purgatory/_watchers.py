@@ -1,22 +1,40 @@
-"""The watch list of one key, in the order the operations came. Rank 2.
+"""Watch lists: for each key the operations that watch it, oldest first. Rank 2.
 
-Source: Kafka's Watchers, as a ring of links, so that an operation that ends leaves it at O(1).
+Sources: Kafka's WatcherList and Watchers, as rings of links, so that an operation that ends leaves
+each of its lists at O(1).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import cast
+from typing import Final, cast
 
 from mypy_extensions import i64, mypyc_attr
 
-from aiowheel.purgatory._operation import Link, Operation
+from aiowheel.purgatory._operation import Operation, Outcome
 from aiowheel.wheel._bucket import Node
+
+_SPARSE: Final = 1024  # keys; a smaller dict needs no shrinking
+_PENDING: Final = Outcome.PENDING
+
+
+@mypyc_attr(acyclic=True, free_list_len=1)
+class Link(Node):
+    """One operation in the watch list of one key."""
+
+    __slots__ = ("operation", "sibling", "watchers")
+
+    def __init__(self, operation: Operation, watchers: Watchers, sibling: Node | None) -> None:
+        self.prev = None
+        self.next = None
+        self.operation: Operation | None = operation
+        self.watchers = watchers
+        self.sibling = sibling  # the same operation's link to its previous key
 
 
 @mypyc_attr(acyclic=True, free_list_len=1)
 class Watchers(Node):
-    """A ring of links around this root; bookmarks of walks hang in it as well."""
+    """The watch list of one key: a ring of links, and of the bookmarks of cursors."""
 
     __slots__ = ("count", "key")
 
@@ -27,13 +45,13 @@ class Watchers(Node):
         self.count: i64 = 0  # links, without bookmarks
 
     def begin(self, key: object) -> None:
-        """Become the list of *key*; before that it is no ring yet, and freed like any object."""
+        """Become the list of *key*. Before that it is no ring and is freed like any object."""
         self.prev = self
         self.next = self
         self.key = key
 
     def append(self, node: Node) -> None:
-        """Hang *node* behind the others. O(1)."""
+        """Insert *node* at the end. O(1)."""
         last = cast(Node, self.prev)
         last.next = node
         node.prev = last
@@ -41,12 +59,12 @@ class Watchers(Node):
         self.prev = node
 
     def last_operation(self) -> Operation | None:
-        """The operation that came last, if its link is the last node."""
+        """Return the newest operation if its link is the last node."""
         last = self.prev
         return last.operation if isinstance(last, Link) else None
 
     def operations(self) -> Iterator[Operation]:
-        """The operations, oldest first; the list must not change meanwhile."""
+        """Iterate the operations, oldest first; the list must not change meanwhile."""
         node = self.next
         while node is not None and node is not self:
             if isinstance(node, Link) and node.operation is not None:
@@ -54,7 +72,7 @@ class Watchers(Node):
             node = node.next
 
     def dissolve(self) -> None:
-        """Break the ring, whatever hangs in it: nothing else frees an acyclic one."""
+        """Break the ring whatever it holds: the cyclic collector does not see an acyclic class."""
         node = self.next
         while node is not None and node is not self:
             following = node.next
@@ -66,3 +84,180 @@ class Watchers(Node):
             node = following
         self.prev = None
         self.next = None
+
+
+class Cursor:
+    """Visits the links that a watch list holds now, whatever changes the list meanwhile.
+
+    Two bookmarks stand in the ring itself: one behind the link visited last, one at the end of the
+    part to visit. Links may come, go and come back between two steps.
+    """
+
+    __slots__ = ("_end", "_here")
+
+    def __init__(self, watchers: Watchers) -> None:
+        self._here = Node()
+        self._end = Node()
+        _insert_behind(self._here, watchers)
+        watchers.append(self._end)
+
+    def next(self) -> Link | None:
+        """Return the next link, or None at the end, when the bookmarks have been removed."""
+        here = self._here
+        while True:
+            node = here.next
+            if node is None:  # the list was dissolved
+                return None
+            if node is self._end:
+                self.close()
+                return None
+            here.unlink()
+            _insert_behind(here, node)
+            if isinstance(node, Link):
+                return node
+
+    def close(self) -> None:
+        """Remove the bookmarks."""
+        self._here.unlink()
+        self._end.unlink()
+
+
+def _insert_behind(node: Node, place: Node) -> None:
+    after = cast(Node, place.next)
+    place.next = node
+    node.prev = place
+    node.next = after
+    after.prev = node
+
+
+class WatchLists:
+    """The watch lists by key; a key without links has no list."""
+
+    __slots__ = ("_peak", "_spare", "by_key", "keys", "links")
+
+    def __init__(self) -> None:
+        self.by_key: dict[object, Watchers] = {}
+        # The most keys ever in that dict: it keeps room for them until it is copied.
+        self._peak: i64 = 0
+        self._spare: Watchers | None = None  # an empty list, for the next new key
+        self.links: i64 = 0
+        self.keys: i64 = 0  # with a link; the dict may hold others, see `remove`
+
+    def get(self, key: object) -> Watchers | None:
+        """Return the watch list of *key*, if there is one."""
+        return self.by_key.get(key)
+
+    def link(self, operation: Operation, keys: tuple[object, ...]) -> None:
+        """Add *operation* to the list of every key, once each.
+
+        Raises:
+            TypeError: A key is not hashable; the operation is in no list then.
+        """
+        try:
+            for key in keys:
+                self._link(operation, key)
+        except BaseException:
+            self.unlink(operation)
+            raise
+
+    def _link(self, operation: Operation, key: object) -> None:
+        # One look-up, whether the key is new or not: hashing keys is much of the cost of watching.
+        # The spare list is taken out meanwhile: comparing keys may run code that watches others.
+        spare = self._spare
+        self._spare = None
+        if spare is None:
+            spare = Watchers()
+        watchers = self.by_key.setdefault(key, spare)
+        if watchers is spare:
+            watchers.begin(key)
+            if len(self.by_key) > self._peak:
+                self._peak = len(self.by_key)
+        else:
+            self._spare = spare
+            if watchers.last_operation() is operation:
+                return  # the key was given twice
+        link = Link(operation, watchers, operation._links)
+        operation._links = link
+        watchers.append(link)
+        if watchers.count == 0:
+            self.keys += 1
+        watchers.count += 1
+        self.links += 1
+
+    def unlink(self, operation: Operation) -> None:
+        """Remove *operation* from all its lists. O(its keys)."""
+        link = cast("Link | None", operation._links)
+        operation._links = None
+        while link is not None:
+            sibling = cast("Link | None", link.sibling)
+            try:
+                self.remove(link)
+            except BaseException:  # the hash of a key was interrupted: remove the other links first
+                operation._links = sibling
+                self.unlink(operation)
+                raise
+            link = sibling
+
+    def remove(self, link: Link) -> None:
+        """Remove one link; the last link of a key removes its list."""
+        if link.operation is None:
+            return
+        watchers = link.watchers
+        link.unlink()
+        link.operation = None
+        link.sibling = None
+        watchers.count -= 1
+        self.links -= 1
+        if watchers.count == 0:
+            self.keys -= 1
+            try:
+                del self.by_key[watchers.key]
+            except Exception:
+                # The key hashes or compares differently by now. Its empty list stays: one bad key
+                # must not keep other operations from ending.
+                return
+            watchers.dissolve()
+            if self._peak > _SPARSE and len(self.by_key) * 8 < self._peak:
+                self.by_key = dict(self.by_key)
+                self._peak = len(self.by_key)
+
+    def purge(self) -> None:
+        """Remove every link of an operation that has ended. O(links)."""
+        for watchers in list(self.by_key.values()):
+            node = watchers.next
+            while node is not None and node is not watchers:
+                following = node.next
+                if isinstance(node, Link):
+                    operation = node.operation
+                    if operation is not None and operation._outcome is not _PENDING:
+                        self.remove(node)
+                node = following
+
+    def operations(self) -> Iterator[Operation]:
+        """Iterate each operation once; the lists must not change meanwhile. O(links)."""
+        for watchers in self.by_key.values():
+            for operation in watchers.operations():
+                first = cast("Link | None", operation._links)
+                if first is not None and first.watchers is watchers:
+                    yield operation
+
+    def sizes(self) -> Iterator[tuple[int, object]]:
+        """Iterate the number of links and the key of every list; from any thread."""
+        for watchers in list(self.by_key.values()):
+            if watchers.count:  # see `remove`
+                yield watchers.count, watchers.key
+
+    def watched_among(self, sizes: list[tuple[int, object]]) -> int:
+        """Return how many of these keys have a link."""
+        found = 0
+        for _, key in sizes:
+            watchers = self.by_key.get(key)
+            if watchers is not None and watchers.count > 0:
+                found += 1
+        return found
+
+    def __del__(self) -> None:
+        # Only lists that are purged lazily still hold links, and a ring must be broken by hand to
+        # be freed.
+        for watchers in self.by_key.values():
+            watchers.dissolve()

@@ -11,8 +11,7 @@ from typing import Final, cast
 from mypy_extensions import i64, mypyc_attr
 
 from aiowheel.abc import FinishedOperation
-from aiowheel.purgatory._operation import Operation
-from aiowheel.purgatory._outcome import Outcome
+from aiowheel.purgatory._operation import Operation, Outcome
 
 from ._row_buffer import RowBuffer
 
@@ -73,11 +72,11 @@ class Rows:
             del self.members[before:]
             raise
         self.buffer.add(
-            operation._created_ns,
-            operation._deadline_ns,
-            operation._finished_ns,
-            self._label_of(purgatory, type(operation), operation._outcome),
-            operation._checks,
+            operation.created_ns,
+            operation.deadline_ns,
+            operation.finished_ns,
+            self._label_of(purgatory, type(operation), operation.outcome),
+            operation.checks,
             len(self.members) - before,
             completer,
         )

@@ -100,7 +100,7 @@ def test_a_name_is_free_again_when_its_bearer_is_closed(caplog: pytest.LogCaptur
     with pytest.raises(ValueError, match="a timer is reported as 'main' already"):
         observe_timer(meter, again, "main")
 
-    timer.close_now()
+    timer.close_with_loop()
     observe_timer(meter, again, "main")
     again.call_later(60, print)
 

@@ -17,6 +17,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from aiowheel import Outcome, Purgatory
+from aiowheel._types import Drain
 from aiowheel.integrations.asgi import long_poll
 from aiowheel.testing import VirtualClock
 
@@ -339,7 +340,7 @@ async def test_more_than_max_pending_are_told_to_come_back(news: News, ask: Ask)
 
 @pytest.mark.parametrize(("drain", "status"), [("expire", 204), ("cancel", 503)])
 async def test_closing_the_purgatory_answers_who_waits(
-    news: News, ask: Ask, drain: str, status: int
+    news: News, ask: Ask, drain: Drain, status: int
 ) -> None:
     """And whoever comes later is refused."""
     exchange = ask(news.app)

@@ -19,6 +19,7 @@ from aiowheel import (
     Timer,
     TimerClosedError,
 )
+from aiowheel._types import Delay
 
 Noise = list[dict[str, object]]
 Until = Callable[[Callable[[], object]], Awaitable[None]]
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.both_loops
 class Gate(DelayedOperation[str]):
     """Completes once it is opened."""
 
-    def __init__(self, timeout: object = 30.0) -> None:
+    def __init__(self, timeout: Delay | None = 30.0) -> None:
         super().__init__(timeout)
         self.open = False
         self.completions = 0
@@ -71,7 +72,7 @@ async def test_a_met_condition_needs_no_turn_of_the_loop(running: Purgatory) -> 
     gate = Gate()
     gate.open = True
 
-    waiting = cast("asyncio.Future[str]", running.watch(gate, ["k"]))
+    waiting = running.watch(gate, ["k"])
 
     assert waiting.done()
     assert await waiting == "COMPLETED"
@@ -99,14 +100,14 @@ async def test_watching_costs_no_task(running: Purgatory) -> None:
 
     assert len(asyncio.all_tasks()) == before
     running.cancel_for_key("k")
-    assert all(cast("asyncio.Future[str]", each).cancelled() for each in waiting)
+    assert all(each.cancelled() for each in waiting)
 
 
 @pytest.mark.realtime
 async def test_wait_for_is_true_when_met_and_false_in_time(running: Purgatory) -> None:
     """As `threading.Condition.wait_for`."""
     basket: list[str] = []
-    met = running.wait_for(lambda: basket, ["basket"], 30)
+    met = running.wait_for(lambda: bool(basket), ["basket"], 30)
     late = running.wait_for(lambda: len(basket) > 5, ["basket"], 0.001)
 
     basket.append("apple")

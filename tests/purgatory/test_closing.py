@@ -13,6 +13,7 @@ from aiowheel import (
     Purgatory,
     PurgatoryClosedError,
 )
+from aiowheel._types import Delay, Drain
 
 Until = Callable[[Callable[[], object]], Awaitable[None]]
 
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.both_loops
 class Gate(DelayedOperation[str]):
     """Completes once it is opened, then runs a hook."""
 
-    def __init__(self, timeout: object = 30.0) -> None:
+    def __init__(self, timeout: Delay | None = 30.0) -> None:
         super().__init__(timeout)
         self.open = False
         self.ends = 0
@@ -120,10 +121,11 @@ async def test_wait_takes_what_threads_bring(running: Purgatory, until: Until) -
 
 
 @pytest.mark.parametrize("drain", ["expire", "cancel", "wait"])
-async def test_an_empty_one_closes_at_once(running: Purgatory, drain: str) -> None:
+async def test_an_empty_one_closes_at_once(running: Purgatory, drain: Drain) -> None:
     """In every mode, and again in every mode."""
     await running.aclose(drain=drain)
-    for again in ("expire", "cancel", "wait"):
+    modes: list[Drain] = ["expire", "cancel", "wait"]
+    for again in modes:
         await running.aclose(drain=again)
 
     assert repr(running) == "<Purgatory 'running' closed>"
@@ -132,7 +134,7 @@ async def test_an_empty_one_closes_at_once(running: Purgatory, drain: str) -> No
 async def test_a_drain_that_does_not_exist_is_refused(running: Purgatory) -> None:
     """With the three that do; the purgatory stays open."""
     with pytest.raises(ValueError, match='"expire", "cancel" or "wait", got \'now\''):
-        await running.aclose(drain="now")
+        running.aclose(drain="now")  # type: ignore[arg-type, unused-coroutine]
 
     running.watch(Gate(), ["k"])
 
@@ -166,7 +168,7 @@ async def test_a_second_closing_can_be_less_patient(running: Purgatory) -> None:
 
 @pytest.mark.realtime
 @pytest.mark.parametrize("drain", ["expire", "cancel", "wait"])
-async def test_closing_from_within_on_complete(running: Purgatory, drain: str) -> None:
+async def test_closing_from_within_on_complete(running: Purgatory, drain: Drain) -> None:
     """The operation under way completes, the others end as the drain says."""
     first, second = Gate(), Gate(0.001)
     tasks: list[asyncio.Task[None]] = []

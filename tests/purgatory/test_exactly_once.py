@@ -7,6 +7,7 @@ from typing import cast
 import pytest
 
 from aiowheel import DelayedOperation, ManualTimer, Outcome, Purgatory
+from aiowheel._types import Delay
 
 UNHASHABLE = cast(Hashable, ["k"])
 
@@ -14,7 +15,7 @@ UNHASHABLE = cast(Hashable, ["k"])
 class Gate(DelayedOperation[int]):
     """Completes once it is opened; runs a hook when it does."""
 
-    def __init__(self, timeout: object = 30.0) -> None:
+    def __init__(self, timeout: Delay | None = 30.0) -> None:
         super().__init__(timeout)
         self.open = False
         self.ends: list[Outcome] = []
@@ -254,7 +255,7 @@ def test_a_keyboard_interrupt_passes_and_leaves_the_purgatory_usable(purgatory: 
     with pytest.raises(KeyboardInterrupt):
         purgatory.check_and_complete("k")
 
-    watchers = purgatory._room.lists.get("k")
+    watchers = purgatory._lists.get("k")
     assert watchers is not None
     nodes, node = 0, watchers.next
     while node is not watchers:

@@ -10,6 +10,7 @@ import weakref
 import pytest
 
 from aiowheel import DelayedOperation, ManualTimer, Purgatory
+from aiowheel._types import Drain
 
 
 class Gate(DelayedOperation[None]):
@@ -155,7 +156,7 @@ def test_a_purge_in_the_middle_of_a_check(timer: ManualTimer) -> None:
 
 
 @pytest.mark.parametrize("drain", ["expire", "cancel"])
-async def test_closing_purges_what_is_left(timer: ManualTimer, drain: str) -> None:
+async def test_closing_purges_what_is_left(timer: ManualTimer, drain: Drain) -> None:
     """Nobody would come and find it."""
     purgatory = lazy(timer, 1000)
     watch(purgatory, "a", "b").force_complete()

@@ -234,7 +234,7 @@ def test_a_hundred_thousand_on_three_keys_leave_nothing() -> None:
 
     assert (purgatory.watched, purgatory.top_keys()) == (0, [])
     assert after - before < (peak - before) / 1000
-    assert sys.getsizeof(purgatory._room.lists._by_key) < 100_000
+    assert sys.getsizeof(purgatory._lists.by_key) < 100_000
 
 
 def test_a_crowd_that_left_does_not_make_the_few_pay() -> None:
@@ -248,7 +248,7 @@ def test_a_crowd_that_left_does_not_make_the_few_pay() -> None:
         operation.cancel()
 
     assert len(purgatory.top_keys(100)) == 10
-    assert sys.getsizeof(purgatory._room.lists._by_key) < 100_000
+    assert sys.getsizeof(purgatory._lists.by_key) < 100_000
 
 
 def test_keys_that_come_and_go_leave_nothing(timer: ManualTimer) -> None:
@@ -264,5 +264,5 @@ def test_keys_that_come_and_go_leave_nothing(timer: ManualTimer) -> None:
     timer.advance(31)
 
     assert purgatory.statistics().keys == 0
-    assert len(purgatory._room.lists) == 0
+    assert len(purgatory._lists.by_key) == 0
     assert purgatory.watched == 0

@@ -7,13 +7,14 @@ import pytest
 import structlog
 
 from aiowheel import DelayedOperation, ManualTimer, Purgatory, PurgatoryFullError
+from aiowheel._types import Delay
 from aiowheel.abc import FinishedOperation, Instrument
 
 
 class Gate(DelayedOperation[None]):
     """Completes once it is opened, or raises."""
 
-    def __init__(self, timeout: object = 30.0) -> None:
+    def __init__(self, timeout: Delay | None = 30.0) -> None:
         super().__init__(timeout)
         self.open = False
         self.fail = False
@@ -28,7 +29,7 @@ class Gate(DelayedOperation[None]):
             raise ZeroDivisionError
 
 
-def watch(purgatory: Purgatory, *keys: object, timeout: object = 30.0) -> Gate:
+def watch(purgatory: Purgatory, *keys: object, timeout: Delay | None = 30.0) -> Gate:
     """Watch a new operation."""
     gate = Gate(timeout)
     purgatory.try_complete_else_watch(gate, keys)

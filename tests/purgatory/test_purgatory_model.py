@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from aiowheel import DelayedOperation, ManualTimer, Outcome, Purgatory, PurgatoryFullError
+from aiowheel._types import Drain
 
 KEYS = st.sampled_from("abcd")
 TICK = 1.0
@@ -187,7 +188,7 @@ class PurgatoryMatchesPolling(RuleBasedStateMachine):
 
     @rule(drain=st.sampled_from(["expire", "cancel"]))
     @precondition(lambda self: len(self.probes) > 15)
-    def close_and_open_another(self, drain: str) -> None:
+    def close_and_open_another(self, drain: Drain) -> None:
         """Close; whoever was left has one end, and nobody comes in any more."""
         outcome = Outcome.EXPIRED if drain == "expire" else Outcome.CANCELLED
         left = self.waiting()

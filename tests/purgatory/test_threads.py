@@ -181,11 +181,13 @@ async def test_bad_values_are_refused_in_the_thread(running: Purgatory) -> None:
         await asyncio.to_thread(running.check_and_complete_threadsafe, unhashable)
     with pytest.raises(TypeError, match="unhashable"):
         await asyncio.to_thread(running.advance_threadsafe, unhashable, 1)
-    with pytest.raises(ValueError, match="value must not be NaN"):
+    with pytest.raises(ValueError, match="value must be a number other than NaN, got nan"):
         await asyncio.to_thread(running.advance_threadsafe, "k", float("nan"))
 
 
 def test_a_manual_timer_has_no_loop_to_wake(purgatory: Purgatory) -> None:
     """The error says so."""
-    with pytest.raises(ValueError, match="no loop for threads to wake"):
+    with pytest.raises(
+        ValueError, match="must have a loop for calls from threads, got a ManualTimer"
+    ):
         purgatory.check_and_complete_threadsafe("k")

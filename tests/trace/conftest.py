@@ -27,9 +27,9 @@ class Fetch(DelayedOperation[None]):
         super().__init__(timeout=1.0)
         self.keys = keys
         self.completed_by = completed_by
-        self._created_ns = delay_to_ns("created", created)
-        self._deadline_ns = delay_to_ns("deadline", deadline)
-        self._finished_ns = delay_to_ns("finished", finished)
+        self.created_ns = delay_to_ns("created", created)
+        self.deadline_ns = delay_to_ns("deadline", deadline)
+        self.finished_ns = delay_to_ns("finished", finished)
         self._outcome = outcome
         self._checks = checks
 

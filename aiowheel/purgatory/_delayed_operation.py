@@ -1,0 +1,77 @@
+"""The class that users derive from. Rank 2.
+
+A file of its own because it must stay interpreted, over a compiled base: a compiled class with type
+parameters gets a `__dict__` and a list of weak references of its own, and before Python 3.12 mypyc
+frees them without clearing the references. A weak reference to an operation then crashes the
+interpreter.
+"""
+
+from __future__ import annotations
+
+from inspect import isasyncgenfunction, iscoroutinefunction
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+
+from aiowheel._types import Delay
+from aiowheel.purgatory._operation import Operation
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class DelayedOperation(Operation, Generic[T_co]):
+    """An operation that waits in a purgatory; subclasses define its condition.
+
+    Give each operation to `Purgatory.watch` once. It completes when a check of one of its keys
+    finds its condition met, when `force_complete` is called, or when its timeout elapses, whichever
+    happens first.
+
+    `try_complete`, `on_complete` and `on_expiration` are plain functions: they run inside the call
+    that completes the operation and cannot await. They run in a copy of the context in which
+    `watch` was called, as callbacks of `loop.call_later` do.
+
+    The class has slots. In the compiled build an operation whose class has slots as well has no
+    `__dict__`, which saves memory and work of the cyclic collector when many operations wait.
+
+    Args:
+        timeout: Seconds or a timedelta from the call of `watch`; None or `inf` for no timeout.
+
+    Raises:
+        TypeError: *timeout* is not a number, a timedelta or None.
+        ValueError: *timeout* is NaN.
+    """
+
+    # An interpreted base supports weak references already, a compiled one does not.
+    __slots__ = () if Operation.__weakrefoffset__ else ("__weakref__",)
+
+    #: The first method that the class defines as a coroutine function; `watch` then refuses it.
+    asynchronous_method: ClassVar[str] = ""
+
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        cls.asynchronous_method = ""
+        for name in ("try_complete", "on_complete", "on_expiration"):
+            method = getattr(cls, name)
+            if iscoroutinefunction(method) or isasyncgenfunction(method):
+                cls.asynchronous_method = name
+                break
+
+    # At run time the compiled methods of the base do the same faster.
+    if TYPE_CHECKING:
+
+        def __init__(self, timeout: Delay | None) -> None: ...
+
+        def try_complete(self) -> bool:
+            """Return whether the condition is met; anything true completes the operation.
+
+            `watch` calls it, and so does every check of one of its keys while the operation is
+            pending. It may call `force_complete` itself, as in Kafka. An exception fails this
+            operation alone.
+            """
+            ...
+
+        def on_complete(self) -> T_co:
+            """Do the delayed work; the returned value is the result of awaiting the operation.
+
+            Runs exactly once, for completion and for expiration. An exception fails this operation
+            alone.
+            """
+            ...

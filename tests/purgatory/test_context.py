@@ -1,0 +1,156 @@
+"""The context that conditions, on_complete and on_expiration run in: that of the watcher."""
+
+import asyncio
+from collections.abc import Callable
+from contextvars import Context, ContextVar, copy_context
+
+import pytest
+
+from aiowheel import DelayedOperation, ManualTimer, Purgatory, Timer
+
+REQUEST: ContextVar[str] = ContextVar("REQUEST", default="none")
+
+
+class Noting(DelayedOperation[None]):
+    """Notes the request that each of its methods sees."""
+
+    def __init__(self, timeout: float | None = 30.0) -> None:
+        super().__init__(timeout)
+        self.open = False
+        self.forced = False
+        self.seen: list[str] = []
+        self.then: Callable[[], object] = int
+
+    def try_complete(self) -> bool:
+        """Note, and force or not."""
+        self.seen.append(f"try {REQUEST.get()}")
+        if self.forced:
+            self.force_complete()
+        return self.open
+
+    def on_complete(self) -> None:
+        """Note, and run the hook."""
+        self.seen.append(f"complete {REQUEST.get()}")
+        self.then()
+
+    def on_expiration(self) -> None:
+        """Note."""
+        self.seen.append(f"expire {REQUEST.get()}")
+
+
+def watch_as(purgatory: Purgatory, request: str | None, *keys: object) -> Noting:
+    """Watch an operation in the context of a request; None: in an empty one."""
+    operation = Noting()
+
+    def watch() -> None:
+        if request is not None:
+            REQUEST.set(request)
+        purgatory.try_complete_else_watch(operation, keys)
+
+    Context().run(watch)
+    operation.seen.clear()
+    return operation
+
+
+def as_other(call: Callable[[], object]) -> None:
+    """Call in the context of another request, which must not change."""
+
+    def run() -> None:
+        REQUEST.set("other")
+        call()
+        assert REQUEST.get() == "other"
+
+    copy_context().run(run)
+
+
+WATCHERS = pytest.mark.parametrize(("request_", "seen"), [("mine", "mine"), (None, "none")])
+
+
+@WATCHERS
+def test_a_check_runs_in_the_context_of_the_watcher(
+    purgatory: Purgatory, request_: str | None, seen: str
+) -> None:
+    """Not in that of the checker, also where the watcher's was empty."""
+    operation = watch_as(purgatory, request_, "k")
+    as_other(lambda: purgatory.check_and_complete("k"))
+    operation.open = True
+    as_other(lambda: purgatory.check_and_complete("k"))
+
+    assert operation.seen == [f"try {seen}", f"try {seen}", f"complete {seen}"]
+
+
+@WATCHERS
+def test_force_and_timeout_run_in_the_context_of_the_watcher(
+    purgatory: Purgatory, timer: ManualTimer, request_: str | None, seen: str
+) -> None:
+    """on_expiration as well."""
+    forced, late = (watch_as(purgatory, request_, "k") for _ in range(2))
+    as_other(forced.force_complete)
+    as_other(lambda: timer.advance(60))
+
+    assert forced.seen == [f"complete {seen}"]
+    assert late.seen == [f"complete {seen}", f"expire {seen}"]
+
+
+def test_a_condition_that_forces_itself_stays_in_its_context(purgatory: Purgatory) -> None:
+    """Kafka's form: force_complete from within try_complete."""
+    operation = watch_as(purgatory, "mine", "k")
+    operation.forced = True
+
+    as_other(lambda: purgatory.check_and_complete("k"))
+
+    assert operation.seen == ["try mine", "complete mine"]
+
+
+def test_an_operation_that_ends_another_does_not_lend_its_context(purgatory: Purgatory) -> None:
+    """Each on_complete sees the request of its own watcher, however they call each other."""
+    first, second, third = (watch_as(purgatory, name, name) for name in ("a", "b", "c"))
+    first.open = True
+    first.then = second.force_complete
+    second.then = lambda: (third.force_complete(), first.force_complete())
+
+    as_other(lambda: purgatory.check_and_complete("a"))
+
+    assert first.seen == ["try a", "complete a"]
+    assert (second.seen, third.seen) == (["complete b"], ["complete c"])
+
+
+@pytest.mark.parametrize("request_", ["mine", None])
+def test_what_an_operation_sets_does_not_leak(purgatory: Purgatory, request_: str | None) -> None:
+    """Neither to the checker nor to the operations after it."""
+    operations = [watch_as(purgatory, request_, "k") for _ in range(3)]
+    for operation in operations:
+        operation.open = True
+        operation.then = lambda: REQUEST.set("changed")
+
+    as_other(lambda: purgatory.check_and_complete("k"))
+
+    assert len({tuple(operation.seen) for operation in operations}) == 1
+
+
+@pytest.mark.both_loops
+async def test_a_predicate_and_a_thread(running: Purgatory) -> None:
+    """News from a thread are checked in the context of the task that waits."""
+    REQUEST.set("task")
+    seen: list[str] = []
+
+    def met() -> bool:
+        seen.append(REQUEST.get())
+        return len(seen) > 2
+
+    waiting = running.wait_for(met, ["k"], 30)
+    await asyncio.to_thread(running.check_and_complete_threadsafe, "k")
+
+    assert await waiting
+    assert seen == ["task"] * 3
+
+
+async def test_an_empty_context_is_not_copied() -> None:
+    """Nothing is kept for it; a context that is not empty is let go at the end."""
+    async with Timer() as timer, Purgatory(timer=timer) as purgatory:
+        empty, full = watch_as(purgatory, None, "k"), watch_as(purgatory, "mine", "k")
+
+        assert empty._context is None
+        assert full._context is not None
+        full.force_complete()
+        assert full._context is None

@@ -1,0 +1,678 @@
+"""Misuse: other threads, coroutines for callbacks, failing loggers, Ctrl-C, wrong arguments."""
+
+import asyncio
+import functools
+import gc
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import pytest
+import structlog
+
+import aiowheel._events
+from aiowheel import (
+    DelayedOperation,
+    ForeignLoopError,
+    ManualTimer,
+    Outcome,
+    Purgatory,
+    Timer,
+)
+from aiowheel.abc import FinishedOperation, Instrument
+
+both_loops = pytest.mark.both_loops
+
+
+class Gate(DelayedOperation[str]):
+    """Completes once it is opened, and runs a hook then."""
+
+    def __init__(self, timeout: float | None = 30.0) -> None:
+        super().__init__(timeout)
+        self.open = False
+        self.then: Callable[[], object] = int
+
+    def try_complete(self) -> bool:
+        """Whether it is open."""
+        return self.open
+
+    def on_complete(self) -> str:
+        """Run the hook, return the outcome."""
+        self.then()
+        return self.outcome.name
+
+
+def watched(purgatory: Purgatory, *keys: object) -> Gate:
+    """A new gate that waits for *keys*."""
+    gate = Gate()
+    assert not purgatory.try_complete_else_watch(gate, keys)
+    return gate
+
+
+def interrupt() -> None:
+    """What Ctrl-C does."""
+    raise KeyboardInterrupt
+
+
+# --- other threads -------------------------------------------------------------------------------
+
+
+@both_loops
+async def test_calls_from_a_thread_are_refused_and_change_nothing(running: Purgatory) -> None:
+    """Each call that changes something raises ForeignLoopError, the operation's own included."""
+    gate = watched(running, "k")
+    until = running.wait_until({"c": 5}, None)
+    running.advance("c", 3)
+    calls: list[Callable[[], object]] = [
+        gate.force_complete,
+        gate.cancel,
+        lambda: running.forget("c"),
+        lambda: running.advance("c", 5),
+        lambda: running.check_and_complete("k"),
+        lambda: running.check_and_complete("k", budget=1),
+        lambda: running.cancel_for_key("k"),
+        lambda: asyncio.run(running.aclose()),
+    ]
+
+    for call in calls:
+        with pytest.raises(ForeignLoopError, match="belongs to"):
+            await asyncio.to_thread(call)
+
+    assert gate.outcome is Outcome.PENDING
+    assert (len(running), running.value("c"), running.closed) == (2, 3, False)
+    running.advance("c", 5)
+    assert await until
+
+
+@both_loops
+async def test_another_loop_of_the_same_thread_is_refused(running: Purgatory) -> None:
+    """Also for calls on the operation itself."""
+    gate = watched(running, "k")
+
+    async def call(method: Callable[[], object]) -> None:
+        method()
+
+    for method in (gate.force_complete, gate.cancel):
+        with pytest.raises(ForeignLoopError):
+            await asyncio.to_thread(asyncio.run, call(method))
+    assert gate.force_complete()
+
+
+async def test_an_operation_that_was_never_watched_belongs_to_nobody() -> None:
+    """A thread may end it."""
+    assert await asyncio.to_thread(Gate().cancel)
+    assert await asyncio.to_thread(Gate().force_complete)
+
+
+@both_loops
+async def test_force_complete_threadsafe_wakes_the_loop(running: Purgatory) -> None:
+    """The awaiting task resumes although the loop sleeps; a second call does nothing."""
+    gate = Gate()
+    waiting = running.watch(gate, ["k"])
+
+    def force() -> None:
+        gate.force_complete_threadsafe()
+        gate.force_complete_threadsafe()
+
+    await asyncio.to_thread(force)
+
+    assert await asyncio.wait_for(waiting, 10) == "COMPLETED"
+    gate.force_complete_threadsafe()
+
+
+def test_forces_from_threads_share_a_wake_up() -> None:
+    """A thousand calls while the loop is busy wake it once, in the order of checks and advances."""
+    wakeups = 0
+
+    class Counting(asyncio.SelectorEventLoop):
+        def call_soon_threadsafe(  # type: ignore[override]
+            self, *args: Any, **options: Any
+        ) -> asyncio.Handle:
+            nonlocal wakeups
+            wakeups += 1
+            return super().call_soon_threadsafe(*args, **options)
+
+    async def main() -> int:
+        async with Timer() as timer, Purgatory(timer=timer) as purgatory:
+            gates = [Gate() for _ in range(1000)]
+            waiting = [purgatory.watch(gate, ["k"]) for gate in gates]
+            before = wakeups
+            for gate in gates:
+                gate.force_complete_threadsafe()
+            assert not gates[0].is_completed()
+            assert set(await asyncio.gather(*waiting)) == {"COMPLETED"}
+            return wakeups - before
+
+    with asyncio.Runner(loop_factory=Counting) as runner:
+        assert runner.run(main()) == 1
+
+
+async def test_force_complete_threadsafe_says_what_it_needs(running: Purgatory) -> None:
+    """A watched operation, and a loop."""
+    with pytest.raises(RuntimeError, match=r"operation must be watched first, got <Gate pending"):
+        Gate().force_complete_threadsafe()
+    with pytest.raises(ValueError, match="must have a loop for calls from threads"):
+        watched(Purgatory(timer=ManualTimer()), "k").force_complete_threadsafe()
+
+
+def test_force_complete_threadsafe_after_the_end_does_nothing() -> None:
+    """The loop was closed, which ended the operation: there is nothing left to say."""
+
+    async def main() -> Gate:
+        return watched(Purgatory(), "k")
+
+    gate = asyncio.run(main())
+
+    gate.force_complete_threadsafe()
+
+    assert gate.outcome is Outcome.CANCELLED
+
+
+# --- coroutines where plain functions are expected -----------------------------------------------
+
+
+class AsyncCondition(DelayedOperation[None]):
+    """Wrong: the condition is a coroutine function."""
+
+    async def try_complete(self) -> bool:  # type: ignore[override]
+        """Always true, being a coroutine."""
+        return False
+
+
+class AsyncCompletion(Gate):
+    """Wrong: on_complete is a coroutine function."""
+
+    async def on_complete(self) -> str:  # type: ignore[override]
+        """Never runs."""
+        return ""
+
+
+class AsyncExpiration(Gate):
+    """Wrong: on_expiration is a coroutine function."""
+
+    async def on_expiration(self) -> None:  # type: ignore[override]
+        """Never runs."""
+
+
+class Inheriting(AsyncCompletion):
+    """Wrong by inheritance."""
+
+
+class Mended(AsyncCompletion):
+    """Right again."""
+
+    def on_complete(self) -> str:  # type: ignore[override]
+        """A plain function."""
+        return "plain"
+
+
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [
+        (AsyncCondition, "try_complete"),
+        (AsyncCompletion, "on_complete"),
+        (AsyncExpiration, "on_expiration"),
+        (Inheriting, "on_complete"),
+    ],
+)
+async def test_coroutine_functions_are_refused_when_watched(
+    running: Purgatory, kind: type[DelayedOperation[Any]], method: str
+) -> None:
+    """By every way in, with the class, the method and what to do; nothing is registered."""
+    text = rf"{kind.__name__}\.{method} must be a plain function, got a coroutine .*start a task"
+    for way in (running.watch, running.try_complete_else_watch):
+        with pytest.raises(TypeError, match=text):
+            way(kind(5), ["k"])
+    assert (len(running), running.watched) == (0, 0)
+
+
+async def test_a_subclass_may_mend_its_base(running: Purgatory) -> None:
+    """The methods of the class itself count."""
+    mended = Mended()
+    mended.open = True
+    assert await running.watch(mended, ["k"]) == "plain"
+
+
+@pytest.mark.parametrize("method", ["try_complete", "on_complete", "on_expiration"])
+async def test_a_plain_function_that_returns_a_coroutine_fails_the_operation(
+    running: Purgatory, method: str
+) -> None:
+    """The coroutine is closed, so that nothing warns of it later."""
+
+    async def answer() -> bool:
+        return True
+
+    kind = type("Sly", (Gate,), {method: lambda _: answer()})
+    operation = cast(Gate, kind())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        waiting = running.watch(operation, ["k"])
+        if method == "on_complete":
+            operation.force_complete()
+        elif method == "on_expiration":
+            await running.aclose()
+        with pytest.raises(TypeError, match="must be a plain function"):
+            await waiting
+        gc.collect()
+    assert operation.outcome is Outcome.FAILED
+
+
+async def _asynchronous() -> bool:
+    return True
+
+
+class Callable_:  # noqa: N801 - it is callable
+    """An object whose call is a coroutine function."""
+
+    async def __call__(self) -> bool:
+        """Always true, being a coroutine."""
+        return False
+
+
+@pytest.mark.parametrize(
+    "predicate",
+    [_asynchronous, Callable_().__call__, Callable_(), functools.partial(_asynchronous)],
+)
+async def test_wait_for_refuses_a_coroutine_function(running: Purgatory, predicate: Any) -> None:
+    """At the call, in whatever it is wrapped."""
+    with pytest.raises(TypeError, match="predicate must be a plain function that returns a bool"):
+        running.wait_for(predicate, ["k"], 30)
+    assert len(running) == 0
+
+
+@pytest.mark.parametrize("make", [_asynchronous, asyncio.Event().wait, asyncio.Future])
+async def test_wait_for_never_awaits_what_a_predicate_returns(
+    running: Purgatory, make: Callable[[], Any]
+) -> None:
+    """A lambda around a coroutine function fails; an awaitable would always be true."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        waiting = running.wait_for(lambda: make(), ["k"], 30)  # noqa: PLW0108
+        with pytest.raises(TypeError, match="got an awaitable"):
+            await waiting
+
+
+async def test_wait_for_needs_something_to_call(running: Purgatory) -> None:
+    """The text has the value."""
+    with pytest.raises(TypeError, match="predicate must be callable, got 5"):
+        running.wait_for(cast("Any", 5), ["k"], 30)
+
+
+# --- forced before it is watched -----------------------------------------------------------------
+
+
+def test_a_failing_on_complete_before_watching(caplog: pytest.LogCaptureFixture) -> None:
+    """The operation has failed; the error is reported where asyncio reports its own."""
+    gate = Gate()
+
+    def fail() -> None:
+        raise ZeroDivisionError("by hand")
+
+    gate.then = fail
+
+    assert gate.force_complete()
+
+    assert gate.outcome is Outcome.FAILED
+    assert [record.name for record in caplog.records] == ["asyncio"]
+    assert caplog.records[0].exc_info is not None
+    assert str(caplog.records[0].exc_info[1]) == "by hand"
+
+
+async def test_a_failing_on_complete_before_watching_on_a_loop(
+    noise: list[dict[str, object]],
+) -> None:
+    """The running loop's exception handler has it."""
+    gate = AsyncCompletion()
+
+    assert gate.force_complete()
+
+    assert gate.outcome is Outcome.FAILED
+    assert [type(context["exception"]) for context in noise] == [TypeError]
+
+
+# --- failing loggers and instruments -------------------------------------------------------------
+
+
+@pytest.fixture
+def broken_structlog() -> Iterator[None]:
+    """An application whose processor raises for every event."""
+
+    def fail(*_: object) -> dict[str, object]:
+        raise LookupError("no such processor")
+
+    structlog.configure(processors=[fail], cache_logger_on_first_use=False)
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.mark.usefixtures("broken_structlog")
+async def test_a_failing_logger_costs_no_completion(
+    purgatory: Purgatory, timer: ManualTimer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The check goes on behind a failed operation; the logger's error is on stderr."""
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    gates = [watched(purgatory, "k") for _ in range(4)]
+    gates[1].then = fail
+    for gate in gates:
+        gate.open = True
+
+    assert purgatory.check_and_complete("k") == 3
+
+    assert [gate.outcome.name for gate in gates].count("COMPLETED") == 3
+    assert gates[1].outcome is Outcome.FAILED
+    with pytest.raises(ExceptionGroup):
+        timer.advance(0)
+    watched(purgatory, "k")
+    await purgatory.aclose()
+    error = capsys.readouterr().err
+    assert "the logger raised for the event aiowheel.operation_failed" in error
+    assert "LookupError: no such processor" in error
+
+
+@pytest.mark.usefixtures("broken_structlog")
+def test_a_failing_logger_is_silent_where_logging_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`logging.raiseExceptions` rules here as it does for handlers."""
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+
+    aiowheel._events.emit("aiowheel.test")
+
+    assert capsys.readouterr().err == ""
+
+
+def test_a_field_that_cannot_be_shown_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its repr is the user's code."""
+
+    class Nameless:
+        def __repr__(self) -> str:
+            raise LookupError("no name")
+
+    aiowheel._events.emit("aiowheel.test", field=Nameless())
+
+    assert "no name" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError(), asyncio.CancelledError()])
+def test_an_instrument_that_raises_costs_no_completion(
+    timer: ManualTimer, error: BaseException
+) -> None:
+    """Whatever it raises is reported."""
+
+    class Broken(Instrument):
+        def operation_finished(self, purgatory: str, operation: FinishedOperation) -> None:
+            raise error
+
+    purgatory = Purgatory(timer=timer, instruments=[Broken()])
+    for _ in range(3):
+        watched(purgatory, "k").open = True
+
+    assert purgatory.check_and_complete("k") == 3
+    with pytest.raises(ExceptionGroup) as caught:
+        timer.advance(0)
+    assert len(caught.value.exceptions) == 3
+
+
+class Meddling(Instrument):
+    """Calls a function at the end of every operation."""
+
+    def __init__(self) -> None:
+        self.meddle: Callable[[], object] = int
+
+    def operation_finished(self, purgatory: str, operation: FinishedOperation) -> None:
+        """Call it."""
+        self.meddle()
+
+
+@both_loops
+async def test_forgetting_during_an_advance_loses_no_waiter(timer: ManualTimer) -> None:
+    """The value had been reached: all three complete, and the counter is gone afterwards."""
+    instrument = Meddling()
+    purgatory = Purgatory(timer=timer, instruments=[instrument])
+    waiting = [purgatory.wait_until({"k": number}, 30) for number in (1, 2, 3)]
+    instrument.meddle = lambda: purgatory.forget("k")
+
+    assert purgatory.advance("k", 3) == 3
+
+    assert await asyncio.gather(*waiting) == [True] * 3
+    assert purgatory.value("k") is None
+    assert purgatory.key_range(0, 9) == ([], 0)
+
+
+@both_loops
+async def test_a_newcomer_after_forgetting_waits_for_the_next_value(timer: ManualTimer) -> None:
+    """The advance under way completes only those that waited when it began."""
+    instrument = Meddling()
+    purgatory = Purgatory(timer=timer, instruments=[instrument])
+    first, second = (purgatory.wait_until({"k": number}, 30) for number in (1, 2))
+    late: list[asyncio.Future[bool]] = []
+
+    def meddle() -> None:
+        if not late:
+            purgatory.forget("k")
+            late.append(purgatory.wait_until({"k": 1}, 30))
+
+    instrument.meddle = meddle
+
+    assert purgatory.advance("k", 2) == 2
+    assert (first.done(), second.done(), late[0].done()) == (True, True, False)
+    assert purgatory.advance("k", 1) == 1
+    assert (len(purgatory), purgatory.watched) == (0, 0)
+
+
+# --- Ctrl-C --------------------------------------------------------------------------------------
+
+
+@both_loops
+async def test_nested_checks_survive_ctrl_c(running: Purgatory) -> None:
+    """What was queued is done on the next turn of the loop."""
+    first, other = watched(running, "a"), watched(running, "b")
+    until = running.wait_until({"c": 1}, 30)
+    first.open = other.open = True
+
+    def nested() -> None:
+        running.check_and_complete("b")
+        running.advance("c", 1)
+        interrupt()
+
+    first.then = nested
+    with pytest.raises(KeyboardInterrupt):
+        running.check_and_complete("a")
+    await asyncio.sleep(0)
+
+    assert other.outcome is Outcome.COMPLETED
+    assert await until
+
+
+def test_nested_checks_survive_ctrl_c_without_a_loop(purgatory: Purgatory) -> None:
+    """The next check does them, of whatever key."""
+    first, other = watched(purgatory, "a"), watched(purgatory, "b")
+    first.open = other.open = True
+
+    def nested() -> None:
+        purgatory.check_and_complete("b")
+        interrupt()
+
+    first.then = nested
+    with pytest.raises(KeyboardInterrupt):
+        purgatory.check_and_complete("a")
+
+    assert purgatory.check_and_complete("nobody") == 0
+    assert other.outcome is Outcome.COMPLETED
+
+
+@both_loops
+async def test_an_advance_interrupted_half_way_completes_the_rest_later(timer: ManualTimer) -> None:
+    """All thresholds had been reached; the same value again is enough."""
+    instrument = Meddling()
+    purgatory = Purgatory(timer=timer, instruments=[instrument])
+    waiting = [purgatory.wait_until({"k": number}, 30) for number in (1, 2, 3)]
+    instrument.meddle = interrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        purgatory.advance("k", 3)
+    instrument.meddle = int
+    purgatory.check_and_complete("nobody")
+
+    assert await asyncio.gather(*waiting) == [True] * 3
+    assert (len(purgatory), purgatory.watched, purgatory.statistics().completed) == (0, 0, 3)
+
+
+class InterruptedKey:
+    """A key whose hash is interrupted when told to."""
+
+    def __init__(self) -> None:
+        self.interrupted = False
+
+    def __hash__(self) -> int:
+        if self.interrupted:
+            self.interrupted = False
+            interrupt()
+        return 1
+
+
+def test_ctrl_c_while_an_operation_leaves_its_keys(
+    purgatory: Purgatory, timer: ManualTimer
+) -> None:
+    """It leaves the others, and counts as failed: its on_complete did not run."""
+    key = InterruptedKey()
+    gate = watched(purgatory, "a", key, "b")
+    key.interrupted = True
+
+    with pytest.raises(KeyboardInterrupt):
+        gate.force_complete()
+
+    assert gate.outcome is Outcome.FAILED
+    assert (len(purgatory), purgatory.watched, len(timer)) == (0, 0, 0)
+    assert purgatory.statistics().failed == 1
+
+
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_ctrl_c_in_a_try_of_watch_leaves_no_trace(
+    purgatory: Purgatory, timer: ManualTimer, attempt: int
+) -> None:
+    """The operation is as new as before."""
+
+    class Interrupted(Gate):
+        def try_complete(self) -> bool:
+            if self.checks == attempt:
+                interrupt()
+            return self.open
+
+    gate = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        purgatory.try_complete_else_watch(gate, ["a", "b"])
+
+    assert (len(purgatory), purgatory.watched, len(timer)) == (0, 0, 0)
+    assert (gate.outcome, gate.keys) == (Outcome.PENDING, ())
+    other = Purgatory(timer=timer)
+    gate.open = True
+    assert other.try_complete_else_watch(gate, ["a"])
+
+
+@both_loops
+async def test_slices_survive_ctrl_c(running: Purgatory) -> None:
+    """The rest is checked on the next turn."""
+    gates = [watched(running, "k") for _ in range(3)]
+    for gate in gates:
+        gate.open = True
+    gates[0].then = interrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        running.check_and_complete("k", budget=60)
+    await asyncio.sleep(0)
+
+    assert [gate.outcome.name for gate in gates] == ["FAILED", "COMPLETED", "COMPLETED"]
+
+
+# --- arguments -----------------------------------------------------------------------------------
+
+
+async def test_a_refused_sliced_check_leaves_no_bookmark(running: Purgatory) -> None:
+    """The arguments are checked before anything is touched."""
+    watched(running, "k")
+    watchers = running._lists.get("k")
+    assert watchers is not None
+    for _ in range(3):
+        with pytest.raises(ValueError, match=r"limit must be from 1 to .*, got 0"):
+            running.check_and_complete("k", limit=0, budget=0.1)
+
+    link = watchers.next
+    assert link is not None
+    assert link.next is watchers
+
+
+WRONG: list[tuple[str, Callable[[Purgatory], object], type[Exception], str]] = [
+    ("operation", lambda p: p.watch(5, ["k"]), TypeError, "operation must be a DelayedOperation"),  # type: ignore[arg-type]
+    ("class", lambda p: p.watch(Gate, ["k"]), TypeError, "operation must be a DelayedOperation"),  # type: ignore[arg-type]
+    ("keys", lambda p: p.watch(Gate(), None), TypeError, "keys must be a collection .*got None"),  # type: ignore[arg-type]
+    ("no keys", lambda p: p.watch(Gate(), {}), ValueError, r"keys must name .*, got \{\}"),
+    ("mode", lambda p: p.wait_until({"k": 1}, 1, []), ValueError, r'"all" or "any", got \[\]'),  # type: ignore[arg-type]
+    ("mapping", lambda p: p.wait_until(5, 1), TypeError, "thresholds must be a mapping .*got 5"),  # type: ignore[arg-type]
+    ("limit", lambda p: p.check_and_complete("k", limit="2"), TypeError, "limit must be an int"),  # type: ignore[arg-type]
+    ("bool", lambda p: p.check_and_complete("k", limit=True), TypeError, "got True"),
+    ("budget", lambda p: p.check_and_complete("k", budget="1"), TypeError, "budget must be"),  # type: ignore[arg-type]
+    ("zero", lambda p: p.check_and_complete("k", budget=0), ValueError, "above 0 seconds, got 0"),
+    ("count", lambda p: p.top_keys(-1), ValueError, "count must be from 0 to .*, got -1"),
+    ("value", lambda p: p.advance("k", "1"), TypeError, "int or a float, got '1'"),  # type: ignore[arg-type]
+    ("drain", lambda p: p.aclose("now"), ValueError, "\"wait\", got 'now'"),  # type: ignore[arg-type]
+    ("drain type", lambda p: p.aclose([]), ValueError, r'"wait", got \[\]'),  # type: ignore[arg-type]
+    ("name", lambda _: Purgatory(5), TypeError, "name must be a str, got 5"),  # type: ignore[arg-type]
+    ("many", lambda _: Purgatory(instruments=5), TypeError, "instruments must .*got 5"),  # type: ignore[arg-type]
+    ("none", lambda _: Purgatory(instruments=[5]), TypeError, r"instruments must .*got \[5\]"),  # type: ignore[list-item]
+    ("full", lambda _: Purgatory(max_pending="5"), TypeError, "max_pending must .*got '5'"),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize(("call", "error", "text"), [each[1:] for each in WRONG])
+async def test_wrong_arguments_are_named(
+    running: Purgatory,
+    call: Callable[[Purgatory], object],
+    error: type[Exception],
+    text: str,
+) -> None:
+    """Argument, legal range and value, raised by the call itself."""
+    with pytest.raises(error, match=text):
+        call(running)
+    assert (len(running), running.closed) == (0, False)
+
+
+async def test_none_is_no_timeout(running: Purgatory) -> None:
+    """For an operation, a predicate and thresholds."""
+    gate = Gate(None)
+    assert not running.try_complete_else_watch(gate, ["k"])
+    met, until = running.wait_for(lambda: True, ["k"], None), running.wait_until({"k": 1}, None)
+
+    assert {operation.deadline for operation in running.pending()} == {float("inf")}
+    assert await met
+    running.advance("k", 1)
+    assert await until
+    assert gate.force_complete()
+
+
+async def test_an_idle_purgatory_is_true() -> None:
+    """`purgatory or default` keeps it."""
+    purgatory = Purgatory(timer=ManualTimer())
+
+    assert (len(purgatory), bool(purgatory)) == (0, True)
+
+
+def test_value_reads_a_counter(purgatory: Purgatory) -> None:
+    """None before the first advance and after `forget`."""
+    assert purgatory.value("k") is None
+    purgatory.advance("k", 2.5)
+    assert purgatory.value("k") == 2.5
+    purgatory.forget("k")
+    assert purgatory.value("k") is None
+
+
+async def test_closed_tells_that_closing_has_begun() -> None:
+    """And stays true."""
+    purgatory = Purgatory(timer=ManualTimer())
+    assert not purgatory.closed
+    await purgatory.aclose()
+    assert purgatory.closed
