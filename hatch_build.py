@@ -127,7 +127,7 @@ def compile_modules(root: Path, sources: list[str], build_dir: Path) -> dict[str
 
     shutil.rmtree(build_dir, ignore_errors=True)
     docstrings = docstrings_of(root, sources)
-    with contextlib.chdir(copy_for_mypyc(root, build_dir / "src")):
+    with contextlib.chdir(copy_for_mypyc(root, build_dir)):
         extensions = mypycify(
             [
                 "--config-file=",  # `make lint` is strict; a user's build need not be
@@ -163,17 +163,17 @@ def compile_modules(root: Path, sources: list[str], build_dir: Path) -> dict[str
     return {path.relative_to(lib).as_posix(): path for path in sorted(lib.rglob(f"*{SUFFIX}"))}
 
 
-def copy_for_mypyc(root: Path, copy: Path) -> Path:
-    """Copy the package to *copy*, with every `TypeAlias` replaced by `object`.
+def copy_for_mypyc(root: Path, build_dir: Path) -> Path:
+    """Copy the package, with every `TypeAlias` replaced by `object`, and return where it lies.
 
     mypyc would check an argument of a narrower type itself, before the package can raise its own
-    error, which names the argument and the legal range. See `aiowheel/_types.py`.
+    error, which names the argument and the legal range. See `aiowheel/_types.py`. The sources as
+    they were are kept in `build_dir/src`, for `write_stamp`.
     """
-    shutil.copytree(
-        root / PACKAGE,
-        copy / PACKAGE,
-        ignore=shutil.ignore_patterns("*.so", "*.pyd", "__pycache__"),
-    )
+    as_it_was, copy = build_dir / "src", build_dir / "mypyc"
+    ignored = shutil.ignore_patterns("*.so", "*.pyd", "__pycache__")
+    shutil.copytree(root / PACKAGE, as_it_was / PACKAGE, ignore=ignored)
+    shutil.copytree(as_it_was, copy)
     for source in copy.rglob("*.py"):
         source.write_text(_ALIAS.sub(r"\1: TypeAlias = object", source.read_text("utf-8")), "utf-8")
     return copy
