@@ -23,6 +23,10 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+sys.path.insert(0, str(Path(__file__).parent))  # hatchling loads this file by its path
+
+import hatch_c  # noqa: E402 - what stands beside this file
+
 PACKAGE = "aiowheel"
 GROUP = f"{PACKAGE}._core"  # mypyc's shared library becomes aiowheel/_core__mypyc.<abi>.so
 SUFFIX = EXTENSION_SUFFIXES[0]
@@ -117,9 +121,7 @@ def compile_modules(root: Path, sources: list[str], build_dir: Path) -> dict[str
         )
         for extension in extensions:
             for source in extension.sources:
-                drop_trashcans(Path(source))
-                let_go_of_types(Path(source))
-                add_short_cuts(Path(source))
+                hatch_c.change(Path(source))
             # Lets the compiler inline across our modules, one shared library: 8 % of call_later.
             if sys.platform != "win32":
                 extension.extra_compile_args.append("-fno-semantic-interposition")
@@ -146,81 +148,6 @@ def copy_for_mypyc(root: Path, copy: Path) -> Path:
 
 
 _ALIAS = re.compile(r"^(\w+): TypeAlias = .*$", re.MULTILINE)
-
-
-def drop_trashcans(source: Path) -> None:
-    """Take CPython's trashcan out of the deallocators of acyclic classes in generated C.
-
-    The trashcan queues what is freed more than 50 levels deep (a chain of objects, say) by writing
-    into the collector's header. An object of an acyclic class has none: mypyc 2.4 puts the trashcan
-    there all the same, and the memory in front of the object is overwritten.
-    """
-    source.write_text(_DEALLOC.sub(_without_trashcan, source.read_text()))
-
-
-_DEALLOC = re.compile(
-    r"\b(?P<name>\w+_dealloc)\([^;{}]*\)\s*\{"
-    r"(?P<head>.*?)CPy_TRASHCAN_BEGIN\(self, (?P=name)\)(?P<body>.*?)CPy_TRASHCAN_END\(self\)",
-    re.DOTALL,
-)
-
-
-def _without_trashcan(dealloc: re.Match[str]) -> str:
-    if "PyObject_GC_UnTrack" in dealloc["head"]:
-        return dealloc[0]
-    whole = dealloc[0].replace(f"CPy_TRASHCAN_BEGIN(self, {dealloc['name']})", "")
-    return whole.replace("CPy_TRASHCAN_END(self)", "")
-
-
-def let_go_of_types(source: Path) -> None:
-    """Have the deallocators in generated C give back the reference each object holds to its class.
-
-    mypyc 2.4 keeps it: an interpreted class with a compiled base is then never freed once it had an
-    instance, one defined inside a function, say.
-    """
-    free = "Py_TYPE(self)->tp_free((PyObject *)self);"
-    whole = f"{{ PyTypeObject *type = Py_TYPE(self); {free} Py_DECREF(type); }}"
-    source.write_text(source.read_text().replace(free, whole))
-
-
-def add_short_cuts(source: Path) -> None:
-    """Let the plainest calls skip the argument parser where mypyc 2.4 has no short cut itself.
-
-    Constructors, and functions with `*args` or keyword-only arguments, interpret a format string at
-    each call. A call with the required arguments alone, all by position, needs none: 6 % of
-    call_later.
-    """
-    generated = _PARSE_STACK.sub(_with_short_cut, source.read_text())
-    source.write_text(_PARSE_TUPLE.sub(_with_short_cut, generated))
-
-
-_PARSE_STACK = re.compile(
-    r"(?P<head>parser = \{\"(?P<star>%?)(?P<required>O+)[|$O]*:[^{}]*\};[^{}]*?)"
-    r"(?P<parse>if \(!CPyArg_ParseStackAndKeywords\("
-    r"args, nargs, kwnames, &parser, (?P<targets>[^()]*)\)\))"
-)
-_PARSE_TUPLE = re.compile(
-    r"(?P<head>)(?P<star>)(?P<parse>if \(!CPyArg_ParseTupleAndKeywords\("
-    r"args, kw, \"(?P<required>O+)[|$O]*\", \"\w+\", kwlist, (?P<targets>[^()]*)\)\))"
-)
-
-
-def _with_short_cut(wrapper: re.Match[str]) -> str:
-    targets = [target.removeprefix("&") for target in wrapper["targets"].split(", ")]
-    required = len(wrapper["required"])
-    in_tuple = wrapper.re is _PARSE_TUPLE
-    plain = "kw == NULL && PyTuple_GET_SIZE(args)" if in_tuple else "kwnames == NULL && nargs"
-    given = "PyTuple_GET_ITEM(args, {})" if in_tuple else "args[{}]"
-    steps: list[str] = []
-    if wrapper["star"]:
-        rest, keywords, *targets = targets
-        if keywords != "NULL":  # a function with **kwargs
-            return wrapper[0]
-        steps.append(f"{rest} = PyTuple_New(0); if ({rest} == NULL) return NULL;")
-    for place, target in enumerate(targets[:required]):
-        steps.append(f"{target} = {given.format(place)};")
-    short_cut = f"if ({plain} == {required}) {{ {' '.join(steps)} }} else "
-    return wrapper["head"] + short_cut + wrapper["parse"]
 
 
 def build_extensions(extensions: list[Any], build_dir: Path) -> None:

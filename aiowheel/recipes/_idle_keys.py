@@ -35,8 +35,10 @@ class IdleAlarm(Alarm):
 
     def drop(self) -> None:
         detector = cast("IdleKeys", self._payload)
+        key = self.key
         self._payload = None
-        detector._forget(self.key)
+        self.key = None
+        detector._forget(key)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -24,5 +24,5 @@ class Alarm(TimerEntry):
         raise NotImplementedError
 
     def drop(self) -> None:
-        """Let go of everything: the timer was closed, or dropped, before the deadline."""
+        """Cut every reference: the timer was closed, or dropped, before the deadline."""
         self._payload = None

@@ -10,7 +10,7 @@ from contextvars import Context, copy_context
 from random import random
 from typing import Final, cast
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i64
 
 from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
 from aiowheel.timer._alarm import Alarm
@@ -25,7 +25,8 @@ _WAYS: Final = {"burst": _BURST, "delay": _DELAY, "skip": _SKIP}
 _TOLERANCE_NS: Final = 5_000_000
 
 
-@mypyc_attr(acyclic=True)
+# Not acyclic: while its coroutine runs it is in no wheel, which would show the cyclic collector what
+# it refers to.
 class Periodic(Alarm):
     """A function that is called again and again; made by `Timer.every`.
 

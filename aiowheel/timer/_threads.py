@@ -7,7 +7,7 @@ from contextvars import Context, copy_context
 from threading import Lock
 from typing import Final, cast
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i64
 
 from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
 from aiowheel.errors import TimerClosedError
@@ -21,7 +21,8 @@ _CANCELLED: Final = 2
 _NAMES: Final = ("pending", "fired", "cancelled")
 
 
-@mypyc_attr(acyclic=True)
+# Not acyclic: one that still waits in the inbox is in no wheel, which would show the cyclic collector
+# what it refers to.
 class ThreadsafeHandle(Alarm):
     """What `call_later_threadsafe` returns; every method may be called from any thread.
 

@@ -89,6 +89,10 @@ class TimerEntry(Node):
         tally.cancelled += 1
         return True
 
+    def drop(self) -> None:
+        """Cut every reference: the wheel was dropped, or its owner closed it."""
+        self._payload = None
+
     def __repr__(self) -> str:
         state = "pending" if self.pending else "finished"
         return f"<TimerEntry deadline={self.deadline} {state} payload={self.payload!r}>"

@@ -34,6 +34,8 @@ class TimingWheel(Rings):
     An entry moved to a later deadline takes its place in that order when it is filed again, not
     when it was moved.
 
+    A wheel that is dropped cancels its entries.
+
     Args:
         tick: Width of one bucket of the finest level, in the caller's unit, at least 1.
         wheel_size: Buckets a level, at least 2.
@@ -54,9 +56,19 @@ class TimingWheel(Rings):
         super().__init__(tick, wheel_size, start, Tally() if tally is None else tally)
 
     def __del__(self) -> None:
-        # Entries and buckets are invisible to the cyclic collector: break their rings by hand.
-        if getattr(self, "_finest", None) is not None:  # absent when arguments were refused
-            self._unlink_buckets()
+        # Entries and buckets are invisible to the cyclic collector: their rings must be broken. And
+        # what the entries refer to may be what the collector is about to clear: an entry that
+        # somebody holds must not lead there.
+        if getattr(self, "_finest", None) is None:  # the arguments were refused
+            return
+        failure: Exception | None = None
+        for entry in self.clear():
+            try:
+                entry.drop()
+            except Exception as error:  # the other entries must be dropped all the same
+                failure = error
+        if failure is not None:
+            raise failure
 
     def __reduce_ex__(self, protocol: object) -> str:
         raise TypeError("TimingWheel cannot be copied or pickled: an entry hangs in one wheel")
