@@ -79,7 +79,8 @@ def postpone_deep_deallocations(generated: str, acyclic: list[re.Match[str]]) ->
     for dealloc in acyclic:
         whole = [
             _head(dealloc),
-            "if (!aiowheel_dealloc_begins((PyObject *)self)) return;",
+            "aiowheel_trash *trash = aiowheel_dealloc_begins((PyObject *)self);",
+            "if (trash == NULL) return;",
             dealloc["finalize"].strip(),
             f"{dealloc['clear']}((PyObject *)self);",
         ]
@@ -91,7 +92,7 @@ def postpone_deep_deallocations(generated: str, acyclic: list[re.Match[str]]) ->
         whole.append(f"{{ {dealloc['release'].strip()} }}")
         if "goto done" in dealloc["finalize"]:
             whole.append("done: ;")
-        whole.append("aiowheel_dealloc_ends();\n}")
+        whole.append("aiowheel_dealloc_ends(trash);\n}")
         generated = generated.replace(dealloc[0], "\n".join(whole), 1)
     return _put_in_front(generated, _TRASHCAN)
 
@@ -108,35 +109,40 @@ _TRASHCAN = r"""
 #else
 #define AIOWHEEL_PER_THREAD __thread /* a __del__ may let another thread run */
 #endif
-static AIOWHEEL_PER_THREAD int aiowheel_depth;
-static AIOWHEEL_PER_THREAD PyObject *aiowheel_postponed;
+typedef struct {
+    int depth;
+    PyObject *postponed;
+} aiowheel_trash;
+static AIOWHEEL_PER_THREAD aiowheel_trash aiowheel_trash_of_thread;
 
-/* The link to the next postponed object lies where the reference count was, the first word. */
-static int aiowheel_dealloc_begins(PyObject *self)
+/* NULL when `self` is postponed. The link to the next postponed object lies in the first word,
+   where the reference count was. */
+static inline aiowheel_trash *aiowheel_dealloc_begins(PyObject *self)
 {
-    if (aiowheel_depth < AIOWHEEL_DEEPEST) {
-        aiowheel_depth++;
-        return 1;
+    aiowheel_trash *trash = &aiowheel_trash_of_thread;
+    if (trash->depth < AIOWHEEL_DEEPEST) {
+        trash->depth++;
+        return trash;
     }
-    memcpy((void *)self, &aiowheel_postponed, sizeof(PyObject *));
-    aiowheel_postponed = self;
-    return 0;
+    memcpy((void *)self, &trash->postponed, sizeof(PyObject *));
+    trash->postponed = self;
+    return NULL;
 }
 
-static void aiowheel_dealloc_postponed(void)
+static void aiowheel_dealloc_postponed(aiowheel_trash *trash)
 {
-    while (aiowheel_postponed != NULL) { /* the depth stays 1: what they free does not drain */
-        PyObject *self = aiowheel_postponed;
-        memcpy(&aiowheel_postponed, (void *)self, sizeof(PyObject *));
+    while (trash->postponed != NULL) { /* the depth stays 1: what they free does not come here */
+        PyObject *self = trash->postponed;
+        memcpy(&trash->postponed, (void *)self, sizeof(PyObject *));
         memset((void *)self, 0, sizeof(PyObject *));
         Py_TYPE(self)->tp_dealloc(self);
     }
 }
 
-static inline void aiowheel_dealloc_ends(void)
+static inline void aiowheel_dealloc_ends(aiowheel_trash *trash)
 {
-    if (aiowheel_depth == 1 && aiowheel_postponed != NULL) aiowheel_dealloc_postponed();
-    aiowheel_depth--;
+    if (trash->depth == 1 && trash->postponed != NULL) aiowheel_dealloc_postponed(trash);
+    trash->depth--;
 }
 """
 
@@ -251,8 +257,8 @@ def _add_to_traverse(generated: str, struct: str, visitor: str) -> str:
 
 
 _VISITORS = r"""
-/* The most objects in rings that one owner shows. A full collection visits each of them, some
-   100 microseconds for 10,000; for a million it would stall the program. */
+/* The most objects in rings that one owner shows. A full collection visits each of them: half a
+   millisecond for 10,000. For a million it would stall the program. */
 #define AIOWHEEL_MOST_SHOWN 10000
 
 /* What the objects in the ring around `root` refer to, `root` included. One that is half taken
