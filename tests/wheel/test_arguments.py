@@ -88,7 +88,8 @@ def test_a_wheel_that_cannot_turn_is_refused(arguments: dict[str, Any], text: st
 
 def test_an_entry_tells_about_itself() -> None:
     """Deadline, state and payload, for people who debug."""
-    entry = TimingWheel().schedule(5, "payload")
+    wheel = TimingWheel()
+    entry = wheel.schedule(5, "payload")
 
     assert repr(entry) == "<TimerEntry deadline=5 pending payload='payload'>"
     entry.cancel()
