@@ -79,8 +79,7 @@ def postpone_deep_deallocations(generated: str, acyclic: list[re.Match[str]]) ->
     for dealloc in acyclic:
         whole = [
             _head(dealloc),
-            "aiowheel_trash *trash = aiowheel_dealloc_begins((PyObject *)self);",
-            "if (trash == NULL) return;",
+            "if (!aiowheel_dealloc_begins((PyObject *)self)) return;",
             dealloc["finalize"].strip(),
             f"{dealloc['clear']}((PyObject *)self);",
         ]
@@ -92,7 +91,7 @@ def postpone_deep_deallocations(generated: str, acyclic: list[re.Match[str]]) ->
         whole.append(f"{{ {dealloc['release'].strip()} }}")
         if "goto done" in dealloc["finalize"]:
             whole.append("done: ;")
-        whole.append("aiowheel_dealloc_ends(trash);\n}")
+        whole.append("aiowheel_dealloc_ends();\n}")
         generated = generated.replace(dealloc[0], "\n".join(whole), 1)
     return _put_in_front(generated, _TRASHCAN)
 
@@ -102,47 +101,44 @@ def _head(dealloc: re.Match[str]) -> str:
 
 
 _TRASHCAN = r"""
-/* Deallocators of acyclic objects that are deeper than this wait for the outermost one. */
-#define AIOWHEEL_DEEPEST 50
-#ifdef _MSC_VER
-#define AIOWHEEL_PER_THREAD __declspec(thread)
-#else
-#define AIOWHEEL_PER_THREAD __thread /* a __del__ may let another thread run */
+#ifdef Py_GIL_DISABLED
+#error "the statics below rely on the GIL"
 #endif
-typedef struct {
-    int depth;
-    PyObject *postponed;
-} aiowheel_trash;
-static AIOWHEEL_PER_THREAD aiowheel_trash aiowheel_trash_of_thread;
 
-/* NULL when `self` is postponed. The link to the next postponed object lies in the first word,
-   where the reference count was. */
-static inline aiowheel_trash *aiowheel_dealloc_begins(PyObject *self)
+/* Deallocators of acyclic objects that are deeper than this wait for the outermost one. The count
+   is that of all threads, for one per thread costs 10 % of schedule and cancel: where a __del__ lets
+   another thread run, a deep chain of that thread may wait until both are done. */
+#define AIOWHEEL_DEEPEST 50
+static int aiowheel_depth;
+static PyObject *aiowheel_postponed;
+
+/* Whether to go on. The link to the next postponed object lies in the first word, where the
+   reference count was. */
+static inline int aiowheel_dealloc_begins(PyObject *self)
 {
-    aiowheel_trash *trash = &aiowheel_trash_of_thread;
-    if (trash->depth < AIOWHEEL_DEEPEST) {
-        trash->depth++;
-        return trash;
+    if (aiowheel_depth < AIOWHEEL_DEEPEST) {
+        aiowheel_depth++;
+        return 1;
     }
-    memcpy((void *)self, &trash->postponed, sizeof(PyObject *));
-    trash->postponed = self;
-    return NULL;
+    memcpy((void *)self, &aiowheel_postponed, sizeof(PyObject *));
+    aiowheel_postponed = self;
+    return 0;
 }
 
-static void aiowheel_dealloc_postponed(aiowheel_trash *trash)
+static void aiowheel_dealloc_postponed(void)
 {
-    while (trash->postponed != NULL) { /* the depth stays 1: what they free does not come here */
-        PyObject *self = trash->postponed;
-        memcpy(&trash->postponed, (void *)self, sizeof(PyObject *));
+    while (aiowheel_postponed != NULL) { /* the depth stays 1: what they free does not come here */
+        PyObject *self = aiowheel_postponed;
+        memcpy(&aiowheel_postponed, (void *)self, sizeof(PyObject *));
         memset((void *)self, 0, sizeof(PyObject *));
         Py_TYPE(self)->tp_dealloc(self);
     }
 }
 
-static inline void aiowheel_dealloc_ends(aiowheel_trash *trash)
+static inline void aiowheel_dealloc_ends(void)
 {
-    if (trash->depth == 1 && trash->postponed != NULL) aiowheel_dealloc_postponed(trash);
-    trash->depth--;
+    if (aiowheel_depth == 1 && aiowheel_postponed != NULL) aiowheel_dealloc_postponed();
+    aiowheel_depth--;
 }
 """
 
