@@ -25,7 +25,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 sys.path.insert(0, str(Path(__file__).parent))  # hatchling loads this file by its path
 
-import hatch_c  # noqa: E402 - what stands beside this file
+import hatch_c
 
 PACKAGE = "aiowheel"
 GROUP = f"{PACKAGE}._core"  # mypyc's shared library becomes aiowheel/_core__mypyc.<abi>.so
@@ -139,7 +139,9 @@ def copy_for_mypyc(root: Path, copy: Path) -> Path:
     error, which names the argument and the legal range.
     """
     shutil.copytree(
-        root / PACKAGE, copy / PACKAGE, ignore=shutil.ignore_patterns("*.so", "*.pyd", "__pycache__")
+        root / PACKAGE,
+        copy / PACKAGE,
+        ignore=shutil.ignore_patterns("*.so", "*.pyd", "__pycache__"),
     )
     types = copy / PACKAGE / "_types.py"
     if types.exists():

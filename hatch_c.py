@@ -1,9 +1,9 @@
 """What the build hook changes in the C code that mypyc generates.
 
 Hot classes are acyclic (`mypyc_attr(acyclic=True)`): their objects have no header of the cyclic
-collector, so a million pending entries cost it nothing. mypyc 2.4 is not ready for two consequences:
-a deallocator must not recurse along a chain of such objects, and the collector must still find the
-cycles that lead through them.
+collector, so a million pending entries cost it nothing. mypyc 2.4 does not handle two consequences:
+deallocators must not recurse along a chain of such objects, and the collector must still find
+the cycles that lead through them.
 
 The names of classes and fields that the C code below relies on stand in `Names`; a name that is not
 in the generated code ends the build.
@@ -106,8 +106,8 @@ _TRASHCAN = r"""
 #endif
 
 /* Deallocators of acyclic objects that are deeper than this wait for the outermost one. The count
-   is that of all threads, for one per thread costs 10 % of schedule and cancel: where a __del__ lets
-   another thread run, a deep chain of that thread may wait until both are done. */
+   is that of all threads, as one per thread costs 10 % of schedule and cancel: where a __del__
+   lets another thread run, a deep chain of that thread may wait until both are done. */
 #define AIOWHEEL_DEEPEST 50
 static int aiowheel_depth;
 static PyObject *aiowheel_postponed;

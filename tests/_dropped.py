@@ -7,12 +7,12 @@ import asyncio
 import gc
 import json
 import logging
-import os
 import sys
 import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import aiowheel
 from aiowheel.integrations._connection_watch import ConnectionWatch
@@ -31,7 +31,7 @@ class Owner:
         """What everything here calls in the end."""
 
 
-class Never(aiowheel.DelayedOperation):
+class Never(aiowheel.DelayedOperation[None]):
     """Refers to its purgatory."""
 
     def __init__(self, owner: Owner) -> None:
@@ -167,7 +167,7 @@ def make_loop(kind: str) -> Loop:
 
 
 def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def main() -> None:
@@ -175,7 +175,9 @@ def main() -> None:
     said: Counter[str] = Counter()
 
     def note(message: object, *rest: object) -> None:
-        said.update(text for text in ("unclosed event loop", "unclosed <Timer") if text in str(message))
+        said.update(
+            text for text in ("unclosed event loop", "unclosed <Timer") if text in str(message)
+        )
 
     warnings.simplefilter("always")
     warnings.showwarning = note  # type: ignore[assignment]
@@ -185,14 +187,14 @@ def main() -> None:
     gc.collect()
     before = descriptors()
     gc.disable()
-    watched: list[weakref.ref[Owner]] = []
+    watched: list[weakref.ref[Owner] | weakref.ref[Loop]] = []
     for _ in range(count):
         owner = Owner()
         loop = make_loop(kind)
         case(loop, owner)
         if kind.endswith("closed"):
             loop.close()
-        watched += [weakref.ref(owner), weakref.ref(loop)]  # type: ignore[list-item]
+        watched += [weakref.ref(owner), weakref.ref(loop)]
         del loop, owner
     for _ in range(4):
         gc.collect()

@@ -86,7 +86,7 @@ def test_a_hundred_unclosed_timers_are_collected_once_their_loop_is_closed(loop:
 
 
 def test_a_hundred_loops_on_uvloop_that_never_ran_are_collected() -> None:
-    """uvloop's own would keep their descriptors and say nothing."""
+    """Loops of uvloop itself would keep their descriptors and say nothing."""
     pytest.importorskip("uvloop")
 
     left = drop("handle", "uvloop-wheel")
@@ -101,7 +101,7 @@ def test_a_hundred_loops_on_uvloop_that_never_ran_are_collected() -> None:
 
 @pytest.mark.parametrize("case", ["timeout", "shared", "purgatory"])
 def test_a_loop_on_uvloop_that_ran_is_kept_by_uvloop_alone(case: str) -> None:
-    """uvloop never frees an unclosed loop that has run; ours leave no more than its own do."""
+    """An unclosed loop that has run is never freed by uvloop; ours leave no more than its own."""
     pytest.importorskip("uvloop")
 
     ours = drop(case, "uvloop-wheel", 10)
@@ -132,7 +132,7 @@ def tie(
     """Make the graph; returns its knots, watched, and the objects and entries that are held."""
     knots = [Knot() for _ in range(_SIZE - 2)]
     wheels = [TimingWheel(1, 2), TimingWheel(1, 256)]
-    objects = [*knots, *wheels]
+    objects: list[Knot | TimingWheel] = [*knots, *wheels]
     held: list[tuple[int, int, TimerEntry]] = []
     for wheel, deadline, place, holds in entries:
         entry = wheels[wheel - len(knots)].schedule(deadline, objects[place])

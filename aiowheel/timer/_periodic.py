@@ -25,8 +25,8 @@ _WAYS: Final = {"burst": _BURST, "delay": _DELAY, "skip": _SKIP}
 _TOLERANCE_NS: Final = 5_000_000
 
 
-# Not acyclic: while its coroutine runs it is in no wheel, which would show the cyclic collector what
-# it refers to.
+# Not acyclic: while its coroutine runs it is in no wheel, and only a wheel shows the collector
+# what an acyclic entry refers to.
 class Periodic(Alarm):
     """A function that is called again and again; made by `Timer.every`.
 

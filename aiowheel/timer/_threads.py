@@ -21,8 +21,8 @@ _CANCELLED: Final = 2
 _NAMES: Final = ("pending", "fired", "cancelled")
 
 
-# Not acyclic: one that still waits in the inbox is in no wheel, which would show the cyclic collector
-# what it refers to.
+# Not acyclic: a handle that still waits in the inbox is in no wheel, and only a wheel shows the
+# collector what an acyclic entry refers to.
 class ThreadsafeHandle(Alarm):
     """What `call_later_threadsafe` returns; every method may be called from any thread.
 
