@@ -9,7 +9,6 @@ The stamp `_compiled.<abi>.txt` beside the compiled modules holds the hash of ev
 `aiowheel/_build.py` reads it, so an older extension never shadows an edited source.
 """
 
-import ast
 import contextlib
 import hashlib
 import os
@@ -25,8 +24,11 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+sys.path.insert(0, str(Path(__file__).parent))  # hatchling loads this file by its path
+
+import hatch_c
+
 PACKAGE = "aiowheel"
-GROUP = f"{PACKAGE}._core"  # mypyc's shared library becomes aiowheel/_core__mypyc.<abi>.so
 SUFFIX = EXTENSION_SUFFIXES[0]
 ABI = SUFFIX.rpartition(".")[0]  # .cpython-311-x86_64-linux-gnu
 STAMP = f"{PACKAGE}/_compiled{ABI}.txt"
@@ -126,7 +128,7 @@ def compile_modules(root: Path, sources: list[str], build_dir: Path) -> dict[str
     from mypyc.build import mypycify
 
     shutil.rmtree(build_dir, ignore_errors=True)
-    docstrings = docstrings_of(root, sources)
+    docstrings = hatch_c.docstrings_of(root, sources)
     with contextlib.chdir(copy_for_mypyc(root, build_dir)):
         extensions = mypycify(
             [
@@ -137,22 +139,19 @@ def compile_modules(root: Path, sources: list[str], build_dir: Path) -> dict[str
             ],
             opt_level="3",
             target_dir=str(build_dir / "c"),
-            group_name=GROUP,
+            group_name=hatch_c.GROUP,
         )
         for extension in extensions:
             for source in extension.sources:
-                drop_trashcans(Path(source))
-                let_go_of_types(Path(source))
-                add_short_cuts(Path(source))
-                answer_in_c(Path(source))
-                correct_files(Path(source))
-                add_docstrings(Path(source), docstrings)
+                hatch_c.change(Path(source), docstrings)
             if sys.platform != "win32":
                 # The modules are one shared library: the compiler may inline across them, which
                 # makes call_later 8 % faster. Generated functions are long: the default limit
                 # inlines hardly any; 4 % faster.
                 extension.extra_compile_args = [
-                    *extension.extra_compile_args, "-fno-semantic-interposition", "-finline-limit=300"
+                    *extension.extra_compile_args,
+                    "-fno-semantic-interposition",
+                    "-finline-limit=300",
                 ]
         try:
             build_extensions(extensions, build_dir)
@@ -180,254 +179,6 @@ def copy_for_mypyc(root: Path, build_dir: Path) -> Path:
 
 
 _ALIAS = re.compile(r"^(\w+): TypeAlias = .*$", re.MULTILINE)
-
-
-def drop_trashcans(source: Path) -> None:
-    """Take CPython's trashcan out of the deallocators of acyclic classes in generated C.
-
-    The trashcan queues objects that are freed more than 50 levels deep, such as a chain, by writing
-    into the collector's header. Objects of acyclic classes have no such header, but mypyc 2.4
-    generates the trashcan for them too, which overwrites the memory in front of the object.
-    """
-    source.write_text(_DEALLOC.sub(_without_trashcan, source.read_text()))
-
-
-_DEALLOC = re.compile(
-    r"\b(?P<name>\w+_dealloc)\([^;{}]*\)\s*\{"
-    r"(?P<head>.*?)CPy_TRASHCAN_BEGIN\(self, (?P=name)\)(?P<body>.*?)CPy_TRASHCAN_END\(self\)",
-    re.DOTALL,
-)
-
-
-def _without_trashcan(dealloc: re.Match[str]) -> str:
-    if "PyObject_GC_UnTrack" in dealloc["head"]:
-        return dealloc[0]
-    whole = dealloc[0].replace(f"CPy_TRASHCAN_BEGIN(self, {dealloc['name']})", "")
-    return whole.replace("CPy_TRASHCAN_END(self)", "")
-
-
-def let_go_of_types(source: Path) -> None:
-    """Have the deallocators in generated C release the reference an object holds to its class.
-
-    mypyc 2.4 keeps that reference: an interpreted class with a compiled base, such as a class
-    defined inside a function, is then never freed once it had an instance.
-    """
-    free = "Py_TYPE(self)->tp_free((PyObject *)self);"
-    whole = f"{{ PyTypeObject *type = Py_TYPE(self); {free} Py_DECREF(type); }}"
-    source.write_text(source.read_text().replace(free, whole))
-
-
-def add_short_cuts(source: Path) -> None:
-    """Let the simplest calls skip the argument parser where mypyc 2.4 does not do so itself.
-
-    Constructors, and functions with `*args` or keyword-only arguments, interpret a format string at
-    each call. A call that passes only the required arguments, all by position, does not need it.
-    This makes call_later 6 % faster.
-    """
-    generated = _PARSE_STACK.sub(_with_short_cut, source.read_text())
-    source.write_text(_PARSE_TUPLE.sub(_with_short_cut, generated))
-
-
-_PARSE_STACK = re.compile(
-    r"(?P<head>parser = \{\"(?P<star>%?)(?P<required>O+)[|$O]*:[^{}]*\};[^{}]*?)"
-    r"(?P<parse>if \(!CPyArg_ParseStackAndKeywords\("
-    r"args, nargs, kwnames, &parser, (?P<targets>[^()]*)\)\))"
-)
-_PARSE_TUPLE = re.compile(
-    r"(?P<head>)(?P<star>)(?P<parse>if \(!CPyArg_ParseTupleAndKeywords\("
-    r"args, kw, \"(?P<required>O+)[|$O]*\", \"\w+\", kwlist, (?P<targets>[^()]*)\)\))"
-)
-
-
-def _with_short_cut(wrapper: re.Match[str]) -> str:
-    targets = [target.removeprefix("&") for target in wrapper["targets"].split(", ")]
-    required = len(wrapper["required"])
-    in_tuple = wrapper.re is _PARSE_TUPLE
-    plain = "kw == NULL && PyTuple_GET_SIZE(args)" if in_tuple else "kwnames == NULL && nargs"
-    given = "PyTuple_GET_ITEM(args, {})" if in_tuple else "args[{}]"
-    steps: list[str] = []
-    if wrapper["star"]:
-        rest, keywords, *targets = targets
-        if keywords != "NULL":  # a function with **kwargs
-            return wrapper[0]
-        steps.append(f"{rest} = PyTuple_New(0); if ({rest} == NULL) return NULL;")
-    for place, target in enumerate(targets[:required]):
-        steps.append(f"{target} = {given.format(place)};")
-    short_cut = f"if ({plain} == {required}) {{ {' '.join(steps)} }} else "
-    return wrapper["head"] + short_cut + wrapper["parse"]
-
-
-def answer_in_c(source: Path) -> None:
-    """Have the functions of `aiowheel/timer/_interpreter.py` answer in C, and one of `_callbacks.py`.
-
-    A call through the interpreter costs 20 to 30 ns, several times in every `call_later`. Calls with
-    an argument, which only tests make, go on to mypyc's code.
-    """
-    generated = source.read_text()
-    for head, answer in _ANSWERS.items():
-        generated = generated.replace(f"{head} {{\n", f"{head} {{\n    {answer}\n")
-    source.write_text(generated)
-
-
-_ANSWERS = {
-    "int64_t CPyDef__interpreter___monotonic_ns(PyObject *cpy_r__read)": (
-        "if (cpy_r__read == NULL) {\n"
-        "#if PY_VERSION_HEX >= 0x030D0000\n"
-        "        PyTime_t now; (void)PyTime_MonotonicRaw(&now); return (int64_t)now;\n"
-        "#else\n"
-        "        return (int64_t)_PyTime_GetMonotonicClock();\n"
-        "#endif\n"
-        "    }"
-    ),
-    "int64_t CPyDef__interpreter___thread_id(PyObject *cpy_r__read)": (
-        "if (cpy_r__read == NULL) return (int64_t)PyThread_get_thread_ident();"
-    ),
-    "char CPyDef__callbacks___is_coroutine_function(PyObject *cpy_r_function)": (
-        "if (PyFunction_Check(cpy_r_function)) {\n"
-        "        PyCodeObject *code = (PyCodeObject *)PyFunction_GET_CODE(cpy_r_function);\n"
-        "        return (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR"
-        " | CO_ITERABLE_COROUTINE)) != 0;\n"
-        "    }"
-    ),
-}
-
-
-def correct_files(source: Path) -> None:
-    """Have the modules in generated C carry the path of the file they were loaded from.
-
-    mypyc 2.4 derives `__file__` from the folder of the shared library and the full name of the
-    module: it expects the library above the package, but this library lies inside.
-    """
-    generated = source.read_text()
-    patched = _LIBRARY_FILE.sub(r"\1file_above_package(\2)", generated)
-    patched = _LIBRARY_FILE_ATTRIBUTE.sub(r"\1file_above_package(\2)", patched)
-    if patched != generated:
-        *_, last_include = _INCLUDE.finditer(patched)
-        end = last_include.end()
-        source.write_text(f"{patched[:end]}\n{_FILE_ABOVE_PACKAGE}{patched[end:]}")
-
-
-_INCLUDE = re.compile(r"^#include .*$", re.MULTILINE)
-_LIBRARY_FILE = re.compile(
-    r"(shared_lib_file = )PyObject_GetAttrString\((shared_lib), \"__file__\"\)"
-)
-_LIBRARY_FILE_ATTRIBUTE = re.compile(
-    rf"(/\* '{re.escape(GROUP)}__mypyc' \*/[^{{}}]*\{{[^{{}}]*\}}\s*"
-    r"\w+ = \w+\[\d+\]; /\* '__file__' \*/\s*\w+ = )CPyObject_GetAttr\((\w+), \w+\)"
-)
-_FILE_ABOVE_PACKAGE = """
-static Py_ssize_t last_separator(PyObject *path, Py_ssize_t end) {
-    Py_ssize_t slash = PyUnicode_FindChar(path, '/', 0, end, -1);
-    Py_ssize_t backslash = PyUnicode_FindChar(path, '\\\\', 0, end, -1);
-    Py_ssize_t last = slash > backslash ? slash : backslash;
-    return last < 0 ? -1 : last;
-}
-
-/* Where the library would lie if it were beside the package and not inside. */
-static PyObject *file_above_package(PyObject *library) {
-    PyObject *file = PyObject_GetAttrString(library, "__file__");
-    if (file == NULL) return NULL;
-    Py_ssize_t end = PyUnicode_GetLength(file);
-    if (end < 0) { Py_DECREF(file); return NULL; }
-    Py_ssize_t name = last_separator(file, end);
-    if (name < 0) return file;
-    PyObject *folder = PyUnicode_Substring(file, 0, last_separator(file, name) + 1);
-    PyObject *base = PyUnicode_Substring(file, name + 1, end);
-    PyObject *above = folder && base ? PyUnicode_Concat(folder, base) : NULL;
-    Py_XDECREF(folder);
-    Py_XDECREF(base);
-    Py_DECREF(file);
-    return above;
-}
-"""
-
-
-def add_docstrings(source: Path, docstrings: dict[str, str]) -> None:
-    """Give generated C the docstrings of modules, classes, functions, methods and properties.
-
-    mypyc 2.4 writes signatures only.
-
-    Args:
-        source: The generated file.
-        docstrings: By the name in C; see `docstrings_of`.
-    """
-
-    def with_docstring(place: re.Match[str]) -> str:
-        docstring = docstrings.get(place["name"])
-        if docstring is None:
-            return place[0]
-        signature = "" if place["doc"] == "NULL" else place["doc"]
-        return f"{place['head']}{signature} {c_string(docstring)}{place['tail']}"
-
-    generated = source.read_text()
-    for pattern in (_MODULE_DOC, _CLASS_DOC, _FUNCTION_DOC, _PROPERTY_DOC):
-        generated = pattern.sub(with_docstring, generated)
-    source.write_text(generated)
-
-
-_DOC = r"(?P<doc>NULL|\"(?:[^\"\\]|\\.)*\")"
-_MODULE_DOC = re.compile(
-    rf"(?P<head>PyModuleDef_HEAD_INIT,\s*\"(?P<name>[\w.]+)\",\s*){_DOC}(?P<tail>, /\* docstring)"
-)
-_CLASS_DOC = re.compile(
-    r"(?P<head>PyTypeObject CPyType_(?P<name>\w+)_template_ = \{[^{}]*\.tp_doc = PyDoc_STR\()"
-    rf"{_DOC}(?P<tail>\))"
-)
-_FUNCTION_DOC = re.compile(
-    r"(?P<head>\(PyCFunction\)CPyPy_(?P<name>\w+),\s*METH_[\w| ]+,\s*PyDoc_STR\()"
-    rf"{_DOC}(?P<tail>\))"
-)
-_PROPERTY_DOC = re.compile(
-    r"(?P<head>\(getter\)(?P<name>\w+),\s*(?:\(setter\)\w+|NULL), )"
-    r"(?P<doc>NULL)(?P<tail>, NULL\})"
-)
-
-
-def docstrings_of(root: Path, sources: list[str]) -> dict[str, str]:
-    """Return the docstrings of *sources* by the names that mypyc gives to their owners in C.
-
-    The name of a module in C is the shortest end of its full name that no other module has: every
-    end is tried, and one that two modules share belongs to neither.
-    """
-    docstrings: dict[str, str] = {}
-    shared: set[str] = set()
-    for source in sources:
-        tree = ast.parse((root / source).read_bytes())
-        parts = source.removesuffix(".py").split("/")
-        if text := ast.get_docstring(tree):
-            docstrings[".".join(parts)] = text
-        for start in range(len(parts)):
-            module = "___".join(parts[start:])
-            for name, text in _docstrings_in(tree, module):
-                if docstrings.setdefault(name, text) is not text:
-                    shared.add(name)
-    return {name: text for name, text in docstrings.items() if name not in shared}
-
-
-def _docstrings_in(node: ast.Module | ast.ClassDef, owner: str) -> Generator[tuple[str, str]]:
-    for each in node.body:
-        if not isinstance(each, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
-        text = ast.get_docstring(each)
-        name = f"{owner}___{each.name}"
-        if isinstance(each, ast.ClassDef):
-            yield from _docstrings_in(each, name)
-        elif any(isinstance(by, ast.Name) and by.id == "property" for by in each.decorator_list):
-            name = f"{owner}_get_{each.name}"
-        if text:
-            yield name, text
-
-
-def c_string(text: str) -> str:
-    """Return *text* as string literals of C, one for each line."""
-    lines: list[str] = []
-    for line in text.splitlines(keepends=True):
-        characters = [
-            chr(byte) if 32 <= byte < 127 and chr(byte) not in '"\\?' else f"\\{byte:03o}"
-            for byte in line.encode()
-        ]
-        lines.append(f'"{"".join(characters)}"')
-    return "\n".join(lines)
 
 
 def build_extensions(extensions: list[Any], build_dir: Path) -> None:

@@ -222,7 +222,8 @@ def project(tmp_path: Path) -> Path:
     (tmp_path / "aiowheel").mkdir()
     (tmp_path / "aiowheel/__init__.py").write_text("")
     (tmp_path / "aiowheel/_hot.py").write_text("def double(n: int) -> int:\n    return 2 * n\n")
-    shutil.copy(ROOT / "hatch_build.py", tmp_path)
+    for hook in ("hatch_build.py", "hatch_c.py"):
+        shutil.copy(ROOT / hook, tmp_path)
     (tmp_path / "pyproject.toml").write_text(
         '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
         '[project]\nname = "aiowheel"\nversion = "1"\nrequires-python = ">=3.11"\n'

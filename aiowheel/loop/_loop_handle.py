@@ -148,6 +148,10 @@ class LoopHandle(TimerHandle):
             self._payload, self._args = callback, args
             raise
 
+    def drop(self) -> None:
+        super().drop()
+        self._watched = None  # which refers to the loop
+
     def forget(self) -> None:
         """Drop every reference: the handle has had its turn."""
         self._payload = None

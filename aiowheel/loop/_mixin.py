@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from asyncio import BaseEventLoop, TimerHandle
 from collections.abc import Callable
 from contextvars import Context
@@ -109,6 +110,19 @@ class WheelEventLoopMixin(_Base):
         """Close as the base loop does, and drop what is pending."""
         super().close()
         self._wheel_driver.close()
+
+    def __del__(self) -> None:
+        # asyncio's own warns first: where warnings are errors, the loop would stay open. uvloop's
+        # has none, and keeps its descriptors.
+        if getattr(self, "_wheel_driver", None) is None:  # the base class refused the arguments
+            return
+        if self.is_closed() or self.is_running():
+            return
+        text = f"unclosed event loop {self!r}"
+        try:
+            self.close()
+        finally:
+            warnings.warn(text, ResourceWarning, source=self, stacklevel=1)
 
     def _check_timer_caller(self, callback: object, method: str) -> None:
         """Raise what asyncio raises in debug mode."""

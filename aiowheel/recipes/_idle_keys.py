@@ -38,9 +38,11 @@ class IdleAlarm(TimerTask):
         detector._expired(self.key)
 
     def drop(self) -> None:
-        detector = cast("IdleKeys", self.payload)
-        super().drop()
-        detector._forget(self.key)
+        detector = cast("IdleKeys", self._payload)
+        key = self.key
+        self._payload = None
+        self.key = None
+        detector._forget(key)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

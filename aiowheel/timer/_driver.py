@@ -64,10 +64,6 @@ class TimerTask(TimerEntry):
         """Act; the task is no longer pending. The driver reports what this raises."""
         raise NotImplementedError
 
-    def drop(self) -> None:
-        """Release every reference: the timer was closed, or dropped, before the deadline."""
-        self._payload = None
-
 
 class Driver:
     """Owns a wheel in nanoseconds and a clock; subclasses own the sleeping.
@@ -103,9 +99,7 @@ class Driver:
         self._shows_thread = isinstance(loop, BaseEventLoop)
         self._armed_ns: i64 = FOREVER  # when `on_wake` will be called
         self._sliced_ns: i64 = 0  # when the last slice ended
-        self.wheel = TimingWheel(
-            tick_ns, wheel_size, clock_to_ns(clock()), counts=self.counts
-        )
+        self.wheel = TimingWheel(tick_ns, wheel_size, clock_to_ns(clock()), counts=self.counts)
 
     def now_ns(self) -> i64:
         """Return the clock's time."""

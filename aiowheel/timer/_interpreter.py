@@ -13,6 +13,7 @@ from threading import get_ident
 
 from mypy_extensions import i64
 
+
 def monotonic_ns(_read: Callable[[], int] = time.monotonic_ns) -> i64:
     """Return the monotonic clock's time in nanoseconds."""
     return i64(_read())

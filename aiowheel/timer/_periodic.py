@@ -10,7 +10,7 @@ from contextvars import Context, copy_context
 from random import random
 from typing import Final, cast
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i64
 
 from aiowheel._arguments import checked_choice
 from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
@@ -69,7 +69,8 @@ class Schedule:
             self.next_ns += int(int(self._jitter) * random())  # noqa: S311 - to spread, no secret
 
 
-@mypyc_attr(acyclic=True)
+# Not acyclic: while its coroutine runs it is in no wheel, and only a wheel shows the collector what an
+# acyclic entry refers to.
 class Periodic(TimerTask):
     """A function that is called again and again; `Timer.every` makes it.
 

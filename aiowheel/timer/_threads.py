@@ -13,7 +13,7 @@ from contextvars import Context, copy_context
 from threading import Lock, RLock
 from typing import Any, Final, cast
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i64
 
 from aiowheel._callbacks import START_A_TASK, plain_callback
 from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
@@ -115,7 +115,8 @@ class Inbox:
             )
 
 
-@mypyc_attr(acyclic=True)
+# Not acyclic: a handle in the inbox is in no wheel, and only a wheel shows the collector what an
+# acyclic entry refers to.
 class ThreadsafeHandle(TimerTask):
     """The handle of `call_later_threadsafe`; every method may be called from any thread.
 

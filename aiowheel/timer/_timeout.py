@@ -296,7 +296,9 @@ def _insert_timeout_error(error: BaseException) -> None:
 def timeout_after(driver: Driver, delay: object) -> Timeout:
     """Make a timeout *delay* from now, for the driver of an open timer on the running loop."""
     deadline = _deadline_after(driver, delay)
-    return Timeout(driver, deadline, math.inf if delay is not None and deadline == FOREVER else None)
+    return Timeout(
+        driver, deadline, math.inf if delay is not None and deadline == FOREVER else None
+    )
 
 
 def move_on_after(driver: Driver, delay: object) -> MoveOn:

@@ -97,9 +97,7 @@ class Timer:
     def share(self, loop: AbstractEventLoop) -> None:
         """Become the shared timer of *loop*: without a driver task, slices run as plain callbacks."""
         self._is_shared = True
-        self._run_on(
-            LoopDriver(loop, self._tick_ns, self._wheel_size), outlives_cancelling=False
-        )
+        self._run_on(LoopDriver(loop, self._tick_ns, self._wheel_size), outlives_cancelling=False)
 
     def _run_on(self, driver: Driver, *, outlives_cancelling: bool) -> None:
         self._driver = driver

@@ -95,6 +95,10 @@ class TimerEntry(Node):
         counts.cancelled += 1
         return True
 
+    def drop(self) -> None:
+        """Drop every reference: the wheel was dropped, or its owner closed it."""
+        self._payload = None
+
     def __repr__(self) -> str:
         state = "pending" if self.pending else "finished"
         return f"<TimerEntry deadline={self.deadline} {state} payload={self.payload!r}>"

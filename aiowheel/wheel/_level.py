@@ -19,7 +19,17 @@ class Level:
     same buckets in the order they came, and first in, first out costs nothing.
     """
 
-    __slots__ = ("base", "buckets", "coarser", "flags", "limit", "occupied", "shift", "span", "width")
+    __slots__ = (
+        "base",
+        "buckets",
+        "coarser",
+        "flags",
+        "limit",
+        "occupied",
+        "shift",
+        "span",
+        "width",
+    )
 
     def __init__(self, width: i64, wheel_size: i64, current: i64, horizon: i64) -> None:
         self.width = width

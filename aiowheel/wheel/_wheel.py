@@ -90,11 +90,19 @@ class TimingWheel:
         self._overdue = Bucket()  # filed for a tick already passed: first of the next pass
 
     def __del__(self) -> None:
-        # Entries and buckets are invisible to the cyclic collector: their rings are broken by hand.
-        # And what they refer to may be garbage together with the wheel, so it is dropped as well.
-        if getattr(self, "_finest", None) is not None:  # absent when arguments were refused
-            for entry in self.clear():
-                entry._payload = None
+        # Entries and buckets are invisible to the cyclic collector: their rings must be broken. The
+        # collector may be about to clear what the entries refer to: an entry that is still referred
+        # to must not lead there.
+        if getattr(self, "_finest", None) is None:  # the arguments were refused
+            return
+        failure: Exception | None = None
+        for entry in self.clear():
+            try:
+                entry.drop()
+            except Exception as error:  # the other entries must be dropped all the same
+                failure = error
+        if failure is not None:
+            raise failure
 
     def __reduce_ex__(self, protocol: object) -> str:
         raise TypeError("TimingWheel cannot be copied or pickled: an entry belongs to one wheel")

@@ -61,20 +61,129 @@ for _ in range(20):
 print("dropped")
 """
 
+DROP_LONG_CHAINS = """
+import asyncio
+import aiowheel
+from aiowheel.wheel import TimingWheel
+
+LENGTH = 500_000
+KINDS = {
+    "entries": lambda before: wheel.schedule(wheel.now + 1, before),
+    "in lists": lambda before: [wheel.schedule(wheel.now + 1, (before,))],
+    "in closures": lambda before: wheel.schedule(wheel.now + 1, lambda: before),
+    "handles": lambda before: timer.call_later(3600, print, before),
+    "bound methods": lambda before: timer.call_later(3600, Box(before).open),
+}
+
+class Box:
+    def __init__(self, kept):
+        self.kept = kept
+
+    def __del__(self):
+        Box.gone += 1
+
+    def open(self):
+        pass
+
+class Never(aiowheel.DelayedOperation):
+    def try_complete(self):
+        return False
+
+for name, link in KINDS.items():
+    wheel = TimingWheel()
+    timer = aiowheel.testing.ManualTimer()
+    chain = None
+    Box.gone = 0
+    for number in range(LENGTH):
+        chain = link(chain)
+    due = wheel.advance(wheel.now + 2)
+    due.clear()
+    timer = chain = None
+    assert name != "bound methods" or Box.gone == LENGTH, Box.gone
+    print(name, flush=True)
+
+async def drop_a_purgatory():
+    purgatory = aiowheel.Purgatory("fetch")
+    purgatory.watch(Never(3600), list(range(LENGTH)))
+
+asyncio.run(drop_a_purgatory())
+print("dropped")
+"""
+
+
+def test_a_long_chain_of_entries_is_freed_without_recursion() -> None:
+    """Half a million entries or handles, each referring to the next by itself or through others."""
+    run = run_alone(DROP_LONG_CHAINS)
+
+    assert run.stderr == ""
+    assert run.stdout.splitlines()[-1] == "dropped"
+    assert run.returncode == 0
+
+
+FREE_AND_SCHEDULE = """
+import threading
+from aiowheel.wheel import TimingWheel
+
+class Rearms:
+    def __init__(self, key):
+        self.key = key
+
+    def __del__(self):
+        switch.wait(0.0001)  # lets the other threads run
+        made.append((self.key, wheel.schedule(wheel.now + 5, (self.key,)), wheel))
+
+def churn():
+    global wheel
+    for number in range(300):
+        mine = TimingWheel()
+        chain = None
+        for _ in range(70):
+            chain = mine.schedule(1, [chain, Rearms(number)])
+        mine.advance(2)
+        chain = None
+
+switch = threading.Event()
+wheel = TimingWheel()
+made = []
+threads = [threading.Thread(target=churn) for _ in range(3)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert len(made) == len(wheel) == 3 * 300 * 70, (len(made), len(wheel))
+assert all(entry.payload == (key,) and entry.pending for key, entry, _ in made)
+wheel.check_invariants()
+print("dropped")
+"""
+
+
+@pytest.mark.slow
+def test_what_a_finalizer_schedules_is_whole_though_threads_switch_meanwhile() -> None:
+    """A `__del__` in the middle of a deallocation makes entries of its own, in three threads."""
+    run = run_alone(FREE_AND_SCHEDULE)
+
+    assert run.stderr == ""
+    assert run.stdout.splitlines()[-1] == "dropped"
+    assert run.returncode == 0
+
+
+def run_alone(program: str) -> subprocess.CompletedProcess[str]:
+    """Run *program* in a process whose allocator checks what it hands out."""
+    return subprocess.run(
+        [sys.executable, "-c", f"import aiowheel.testing\n{program}"],
+        env={**os.environ, "PYTHONMALLOC": "debug"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
 
 def test_entries_deep_in_a_chain_of_objects_are_freed() -> None:
     """Beyond 50 objects deep CPython postpones freeing what its collector knows: not entries.
 
     In a process of its own, for what it guards against is memory overwritten by that postponing.
     """
-    environment = {**os.environ, "PYTHONMALLOC": "debug"}
-    run = subprocess.run(
-        [sys.executable, "-c", f"import aiowheel.testing\n{DROP_A_CHAIN}"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    run = run_alone(DROP_A_CHAIN)
 
     assert run.stderr == ""
     assert run.stdout.splitlines()[-1] == "dropped"

@@ -3,7 +3,6 @@
 from aiowheel.wheel import TimingWheel
 
 
-
 def test_an_empty_wheel_has_one_dark_ring() -> None:
     """One level, as wide as it was made, from its start."""
     (level,) = TimingWheel(tick=10, wheel_size=8, start=1_000).occupancy(16)

@@ -1,0 +1,551 @@
+"""What the build hook changes in the C code that mypyc generates.
+
+Hot classes are acyclic (`mypyc_attr(acyclic=True)`): their objects have no header of the cyclic
+collector, so a million pending entries cost it nothing. mypyc 2.4 does not handle two consequences:
+deallocators must not recurse along a chain of such objects, and the collector must still find
+the cycles that lead through them.
+
+The names of classes and fields that the C code below relies on stand in `Names`; a name that is not
+in the generated code ends the build.
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Generator
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+GROUP = "aiowheel._core"  # mypyc's shared library becomes aiowheel/_core__mypyc.<abi>.so
+
+
+@dataclass(frozen=True)
+class Names:
+    """Classes and fields of the package, as Python spells them: `Class` or `Class.field`."""
+
+    node_next: str = "Node.next"
+    wheel_counts: str = "TimingWheel._counts"
+    wheel_finest: str = "TimingWheel._finest"
+    wheel_due: str = "TimingWheel._due"
+    wheel_overdue: str = "TimingWheel._overdue"
+    counts_pending: str = "Counts.pending"
+    level_buckets: str = "Level.buckets"
+    level_coarser: str = "Level.coarser"
+    lists_by_key: str = "WatchLists._by_key"
+    lists_links: str = "WatchLists.links"
+
+
+def change(source: Path, docstrings: dict[str, str]) -> None:
+    """Apply every change to one generated C file, in place.
+
+    Args:
+        source: The generated file.
+        docstrings: By the name in C; see `docstrings_of`.
+    """
+    generated = source.read_text()
+    generated = add_short_cuts(let_go_of_types(report_failed_finalizers(generated)))
+    acyclic = _acyclic_classes(generated)
+    if acyclic:
+        structs = Structs(source.with_suffix(".h").read_text())
+        generated = postpone_deep_deallocations(generated, acyclic)
+        generated = show_cycles_to_the_collector(generated, acyclic, structs)
+    source.write_text(generated)
+    answer_in_c(source)
+    correct_files(source)
+    add_docstrings(source, docstrings)
+
+
+# --- deallocation ---------------------------------------------------------------------------------
+
+_DEALLOC = re.compile(
+    r"static void\s+(?P<name>\w+)_dealloc\((?P<struct>\w+) \*self\)\s*\{"
+    r"(?P<finalize>(?:(?!\bstatic\b).)*?)"
+    r"(?:if \((?P<free>\w+_free_instance) == NULL\) \{\s*(?P=free) = self;"
+    r"(?P<reset>(?:(?!\bstatic\b).)*?)return;\s*\}\s*)?"
+    r"CPy_TRASHCAN_BEGIN\(self, (?P=name)_dealloc\)\s*"
+    r"(?P<clear>\w+)\(\(PyObject \*\)self\);(?P<release>(?:(?!\bstatic\b).)*?)"
+    r"CPy_TRASHCAN_END\(self\)\s*done: ;\s*\}",
+    re.DOTALL,
+)
+
+
+def _acyclic_classes(generated: str) -> list[re.Match[str]]:
+    """The deallocators of objects without a collector's header."""
+    return [
+        dealloc
+        for dealloc in _DEALLOC.finditer(generated)
+        if "PyObject_GC_UnTrack" not in dealloc["finalize"]
+    ]
+
+
+def postpone_deep_deallocations(generated: str, acyclic: list[re.Match[str]]) -> str:
+    """Give the deallocators of acyclic classes a trashcan of their own.
+
+    CPython's postpones what is freed more than 50 levels deep by writing into the collector's
+    header. An acyclic object has none: mypyc 2.4 uses that trashcan all the same, and the memory in
+    front of the object is overwritten. Without any, freeing a long chain overflows the stack.
+
+    The fields are cleared before the object is kept for its successor: clearing runs foreign
+    `__del__` methods, and an object that they make would take over a half-cleared one.
+    """
+    for dealloc in acyclic:
+        whole = [
+            _head(dealloc),
+            "if (!aiowheel_dealloc_begins((PyObject *)self)) return;",
+            dealloc["finalize"].strip(),
+            f"{dealloc['clear']}((PyObject *)self);",
+        ]
+        if dealloc["free"]:
+            reset = re.sub(r"Py_CLEAR\([^()]*\);", "", dealloc["reset"]).strip()
+            whole.append(
+                f"if ({dealloc['free']} == NULL) {{\n{reset}\n{dealloc['free']} = self;\n}} else"
+            )
+        whole.append(f"{{ {dealloc['release'].strip()} }}")
+        if "goto done" in dealloc["finalize"]:
+            whole.append("done: ;")
+        whole.append("aiowheel_dealloc_ends();\n}")
+        generated = generated.replace(dealloc[0], "\n".join(whole), 1)
+    return _put_in_front(generated, _TRASHCAN)
+
+
+def _head(dealloc: re.Match[str]) -> str:
+    return f"static void\n{dealloc['name']}_dealloc({dealloc['struct']} *self)\n{{"
+
+
+_TRASHCAN = r"""
+#ifdef Py_GIL_DISABLED
+#error "the statics below rely on the GIL"
+#endif
+
+/* Deallocators of acyclic objects that are deeper than this wait for the outermost one. The count
+   is that of all threads, as one per thread costs 10 % of schedule and cancel: where a __del__
+   lets another thread run, a deep chain of that thread may wait until both are done. */
+#define AIOWHEEL_DEEPEST 50
+static int aiowheel_depth;
+static PyObject *aiowheel_postponed;
+
+/* Whether to go on. The link to the next postponed object lies in the first word, where the
+   reference count was. */
+static inline int aiowheel_dealloc_begins(PyObject *self)
+{
+    if (aiowheel_depth < AIOWHEEL_DEEPEST) {
+        aiowheel_depth++;
+        return 1;
+    }
+    memcpy((void *)self, &aiowheel_postponed, sizeof(PyObject *));
+    aiowheel_postponed = self;
+    return 0;
+}
+
+static void aiowheel_dealloc_postponed(void)
+{
+    while (aiowheel_postponed != NULL) { /* the depth stays 1: what they free does not come here */
+        PyObject *self = aiowheel_postponed;
+        memcpy(&aiowheel_postponed, (void *)self, sizeof(PyObject *));
+        memset((void *)self, 0, sizeof(PyObject *));
+        Py_TYPE(self)->tp_dealloc(self);
+    }
+}
+
+static inline void aiowheel_dealloc_ends(void)
+{
+    if (aiowheel_depth == 1 && aiowheel_postponed != NULL) aiowheel_dealloc_postponed();
+    aiowheel_depth--;
+}
+"""
+
+
+def let_go_of_types(generated: str) -> str:
+    """Have the deallocators in generated C give back the reference each object holds to its class.
+
+    mypyc 2.4 keeps it: an interpreted class with a compiled base is then never freed once it had an
+    instance, one defined inside a function, say.
+    """
+    free = "Py_TYPE(self)->tp_free((PyObject *)self);"
+    whole = f"{{ PyTypeObject *type = Py_TYPE(self); {free} Py_DECREF(type); }}"
+    return generated.replace(free, whole)
+
+
+_FINALIZE = re.compile(
+    r"(static void\s+\w+_finalize\(PyObject \*self\)\s*\{)\s*(\w+\(self\);)\s*(\})"
+)
+
+
+def report_failed_finalizers(generated: str) -> str:
+    """Have `__del__` report what it raises, as Python's own classes do.
+
+    mypyc 2.4 leaves the exception set where the collector calls `__del__`: the next finalizer then
+    runs, and fails, with an exception that is not its own.
+    """
+    return _FINALIZE.sub(
+        r"\1\n"
+        r"PyObject *type, *value, *traceback;"
+        r" PyErr_Fetch(&type, &value, &traceback);\n"
+        r"\2\n"
+        r"if (PyErr_Occurred() != NULL) PyErr_WriteUnraisable(self);\n"
+        r"PyErr_Restore(type, value, traceback);\n"
+        r"\3",
+        generated,
+    )
+
+
+# --- the collector --------------------------------------------------------------------------------
+
+
+class Structs:
+    """The structs of compiled classes in mypyc's header, by the name of the class."""
+
+    def __init__(self, header: str) -> None:
+        self._bodies: dict[str, tuple[str, str]] = {}
+        for body, name in re.findall(r"typedef struct \{([^{}]*)\} (\w+Object);", header):
+            python_name = name.removesuffix("Object").rpartition("___")[2]
+            self._bodies[python_name] = (name, body)
+
+    def struct(self, class_name: str) -> str:
+        """The C name of the struct of *class_name*."""
+        if class_name not in self._bodies:
+            sys.exit(f"hatch_c.py relies on a compiled class {class_name}, but there is none")
+        return self._bodies[class_name][0]
+
+    def field(self, class_name: str, field: str) -> str:
+        """The C name of *field* in the struct of *class_name*."""
+        self.struct(class_name)
+        if re.search(rf"\b_{field};", self._bodies[class_name][1]) is None:
+            sys.exit(f"hatch_c.py relies on {class_name}.{field}, but the class has no such field")
+        return f"_{field}"
+
+
+def show_cycles_to_the_collector(
+    generated: str, acyclic: list[re.Match[str]], structs: Structs
+) -> str:
+    """Have wheels and watch lists show the collector what the objects in their rings refer to.
+
+    The collector asks each object with a header what it refers to. The objects in a ring have no
+    header, so their owner answers for each of them, exactly once. An object that somebody else
+    holds as well is treated in the same way, so the owner's `__del__`, which the collector calls
+    before it clears anything, must cut every reference of every object in its rings.
+    """
+    for dealloc in acyclic:
+        name = dealloc["name"]
+        body = _body(generated, f"static int32_t {dealloc['clear']}(PyObject *cpy_r_self)")
+        visits = [f"Py_VISIT({field});" for field in re.findall(r"Py_CLEAR\(([^()]*)\);", body)]
+        traverse = (
+            f"static int\n{name}_traverse({dealloc['struct']} *self, visitproc visit, void *arg)\n"
+            f"{{\n{' '.join(visits)}\nreturn 0;\n}}\n"
+        )
+        generated = generated.replace(_head(dealloc), traverse + _head(dealloc), 1)
+        slot = f".tp_dealloc = (destructor){name}_dealloc,"
+        generated = generated.replace(slot, f"{slot} .tp_traverse = (traverseproc){name}_traverse,")
+    generated = _add_to_traverse(generated, structs.struct("TimingWheel"), "aiowheel_visit_wheel")
+    generated = _add_to_traverse(generated, structs.struct("WatchLists"), "aiowheel_visit_lists")
+    text = _VISITORS
+    for entry in fields(Names):
+        class_name, _, field = str(entry.default).partition(".")
+        text = text.replace(f"@{entry.name}@", structs.field(class_name, field))
+        text = text.replace(f"@{entry.name.partition('_')[0]}@", structs.struct(class_name))
+    return _put_in_front(generated, text)
+
+
+def _body(generated: str, head: str) -> str:
+    start = generated.find(f"{head}\n")
+    if start < 0:
+        sys.exit(f"hatch_c.py does not find {head} in the C code of this mypyc")
+    return generated[start : generated.index("return 0;", start)]
+
+
+def _add_to_traverse(generated: str, struct: str, visitor: str) -> str:
+    """Have the traverse function of *struct* end by calling *visitor*."""
+    traverse = re.compile(
+        rf"(_traverse\({struct} \*self, visitproc visit, void \*arg\)\s*\{{[^{{}}]*)return rv;"
+    )
+    generated, found = traverse.subn(rf"\1return {visitor}(self, visit, arg);", generated)
+    if found != 1:
+        sys.exit(f"hatch_c.py does not find the traverse function of {struct}")
+    return generated
+
+
+_VISITORS = r"""
+/* The most objects in rings that one owner shows. A full collection visits each of them: half a
+   millisecond for 10,000. For a million it would stall the program. */
+#define AIOWHEEL_MOST_SHOWN 10000
+
+/* What the objects in the ring around `root` refer to, `root` included. One that is half taken
+   apart, because a __del__ runs meanwhile, ends where it is cut. */
+static int
+aiowheel_visit_ring(PyObject *root, Py_ssize_t *left, visitproc visit, void *arg)
+{
+    PyObject *node = root;
+    do {
+        if (!PyObject_IS_GC(node)) { /* one with a header answers for itself */
+            int rv = Py_TYPE(node)->tp_traverse(node, visit, arg);
+            if (rv != 0) return rv;
+        }
+        node = ((@node@ *)node)->@node_next@;
+    } while (node != NULL && node != Py_None && node != root && --*left >= 0);
+    return 0;
+}
+
+/* Once `__del__` was called it cuts no more references: nothing is shown from then on. */
+static int
+aiowheel_visit_wheel(@wheel@ *self, visitproc visit, void *arg)
+{
+    @counts@ *counts = (@counts@ *)self->@wheel_counts@;
+    Py_ssize_t left = AIOWHEEL_MOST_SHOWN;
+    if (counts == NULL || counts->@counts_pending@ <= 0 || counts->@counts_pending@ > left
+        || PyObject_GC_IsFinalized((PyObject *)self)) return 0;
+    PyObject *passing[] = {self->@wheel_due@, self->@wheel_overdue@};
+    for (int i = 0; i < 2; i++) {
+        int rv = passing[i] == NULL ? 0 : aiowheel_visit_ring(passing[i], &left, visit, arg);
+        if (rv != 0) return rv;
+    }
+    PyObject *each = self->@wheel_finest@;
+    while (each != NULL && each != Py_None) {
+        @level@ *level = (@level@ *)each;
+        PyObject *buckets = level->@level_buckets@;
+        for (Py_ssize_t i = 0; buckets != NULL && i < PyList_GET_SIZE(buckets); i++) {
+            int rv = aiowheel_visit_ring(PyList_GET_ITEM(buckets, i), &left, visit, arg);
+            if (rv != 0) return rv;
+        }
+        each = level->@level_coarser@;
+    }
+    return 0;
+}
+
+static int
+aiowheel_visit_lists(@lists@ *self, visitproc visit, void *arg)
+{
+    PyObject *by_key = self->@lists_by_key@, *key, *watchers;
+    Py_ssize_t left = AIOWHEEL_MOST_SHOWN, place = 0;
+    if (by_key == NULL || self->@lists_links@ > left || PyDict_GET_SIZE(by_key) > left
+        || PyObject_GC_IsFinalized((PyObject *)self)) return 0;
+    while (PyDict_Next(by_key, &place, &key, &watchers)) {
+        int rv = aiowheel_visit_ring(watchers, &left, visit, arg);
+        if (rv != 0) return rv;
+    }
+    return 0;
+}
+"""
+
+
+def _put_in_front(generated: str, text: str) -> str:
+    """Put *text* behind the first block of includes."""
+    end = generated.index("\n", generated.rindex("#include", 0, generated.index("static "))) + 1
+    return generated[:end] + text + generated[end:]
+
+
+# --- calls ----------------------------------------------------------------------------------------
+
+
+def add_short_cuts(generated: str) -> str:
+    """Let the plainest calls skip the argument parser where mypyc 2.4 has no short cut itself.
+
+    Constructors, and functions with `*args` or keyword-only arguments, interpret a format string at
+    each call. A call with the required arguments alone, all by position, needs none: 6 % of
+    call_later.
+    """
+    return _PARSE_TUPLE.sub(_with_short_cut, _PARSE_STACK.sub(_with_short_cut, generated))
+
+
+_PARSE_STACK = re.compile(
+    r"(?P<head>parser = \{\"(?P<star>%?)(?P<required>O+)[|$O]*:[^{}]*\};[^{}]*?)"
+    r"(?P<parse>if \(!CPyArg_ParseStackAndKeywords\("
+    r"args, nargs, kwnames, &parser, (?P<targets>[^()]*)\)\))"
+)
+_PARSE_TUPLE = re.compile(
+    r"(?P<head>)(?P<star>)(?P<parse>if \(!CPyArg_ParseTupleAndKeywords\("
+    r"args, kw, \"(?P<required>O+)[|$O]*\", \"\w+\", kwlist, (?P<targets>[^()]*)\)\))"
+)
+
+
+def _with_short_cut(wrapper: re.Match[str]) -> str:
+    targets = [target.removeprefix("&") for target in wrapper["targets"].split(", ")]
+    required = len(wrapper["required"])
+    in_tuple = wrapper.re is _PARSE_TUPLE
+    plain = "kw == NULL && PyTuple_GET_SIZE(args)" if in_tuple else "kwnames == NULL && nargs"
+    given = "PyTuple_GET_ITEM(args, {})" if in_tuple else "args[{}]"
+    steps: list[str] = []
+    if wrapper["star"]:
+        rest, keywords, *targets = targets
+        if keywords != "NULL":  # a function with **kwargs
+            return wrapper[0]
+        steps.append(f"{rest} = PyTuple_New(0); if ({rest} == NULL) return NULL;")
+    for place, target in enumerate(targets[:required]):
+        steps.append(f"{target} = {given.format(place)};")
+    short_cut = f"if ({plain} == {required}) {{ {' '.join(steps)} }} else "
+    return wrapper["head"] + short_cut + wrapper["parse"]
+
+
+# --- answers, files and docstrings -----------------------------------------------------------------
+
+
+def answer_in_c(source: Path) -> None:
+    """Have the functions of `aiowheel/timer/_interpreter.py` answer in C, and one of `_callbacks.py`.
+
+    A call through the interpreter costs 20 to 30 ns, several times in every `call_later`. Calls with
+    an argument, which only tests make, go on to mypyc's code.
+    """
+    generated = source.read_text()
+    for head, answer in _ANSWERS.items():
+        generated = generated.replace(f"{head} {{\n", f"{head} {{\n    {answer}\n")
+    source.write_text(generated)
+
+
+_ANSWERS = {
+    "int64_t CPyDef__interpreter___monotonic_ns(PyObject *cpy_r__read)": (
+        "if (cpy_r__read == NULL) {\n"
+        "#if PY_VERSION_HEX >= 0x030D0000\n"
+        "        PyTime_t now; (void)PyTime_MonotonicRaw(&now); return (int64_t)now;\n"
+        "#else\n"
+        "        return (int64_t)_PyTime_GetMonotonicClock();\n"
+        "#endif\n"
+        "    }"
+    ),
+    "int64_t CPyDef__interpreter___thread_id(PyObject *cpy_r__read)": (
+        "if (cpy_r__read == NULL) return (int64_t)PyThread_get_thread_ident();"
+    ),
+    "char CPyDef__callbacks___is_coroutine_function(PyObject *cpy_r_function)": (
+        "if (PyFunction_Check(cpy_r_function)) {\n"
+        "        PyCodeObject *code = (PyCodeObject *)PyFunction_GET_CODE(cpy_r_function);\n"
+        "        return (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR"
+        " | CO_ITERABLE_COROUTINE)) != 0;\n"
+        "    }"
+    ),
+}
+
+
+def correct_files(source: Path) -> None:
+    """Have the modules in generated C carry the path of the file they were loaded from.
+
+    mypyc 2.4 derives `__file__` from the folder of the shared library and the full name of the
+    module: it expects the library above the package, but this library lies inside.
+    """
+    generated = source.read_text()
+    patched = _LIBRARY_FILE.sub(r"\1file_above_package(\2)", generated)
+    patched = _LIBRARY_FILE_ATTRIBUTE.sub(r"\1file_above_package(\2)", patched)
+    if patched != generated:
+        *_, last_include = _INCLUDE.finditer(patched)
+        end = last_include.end()
+        source.write_text(f"{patched[:end]}\n{_FILE_ABOVE_PACKAGE}{patched[end:]}")
+
+
+_INCLUDE = re.compile(r"^#include .*$", re.MULTILINE)
+_LIBRARY_FILE = re.compile(
+    r"(shared_lib_file = )PyObject_GetAttrString\((shared_lib), \"__file__\"\)"
+)
+_LIBRARY_FILE_ATTRIBUTE = re.compile(
+    rf"(/\* '{re.escape(GROUP)}__mypyc' \*/[^{{}}]*\{{[^{{}}]*\}}\s*"
+    r"\w+ = \w+\[\d+\]; /\* '__file__' \*/\s*\w+ = )CPyObject_GetAttr\((\w+), \w+\)"
+)
+_FILE_ABOVE_PACKAGE = """
+static Py_ssize_t last_separator(PyObject *path, Py_ssize_t end) {
+    Py_ssize_t slash = PyUnicode_FindChar(path, '/', 0, end, -1);
+    Py_ssize_t backslash = PyUnicode_FindChar(path, '\\\\', 0, end, -1);
+    Py_ssize_t last = slash > backslash ? slash : backslash;
+    return last < 0 ? -1 : last;
+}
+
+/* Where the library would lie if it were beside the package and not inside. */
+static PyObject *file_above_package(PyObject *library) {
+    PyObject *file = PyObject_GetAttrString(library, "__file__");
+    if (file == NULL) return NULL;
+    Py_ssize_t end = PyUnicode_GetLength(file);
+    if (end < 0) { Py_DECREF(file); return NULL; }
+    Py_ssize_t name = last_separator(file, end);
+    if (name < 0) return file;
+    PyObject *folder = PyUnicode_Substring(file, 0, last_separator(file, name) + 1);
+    PyObject *base = PyUnicode_Substring(file, name + 1, end);
+    PyObject *above = folder && base ? PyUnicode_Concat(folder, base) : NULL;
+    Py_XDECREF(folder);
+    Py_XDECREF(base);
+    Py_DECREF(file);
+    return above;
+}
+"""
+
+
+def add_docstrings(source: Path, docstrings: dict[str, str]) -> None:
+    """Give generated C the docstrings of modules, classes, functions, methods and properties.
+
+    mypyc 2.4 writes signatures only.
+
+    Args:
+        source: The generated file.
+        docstrings: By the name in C; see `docstrings_of`.
+    """
+
+    def with_docstring(place: re.Match[str]) -> str:
+        docstring = docstrings.get(place["name"])
+        if docstring is None:
+            return place[0]
+        signature = "" if place["doc"] == "NULL" else place["doc"]
+        return f"{place['head']}{signature} {c_string(docstring)}{place['tail']}"
+
+    generated = source.read_text()
+    for pattern in (_MODULE_DOC, _CLASS_DOC, _FUNCTION_DOC, _PROPERTY_DOC):
+        generated = pattern.sub(with_docstring, generated)
+    source.write_text(generated)
+
+
+_DOC = r"(?P<doc>NULL|\"(?:[^\"\\]|\\.)*\")"
+_MODULE_DOC = re.compile(
+    rf"(?P<head>PyModuleDef_HEAD_INIT,\s*\"(?P<name>[\w.]+)\",\s*){_DOC}(?P<tail>, /\* docstring)"
+)
+_CLASS_DOC = re.compile(
+    r"(?P<head>PyTypeObject CPyType_(?P<name>\w+)_template_ = \{[^{}]*\.tp_doc = PyDoc_STR\()"
+    rf"{_DOC}(?P<tail>\))"
+)
+_FUNCTION_DOC = re.compile(
+    r"(?P<head>\(PyCFunction\)CPyPy_(?P<name>\w+),\s*METH_[\w| ]+,\s*PyDoc_STR\()"
+    rf"{_DOC}(?P<tail>\))"
+)
+_PROPERTY_DOC = re.compile(
+    r"(?P<head>\(getter\)(?P<name>\w+),\s*(?:\(setter\)\w+|NULL), )"
+    r"(?P<doc>NULL)(?P<tail>, NULL\})"
+)
+
+
+def docstrings_of(root: Path, sources: list[str]) -> dict[str, str]:
+    """Return the docstrings of *sources* by the names that mypyc gives to their owners in C.
+
+    The name of a module in C is the shortest end of its full name that no other module has: every
+    end is tried, and one that two modules share belongs to neither.
+    """
+    docstrings: dict[str, str] = {}
+    shared: set[str] = set()
+    for source in sources:
+        tree = ast.parse((root / source).read_bytes())
+        parts = source.removesuffix(".py").split("/")
+        if text := ast.get_docstring(tree):
+            docstrings[".".join(parts)] = text
+        for start in range(len(parts)):
+            module = "___".join(parts[start:])
+            for name, text in _docstrings_in(tree, module):
+                if docstrings.setdefault(name, text) is not text:
+                    shared.add(name)
+    return {name: text for name, text in docstrings.items() if name not in shared}
+
+
+def _docstrings_in(node: ast.Module | ast.ClassDef, owner: str) -> Generator[tuple[str, str]]:
+    for each in node.body:
+        if not isinstance(each, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        text = ast.get_docstring(each)
+        name = f"{owner}___{each.name}"
+        if isinstance(each, ast.ClassDef):
+            yield from _docstrings_in(each, name)
+        elif any(isinstance(by, ast.Name) and by.id == "property" for by in each.decorator_list):
+            name = f"{owner}_get_{each.name}"
+        if text:
+            yield name, text
+
+
+def c_string(text: str) -> str:
+    """Return *text* as string literals of C, one for each line."""
+    lines: list[str] = []
+    for line in text.splitlines(keepends=True):
+        characters = [
+            chr(byte) if 32 <= byte < 127 and chr(byte) not in '"\\?' else f"\\{byte:03o}"
+            for byte in line.encode()
+        ]
+        lines.append(f'"{"".join(characters)}"')
+    return "\n".join(lines)

@@ -1,0 +1,276 @@
+"""What is dropped without being closed goes, its descriptors too, and says so once.
+
+In a process of its own, where nothing else is collected meanwhile: warnings and descriptors are
+counted. Automatic collections are off while loops are made: asyncio's sockets may otherwise be
+finalized before the loop that closes them.
+"""
+
+import gc
+import json
+import subprocess
+import sys
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import aiowheel
+from aiowheel.testing import ManualTimer
+from aiowheel.wheel import TimerEntry, TimingWheel
+
+HUNDRED = 100
+
+PROGRAM = (Path(__file__).parent / "_dropped.py").read_text()
+
+
+def drop(case: str, loop: str, count: int = HUNDRED) -> dict[str, object]:
+    """Drop *count* loops on which *case* waits; what is left of them."""
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM, case, loop, str(count)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stderr == ""
+    left: dict[str, object] = json.loads(run.stdout)
+    return left
+
+
+#: What waits when the loop is dropped; the warnings that each gives besides the loop's own.
+CASES = {
+    "handle": 0,
+    "task": 0,
+    "timeout": 0,
+    "sleep": 0,
+    "shared": 0,
+    "timer": 1,
+    "periodic": 0,
+    "threadsafe": 0,
+    "idle": 0,
+    "purgatory": 0,
+    "connection": 0,
+}
+
+
+@pytest.mark.parametrize("loop", ["wheel", "plain"])
+@pytest.mark.parametrize("case", CASES)
+def test_a_hundred_unclosed_loops_are_collected(case: str, loop: str) -> None:
+    """Wheel loops and asyncio's own: none is left, no descriptor, and each warns once."""
+    left = drop(case, loop)
+
+    assert left == {
+        "alive": 0,
+        "descriptors": 0,
+        "unclosed event loop": HUNDRED,
+        "unclosed <Timer": HUNDRED * CASES[case],
+    }
+
+
+@pytest.mark.parametrize("loop", ["wheel-closed", "plain-closed", "uvloop-closed"])
+def test_a_hundred_unclosed_timers_are_collected_once_their_loop_is_closed(loop: str) -> None:
+    """Though each has a callback that refers to it, as `self.timer.call_later(60, self.expire)`."""
+    if loop.startswith("uvloop"):
+        pytest.importorskip("uvloop")
+
+    left = drop("timer", loop)
+
+    assert left == {
+        "alive": 0,
+        "descriptors": 0,
+        "unclosed event loop": 0,
+        "unclosed <Timer": HUNDRED,
+    }
+
+
+def test_a_hundred_loops_on_uvloop_that_never_ran_are_collected() -> None:
+    """Loops of uvloop itself would keep their descriptors and say nothing."""
+    pytest.importorskip("uvloop")
+
+    left = drop("handle", "uvloop-wheel")
+
+    assert left == {
+        "alive": 0,
+        "descriptors": 0,
+        "unclosed event loop": HUNDRED,
+        "unclosed <Timer": 0,
+    }
+
+
+@pytest.mark.parametrize("case", ["timeout", "shared", "purgatory"])
+def test_a_loop_on_uvloop_that_ran_is_kept_by_uvloop_alone(case: str) -> None:
+    """An unclosed loop that has run is never freed by uvloop; ours leave no more than its own."""
+    pytest.importorskip("uvloop")
+
+    ours = drop(case, "uvloop-wheel", 10)
+    theirs = drop("nothing", "uvloop", 10)
+
+    assert ours["descriptors"] == theirs["descriptors"] != 0
+
+
+class Knot:
+    """Refers to whatever it is given."""
+
+    def __init__(self) -> None:
+        self.others: list[object] = []
+
+
+_SIZE = 8  # objects of a graph: knots, the last two of them wheels
+_place = st.integers(0, _SIZE - 1)
+_deadline = st.sampled_from([-1, 0, 1, 5, 300, 10**6, 10**15])
+
+
+def tie(
+    entries: list[tuple[int, int, int, bool]], links: list[tuple[int, int]], kept: set[int]
+) -> tuple[
+    dict[int, weakref.ref[Knot]],
+    list[Knot | TimingWheel],
+    list[tuple[int, int, TimerEntry]],
+]:
+    """Make the graph; returns its knots, watched, and the objects and entries that are held."""
+    knots = [Knot() for _ in range(_SIZE - 2)]
+    wheels = [TimingWheel(1, 2), TimingWheel(1, 256)]
+    objects: list[Knot | TimingWheel] = [*knots, *wheels]
+    held: list[tuple[int, int, TimerEntry]] = []
+    for wheel, deadline, place, holds in entries:
+        entry = wheels[wheel - len(knots)].schedule(deadline, objects[place])
+        if holds:
+            held.append((wheel, place, entry))
+    for place, other in links:
+        knots[place].others.append(objects[other])
+    watched = {place: weakref.ref(knot) for place, knot in enumerate(knots)}
+    return watched, [objects[place] for place in kept], held
+
+
+@pytest.fixture(scope="module")
+def frozen() -> Iterator[None]:
+    """What is there already is not collected, which costs 30 ms each time."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("frozen")
+@settings(max_examples=200, deadline=None)
+@given(
+    entries=st.lists(
+        st.tuples(st.integers(_SIZE - 2, _SIZE - 1), _deadline, _place, st.booleans()), max_size=12
+    ),
+    links=st.lists(st.tuples(st.integers(0, _SIZE - 3), _place), max_size=12),
+    kept=st.sets(_place, max_size=3),
+)
+def test_what_is_reachable_is_intact_and_what_is_not_is_gone(
+    entries: list[tuple[int, int, int, bool]], links: list[tuple[int, int]], kept: set[int]
+) -> None:
+    """Random cycles through the entries of two wheels; some entries are held from outside."""
+    watched, roots, held = tie(entries, links, kept)
+    edges = {*links, *((wheel, place) for wheel, _, place, _ in entries)}
+    reachable = set(kept)
+    for _ in range(_SIZE):
+        reachable |= {end for start, end in edges if start in reachable}
+
+    for _ in range(_SIZE):
+        gc.collect()
+
+    alive = {place for place, reference in watched.items() if reference() is not None}
+    expected = {place for place in reachable if place in watched}
+    if aiowheel.accelerated:
+        assert alive == expected
+    else:  # an entry that is held from outside holds its payload, and that perhaps the wheel
+        assert alive >= expected
+    for root in roots:
+        if isinstance(root, TimingWheel):
+            root.check_invariants()
+    for wheel, place, entry in held:
+        if wheel in reachable:
+            assert entry.pending
+            assert entry.payload is not None
+            if place in watched:
+                assert entry.payload is watched[place]()
+        elif aiowheel.accelerated:
+            assert (entry.pending, entry.payload) == (False, None)
+
+
+def test_a_handle_that_outlives_its_unclosed_timer_is_cancelled() -> None:
+    """It refers to nothing that the collector has cleared, and all its methods answer."""
+
+    class Server:
+        def __init__(self) -> None:
+            self.timer = ManualTimer()
+            self.handle = self.timer.call_later(60, self.expire)
+            self.other = self.timer.call_later(60, self.expire, self)
+
+        def expire(self, *rest: object) -> None:
+            raise AssertionError
+
+    server = Server()
+    watched = weakref.ref(server)
+    handles = [server.handle, server.other]
+    if not aiowheel.accelerated:
+        server.timer.close_now()  # there a handle holds its callback, and that the timer
+    del server
+    gc.collect()
+    gc.collect()
+
+    assert watched() is None
+    for handle in handles:
+        assert handle.cancelled()
+        assert not handle.cancel()
+        assert not handle.touch()
+        assert not handle.touch(5)
+        assert not handle.reschedule(5)
+        assert handle.get_context() is None
+        assert "cancelled" in repr(handle)
+
+
+def test_a_finalizer_that_raises_does_not_keep_the_others_from_running(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What `__del__` of a compiled class raises is reported, as Python's own classes do."""
+    reported: list[str] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda args: reported.append(str(args.exc_value)))
+    freed: list[int] = []
+
+    class Refuses:
+        def __init__(self) -> None:
+            self.wheel = TimingWheel()
+            self.wheel.schedule(5, self)
+
+        def __del__(self) -> None:
+            freed.append(1)
+            raise ValueError("no")
+
+    for _ in range(5):
+        Refuses()
+    gc.collect()
+    gc.collect()
+
+    assert len(freed) == 5
+    assert reported == ["no"] * 5
+
+
+@pytest.mark.skipif(not aiowheel.accelerated, reason="the bound is the compiled build's")
+def test_a_wheel_with_more_entries_than_the_bound_is_not_looked_through() -> None:
+    """Up to 10,000 pending entries a cycle through them is collected, beyond it is kept."""
+
+    def cycle(count: int) -> weakref.ref[Knot]:
+        knot = Knot()
+        wheel = TimingWheel()
+        knot.others.append(wheel)
+        for number in range(count):
+            wheel.schedule(number + 1, knot)
+        return weakref.ref(knot)
+
+    small, large = cycle(10_000), cycle(10_001)
+    gc.collect()
+    gc.collect()
+
+    assert small() is None
+    knot = large()
+    assert knot is not None
+    wheel = knot.others.pop()
+    assert isinstance(wheel, TimingWheel)
+    wheel.clear()
