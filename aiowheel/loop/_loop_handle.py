@@ -150,7 +150,7 @@ class LoopHandle(TimerHandle):
 
     def drop(self) -> None:
         super().drop()
-        self._watched = None  # which refers to the loop
+        self._notes = None  # which refers to the loop
 
     def forget(self) -> None:
         """Drop every reference: the handle has had its turn."""

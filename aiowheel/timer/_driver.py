@@ -24,7 +24,7 @@ from aiowheel.wheel._statistics import Counts
 from aiowheel.wheel._wheel import TimingWheel
 
 BUDGET_NS: Final = 5_000_000  #: how long one slice may keep the loop
-#: How long a slice may take when the rest of the loop kept it waiting for as long.
+#: How long a slice may take when the rest of the loop took as long since the slice before it.
 MOST_BUDGET_NS: Final = 1_000_000_000
 SLOW_NS: Final = 100_000_000  #: from here on a callback is named in a log event
 _RUNNING: Final = -1  # in _armed_ns: nothing is earlier, so nothing re-arms inside a slice
@@ -209,19 +209,19 @@ class Driver:
         before the time they were asked for. Between slices a task that has not fired can still be
         cancelled or moved, and a task armed meanwhile fires in its turn.
 
-        The budget of a slice is `BUDGET_NS`. When the loop's other callbacks kept the slice waiting
-        for longer, the budget is as long, up to `MOST_BUDGET_NS`: under overload neither side
-        starves the other.
+        The budget of a slice is `BUDGET_NS`. When the slice before it ended with work left, the
+        budget is as long as the loop's other callbacks took since then, up to `MOST_BUDGET_NS`:
+        under overload neither side starves the other.
         """
         wheel = self.wheel
-        now = self.now_ns()
-        waited = now - max(self._armed_ns, self._sliced_ns)
-        limit = now + max(BUDGET_NS, min(waited, MOST_BUDGET_NS))
         self._armed_ns = _RUNNING
+        now = self.now_ns()
+        limit = now + BUDGET_NS
+        if wheel.pass_is_open():
+            limit = now + max(BUDGET_NS, min(now - self._sliced_ns, MOST_BUDGET_NS))
         self.wakeups += 1
         try:
-            # Behind the wheel the clock was set back: nothing is due before it caught up.
-            if not wheel.pass_is_open() and now >= wheel.now:
+            if now >= wheel.now:  # else the clock was set back: nothing is due before it caught up
                 wheel.open_pass(now)
             while wheel.pass_is_open():
                 entry = wheel.pop_due()

@@ -252,11 +252,12 @@ class TimingWheel:
     def open_pass(self, now: i64) -> None:
         """Move time to *now*, for a caller that takes due entries one by one with `pop_due`.
 
-        An entry scheduled between this call and the end of the pass for a time already past is
-        returned by the next pass: a callback that re-arms itself at delay 0 cannot keep a pass
-        open.
+        A pass that is still open is extended to *now*. An entry scheduled between this call and the
+        end of the pass for a time already past is returned by the next pass: a callback that
+        re-arms itself at delay 0 cannot keep a pass open.
         """
-        self._reached = self._now  # for the overdue, whose ticks may lie ahead; see _visit
+        if not self.pass_is_open():
+            self._reached = self._now  # for the overdue, whose ticks may lie ahead; see _visit
         self._now = now
         self._horizon = now // self._tick - self._origin
         self._due.take_all(self._overdue)
