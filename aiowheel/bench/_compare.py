@@ -5,11 +5,13 @@ from dataclasses import dataclass
 
 from aiowheel._build import accelerated
 from aiowheel.bench._loops import loops_here
-from aiowheel.bench._report import Report, Table
+from aiowheel.bench._report import Report, Table, Verdict
 from aiowheel.bench._rounds import Series, alternate
 from aiowheel.bench._side import Side
 
 OURS, PURE, OWN = "aiowheel", "aiowheel pure", "own"
+#: Times uvloop's own that a firing may cost, by timers pending.
+FIRING = {1: 1.2, 100: 1.1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,14 @@ def fire_line(pending: int) -> Line:
 
 
 Contest = Mapping[str, Series]
+
+
+def judge_firing(report: Report, found: Contest, pending: int) -> None:
+    """Compare a firing on uvloop with one of uvloop's own timers, at the sizes of `FIRING`."""
+    ours, own = found.get(f"{OURS}, uvloop"), found.get(f"{OWN}, uvloop")
+    if pending in FIRING and ours is not None and own is not None:
+        what = f"firing with {pending} pending that re-arm, times uvloop's own"
+        report.verdicts.append(Verdict(what, ours.times(own, "fire"), FIRING[pending]))
 
 
 def timer_sides(line: Line, loop: str) -> list[Side]:

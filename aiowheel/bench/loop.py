@@ -4,7 +4,17 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from aiowheel._build import accelerated
-from aiowheel.bench._compare import OURS, OWN, PURE, Contest, Line, contest, fire_line, stall_line
+from aiowheel.bench._compare import (
+    OURS,
+    OWN,
+    PURE,
+    Contest,
+    Line,
+    contest,
+    fire_line,
+    judge_firing,
+    stall_line,
+)
 from aiowheel.bench._loops import WHEEL, loops_here
 from aiowheel.bench._report import Report, Verdict
 from aiowheel.bench._side import Side
@@ -114,7 +124,8 @@ def stall(report: Report, plan: LoopPlan) -> None:
 def fire(report: Report, plan: LoopPlan) -> None:
     """Timers that all fire: the loops' own home ground."""
     for size in (1, 100, 1_000):
-        contest(report, fire_line(size), plan.rounds, _sides)
+        found = contest(report, fire_line(size), plan.rounds, _sides)
+        judge_firing(report, found, size)
 
 
 LINES: dict[str, Callable[[Report, LoopPlan], None]] = {
