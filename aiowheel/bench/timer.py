@@ -38,6 +38,7 @@ class TimerPlan:
         slice_seconds: Of lateness and of idling, in a round.
         burst: Timers due in one tick.
         only: The one line to run; empty for all.
+        sides: Loops to measure besides, each "module:factory".
     """
 
     sizes: tuple[int, ...] = (1_000, 100_000, 1_000_000)
@@ -47,6 +48,7 @@ class TimerPlan:
     slice_seconds: float = 3.0
     burst: int = 200_000
     only: str = ""
+    sides: tuple[str, ...] = ()
 
 
 QUICK = TimerPlan(
@@ -73,7 +75,7 @@ def churn(report: Report, plan: TimerPlan) -> None:
     pairs: dict[str, list[float]] = {loop: [] for loop in loops_here()}
     for size in plan.sizes:
         line = _churn_line("churn", f"{size:,} pending", plan, {"pending": size})
-        found = contest(report, line, plan.rounds)
+        found = contest(report, line, plan.rounds, plan.sides)
         for loop in loops_here():
             pairs[loop].append(found[f"{OURS}, {loop}"].net("pair"))
             faster = f"times faster than {loop}'s at {size:,} pending"
@@ -129,7 +131,7 @@ def crowd(report: Report, plan: TimerPlan) -> None:
     for size in plan.sizes:
         where = f"{size:,} pending, {TURN:,} operations a turn of the loop"
         line = _churn_line("crowd", where, plan, {"pending": size, "turn": TURN})
-        contest(report, line, plan.rounds)
+        contest(report, line, plan.rounds, plan.sides)
 
 
 def timeout(report: Report, plan: TimerPlan) -> None:
@@ -143,7 +145,7 @@ def timeout(report: Report, plan: TimerPlan) -> None:
             {"pending": size, "operations": plan.operations},
             {"enter and leave": "block"},
         )
-        found = contest(report, line, plan.rounds)
+        found = contest(report, line, plan.rounds, plan.sides)
         for loop in loops_here():
             what = f"timeout block, times faster than asyncio.timeout on {loop}, {size:,} pending"
             ratio = _ratio(found, loop, "block")
@@ -159,7 +161,7 @@ def wait_for(report: Report, plan: TimerPlan) -> None:
         {"pending": 1_000, "operations": plan.operations},
         {"wait_for": "wait_for"},
     )
-    contest(report, line, plan.rounds)
+    contest(report, line, plan.rounds, plan.sides)
 
 
 def memory(report: Report, plan: TimerPlan) -> None:
@@ -172,7 +174,7 @@ def memory(report: Report, plan: TimerPlan) -> None:
         {"bytes each": "bytes_each", "% kept after cancelling": "kept_percent"},
         rounds=1,
     )
-    found = contest(report, line, plan.rounds)
+    found = contest(report, line, plan.rounds, plan.sides)
     for loop in loops_here():
         share = found[f"{OURS}, {loop}"].median("bytes_each") / found[f"{OWN}, {loop}"].median(
             "bytes_each"
@@ -184,7 +186,7 @@ def memory(report: Report, plan: TimerPlan) -> None:
 def stall(report: Report, plan: TimerPlan) -> None:
     """The longest turn while timers churn."""
     replaced = max(plan.sizes[-1] // 5, 1_000)
-    found = contest(report, stall_line(plan.sizes[-1], replaced), plan.rounds)
+    found = contest(report, stall_line(plan.sizes[-1], replaced), plan.rounds, plan.sides)
     for loop in loops_here():
         worst = found[f"{OURS}, {loop}"].maximum("longest_cpu_ms")
         report.verdicts.append(Verdict(f"worst stall of all rounds on {loop}, CPU ms", worst, 5))
@@ -207,7 +209,7 @@ def lateness(report: Report, plan: TimerPlan) -> None:
         },
         digits=2,
     )
-    found = contest(report, line, plan.rounds)
+    found = contest(report, line, plan.rounds, plan.sides)
     for loop in loops_here():
         ours = found[f"{OURS}, {loop}"]
         report.verdicts.append(
@@ -234,7 +236,7 @@ def burst(report: Report, plan: TimerPlan) -> None:
         },
         digits=1,
     )
-    found = contest(report, line, plan.rounds)
+    found = contest(report, line, plan.rounds, plan.sides)
     for loop in loops_here():
         gap = found[f"{OURS}, {loop}"].median("longest_gap_cpu_ms")
         what = f"longest gap of the heartbeat on {loop}, CPU ms (median of rounds)"
@@ -253,7 +255,7 @@ def idle(report: Report, plan: TimerPlan) -> None:
             digits=2,
             rounds=3,
         )
-        found = contest(report, line, plan.rounds)
+        found = contest(report, line, plan.rounds, plan.sides)
         for loop in loops_here():
             ours = found[f"{OURS}, {loop}"]
             if size == 1:
@@ -268,7 +270,7 @@ def idle(report: Report, plan: TimerPlan) -> None:
 def fire(report: Report, plan: TimerPlan) -> None:
     """Timers that all fire: the loops' own home ground."""
     for size in (1, 100, 1_000):
-        found = contest(report, fire_line(size), plan.rounds)
+        found = contest(report, fire_line(size), plan.rounds, plan.sides)
         judge_firing(report, found, size)
 
 

@@ -13,6 +13,13 @@ Quick = Annotated[bool, typer.Option("--quick", help="Small sizes, to see that i
 Rounds = Annotated[int | None, typer.Option(min=1, help="Rounds of each side, in turn.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
+Loops = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--side", metavar="MODULE:FACTORY", help="Measure this event loop too; several times."
+    ),
+]
+
 bench = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
 
 
@@ -59,6 +66,7 @@ def wheel(
 def timer(
     *,
     only: Annotated[str, typer.Option(metavar="LINE", help="Run one line of the table.")] = "",
+    side: Loops = None,
     quick: Quick = False,
     rounds: Rounds = None,
     out: Out = None,
@@ -66,27 +74,34 @@ def timer(
 ) -> None:
     """The running timer against asyncio's timers and uvloop's.
 
-    Lines: churn, crowd, timeout, wait_for, memory, stall, lateness, burst, idle, fire.
+    Lines: churn, crowd, timeout, wait_for, memory, stall, lateness, burst, idle, fire. rloop is
+    measured where it is installed, and so is zuvloop from Python 3.14 on; --side adds any other
+    event loop, by the function or class that makes one.
 
     \b
     Example:
       aiowheel bench timer --quick
+      aiowheel bench timer --side mypackage:new_event_loop
       aiowheel bench timer --only churn --out churn.json
     """
     from dataclasses import replace
 
+    from aiowheel.bench._loops import checked_side
     from aiowheel.bench.timer import LINES, QUICK, TimerPlan, run
 
     if only and only not in LINES:
         raise BadInputError(f"--only must be one of {', '.join(LINES)}, got {only!r}")
     plan = QUICK if quick else TimerPlan()
-    publish(run(replace(plan, rounds=rounds or plan.rounds, only=only)), out, as_json=json)
+    sides = tuple(checked_side(spec) for spec in dict.fromkeys(side or ()))
+    plan = replace(plan, rounds=rounds or plan.rounds, only=only, sides=sides)
+    publish(run(plan), out, as_json=json)
 
 
 @bench.command()
 def loop(
     *,
     only: Annotated[str, typer.Option(metavar="LINE", help="Run one line of the table.")] = "",
+    side: Loops = None,
     quick: Quick = False,
     rounds: Rounds = None,
     out: Out = None,
@@ -94,21 +109,25 @@ def loop(
 ) -> None:
     """Our event loops' own timers against those of the loops they stand on.
 
-    Lines: churn, timeout, stall, fire.
+    Lines: churn, timeout, stall, fire. Other loops are measured as in `aiowheel bench timer`.
 
     \b
     Example:
       aiowheel bench loop --quick
+      aiowheel bench loop --side mypackage:new_event_loop
       aiowheel bench loop --only timeout --out timeout.json
     """
     from dataclasses import replace
 
+    from aiowheel.bench._loops import checked_side
     from aiowheel.bench.loop import LINES, QUICK, LoopPlan, run
 
     if only and only not in LINES:
         raise BadInputError(f"--only must be one of {', '.join(LINES)}, got {only!r}")
     plan = QUICK if quick else LoopPlan()
-    publish(run(replace(plan, rounds=rounds or plan.rounds, only=only)), out, as_json=json)
+    sides = tuple(checked_side(spec) for spec in dict.fromkeys(side or ()))
+    plan = replace(plan, rounds=rounds or plan.rounds, only=only, sides=sides)
+    publish(run(plan), out, as_json=json)
 
 
 @bench.command()
