@@ -280,25 +280,45 @@ def longpoll(
 
 @bench.command()
 def programs(
-    *, quick: Quick = False, rounds: Rounds = None, out: Out = None, json: Json = False
+    *,
+    only: Annotated[str, typer.Option(metavar="PROGRAM", help="Run one program.")] = "",
+    connections: Annotated[
+        int | None, typer.Option(min=1, help="Websockets that are kept alive.")
+    ] = None,
+    quick: Quick = False,
+    rounds: Rounds = None,
+    out: Out = None,
+    json: Json = False,
 ) -> None:
-    """What aiohttp and asyncpg gain on a loop whose timers are the wheel.
+    """What other people's programs gain on a loop whose timers are the wheel.
 
-    Each runs unchanged on asyncio's loop, on uvloop, and on both with our timers; with timeouts
-    and without. What is not installed is left out: aiohttp, asyncpg, or PostgreSQL, which is
-    started on a free loopback port for as long as it is needed.
+    Programs: aiohttp, uvicorn (with FastAPI), asyncpg, redis, websockets. Each runs unchanged on
+    asyncio's loop, on uvloop, and on both with our timers; where it can do without timeouts, also
+    without. A program that is not installed is left out. PostgreSQL and Redis are started for the
+    measurement, on a free loopback port and on a socket file; where they are missing, asyncpg and
+    redis are left out. A process may hold only so many connections (ulimit -n): where that is less
+    than --connections, the table names the number.
 
     \b
     Example:
       aiowheel bench programs --quick
+      aiowheel bench programs --only websockets --connections 2000
       aiowheel bench programs --out programs.json
     """
     from dataclasses import replace
 
-    from aiowheel.bench.programs import QUICK, ProgramsPlan, run
+    from aiowheel.bench.programs import PROGRAMS, QUICK, ProgramsPlan, run
 
+    if only and only not in PROGRAMS:
+        raise BadInputError(f"--only must be one of {', '.join(PROGRAMS)}, got {only!r}")
     plan = QUICK if quick else ProgramsPlan()
-    publish(run(replace(plan, rounds=rounds or plan.rounds)), out, as_json=json)
+    plan = replace(
+        plan,
+        only=only,
+        connections=connections or plan.connections,
+        rounds=rounds or plan.rounds,
+    )
+    publish(run(plan), out, as_json=json)
 
 
 def _check_names(option: str, given: list[str] | None, known: Collection[str]) -> None:
