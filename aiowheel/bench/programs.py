@@ -27,7 +27,8 @@ class ProgramsPlan:
         at_once: Clients, or connections of the pool.
         standing: Pending timers of others, in the second table of each program.
         connections: Websockets that are kept alive.
-        interval: Seconds between two pings of one websocket, and length of a round of them.
+        interval: Seconds between two pings of one websocket.
+        seconds: What a round of websockets lasts.
         messages: A second, that websockets echo besides.
         rounds: Of every side.
         only: The one program to run; empty for all.
@@ -38,13 +39,21 @@ class ProgramsPlan:
     standing: int = 100_000
     connections: int = 10_000
     interval: float = 5.0
+    seconds: float = 5.0
     messages: float = 500.0
     rounds: int = 5
     only: str = ""
 
 
 QUICK = ProgramsPlan(
-    requests=100, at_once=5, standing=1_000, connections=20, interval=0.3, messages=50.0, rounds=1
+    requests=100,
+    at_once=5,
+    standing=1_000,
+    connections=20,
+    interval=0.1,
+    seconds=0.3,
+    messages=50.0,
+    rounds=1,
 )
 
 
@@ -133,7 +142,7 @@ def _sides(plan: ProgramsPlan, name: str, standing: int, where: Mapping[str, str
     arguments: dict[str, object] = {"standing": standing, **where}
     if program.is_crowd:
         arguments |= {"connections": plan.connections, "interval": plan.interval}
-        arguments["rate"] = plan.messages
+        arguments |= {"rate": plan.messages, "seconds": plan.seconds}
     else:
         arguments |= {"requests": plan.requests, "at_once": plan.at_once}
     sides: list[Side] = []

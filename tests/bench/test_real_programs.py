@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import sys
 from collections.abc import AsyncGenerator
@@ -12,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from aiowheel.bench import _redis, programs
+from aiowheel.bench import programs
 from aiowheel.bench._postgres import PostgresMissingError
 from aiowheel.bench._redis import RedisMissingError, redis_server
 from aiowheel.bench._report import Report
-from aiowheel.bench._side import Figures
+from aiowheel.bench._rounds import Series
+from aiowheel.bench._side import Figures, Side
 from aiowheel.bench.workloads import programs as workloads
 from aiowheel.cli import run
 from aiowheel.errors import AiowheelError
@@ -51,7 +53,7 @@ async def test_websockets_are_pinged_and_echo_meanwhile() -> None:
     pytest.importorskip("websockets", minversion="14")
 
     rounds = await two_rounds(
-        workloads.websockets_pings(connections=5, interval=0.2, rate=100.0, standing=1)
+        workloads.websockets_pings(connections=5, interval=0.1, rate=100.0, seconds=0.5, standing=1)
     )
 
     for figures in rounds:
@@ -85,7 +87,7 @@ def test_a_redis_that_does_not_start_gives_the_reason(
     program = tmp_path / "redis-server"
     program.write_text("#!/bin/sh\necho starting\necho no memory\nexit 1\n")
     program.chmod(0o755)
-    monkeypatch.setattr(_redis.shutil, "which", lambda _: str(program))
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
 
     with pytest.raises(AiowheelError, match="Redis did not start: no memory"), redis_server():
         pass
@@ -184,7 +186,7 @@ def test_a_program_may_cost_two_percent_more_and_three_must_cost_less() -> None:
 def test_fewer_connections_than_asked_for_stand_in_the_title() -> None:
     """A process may hold only so many."""
     figures: Figures = {"connections": 7}
-    series = programs.Series(programs.Side("asyncio", ""), [figures])
+    series = Series(Side("asyncio", ""), [figures])
 
     title = programs._title(programs.ProgramsPlan(), "websockets", 0, {"asyncio": series})
 

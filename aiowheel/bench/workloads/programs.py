@@ -129,12 +129,19 @@ async def fastapi_get(
 
 
 async def websockets_pings(
-    *, connections: int, interval: float, rate: float, standing: int
+    *, connections: int, interval: float, rate: float, seconds: float, standing: int
 ) -> AsyncGenerator[Figures, None]:
     """Keep so many connections alive with pings, and echo messages meanwhile.
 
-    A round lasts *interval*, in which each connection is pinged once. Connections are opened anew
-    for every round: between two rounds the loop stands still, and pings would be answered late.
+    Connections are opened anew for every round: between two rounds the loop stands still, and pings
+    would be answered late.
+
+    Args:
+        connections: At most; fewer where the process may not open as many.
+        interval: Seconds between two pings of one connection.
+        rate: Messages a second of all together.
+        seconds: What a round lasts.
+        standing: Other timers pending.
     """
     serve: Any = import_module("websockets.asyncio.server").serve
     possible = min(connections, connections_allowed())
@@ -157,7 +164,7 @@ async def websockets_pings(
                 )
             )
             port = next(iter(server.sockets)).getsockname()[1]
-            visitors = Visitors(port, possible, rate, interval)
+            visitors = Visitors(port, possible, rate, seconds)
             clients = await stack.enter_async_context(run_clients("websocket_clients", visitors))
             figures, cpu = await _round_of(clients)
         cost = cpu / figures.pop("served") * _MICROSECONDS
