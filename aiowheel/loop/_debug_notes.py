@@ -21,9 +21,7 @@ _SHOWS_ARGUMENTS = (
 )  # from 3.12.8 and 3.13.1
 
 
-def callback_text(
-    callback: Callable[..., object], args: tuple[object, ...], *, debug: bool
-) -> str:
+def callback_text(callback: Callable[..., object], args: tuple[object, ...], *, debug: bool) -> str:
     """Return a callback as asyncio's messages name it: `shout('hello') at program.py:5`."""
     options: dict[str, Any] = {"debug": debug} if _SHOWS_ARGUMENTS else {}
     return _format_callback_source(callback, args, **options)
