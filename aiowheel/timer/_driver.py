@@ -96,6 +96,7 @@ class Driver:
         self.counts.driver = self
         self._owner_thread: i64 = thread_id()
         self._running_thread: i64 = 0  # of a loop's own driver; thread identifiers are not 0
+        self.withdrawn: set[TimerTask] = set()  # cancelled by other threads, still in the wheel
         self._shows_thread = isinstance(loop, BaseEventLoop)
         self._armed_ns: i64 = FOREVER  # when `on_wake` will be called
         self._sliced_ns: i64 = 0  # when the last slice ended
@@ -125,7 +126,11 @@ class Driver:
         loop = self.loop
         if loop is None or (thread_id() == self._owner_thread and self._loop_is_running()):
             return
+        self._check_running_loop()
+
+    def _check_running_loop(self) -> None:
         # Asked last: on Python 3.11 the answer costs a system call.
+        loop = self.loop
         running = _get_running_loop()
         if running is not loop:
             raise ForeignLoopError(
@@ -150,7 +155,7 @@ class Driver:
         if thread_id() != self._owner_thread:
             loop = self.loop
             if loop is not None and loop.is_running():
-                self.check()
+                self._check_running_loop()
 
     def run_in(self, thread: int | None) -> None:
         """Note the thread in which the loop runs, None where it does not; for a loop's own driver."""
@@ -164,7 +169,9 @@ class Driver:
         # A loop of this thread that runs is the thread's running loop.
         loop: Any = self.loop
         if self._shows_thread:
-            return loop._thread_id is not None  # `is_running()` without the call
+            # `is_running()` without the call; the loop may have moved to another thread.
+            running_in: object = loop._thread_id
+            return running_in is not None and cast(int, running_in) == self._owner_thread
         return bool(loop.is_running())
 
     # --- arming -----------------------------------------------------------------------------
@@ -187,10 +194,15 @@ class Driver:
             return
         if deadline <= now_ns:
             wheel.observe_now(now_ns)
+        before = task.deadline
         wheel.move(task, deadline)
         due = wheel.due_at(task)
         if due < self._armed_ns:
-            self.wake_at(due, now_ns)
+            try:
+                self.wake_at(due, now_ns)
+            except BaseException:
+                wheel.move(task, before)
+                raise
 
     def wake_at(self, due_ns: i64, now_ns: i64) -> None:
         """Have `run_slice` called at *due_ns*, earlier than was arranged before."""
@@ -215,6 +227,7 @@ class Driver:
         """
         wheel = self.wheel
         self._armed_ns = _RUNNING
+        self._owner_thread = thread_id()
         now = self.now_ns()
         limit = now + BUDGET_NS
         if wheel.pass_is_open():
@@ -274,6 +287,13 @@ class Driver:
         raise NotImplementedError
 
     def _rearm(self, now: i64) -> None:
+        try:
+            self._wake_for_next(now)
+        except BaseException:  # Ctrl-C, for one: nothing else would set this alarm
+            self._wake_for_next(now)
+            raise
+
+    def _wake_for_next(self, now: i64) -> None:
         self._armed_ns = FOREVER
         if self.wheel.pass_is_open():
             self.wake_again()

@@ -54,8 +54,9 @@ class ManualTimer(Timer):
     def advance(self, seconds: Delay) -> int:
         """Let *seconds* pass and fire what comes due on the way, each at its own tick.
 
-        A deadline that is due already when it is armed, at delay 0 for one, fires in the next
-        `advance`, which may be `advance(0)`, and never inside the call that arms it.
+        A deadline that is due when it is armed, such as a delay of 0, never fires inside the call
+        that arms it: it fires in the next `advance`, which may be `advance(0)`, or in the one under
+        way if a callback arms it.
 
         Returns:
             How many deadlines fired.
