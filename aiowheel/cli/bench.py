@@ -13,7 +13,7 @@ Quick = Annotated[bool, typer.Option("--quick", help="Small sizes, to see that i
 Rounds = Annotated[int | None, typer.Option(min=1, help="Rounds of each side, in turn.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
-bench = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
+bench: typer.Typer = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
 
 
 @bench.callback()

@@ -21,9 +21,7 @@ _SHOWS_ARGUMENTS = (
 )  # from 3.12.8 and 3.13.1
 
 
-def callback_text(
-    callback: Callable[..., object], args: tuple[object, ...], *, debug: bool
-) -> str:
+def callback_text(callback: Callable[..., object], args: tuple[object, ...], *, debug: bool) -> str:
     """Return a callback as asyncio's messages name it: `shout('hello') at program.py:5`."""
     options: dict[str, Any] = {"debug": debug} if _SHOWS_ARGUMENTS else {}
     return _format_callback_source(callback, args, **options)
@@ -70,9 +68,9 @@ class DebugNotes:
     __slots__ = ("loop", "ready", "source_traceback", "text")
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        self.loop = loop
+        self.loop: asyncio.AbstractEventLoop | None = loop
         self.source_traceback: StackSummary | None = None
-        self.text = ""
+        self.text: str = ""
         self.ready: TimerHandle | None = None
 
     def note_caller(self) -> None:
