@@ -20,7 +20,7 @@ Loops = Annotated[
     ),
 ]
 
-bench = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
+bench: typer.Typer = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
 
 
 @bench.callback()

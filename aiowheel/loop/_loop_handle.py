@@ -10,11 +10,12 @@ from typing import Any, cast
 
 from mypy_extensions import i64, mypyc_attr
 
+from aiowheel._arguments import safe_repr
 from aiowheel._types import Delay
 from aiowheel._units import ns_to_seconds
 from aiowheel.loop._debug_notes import DebugNotes, NoLoop, callback_text
 from aiowheel.loop._debug_notes import TimerHandle as AsyncioHandle
-from aiowheel.timer._driver import TimerCounts, safe_repr
+from aiowheel.timer._driver import TimerCounts
 from aiowheel.timer._handle import CANCELLED, TimerHandle
 
 
@@ -89,12 +90,12 @@ class LoopHandle(TimerHandle):
     def __lt__(self, other: object) -> bool:
         if not isinstance(other, AsyncioTimerHandle):
             return NotImplemented
-        return cast(Any, self._when) < other.when()
+        return bool(cast(Any, self._when) < other.when())
 
     def __le__(self, other: object) -> bool:
         if not isinstance(other, AsyncioTimerHandle):
             return NotImplemented
-        return cast(Any, self._when) <= other.when()
+        return bool(cast(Any, self._when) <= other.when())
 
     def __hash__(self) -> int:
         return hash(id(self))  # a class with `<` does not inherit it once it is compiled

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from asyncio import AbstractEventLoop, BaseEventLoop, CancelledError
 from asyncio.events import _get_running_loop
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextvars import Context
 from threading import current_thread
 from typing import Any, Final, cast
 
 from mypy_extensions import i64, mypyc_attr
 
+from aiowheel._arguments import safe_repr
 from aiowheel._events import emit
 from aiowheel._units import FOREVER, clock_to_ns, ns_to_alarm, ns_to_seconds
 from aiowheel.errors import ForeignLoopError, TimerClosedError
@@ -85,14 +86,14 @@ class Driver:
         loop: AbstractEventLoop | None,
     ) -> None:
         self.clock = clock
-        self.reads_monotonic = clock is monotonic_clock()
+        self.reads_monotonic: bool = clock is monotonic_clock()
         self.loop = loop
-        self.closed = False
+        self.closed: bool = False
         self.fired: i64 = 0
         self.callback_errors: i64 = 0
         self.wakeups: i64 = 0
-        self.lateness = Histogram()
-        self.counts = TimerCounts()
+        self.lateness: Histogram = Histogram()
+        self.counts: TimerCounts = TimerCounts()
         self.counts.driver = self
         self._owner_thread: i64 = thread_id()
         self._running_thread: i64 = 0  # of a loop's own driver; thread identifiers are not 0
@@ -100,7 +101,9 @@ class Driver:
         self._shows_thread = isinstance(loop, BaseEventLoop)
         self._armed_ns: i64 = FOREVER  # when `on_wake` will be called
         self._sliced_ns: i64 = 0  # when the last slice ended
-        self.wheel = TimingWheel(tick_ns, wheel_size, clock_to_ns(clock()), counts=self.counts)
+        self.wheel: TimingWheel = TimingWheel(
+            tick_ns, wheel_size, clock_to_ns(clock()), counts=self.counts
+        )
 
     def now_ns(self) -> i64:
         """Return the clock's time."""
@@ -234,7 +237,14 @@ class Driver:
             limit = now + max(BUDGET_NS, min(now - self._sliced_ns, MOST_BUDGET_NS))
         self.wakeups += 1
         try:
-            if now >= wheel.now:  # else the clock was set back: nothing is due before it caught up
+            limit = now + BUDGET_NS
+            self.wakeups += 1
+            if wheel.pass_is_open():
+                others = min(now - self._sliced_ns, MOST_BUDGET_NS)
+                limit = max(limit, now + others)
+            elif (
+                now >= wheel.now
+            ):  # else the clock was set back: nothing is due before it caught up
                 wheel.open_pass(now)
             while wheel.pass_is_open():
                 entry = wheel.pop_due()
@@ -432,8 +442,8 @@ class Bell:
             self._resume = None
             resume(self)
 
-    def __await__(self) -> Bell:
-        return self
+    def __await__(self) -> Generator[None, None, None]:
+        return cast("Generator[None, None, None]", self)  # an iterator will do
 
     def __iter__(self) -> Bell:
         return self
@@ -471,11 +481,3 @@ class Bell:
         """Return None, or raise the cancellation."""
         if self._cancelled:
             raise CancelledError
-
-
-def safe_repr(value: object) -> str:
-    """Return the `repr` of *value*; where that raises, one that cannot."""
-    try:
-        return repr(value)
-    except Exception:
-        return object.__repr__(value)
