@@ -12,6 +12,7 @@ for what must be seen on a real loop: on uvloop, say, which cannot be virtual. O
 
 import asyncio
 import selectors
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -32,7 +33,12 @@ LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Use our own plugin also where the package is not installed, only on the path."""
+    """Use our own plugin also where the package is only on the path; let SIGINT interrupt.
+
+    A shell starts background jobs with SIGINT ignored, and children inherit that.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not config.pluginmanager.is_registered(plugin):
         config.pluginmanager.register(plugin, "aiowheel-from-the-path")
 

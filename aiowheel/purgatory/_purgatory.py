@@ -821,7 +821,7 @@ class Purgatory(OperationOwner):
         """
         if drain != "expire" and drain != "cancel" and drain != "wait":  # noqa: PLR1714 - as above
             checked_choice("drain", drain, _DRAINS)
-        return close(self._begin_closing, self._finish_closing, drain)
+        return close(self._begin_closing, self._finish_closing, cast(str, drain))
 
     def _begin_closing(self, drain: str) -> Event | None:
         """Refuse new operations; return the event to wait for, if any."""
