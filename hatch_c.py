@@ -31,7 +31,7 @@ class Names:
     counts_pending: str = "Counts.pending"
     level_buckets: str = "Level.buckets"
     level_coarser: str = "Level.coarser"
-    lists_by_key: str = "WatchLists._by_key"
+    lists_by_key: str = "WatchLists.by_key"
     lists_links: str = "WatchLists.links"
 
 

@@ -22,9 +22,9 @@ def checked_int(name: str, value: object, least: int, most: int) -> int:
         ValueError: *value* is out of range.
     """
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be an int from {least} to {most}, got {value!r}")
+        raise TypeError(f"{name} must be an int from {least} to {most}, got {safe_repr(value)}")
     if not least <= value <= most:
-        raise ValueError(f"{name} must be from {least} to {most}, got {value!r}")
+        raise ValueError(f"{name} must be from {least} to {most}, got {safe_repr(value)}")
     return value
 
 
@@ -37,7 +37,49 @@ def checked_choice(name: str, value: object, choices: Collection[str]) -> str:
     """
     listed = ", ".join([repr(choice) for choice in choices])
     if not isinstance(value, str):
-        raise TypeError(f"{name} must be one of {listed}, got {value!r}")
+        raise TypeError(f"{name} must be one of {listed}, got {safe_repr(value)}")
     if value not in choices:
-        raise ValueError(f"{name} must be one of {listed}, got {value!r}")
+        raise ValueError(f"{name} must be one of {listed}, got {safe_repr(value)}")
     return value
+
+
+def checked_bool(name: str, value: object) -> bool:
+    """Return *value* if it is a bool.
+
+    Raises:
+        TypeError: *value* is something else.
+    """
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, got {safe_repr(value)}")
+    return value
+
+
+def checked_str(name: str, value: object) -> str:
+    """Return *value* if it is a string.
+
+    Raises:
+        TypeError: *value* is something else.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a str, got {safe_repr(value)}")
+    return value
+
+
+def refuse_unhashable(name: str, value: object) -> None:
+    """Raise if *value* cannot be hashed; for an `except` clause, where a look-up has failed.
+
+    Raises:
+        TypeError: *value* has no hash.
+    """
+    try:
+        hash(value)
+    except TypeError:
+        raise TypeError(f"{name} must be hashable, got {safe_repr(value)}") from None
+
+
+def safe_repr(value: object) -> str:
+    """Return the `repr` of *value*; where that raises, one that cannot."""
+    try:
+        return repr(value)
+    except Exception:
+        return object.__repr__(value)

@@ -8,6 +8,8 @@ from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_ITERABLE_COROUTINE
 from types import FunctionType, MethodType
 from typing import Final, cast
 
+from aiowheel._arguments import safe_repr
+
 #: For a callback that reacts to an event.
 START_A_TASK: Final = "to await in it, start a task from a plain function: asyncio.create_task(...)"
 #: For a callback that returns a value.
@@ -44,10 +46,11 @@ def plain_callback(name: str, callback: object, advice: str) -> Callable[..., ob
         TypeError: *callback* is not callable, or a coroutine function.
     """
     if not callable(callback):
-        raise TypeError(f"{name} must be a plain function, got {callback!r}")
+        raise TypeError(f"{name} must be a plain function, got {safe_repr(callback)}")
     if is_coroutine_function(callback):
         raise TypeError(
-            f"{name} must be a plain function, got the coroutine function {callback!r}; {advice}"
+            f"{name} must be a plain function, got the coroutine function "
+            f"{safe_repr(callback)}; {advice}"
         )
     return cast("Callable[..., object]", callback)
 

@@ -29,3 +29,5 @@ Drain: TypeAlias = Literal["expire", "cancel", "wait"]
 Mode: TypeAlias = Literal["all", "any"]
 #: A share of a whole, from 0 to 1.
 Share: TypeAlias = float
+#: A choice between two.
+Switch: TypeAlias = bool

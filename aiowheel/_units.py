@@ -14,6 +14,8 @@ from typing import Final, SupportsFloat
 
 from mypy_extensions import i64
 
+from aiowheel._arguments import safe_repr
+
 FOREVER: Final = 2**61 - 1  #: nanoseconds; stands for `inf` and for every time beyond 73 years
 _FOREVER_SECONDS: Final = 2.305843009e9
 _WHOLE: Final = 2_305_843_009  # the same bound in whole seconds
@@ -37,7 +39,9 @@ def delay_to_ns(name: str, seconds: object) -> i64:
     if isinstance(seconds, timedelta):
         return seconds_to_ns(name, seconds.total_seconds())
     if isinstance(seconds, bool) or not isinstance(seconds, SupportsFloat) or _is_odd(seconds):
-        raise TypeError(f"{name} must be a number of seconds or a timedelta, got {seconds!r}")
+        raise TypeError(
+            f"{name} must be a number of seconds or a timedelta, got {safe_repr(seconds)}"
+        )
     try:
         return seconds_to_ns(name, float(seconds))
     except OverflowError:  # an integer beyond any float
@@ -59,7 +63,7 @@ def seconds_to_ns(name: str, seconds: float) -> i64:
         return -FOREVER
     if seconds < 0.0:
         return -i64(0.5 - seconds * 1e9)
-    raise ValueError(f"{name} must not be NaN")
+    raise ValueError(f"{name} must be a number of seconds other than NaN, got {seconds!r}")
 
 
 def clock_to_ns(seconds: float) -> i64:

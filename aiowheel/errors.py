@@ -47,7 +47,8 @@ class PurgatoryFullError(AiowheelError, RuntimeError):
     def __init__(self, name: str, max_pending: int) -> None:
         """Name the purgatory and its limit."""
         super().__init__(name, max_pending)
-        self.name, self.max_pending = name, max_pending
+        self.name: str = name
+        self.max_pending: int = max_pending
 
     def __str__(self) -> str:
         return f"purgatory {self.name!r} holds its max_pending of {self.max_pending} operations"
@@ -63,7 +64,9 @@ class VirtualDeadlockError(AiowheelError, RuntimeError):
     def __init__(self, time: float, timers: str, waiting: list[str]) -> None:
         """Name the time in seconds, the timers that cannot fire, and each waiting task."""
         super().__init__(time, timers, waiting)
-        self.time, self.timers, self.waiting = time, timers, waiting
+        self.time: float = time
+        self.timers: str = timers
+        self.waiting: list[str] = waiting
 
     def __str__(self) -> str:
         count = len(self.waiting)

@@ -1,15 +1,19 @@
 """Lines of `aiowheel bench timer` and `loop`: ours against the loops' own timers. Rank 5."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from aiowheel._build import accelerated
-from aiowheel.bench._loops import loops_here
-from aiowheel.bench._report import Report, Table
+from aiowheel.bench._loops import KEEPS_CANCELLED, loops_here, other_loops
+from aiowheel.bench._report import Report, Table, Verdict
 from aiowheel.bench._rounds import Series, alternate
 from aiowheel.bench._side import Side
 
 OURS, PURE, OWN = "aiowheel", "aiowheel pure", "own"
+#: Operations in a round on a loop that keeps what was cancelled.
+MOST_CANCELLED = 100_000
+#: Times uvloop's own that a firing may cost, by timers pending.
+FIRING = {1: 1.2, 100: 1.1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,24 +65,54 @@ def fire_line(pending: int) -> Line:
 Contest = Mapping[str, Series]
 
 
+def judge_firing(report: Report, found: Contest, pending: int) -> None:
+    """Compare a firing on uvloop with one of uvloop's own timers, at the sizes of `FIRING`."""
+    ours, own = found.get(f"{OURS}, uvloop"), found.get(f"{OWN}, uvloop")
+    if pending in FIRING and ours is not None and own is not None:
+        what = f"firing with {pending} pending that re-arm, times uvloop's own"
+        report.verdicts.append(Verdict(what, ours.times(own, "fire"), FIRING[pending]))
+
+
 def timer_sides(line: Line, loop: str) -> list[Side]:
     """Our timer on a loop, and that loop's own timers."""
     ours = {"api": "aiowheel", **line.arguments}
     sides = [Side(f"{OURS}, {loop}", line.workload, ours, loop)]
-    if accelerated():
+    if accelerated() and loop in loops_here():
         sides.append(Side(f"{PURE}, {loop}", line.workload, ours, loop, pure=True))
-    own = {"api": "loop", **line.arguments}
-    return [*sides, Side(f"{OWN}, {loop}", line.workload, own, loop)]
+    return [*sides, own_side(line, loop)]
+
+
+def own_side(line: Line, loop: str) -> Side:
+    """The loop's own timers.
+
+    A loop that keeps what was cancelled does fewer operations: at a million a round it would fill
+    the memory with timers that nobody can fire.
+    """
+    arguments = {"api": "loop", **line.arguments}
+    operations = arguments.get("operations")
+    if loop.partition(":")[0] in KEEPS_CANCELLED and isinstance(operations, int):
+        arguments["operations"] = min(operations, MOST_CANCELLED)
+    return Side(f"{OWN}, {loop}", line.workload, arguments, loop)
 
 
 def contest(
     report: Report,
     line: Line,
     rounds: int,
+    more: Sequence[str] = (),
     sides_on: Callable[[Line, str], list[Side]] = timer_sides,
 ) -> Contest:
-    """Run one line on every loop; series by "contender, loop"."""
-    sides = [side for loop in loops_here() for side in sides_on(line, loop)]
+    """Run one line on every loop; series by "contender, loop".
+
+    Args:
+        report: Gets the table and the rounds.
+        line: What to measure.
+        rounds: Of every side, unless the line has its own number.
+        more: Loops to measure besides those of this package, each "module:factory".
+        sides_on: The sides on one loop.
+    """
+    loops = (*loops_here(), *other_loops(), *more)
+    sides = [side for loop in loops for side in sides_on(line, loop)]
     measured = alternate(sides, line.rounds or rounds)
     report.add(f"{line.name}: {line.title}", measured)
     rows = [[name, *_cells(line, series)] for name, series in measured.items()]

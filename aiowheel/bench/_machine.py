@@ -23,6 +23,8 @@ def describe_machine() -> dict[str, object]:
         "build": "compiled" if build.accelerated else "pure",
         "version": build.version,
         "uvloop": _version_of("uvloop"),
+        "rloop": _version_of("rloop"),
+        "zuvloop": _version_of("zuvloop"),
         "commit": _commit(),
     }
 

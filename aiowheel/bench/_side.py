@@ -25,7 +25,7 @@ class Side:
         name: The column it gets.
         workload: `module:function` below `aiowheel.bench.workloads`.
         arguments: For the workload; JSON values.
-        loop: "asyncio" or "uvloop".
+        loop: A name of `_loops`, or "module:factory".
         pure: Run the sources, whatever was compiled.
     """
 

@@ -4,7 +4,18 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from aiowheel._build import accelerated
-from aiowheel.bench._compare import OURS, OWN, PURE, Contest, Line, contest, fire_line, stall_line
+from aiowheel.bench._compare import (
+    OURS,
+    OWN,
+    PURE,
+    Contest,
+    Line,
+    contest,
+    fire_line,
+    judge_firing,
+    own_side,
+    stall_line,
+)
 from aiowheel.bench._loops import WHEEL, loops_here
 from aiowheel.bench._report import Report, Verdict
 from aiowheel.bench._side import Side
@@ -24,12 +35,14 @@ class LoopPlan:
         operations: Timed in a round.
         rounds: Of every line.
         only: The one line to run; empty for all.
+        sides: Loops to measure besides, each "module:factory".
     """
 
     sizes: tuple[int, ...] = (1_000, 100_000, 1_000_000)
     operations: int = 100_000
     rounds: int = 7
     only: str = ""
+    sides: tuple[str, ...] = ()
 
 
 QUICK = LoopPlan(sizes=(1_000, 10_000), operations=2_000, rounds=3)
@@ -45,12 +58,17 @@ def run(plan: LoopPlan) -> Report:
 
 
 def _sides(line: Line, loop: str) -> list[Side]:
-    """Our loop above *loop*, and *loop* itself; the calls are the same."""
+    """Our loop above *loop*, and *loop* itself; the calls are the same.
+
+    There is no loop of ours above another one than asyncio's and uvloop's.
+    """
+    if loop not in loops_here():
+        return [own_side(line, loop)]
     arguments = {"api": "loop", **line.arguments}
     sides = [Side(f"{OURS}, {loop}", line.workload, arguments, WHEEL + loop)]
     if accelerated():
         sides.append(Side(f"{PURE}, {loop}", line.workload, arguments, WHEEL + loop, pure=True))
-    return [*sides, Side(f"{OWN}, {loop}", line.workload, arguments, loop)]
+    return [*sides, own_side(line, loop)]
 
 
 def _ratio(found: Contest, ours: str, own: str, figure: str) -> float:
@@ -67,7 +85,7 @@ def churn(report: Report, plan: LoopPlan) -> None:
             {"pending": size, "operations": plan.operations},
             {"call_later+cancel": "pair", "replace a random one": "replace"},
         )
-        found = contest(report, line, plan.rounds, _sides)
+        found = contest(report, line, plan.rounds, plan.sides, _sides)
         if size == plan.sizes[-1]:
             _judge_churn(report, found, f"at {size:,} pending")
 
@@ -93,7 +111,7 @@ def timeout(report: Report, plan: LoopPlan) -> None:
             {"pending": size, "operations": plan.operations},
             {"enter and leave": "block"},
         )
-        found = contest(report, line, plan.rounds, _sides)
+        found = contest(report, line, plan.rounds, plan.sides, _sides)
         # With nothing pending, Python 3.11 spends nine tenths in asyncio's own lines.
         if size and "uvloop" in loops_here():
             what = f"asyncio.timeout block, times faster than on uvloop, {size:,} pending"
@@ -104,7 +122,7 @@ def timeout(report: Report, plan: LoopPlan) -> None:
 def stall(report: Report, plan: LoopPlan) -> None:
     """The longest turn while timers churn."""
     replaced = max(plan.sizes[-1] // 5, 1_000)
-    found = contest(report, stall_line(plan.sizes[-1], replaced), plan.rounds, _sides)
+    found = contest(report, stall_line(plan.sizes[-1], replaced), plan.rounds, plan.sides, _sides)
     for loop in loops_here():
         worst = found[f"{OURS}, {loop}"].maximum("longest_cpu_ms")
         what = f"worst stall of all rounds on our loop above {loop}, CPU ms"
@@ -114,7 +132,8 @@ def stall(report: Report, plan: LoopPlan) -> None:
 def fire(report: Report, plan: LoopPlan) -> None:
     """Timers that all fire: the loops' own home ground."""
     for size in (1, 100, 1_000):
-        contest(report, fire_line(size), plan.rounds, _sides)
+        found = contest(report, fire_line(size), plan.rounds, plan.sides, _sides)
+        judge_firing(report, found, size)
 
 
 LINES: dict[str, Callable[[Report, LoopPlan], None]] = {

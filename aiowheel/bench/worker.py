@@ -33,5 +33,5 @@ async def serve(task: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    assignment = json.loads(sys.argv[1])
+    assignment: Any = json.loads(sys.argv[1])
     run_on(assignment["loop"], serve(assignment))

@@ -13,7 +13,14 @@ Quick = Annotated[bool, typer.Option("--quick", help="Small sizes, to see that i
 Rounds = Annotated[int | None, typer.Option(min=1, help="Rounds of each side, in turn.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
-bench = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
+Loops = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--side", metavar="MODULE:FACTORY", help="Measure this event loop too; several times."
+    ),
+]
+
+bench: typer.Typer = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
 
 
 @bench.callback()
@@ -59,6 +66,7 @@ def wheel(
 def timer(
     *,
     only: Annotated[str, typer.Option(metavar="LINE", help="Run one line of the table.")] = "",
+    side: Loops = None,
     quick: Quick = False,
     rounds: Rounds = None,
     out: Out = None,
@@ -66,27 +74,34 @@ def timer(
 ) -> None:
     """The running timer against asyncio's timers and uvloop's.
 
-    Lines: churn, crowd, timeout, wait_for, memory, stall, lateness, burst, idle, fire.
+    Lines: churn, crowd, timeout, wait_for, memory, stall, lateness, burst, idle, fire. rloop is
+    measured where it is installed, and so is zuvloop from Python 3.14 on; --side adds any other
+    event loop, by the function or class that makes one.
 
     \b
     Example:
       aiowheel bench timer --quick
+      aiowheel bench timer --side mypackage:new_event_loop
       aiowheel bench timer --only churn --out churn.json
     """
     from dataclasses import replace
 
+    from aiowheel.bench._loops import checked_side
     from aiowheel.bench.timer import LINES, QUICK, TimerPlan, run
 
     if only and only not in LINES:
         raise BadInputError(f"--only must be one of {', '.join(LINES)}, got {only!r}")
     plan = QUICK if quick else TimerPlan()
-    publish(run(replace(plan, rounds=rounds or plan.rounds, only=only)), out, as_json=json)
+    sides = tuple(checked_side(spec) for spec in dict.fromkeys(side or ()))
+    plan = replace(plan, rounds=rounds or plan.rounds, only=only, sides=sides)
+    publish(run(plan), out, as_json=json)
 
 
 @bench.command()
 def loop(
     *,
     only: Annotated[str, typer.Option(metavar="LINE", help="Run one line of the table.")] = "",
+    side: Loops = None,
     quick: Quick = False,
     rounds: Rounds = None,
     out: Out = None,
@@ -94,21 +109,25 @@ def loop(
 ) -> None:
     """Our event loops' own timers against those of the loops they stand on.
 
-    Lines: churn, timeout, stall, fire.
+    Lines: churn, timeout, stall, fire. Other loops are measured as in `aiowheel bench timer`.
 
     \b
     Example:
       aiowheel bench loop --quick
+      aiowheel bench loop --side mypackage:new_event_loop
       aiowheel bench loop --only timeout --out timeout.json
     """
     from dataclasses import replace
 
+    from aiowheel.bench._loops import checked_side
     from aiowheel.bench.loop import LINES, QUICK, LoopPlan, run
 
     if only and only not in LINES:
         raise BadInputError(f"--only must be one of {', '.join(LINES)}, got {only!r}")
     plan = QUICK if quick else LoopPlan()
-    publish(run(replace(plan, rounds=rounds or plan.rounds, only=only)), out, as_json=json)
+    sides = tuple(checked_side(spec) for spec in dict.fromkeys(side or ()))
+    plan = replace(plan, rounds=rounds or plan.rounds, only=only, sides=sides)
+    publish(run(plan), out, as_json=json)
 
 
 @bench.command()
@@ -261,25 +280,45 @@ def longpoll(
 
 @bench.command()
 def programs(
-    *, quick: Quick = False, rounds: Rounds = None, out: Out = None, json: Json = False
+    *,
+    only: Annotated[str, typer.Option(metavar="PROGRAM", help="Run one program.")] = "",
+    connections: Annotated[
+        int | None, typer.Option(min=1, help="Websockets that are kept alive.")
+    ] = None,
+    quick: Quick = False,
+    rounds: Rounds = None,
+    out: Out = None,
+    json: Json = False,
 ) -> None:
-    """What aiohttp and asyncpg gain on a loop whose timers are the wheel.
+    """What other people's programs gain on a loop whose timers are the wheel.
 
-    Each runs unchanged on asyncio's loop, on uvloop, and on both with our timers; with timeouts
-    and without. What is not installed is left out: aiohttp, asyncpg, or PostgreSQL, which is
-    started on a free loopback port for as long as it is needed.
+    Programs: aiohttp, uvicorn (with FastAPI), asyncpg, redis, websockets. Each runs unchanged on
+    asyncio's loop, on uvloop, and on both with our timers; where it can do without timeouts, also
+    without. A program that is not installed is left out. PostgreSQL and Redis are started for the
+    measurement, on a free loopback port and on a socket file; where they are missing, asyncpg and
+    redis are left out. A process may hold only so many connections (ulimit -n): where that is less
+    than --connections, the table names the number.
 
     \b
     Example:
       aiowheel bench programs --quick
+      aiowheel bench programs --only websockets --connections 2000
       aiowheel bench programs --out programs.json
     """
     from dataclasses import replace
 
-    from aiowheel.bench.programs import QUICK, ProgramsPlan, run
+    from aiowheel.bench.programs import PROGRAMS, QUICK, ProgramsPlan, run
 
+    if only and only not in PROGRAMS:
+        raise BadInputError(f"--only must be one of {', '.join(PROGRAMS)}, got {only!r}")
     plan = QUICK if quick else ProgramsPlan()
-    publish(run(replace(plan, rounds=rounds or plan.rounds)), out, as_json=json)
+    plan = replace(
+        plan,
+        only=only,
+        connections=connections or plan.connections,
+        rounds=rounds or plan.rounds,
+    )
+    publish(run(plan), out, as_json=json)
 
 
 def _check_names(option: str, given: list[str] | None, known: Collection[str]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import Context, copy_context
 from enum import StrEnum
-from typing import cast
+from typing import TypeAlias, cast
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -17,10 +17,11 @@ from aiowheel._callbacks import START_A_TASK, plain_callback, refuse_coroutine
 from aiowheel._types import Delay
 from aiowheel._units import FOREVER
 from aiowheel.integrations._limits import beyond_ns, heartbeat_ns
-from aiowheel.timer._driver import TimerTask
-from aiowheel.timer._driver import Driver
-from aiowheel.timer._shared import current_timer
+from aiowheel.timer._driver import Driver, TimerTask
+from aiowheel.timer._shared import chosen_timer
 from aiowheel.timer._timer import Timer
+
+Chosen: TypeAlias = Timer | None  # an object to mypyc; see aiowheel/_types.py
 
 
 class Limit(StrEnum):
@@ -100,7 +101,7 @@ class ConnectionWatch:
         total: Delay | None = None,
         heartbeat: Delay | None = None,
         on_heartbeat: Callable[[], object] | None = None,
-        timer: Timer | None = None,
+        timer: Chosen = None,
     ) -> None:
         # Every time below is one nanosecond more than the limit: see _limits.
         self._idle: i64 = beyond_ns("idle", idle)
@@ -118,7 +119,7 @@ class ConnectionWatch:
                 f"got {heartbeat!r} and {on_heartbeat!r}"
             )
         self._context: Context | None = copy_context() or None  # None: empty, which saves memory
-        self._driver: Driver = (current_timer() if timer is None else timer).open_driver()
+        self._driver: Driver = chosen_timer(timer).open_driver()
         self._heard = first_byte is None
         self.exceeded: Limit | None = None
         now = self._driver.now_ns()

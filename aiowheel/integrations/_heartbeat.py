@@ -16,7 +16,8 @@ from aiowheel._types import Delay
 from aiowheel._units import delay_to_ns
 from aiowheel.integrations._jitter import spread
 from aiowheel.integrations._limits import beyond
-from aiowheel.timer import Timer, TimerHandle, current_timer
+from aiowheel.timer import Timer, TimerHandle
+from aiowheel.timer._shared import chosen_timer
 
 
 class Heartbeat:
@@ -73,7 +74,7 @@ class Heartbeat:
         self._interval = beyond("interval", interval)
         self._timeout = beyond("timeout", timeout)
         self._jitter = jitter
-        self._timer = current_timer() if timer is None else timer
+        self._timer = chosen_timer(timer)
         self._pinged = False  # and no sign of life since
         self._sending: asyncio.Future[object] | None = None
         self._handle: TimerHandle = self._wait_for_silence()
@@ -168,7 +169,7 @@ async def heartbeat(
         ValueError: A time is out of range.
         TypeError: An argument has the wrong type.
     """
-    chosen = current_timer() if timer is None else timer
+    chosen = chosen_timer(timer)
     async with chosen.timeout(None) as bound:
 
         def dead() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from random import uniform
 
+from aiowheel._arguments import safe_repr
 from aiowheel._types import Delay
 from aiowheel._units import delay_to_ns, ns_to_seconds
 
@@ -26,5 +27,7 @@ def spread(name: str, longest: Delay | None, jitter: Delay) -> float:
     most = math.inf if longest is None else ns_to_seconds(max(delay_to_ns(name, longest), 0))
     span = ns_to_seconds(delay_to_ns("jitter", jitter))
     if not 0 <= span <= most or span == math.inf:
-        raise ValueError(f"jitter must be finite, from 0 to {most:g} seconds, got {jitter!r}")
+        raise ValueError(
+            f"jitter must be finite, from 0 to {most:g} seconds, got {safe_repr(jitter)}"
+        )
     return most - uniform(0, span) if span else most  # noqa: S311 - to spread, no secret

@@ -13,6 +13,7 @@ from starlette.requests import HTTPConnection
 from aiowheel._types import Delay
 from aiowheel.abc import Instrument
 from aiowheel.errors import AiowheelError
+from aiowheel.integrations._poll import check_wheel
 from aiowheel.integrations._signals import signal_listener
 from aiowheel.purgatory import Purgatory
 from aiowheel.timer import Timer
@@ -47,7 +48,11 @@ def wheel_lifespan(
         max_pending: The most requests that may wait at once; default: no limit.
         instruments: Observers of every finished operation.
         signals: The signals that stop the server. The server's handlers are called as well.
+
+    Raises:
+        TypeError, ValueError: As `Timer` and `Purgatory`.
     """
+    check_wheel(name, tick, max_pending, instruments)
 
     @asynccontextmanager
     async def lifespan(_app: object) -> AsyncGenerator[WheelState]:

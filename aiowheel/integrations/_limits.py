@@ -6,6 +6,7 @@ shortest time that is beyond it: one nanosecond more.
 
 from __future__ import annotations
 
+from aiowheel._arguments import safe_repr
 from aiowheel._types import Delay
 from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
 
@@ -21,7 +22,7 @@ def beyond_ns(name: str, limit: Delay | None) -> int:
         return FOREVER
     limit_ns = delay_to_ns(name, limit)
     if limit_ns <= 0:
-        raise ValueError(f"{name} must be more than 0, got {limit!r}")
+        raise ValueError(f"{name} must be more than 0, got {safe_repr(limit)}")
     return min(limit_ns + 1, FOREVER)
 
 

@@ -16,7 +16,7 @@ from aiowheel._types import Delay
 from aiowheel.errors import BadInputError
 from aiowheel.integrations._hangup import done_before
 from aiowheel.integrations._jitter import spread
-from aiowheel.integrations._poll import CLIENT_CLOSED_REQUEST, REFUSALS, Poll, called
+from aiowheel.integrations._poll import CLIENT_CLOSED_REQUEST, REFUSALS, Poll, called, check_poll
 from aiowheel.integrations._version import etag, seen_version
 from aiowheel.purgatory import Purgatory
 
@@ -68,6 +68,7 @@ async def long_poll(
         TypeError: An argument has the wrong type, or a function is a coroutine function.
         Exception: The error that *ready*, *on_timeout* or *render* raised.
     """
+    check_poll(purgatory, retry_after)
     plain_callback("render", render, AWAIT_BEFORE)
     poll = Poll(ready, on_timeout, spread("timeout", timeout, jitter))
     answer = await _answer_of(request, lambda: purgatory.watch(poll, keys), retry_after)
@@ -125,6 +126,7 @@ async def long_poll_version(
         TypeError: An argument has the wrong type, or a function is a coroutine function.
         Exception: The error that *version*, *answer* or *render* raised.
     """
+    check_poll(purgatory, retry_after)
     for name, function in (("version", version), ("answer", answer), ("render", render)):
         plain_callback(name, function, AWAIT_BEFORE)
     longest = spread("timeout", timeout, jitter)

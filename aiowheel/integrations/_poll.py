@@ -6,11 +6,14 @@ Source: Kafka's delayed fetch, as an HTTP request.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+from aiowheel._arguments import MOST, checked_int, checked_str, safe_repr
 from aiowheel._callbacks import AWAIT_BEFORE, plain_callback, refuse_coroutine
 from aiowheel._types import Delay
 from aiowheel.errors import PurgatoryClosedError, PurgatoryFullError, TimerClosedError
-from aiowheel.purgatory import DelayedOperation, Outcome
+from aiowheel.purgatory import DelayedOperation, Outcome, Purgatory
+from aiowheel.timer import ManualTimer, Timer
 
 #: The errors of a purgatory that refuses an operation: the client should come back later.
 REFUSALS = (PurgatoryFullError, PurgatoryClosedError, TimerClosedError)
@@ -53,6 +56,20 @@ class Poll(DelayedOperation[object]):
         if self.outcome is Outcome.COMPLETED:
             return self._found
         return None if self._on_timeout is None else called("on_timeout", self._on_timeout)
+
+
+def check_poll(purgatory: object, retry_after: object) -> None:
+    """Raise the error of an argument that no long poll can have."""
+    if not isinstance(purgatory, Purgatory):
+        raise TypeError(f"purgatory must be a Purgatory, got {safe_repr(purgatory)}")
+    checked_int("retry_after", retry_after, 0, MOST)
+
+
+def check_wheel(name: object, tick: Any, max_pending: Any, instruments: Any) -> None:
+    """Raise the error of an argument with which no timer and purgatory could be made later."""
+    checked_str("name", name)
+    Timer(tick=tick)
+    Purgatory(timer=ManualTimer(), max_pending=max_pending, instruments=instruments)
 
 
 def called(name: str, function: Callable[..., object], *args: object) -> object:

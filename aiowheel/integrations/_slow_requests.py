@@ -11,9 +11,11 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from http import HTTPStatus
 from typing import Any
 
+from aiowheel._arguments import MOST, checked_int
 from aiowheel._types import Delay
 from aiowheel.integrations._limits import beyond
 from aiowheel.timer import Timeout, Timer, TimerHandle, current_timer
+from aiowheel.timer._shared import check_timer
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -60,12 +62,15 @@ class SlowRequestMiddleware:
         retry_after: int = 1,
         timer: Timer | None = None,
     ) -> None:
+        if not callable(app):
+            raise TypeError(f"app must be an ASGI application, got {app!r}")
         self._app = app
         self._idle = beyond("idle", idle)
         self._first = self._idle if first_byte is None else beyond("first_byte", first_byte)
         self._body = beyond("body", body)
         self._total = beyond("total", total)
-        self._retry_after = retry_after
+        self._retry_after = checked_int("retry_after", retry_after, 0, MOST)
+        check_timer(timer)
         self._timer = timer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -18,7 +18,7 @@ from aiowheel._types import Delay
 from aiowheel.abc import Instrument
 from aiowheel.errors import AiowheelError, BadInputError
 from aiowheel.integrations._jitter import spread
-from aiowheel.integrations._poll import REFUSALS, Poll, called
+from aiowheel.integrations._poll import REFUSALS, Poll, called, check_poll, check_wheel
 from aiowheel.integrations._version import etag, seen_version
 from aiowheel.purgatory import Purgatory
 from aiowheel.timer import Timer
@@ -50,7 +50,11 @@ def add_wheel(
         tick: The tick of the timer.
         max_pending: The most requests that may wait at once; default: no limit.
         instruments: Observers of every finished operation.
+
+    Raises:
+        TypeError, ValueError: As `Timer` and `Purgatory`.
     """
+    check_wheel(name, tick, max_pending, instruments)
 
     async def run_wheel(app: web.Application) -> AsyncIterator[None]:
         async with (
@@ -91,6 +95,7 @@ async def long_poll(
         TypeError: An argument has the wrong type, or a function is a coroutine function.
         Exception: The error that *ready*, *on_timeout* or *render* raised.
     """
+    check_poll(purgatory, retry_after)
     plain_callback("render", render, AWAIT_BEFORE)
     poll = Poll(ready, on_timeout, spread("timeout", timeout, jitter))
     answer = await _answer_of(request, lambda: purgatory.watch(poll, keys), retry_after)
@@ -126,6 +131,7 @@ async def long_poll_version(
         TypeError: An argument has the wrong type, or a function is a coroutine function.
         Exception: The error that *version*, *answer* or *render* raised.
     """
+    check_poll(purgatory, retry_after)
     for name, function in (("version", version), ("answer", answer), ("render", render)):
         plain_callback(name, function, AWAIT_BEFORE)
     longest = spread("timeout", timeout, jitter)

@@ -68,9 +68,9 @@ class DebugNotes:
     __slots__ = ("loop", "ready", "source_traceback", "text")
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        self.loop = loop
+        self.loop: asyncio.AbstractEventLoop | None = loop
         self.source_traceback: StackSummary | None = None
-        self.text = ""
+        self.text: str = ""
         self.ready: TimerHandle | None = None
 
     def note_caller(self) -> None:

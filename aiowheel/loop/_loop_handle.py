@@ -10,11 +10,12 @@ from typing import Any, cast
 
 from mypy_extensions import i64, mypyc_attr
 
+from aiowheel._arguments import safe_repr
 from aiowheel._types import Delay
 from aiowheel._units import ns_to_seconds
 from aiowheel.loop._debug_notes import DebugNotes, NoLoop, callback_text
 from aiowheel.loop._debug_notes import TimerHandle as AsyncioHandle
-from aiowheel.timer._driver import TimerCounts, safe_repr
+from aiowheel.timer._driver import TimerCounts
 from aiowheel.timer._handle import CANCELLED, TimerHandle
 
 
@@ -73,12 +74,14 @@ class LoopHandle(TimerHandle):
         return cast(float, self._when)
 
     def touch(self, delay: Delay | None = None) -> bool:
+        self._arrive()
         moved = super().touch(delay)
         if moved:
             self._when = ns_to_seconds(self._deadline)
         return moved
 
     def reschedule(self, when: Delay) -> bool:
+        self._arrive()
         moved = super().reschedule(when)
         if moved:
             self._when = when if isinstance(when, float) else ns_to_seconds(self._deadline)
@@ -87,12 +90,12 @@ class LoopHandle(TimerHandle):
     def __lt__(self, other: object) -> bool:
         if not isinstance(other, AsyncioTimerHandle):
             return NotImplemented
-        return cast(Any, self._when) < other.when()
+        return bool(cast(Any, self._when) < other.when())
 
     def __le__(self, other: object) -> bool:
         if not isinstance(other, AsyncioTimerHandle):
             return NotImplemented
-        return cast(Any, self._when) <= other.when()
+        return bool(cast(Any, self._when) <= other.when())
 
     def __hash__(self) -> int:
         return hash(id(self))  # a class with `<` does not inherit it once it is compiled
@@ -101,8 +104,8 @@ class LoopHandle(TimerHandle):
         """Withdraw the callback; True exactly once, and only if it had not run. O(1).
 
         As on asyncio's handle, `cancelled()` is true from then on, even if the callback has run,
-        and a call from another thread is no error: the callback will not run, and the loop's thread
-        takes the handle out of the wheel.
+        and a call from another thread is no error: after True the callback will not run, and the
+        loop's thread takes the handle out of the wheel.
         """
         notes = self._notes
         if notes is not None and not self.cancelled():
@@ -122,20 +125,44 @@ class LoopHandle(TimerHandle):
         if counts is None:
             return False
         driver = cast(TimerCounts, counts).driver
-        if driver is None or not driver.runs_elsewhere():
-            return super().cancel()
-        waiting = self._state != CANCELLED
-        self.drop()
-        cast(Any, driver.loop).call_soon_threadsafe(self._leave)
-        return waiting
+        if driver is None:  # its loop was closed before the handle arrived
+            return self.leave_transit()
+        if counts is driver.counts and not driver.runs_elsewhere():
+            waiting = super().cancel()
+            return waiting and not (driver.withdrawn and cast(Any, driver).was_withdrawn(self))
+        return bool(cast(Any, driver).withdraw(self))
 
-    def _leave(self) -> None:
+    # A handle that another thread armed is in transit until the loop's thread files it. Its counts
+    # are then not those of the wheel.
+
+    def enter_transit(self, counts: TimerCounts) -> None:
+        """Count as pending before the loop's thread files the handle."""
+        self._counts = counts
+
+    def in_transit(self, counts: TimerCounts) -> bool:
+        """Return whether the handle is still to be filed by the loop's thread."""
+        return self._counts is counts
+
+    def leave_transit(self) -> bool:
+        """Drop a handle that has not been filed; return True."""
+        self._counts = None
+        self.drop()
+        return True
+
+    def leave_wheel(self) -> None:
+        """Take a handle that another thread has cancelled out of the wheel; on the loop's thread."""
         super().cancel()
+
+    def _arrive(self) -> None:
+        counts = self._counts
+        if counts is not None:
+            driver = cast(TimerCounts, counts).driver
+            if driver is not None and counts is not driver.counts:
+                driver.check()
+                cast(Any, driver).receive(self)
 
     def fire(self) -> None:
         notes = self._notes
-        if self._payload is None:  # cancelled by another thread in this very moment
-            return
         if notes is not None and notes.loop is not None:
             handle = self._asyncio_handle(notes.loop)
             self.forget()
@@ -150,7 +177,7 @@ class LoopHandle(TimerHandle):
 
     def drop(self) -> None:
         super().drop()
-        self._watched = None  # which refers to the loop
+        self._notes = None  # which refers to the loop
 
     def forget(self) -> None:
         """Drop every reference: the handle has had its turn."""

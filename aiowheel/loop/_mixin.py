@@ -47,16 +47,23 @@ class WheelEventLoopMixin(_Base):
         arm_alarm: Callable[..., object] = super().call_at if on_asyncio else super().call_later
         driver = self._wheel_driver = WheelDriver(self, arm_alarm, self._check_timer_caller)
         driver.debug = bool(self.get_debug())
+        own: Any = self  # whose methods are replaced
         # One clock for all: uvloop's own is cut to milliseconds, and a delay counted from a cut
         # "now" ends early.
         if driver.reads_monotonic:
-            self.time = driver.clock  # type: ignore[method-assign]
+            own.time = driver.clock
         # The compiled methods are put on the instance: a Python frame in between would cost as much
         # as they do. The methods of a subclass that overrides them are left in place.
         if type(self).call_at is WheelEventLoopMixin.call_at:
-            self.call_at = driver.call_at  # type: ignore[method-assign, assignment]
+            own.call_at = driver.call_at
             if type(self).call_later is WheelEventLoopMixin.call_later:
-                self.call_later = driver.call_later  # type: ignore[method-assign, assignment]
+                own.call_later = driver.call_later
+
+    def __getattr__(self, name: str) -> Any:
+        # Of a subclass that does not call `super().__init__()`.
+        if name in {"_wheel_driver", "_running_thread"}:
+            raise RuntimeError(f"{type(self).__name__}.__init__ must call super().__init__()")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def call_later(
         self,
@@ -102,14 +109,15 @@ class WheelEventLoopMixin(_Base):
     def set_debug(self, enabled: bool) -> None:  # noqa: FBT001 - the base method's signature
         """As the base loop's."""
         super().set_debug(enabled)
-        driver = getattr(self, "_wheel_driver", None)  # asyncio's __init__ calls this too
+        driver = self.__dict__.get("_wheel_driver")  # asyncio's __init__ calls this too
         if driver is not None:
             driver.debug = bool(enabled)
 
     def close(self) -> None:
         """Close as the base loop does, and drop what is pending."""
+        driver = self._wheel_driver
         super().close()
-        self._wheel_driver.close()
+        driver.close()
 
     def __del__(self) -> None:
         # asyncio's own warns first: where warnings are errors, the loop would stay open. uvloop's

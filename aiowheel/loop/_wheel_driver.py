@@ -7,6 +7,7 @@ from asyncio import AbstractEventLoop, BaseEventLoop
 from asyncio.log import logger
 from collections.abc import Callable
 from contextvars import Context
+from threading import RLock
 from typing import Any, Final, cast
 
 from mypy_extensions import i64
@@ -14,7 +15,7 @@ from mypy_extensions import i64
 from aiowheel._units import clock_to_ns, delay_to_ns, ns_to_seconds, seconds_to_ns
 from aiowheel.loop._debug_notes import DebugNotes
 from aiowheel.loop._loop_handle import LoopHandle
-from aiowheel.timer._driver import LoopDriver, TimerTask
+from aiowheel.timer._driver import LoopDriver, TimerCounts, TimerTask
 from aiowheel.timer._handle import captured_context
 
 _TICK_NS: Final = 1_000_000  # the resolution of epoll and of uvloop
@@ -45,6 +46,10 @@ class WheelDriver(LoopDriver):
         self.debug = False
         self.is_asyncios = isinstance(loop, BaseEventLoop)
         self._check_caller = check_caller
+        # Reentrant: a finalizer or a signal handler may cancel a handle in the middle of a cancel.
+        self._lock = RLock()
+        self._transit = TimerCounts()  # of handles that other threads armed, until they are filed
+        self._transit.driver = self
 
     # --- arming -----------------------------------------------------------------------------
 
@@ -108,14 +113,57 @@ class WheelDriver(LoopDriver):
             handle.note(notes)
         if self.runs_elsewhere():
             # asyncio does not refuse this outside debug mode, and its heap stays whole.
-            self.own_loop.call_soon_threadsafe(self._arm_from_thread, handle)
+            handle.enter_transit(self._transit)
+            self.own_loop.call_soon_threadsafe(self.receive, handle)
         else:
             self.arm(handle, now_ns)
         return handle
 
-    def _arm_from_thread(self, handle: LoopHandle) -> None:
-        if not handle.cancelled():
-            self.arm(handle, self.now_ns())
+    # --- calls from other threads -----------------------------------------------------------
+
+    def receive(self, handle: LoopHandle) -> None:
+        """File a handle that another thread armed, unless it was cancelled or filed meanwhile."""
+        with self._lock:
+            if handle.in_transit(self._transit):
+                self.arm(handle, self.now_ns())
+
+    def withdraw(self, handle: LoopHandle) -> bool:
+        """Cancel *handle* from any thread; return whether its callback will not run for that."""
+        with self._lock:
+            if handle.in_transit(self._transit):
+                return handle.leave_transit()
+            if handle in self.withdrawn:
+                return False
+            # In this order: the loop's thread first takes a handle out of the wheel, then looks
+            # for it here. So one of the two threads always sees what the other one has done.
+            self.withdrawn.add(handle)
+            if not handle.pending:
+                self.withdrawn.discard(handle)
+                return False
+        try:
+            self.own_loop.call_soon_threadsafe(self._take_out, handle)
+        except RuntimeError:  # the loop has been closed, and its wheel with it
+            self.withdrawn.discard(handle)
+        return True
+
+    def _take_out(self, handle: LoopHandle) -> None:
+        with self._lock:
+            if handle in self.withdrawn:
+                self.withdrawn.discard(handle)
+                handle.leave_wheel()
+
+    def was_withdrawn(self, handle: LoopHandle) -> bool:
+        """Return whether another thread cancelled a handle that has just left the wheel."""
+        with self._lock:
+            if handle not in self.withdrawn:
+                return False
+            self.withdrawn.discard(handle)
+            return True
+
+    def close(self) -> None:
+        self._transit.driver = None
+        super().close()
+        self.withdrawn.clear()
 
     def _notes(self) -> DebugNotes:
         return DebugNotes(self.own_loop if self.is_asyncios else None)
@@ -133,6 +181,11 @@ class WheelDriver(LoopDriver):
 
     def _fire(self, task: TimerTask, now: i64) -> i64:
         handle = cast(LoopHandle, task)
+        if self.withdrawn and self.was_withdrawn(handle):
+            handle.drop()
+            self.counts.expired -= 1
+            self.counts.cancelled += 1
+            return now
         if self.debug:
             return self._fire_noted(handle, now)
         return self._fire_plain(handle, now)

@@ -47,7 +47,7 @@ class Shard:
         if not 1 <= tick <= LONGEST_TICK:
             raise ValueError(f"tick must be from 1 to {LONGEST_TICK}, got {tick}")
         self.tick = tick
-        self.frontier = frontier
+        self.frontier: int = frontier
         self.operations: list[Operation] = []
         self.events: list[Event] = []
         # One unit is so many nanoseconds of the timer, which has no tick below a microsecond.

@@ -15,6 +15,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from aiowheel._arguments import refuse_unhashable
 from aiowheel.purgatory._operation import Operation, Outcome
 
 _SLACK: Final = 32  # tombstones that a counter may hold before it compares them with its waiters
@@ -162,7 +163,11 @@ class Counters:
 
     def get(self, key: object) -> Counter | None:
         """Return the counter of *key*, if it has a value or a waiter."""
-        return self.by_key.get(key)
+        try:
+            return self.by_key.get(key)
+        except TypeError:
+            refuse_unhashable("key", key)
+            raise
 
     def reached(self, key: object, threshold: int | float) -> bool:
         """Return whether the counter of *key* stands at *threshold* or beyond."""
@@ -229,7 +234,7 @@ class Counters:
 
     def forget(self, key: object) -> bool:
         """Drop the value of *key*; return whether it had one."""
-        counter = self.by_key.get(key)
+        counter = self.get(key)
         if counter is None or counter.value is None:
             return False
         counter.value = None
@@ -252,7 +257,7 @@ class Counters:
         return [(int(c.live), c.key) for c in list(self.by_key.values()) if c.live]
 
     def _made(self, key: object) -> Counter:
-        counter = self.by_key.get(key)
+        counter = self.get(key)
         if counter is None:
             counter = self.by_key[key] = Counter(key)
         return counter

@@ -16,6 +16,7 @@ from typing import Final, cast
 
 from mypy_extensions import i64, mypyc_attr
 
+from aiowheel._arguments import safe_repr
 from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
 from aiowheel.errors import TimerClosedError
 from aiowheel.timer._driver import TimerTask
@@ -341,14 +342,6 @@ def awaitable_error(error: BaseException) -> Exception:
     wrapped = RuntimeError(f"a delayed operation raised {error!r}")
     wrapped.__cause__ = error
     return wrapped
-
-
-def safe_repr(value: object) -> str:
-    """Return a printable form of *value* even if its `repr` raises."""
-    try:
-        return repr(value)
-    except Exception:
-        return f"<{type(value).__name__}>"
 
 
 def _report_unwatched(operation: Operation, error: BaseException) -> None:

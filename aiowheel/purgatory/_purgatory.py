@@ -12,12 +12,19 @@ from asyncio import AbstractEventLoop, Event, Future, get_running_loop
 from collections import deque
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextvars import Context, copy_context
-from inspect import isasyncgenfunction, iscoroutinefunction
 from itertools import islice
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from mypy_extensions import i64
 
+from aiowheel._arguments import (
+    checked_choice,
+    checked_int,
+    checked_str,
+    refuse_unhashable,
+    safe_repr,
+)
+from aiowheel._callbacks import plain_callback
 from aiowheel._events import emit
 from aiowheel._types import Count, Delay, Drain, Mode, Name, Value
 from aiowheel._units import FOREVER, delay_to_ns
@@ -36,13 +43,14 @@ from aiowheel.purgatory._operation import (
     awaitable_error,
     is_met,
     refuse_coroutine,
-    safe_repr,
 )
 from aiowheel.purgatory._statistics import PurgatoryStatistics, RunningCounts
 from aiowheel.purgatory._watchers import Cursor, Link, Watchers, WatchLists
+from aiowheel.timer._shared import chosen_timer
 from aiowheel.timer._threads import Inbox
-from aiowheel.timer._shared import current_timer
 from aiowheel.timer._timer import Timer
+
+Chosen: TypeAlias = Timer | None  # an object to mypyc; see aiowheel/_types.py
 
 # Mapping is invariant in its keys: Mapping[Hashable, ...] would not accept a dict[str, int].
 K = TypeVar("K", bound=Hashable)
@@ -56,7 +64,11 @@ _FAILED: Final = Outcome.FAILED
 # Statics of the compiled module, where an imported name is a look-up per call.
 _copy_context: Final = copy_context
 _new_context: Final = Context
-_ASYNCHRONOUS: Final = 0x280  # CO_COROUTINE | CO_ASYNC_GENERATOR
+_MOST: Final = FOREVER - 1  # as a count FOREVER stands for no limit
+_MODES: Final = ("all", "any")
+_DRAINS: Final = ("expire", "cancel", "wait")
+#: For a condition that is a coroutine function.
+_CHECK_LATER: Final = "await in a task, then call check_and_complete"
 
 
 class Purgatory(OperationOwner):
@@ -92,28 +104,26 @@ class Purgatory(OperationOwner):
         self,
         name: Name = "purgatory",
         *,
-        timer: Timer | None = None,
+        timer: Chosen = None,
         max_pending: Count | None = None,
         purge_interval: Count | None = None,
         instruments: Sequence[Instrument] = (),
     ) -> None:
-        if not isinstance(name, str):
-            raise TypeError(f"name must be a str, got {safe_repr(name)}")
-        if timer is not None and not isinstance(timer, Timer):
-            raise TypeError(f"timer must be a Timer, a ManualTimer or None, got {timer!r}")
-        self.name: str = name
-        self._max_pending: i64 = _checked_count("max_pending", max_pending, 1)
+        self.name: str = checked_str("name", name)
+        self._max_pending: i64 = FOREVER
+        if max_pending is not None:
+            self._max_pending = checked_int("max_pending", max_pending, 1, _MOST)
         self._purge_interval: i64 = -1
         if purge_interval is not None:
-            self._purge_interval = _checked_count("purge_interval", purge_interval, 0)
+            self._purge_interval = checked_int("purge_interval", purge_interval, 0, _MOST)
         self._instruments = _checked_instruments(instruments)
         # Kept: a timer that is dropped closes, and a ManualTimer may have no other reference.
-        self._timer = current_timer() if timer is None else timer
+        self._timer: Timer = chosen_timer(timer)
         self._driver = self._timer.open_driver()
         self._loop: AbstractEventLoop | None = self._driver.loop
         self._lists = WatchLists()
         self._counters = Counters()
-        self.counts = RunningCounts()
+        self.counts: RunningCounts = RunningCounts()
         self._pending: i64 = 0
         self._estimated_total: i64 = 0
         self._closed = False
@@ -186,7 +196,7 @@ class Purgatory(OperationOwner):
 
         Raises: as `watch`.
         """
-        _refuse_bad_predicate(predicate)
+        plain_callback("predicate", predicate, _CHECK_LATER)
         operation = PredicateOperation(predicate, timeout)
         return cast("Future[bool]", self._watch(operation, _checked_keys(keys), None))
 
@@ -209,7 +219,7 @@ class Purgatory(OperationOwner):
         Cost: O(keys x log waiters of the key).
         """
         if mode != "all" and mode != "any":  # noqa: PLR1714 - a set would hash what may not hash
-            raise ValueError(f'mode must be "all" or "any", got {safe_repr(mode)}')
+            checked_choice("mode", mode, _MODES)
         wanted = _checked_thresholds(thresholds)
         operation = ThresholdOperation(timeout, len(wanted) if mode == "all" else 1)
         keys = tuple([key for key, _ in wanted])
@@ -282,8 +292,11 @@ class Purgatory(OperationOwner):
             # condition, or the hash of a key, may have run code that did.
             self._try(operation, None)
             return operation._outcome is not _PENDING  # noqa: TRY300 - that cannot raise
-        except BaseException:
+        except BaseException as error:
             self._withdraw(operation)
+            if isinstance(error, TypeError):
+                for key in keys:
+                    refuse_unhashable("keys", key)
             raise
         finally:
             self._inside = outer
@@ -363,7 +376,7 @@ class Purgatory(OperationOwner):
 
         Cost: O(operations that watch *key*), one call of `try_complete` each.
         """
-        most = FOREVER if limit is None else _checked_count("limit", limit, 1)
+        most = FOREVER if limit is None else checked_int("limit", limit, 1, _MOST)
         if budget is not None:
             return self._begin_slices(key, most, self._checked_budget(budget))
         self._driver.checked_now()
@@ -426,7 +439,7 @@ class Purgatory(OperationOwner):
             TypeError: *key* is not hashable.
             ValueError: The purgatory runs on a `ManualTimer`, which has no loop.
         """
-        hash(key)
+        _check_key(key)
         self._open_inbox().put((key, None))
 
     def advance_threadsafe(self, key: Hashable, value: Value) -> None:
@@ -434,7 +447,7 @@ class Purgatory(OperationOwner):
 
         Raises: as `check_and_complete_threadsafe`, and what `advance` raises for a bad value.
         """
-        hash(key)
+        _check_key(key)
         checked = _checked_number("value", value)
         self._open_inbox().put((key, checked))
 
@@ -460,7 +473,7 @@ class Purgatory(OperationOwner):
     def _check(self, key: object, limit: i64) -> int:
         """Check the operations that watch *key* now; return how many completed."""
         if self._busy:
-            hash(key)  # raised here, not from within the check under way
+            _check_key(key)  # raised here, not from within the check under way
             self._queue.append((key, None, limit))
             return 0
         watchers = self._lists.get(key)
@@ -612,7 +625,7 @@ class Purgatory(OperationOwner):
 
     def _advance(self, key: object, value: int | float) -> int:
         if self._busy:
-            hash(key)  # as in `_check`
+            _check_key(key)  # as in `_check`
             self._queue.append((key, value, FOREVER))
             return 0
         self._busy = True
@@ -807,7 +820,7 @@ class Purgatory(OperationOwner):
             ForeignLoopError: Awaited on another loop.
         """
         if drain != "expire" and drain != "cancel" and drain != "wait":  # noqa: PLR1714 - as above
-            raise ValueError(f'drain must be "expire", "cancel" or "wait", got {safe_repr(drain)}')
+            checked_choice("drain", drain, _DRAINS)
         return close(self._begin_closing, self._finish_closing, cast(str, drain))
 
     def _begin_closing(self, drain: str) -> Event | None:
@@ -874,7 +887,7 @@ class Purgatory(OperationOwner):
 
     def top_keys(self, count: Count = 10) -> list[tuple[Hashable, int]]:
         """Return the keys with most watchers, and their numbers of watchers. O(keys)."""
-        most = _checked_count("count", count, 0)
+        most = checked_int("count", count, 0, _MOST)
         totals = {key: size for size, key in self._lists.sizes()}
         for size, key in self._counters.sizes():
             totals[key] = totals.get(key, 0) + size
@@ -905,16 +918,18 @@ class Purgatory(OperationOwner):
             durations=counts.durations.copy(),
         )
 
-    def key_range(self, start: int, stop: int) -> tuple[list[Hashable], int]:
+    def key_range(self, start: Count, stop: Count) -> tuple[list[Hashable], int]:
         """Return the keys at these places, and the number of places; for looks at bounded cost.
 
         Keys with watchers come first, then those with counters, each in the order in which they
         came; a key with both has two places. O(stop).
         """
+        begin = checked_int("start", start, 0, _MOST)
+        end = checked_int("stop", stop, 0, _MOST)
         watched, counted = self._lists.by_key, self._counters.by_key
         size = len(watched)
-        keys = list(islice(watched, start, stop))
-        keys.extend(islice(counted, max(0, start - size), max(0, stop - size)))
+        keys = list(islice(watched, begin, end))
+        keys.extend(islice(counted, max(0, begin - size), max(0, end - size)))
         return keys, size + len(counted)
 
     def waiters(self, key: Hashable) -> int:
@@ -925,20 +940,21 @@ class Purgatory(OperationOwner):
         return watching if counter is None else watching + int(counter.live)
 
     def first_waiters(
-        self, key: Hashable, most: int
+        self, key: Hashable, most: Count
     ) -> list[tuple[DelayedOperation[Any], int | float | None]]:
         """Return operations that wait for *key*, each with its threshold, None for a condition.
 
         At most *most* of each kind: the oldest that wait for a condition, and some of those that
         wait for the counter. O(most).
         """
+        bound = checked_int("most", most, 0, _MOST)
         found: list[tuple[Operation, int | float | None]] = []
         watchers = self._lists.get(key)
         if watchers is not None:
-            found.extend([(each, None) for each in islice(watchers.operations(), most)])
+            found.extend([(each, None) for each in islice(watchers.operations(), bound)])
         counter = self._counters.get(key)
         if counter is not None:
-            found.extend(counter.some(most))
+            found.extend(counter.some(bound))
         return cast("list[tuple[DelayedOperation[Any], int | float | None]]", found)
 
     def _operations(self) -> list[Operation]:
@@ -961,9 +977,9 @@ class Purgatory(OperationOwner):
     def _checked_budget(self, budget: object) -> i64:
         slice_ns = delay_to_ns("budget", budget)
         if slice_ns <= 0:
-            raise ValueError(f"budget must be above 0 seconds, got {budget!r}")
+            raise ValueError(f"budget must be above 0 seconds, got {safe_repr(budget)}")
         if self._loop is None:
-            raise ValueError(f"budget must be None without a loop, got {budget!r}")
+            raise ValueError(f"budget must be None without a loop, got {safe_repr(budget)}")
         return slice_ns
 
     def __repr__(self) -> str:
@@ -974,17 +990,13 @@ class Purgatory(OperationOwner):
 # --- arguments ------------------------------------------------------------------------------
 
 
-def _checked_count(name: str, count: object, least: int) -> i64:
-    """Return a count as given; None, for no limit, as FOREVER."""
-    if count is None:
-        return FOREVER
-    if isinstance(count, bool) or not isinstance(count, int):
-        raise TypeError(
-            f"{name} must be an int from {least} to {FOREVER - 1}, got {safe_repr(count)}"
-        )
-    if not least <= count < FOREVER:
-        raise ValueError(f"{name} must be from {least} to {FOREVER - 1}, got {count}")
-    return count
+def _check_key(key: object) -> None:
+    """Raise TypeError unless *key* is hashable."""
+    try:
+        hash(key)
+    except TypeError:
+        refuse_unhashable("key", key)
+        raise
 
 
 def _checked_number(name: str, value: object) -> int | float:
@@ -1011,7 +1023,7 @@ def _checked_thresholds(thresholds: object) -> list[tuple[object, int | float]]:
 
 def _checked_keys(keys: object) -> tuple[object, ...]:
     if isinstance(keys, (str, bytes)):
-        raise TypeError(f"keys must be a collection of keys, not one string, got {keys!r}")
+        raise TypeError(f"keys must be a collection of keys, not one string, got {safe_repr(keys)}")
     if not isinstance(keys, (list, tuple)) and not isinstance(keys, Iterable):
         raise TypeError(f"keys must be a collection of keys, got {safe_repr(keys)}")
     checked: tuple[object, ...] = tuple(keys)
@@ -1047,24 +1059,3 @@ def _checked_operation(operation: object) -> Operation:
             "which does not"
         ) from None
     return operation
-
-
-def _refuse_bad_predicate(predicate: object) -> None:
-    if not callable(predicate):
-        raise TypeError(f"predicate must be callable, got {safe_repr(predicate)}")
-    code = getattr(predicate, "__code__", None)
-    if code is not None:  # a function or method: the common case, and cheap
-        if not code.co_flags & _ASYNCHRONOUS:
-            return
-    else:
-        call = getattr(predicate, "__call__", None)  # noqa: B004 - of an object: may be a coroutine
-        if not (
-            iscoroutinefunction(predicate)
-            or isasyncgenfunction(predicate)
-            or iscoroutinefunction(call)
-        ):
-            return
-    raise TypeError(
-        "predicate must be a plain function that returns a bool, got a coroutine function "
-        f"{safe_repr(predicate)}: await in a task, then call check_and_complete"
-    )

@@ -70,8 +70,8 @@ class RunningCounts:
         self.cancelled: i64 = 0
         self.failed: i64 = 0
         self.purges: i64 = 0
-        self.lateness = Histogram()
-        self.durations = Histogram()
+        self.lateness: Histogram = Histogram()
+        self.durations: Histogram = Histogram()
 
     def record(self, operation: Operation) -> None:
         """Count *operation*, which has ended."""

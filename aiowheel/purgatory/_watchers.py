@@ -11,6 +11,7 @@ from typing import Final, cast
 
 from mypy_extensions import i64, mypyc_attr
 
+from aiowheel._arguments import refuse_unhashable
 from aiowheel.purgatory._operation import Operation, Outcome
 from aiowheel.wheel._bucket import Node
 
@@ -145,7 +146,11 @@ class WatchLists:
 
     def get(self, key: object) -> Watchers | None:
         """Return the watch list of *key*, if there is one."""
-        return self.by_key.get(key)
+        try:
+            return self.by_key.get(key)
+        except TypeError:
+            refuse_unhashable("key", key)
+            raise
 
     def link(self, operation: Operation, keys: tuple[object, ...]) -> None:
         """Add *operation* to the list of every key, once each.

@@ -71,12 +71,12 @@ class Inputs:
             found.setdefault(os.path.realpath(path), path)  # Path.resolve raises at a loop of links
         self.paths: tuple[Path, ...] = tuple(found.values())
         told = {form or format_of(path.name) for path in self.paths}
-        self.format = told.pop() if len(told) == 1 else None
+        self.format: Format | None = told.pop() if len(told) == 1 else None
         self._format = form
         self._finished_bytes = 0
         self._open_file: io.BufferedReader | None = None
         try:
-            self.total_bytes = sum(path.stat().st_size for path in self.paths)
+            self.total_bytes: int = sum(path.stat().st_size for path in self.paths)
         except OSError as error:
             raise BadInputError(f"{error.filename}: {error.strerror}") from error
 

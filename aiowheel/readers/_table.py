@@ -92,10 +92,10 @@ class TimedRows:
         self._strict = strict
         self._allow_empty = allow_empty
         self._put_aside = put_aside
-        self.files = 0
-        self.accepted = 0
-        self.rejected = 0
-        self.irregular = 0
+        self.files: int = 0
+        self.accepted: int = 0
+        self.rejected: int = 0
+        self.irregular: int = 0
         self.rejects: list[str] = []
         self.irregularities: list[str] = []
         self._last_reject = ""

@@ -12,14 +12,13 @@ from typing import cast
 
 from mypy_extensions import i64, mypyc_attr
 
+from aiowheel._arguments import refuse_unhashable, safe_repr
 from aiowheel._callbacks import START_A_TASK, plain_callback, refuse_coroutine
 from aiowheel._types import Delay
 from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
 from aiowheel.errors import IdleDetectorClosedError
-from aiowheel.timer._driver import TimerTask
-from aiowheel.timer._driver import Driver
-from aiowheel.timer._shared import current_timer
-from aiowheel.timer._timer import Timer
+from aiowheel.timer._driver import Driver, TimerTask
+from aiowheel.timer._shared import chosen_timer
 
 
 @mypyc_attr(acyclic=True)
@@ -57,18 +56,12 @@ class IdleKeys:
     def __init__(self, timeout: Delay, on_idle: object, *, timer: object = None) -> None:
         self._timeout_ns: i64 = delay_to_ns("timeout", timeout)
         if not 0 < self._timeout_ns < FOREVER:
-            raise ValueError(f"timeout must be more than 0 and finite, got {timeout!r}")
+            raise ValueError(f"timeout must be more than 0 and finite, got {safe_repr(timeout)}")
         self._on_idle: Callable[..., object] = plain_callback("on_idle", on_idle, START_A_TASK)
         self._context: Context = copy_context()
-        if timer is None:
-            chosen = current_timer()
-        elif isinstance(timer, Timer):
-            chosen = timer
-        else:
-            raise TypeError(f"timer must be a Timer or None, got {timer!r}")
         # Not the timer: pending alarms refer to the detector, which would keep a timer alive that
         # the application has dropped.
-        self._driver = chosen.open_driver()
+        self._driver = chosen_timer(timer).open_driver()
         self._alarms = {}
 
     def touch(self, key: object) -> None:
@@ -80,7 +73,11 @@ class IdleKeys:
         now = driver.checked_now()
         # One nanosecond later than the timeout: a touch exactly at the timeout is in time.
         deadline = now + self._timeout_ns + 1
-        alarm = alarms.get(key)
+        try:
+            alarm = alarms.get(key)
+        except TypeError:
+            refuse_unhashable("key", key)
+            raise
         if alarm is not None and alarm.late_at(now) >= 0:
             # The timer is late by up to a tick: the key fell idle before this touch.
             if alarm.pending:
@@ -104,12 +101,20 @@ class IdleKeys:
         if driver is None or driver.closed:
             return False
         driver.checked_now()
-        alarm = alarms.pop(key, None)
+        try:
+            alarm = alarms.pop(key, None)
+        except TypeError:
+            refuse_unhashable("key", key)
+            raise
         return alarm is not None and alarm.cancel()
 
     def expires(self, key: object) -> float | None:
         """Return the time at which *key* falls idle, or None."""
-        alarm = self._watched().get(key)
+        try:
+            alarm = self._watched().get(key)
+        except TypeError:
+            refuse_unhashable("key", key)
+            raise
         if alarm is None or not alarm.pending:
             return None
         return ns_to_seconds(alarm.deadline - 1)

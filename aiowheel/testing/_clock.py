@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AbstractContextManager
 
+from aiowheel._arguments import checked_bool
 from aiowheel._types import Delay
 from aiowheel.errors import NotVirtualError
 from aiowheel.testing._loop import VirtualClockEventLoop
@@ -57,4 +58,4 @@ class VirtualClock:
 
     @autojump.setter
     def autojump(self, on: bool) -> None:
-        self.loop.autojump = on
+        self.loop.autojump = checked_bool("autojump", on)

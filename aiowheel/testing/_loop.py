@@ -16,6 +16,7 @@ from contextvars import Context
 from selectors import BaseSelector, DefaultSelector
 from typing import Any, TypeVar, TypeVarTuple
 
+from aiowheel._arguments import checked_bool, safe_repr
 from aiowheel._types import Delay
 from aiowheel._units import FOREVER, clock_to_ns, delay_to_ns, ns_to_alarm, ns_to_seconds
 from aiowheel.errors import VirtualDeadlockError
@@ -35,20 +36,25 @@ _GRACE = 1.0
 def _start_ns(start: float) -> int:
     start_ns: int = delay_to_ns("start", start)
     if not -FOREVER < start_ns < FOREVER:
-        raise ValueError(f"start must be finite, got {start!r}")
+        raise ValueError(f"start must be finite, got {safe_repr(start)}")
     return start_ns
 
 
 def _check_patience(patience: object) -> None:
     if isinstance(patience, bool) or not isinstance(patience, int | float):
-        raise TypeError(f"patience must be a number of seconds, got {patience!r}")
+        raise TypeError(f"patience must be a number of seconds, got {safe_repr(patience)}")
     if not patience >= 0:
         raise ValueError(f"patience must be 0 or more seconds, got {patience!r}")
 
 
 def _check_seed(seed: object) -> None:
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
-        raise TypeError(f"seed must be an integer or None, got {seed!r}")
+        raise TypeError(f"seed must be an integer or None, got {safe_repr(seed)}")
+
+
+def _check_selector(selector: object) -> None:
+    if selector is not None and not isinstance(selector, BaseSelector):
+        raise TypeError(f"selector must be a selector or None, got {safe_repr(selector)}")
 
 
 class VirtualClockEventLoop(asyncio.SelectorEventLoop):
@@ -83,14 +89,17 @@ class VirtualClockEventLoop(asyncio.SelectorEventLoop):
         seed: int | None = None,
         start: float = 0.0,
     ) -> None:
-        self._idle_selector = IdleSelector(selector or DefaultSelector(), self._on_idle)
+        usable = selector if isinstance(selector, BaseSelector) else DefaultSelector()
+        self._idle_selector = IdleSelector(usable, self._on_idle)
         super().__init__(self._idle_selector)  # first: `close` needs it, and so does `__del__`
         self._outside = Outside(self._idle_selector)
         self._arrivals = Arrivals()
         self._frozen = 0  # how many `freeze` blocks are open
-        self.autojump = autojump
-        self.patience = patience
+        self.autojump: bool = autojump
+        self.patience: float = patience
         try:
+            _check_selector(selector)
+            checked_bool("autojump", autojump)
             _check_patience(patience)
             _check_seed(seed)
             self._jump(_start_ns(start))
@@ -120,7 +129,7 @@ class VirtualClockEventLoop(asyncio.SelectorEventLoop):
         """
         step = delay_to_ns("seconds", seconds)
         if not 0 <= step < FOREVER:
-            raise ValueError(f"seconds must be finite and not negative, got {seconds!r}")
+            raise ValueError(f"seconds must be finite and not negative, got {safe_repr(seconds)}")
         await self._arrivals.add(self._now_ns + step, self.create_future())
 
     @contextmanager

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from asyncio import AbstractEventLoop, BaseEventLoop, CancelledError
 from asyncio.events import _get_running_loop
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextvars import Context
 from threading import current_thread
 from typing import Any, Final, cast
 
 from mypy_extensions import i64, mypyc_attr
 
+from aiowheel._arguments import safe_repr
 from aiowheel._events import emit
 from aiowheel._units import FOREVER, clock_to_ns, ns_to_alarm, ns_to_seconds
 from aiowheel.errors import ForeignLoopError, TimerClosedError
@@ -24,7 +25,7 @@ from aiowheel.wheel._statistics import Counts
 from aiowheel.wheel._wheel import TimingWheel
 
 BUDGET_NS: Final = 5_000_000  #: how long one slice may keep the loop
-#: How long a slice may take when the rest of the loop kept it waiting for as long.
+#: How long a slice may take when the rest of the loop took as long since the slice before it.
 MOST_BUDGET_NS: Final = 1_000_000_000
 SLOW_NS: Final = 100_000_000  #: from here on a callback is named in a log event
 _RUNNING: Final = -1  # in _armed_ns: nothing is earlier, so nothing re-arms inside a slice
@@ -85,21 +86,24 @@ class Driver:
         loop: AbstractEventLoop | None,
     ) -> None:
         self.clock = clock
-        self.reads_monotonic = clock is monotonic_clock()
+        self.reads_monotonic: bool = clock is monotonic_clock()
         self.loop = loop
-        self.closed = False
+        self.closed: bool = False
         self.fired: i64 = 0
         self.callback_errors: i64 = 0
         self.wakeups: i64 = 0
-        self.lateness = Histogram()
-        self.counts = TimerCounts()
+        self.lateness: Histogram = Histogram()
+        self.counts: TimerCounts = TimerCounts()
         self.counts.driver = self
         self._owner_thread: i64 = thread_id()
         self._running_thread: i64 = 0  # of a loop's own driver; thread identifiers are not 0
+        self.withdrawn: set[TimerTask] = set()  # cancelled by other threads, still in the wheel
         self._shows_thread = isinstance(loop, BaseEventLoop)
         self._armed_ns: i64 = FOREVER  # when `on_wake` will be called
         self._sliced_ns: i64 = 0  # when the last slice ended
-        self.wheel = TimingWheel(tick_ns, wheel_size, clock_to_ns(clock()), counts=self.counts)
+        self.wheel: TimingWheel = TimingWheel(
+            tick_ns, wheel_size, clock_to_ns(clock()), counts=self.counts
+        )
 
     def now_ns(self) -> i64:
         """Return the clock's time."""
@@ -125,7 +129,11 @@ class Driver:
         loop = self.loop
         if loop is None or (thread_id() == self._owner_thread and self._loop_is_running()):
             return
+        self._check_running_loop()
+
+    def _check_running_loop(self) -> None:
         # Asked last: on Python 3.11 the answer costs a system call.
+        loop = self.loop
         running = _get_running_loop()
         if running is not loop:
             raise ForeignLoopError(
@@ -150,7 +158,7 @@ class Driver:
         if thread_id() != self._owner_thread:
             loop = self.loop
             if loop is not None and loop.is_running():
-                self.check()
+                self._check_running_loop()
 
     def run_in(self, thread: int | None) -> None:
         """Note the thread in which the loop runs, None where it does not; for a loop's own driver."""
@@ -164,7 +172,9 @@ class Driver:
         # A loop of this thread that runs is the thread's running loop.
         loop: Any = self.loop
         if self._shows_thread:
-            return loop._thread_id is not None  # `is_running()` without the call
+            # `is_running()` without the call; the loop may have moved to another thread.
+            running_in: object = loop._thread_id
+            return running_in is not None and cast(int, running_in) == self._owner_thread
         return bool(loop.is_running())
 
     # --- arming -----------------------------------------------------------------------------
@@ -187,10 +197,15 @@ class Driver:
             return
         if deadline <= now_ns:
             wheel.observe_now(now_ns)
+        before = task.deadline
         wheel.move(task, deadline)
         due = wheel.due_at(task)
         if due < self._armed_ns:
-            self.wake_at(due, now_ns)
+            try:
+                self.wake_at(due, now_ns)
+            except BaseException:
+                wheel.move(task, before)
+                raise
 
     def wake_at(self, due_ns: i64, now_ns: i64) -> None:
         """Have `run_slice` called at *due_ns*, earlier than was arranged before."""
@@ -209,19 +224,27 @@ class Driver:
         before the time they were asked for. Between slices a task that has not fired can still be
         cancelled or moved, and a task armed meanwhile fires in its turn.
 
-        The budget of a slice is `BUDGET_NS`. When the loop's other callbacks kept the slice waiting
-        for longer, the budget is as long, up to `MOST_BUDGET_NS`: under overload neither side
-        starves the other.
+        The budget of a slice is `BUDGET_NS`. When the slice before it ended with work left, the
+        budget is as long as the loop's other callbacks took since then, up to `MOST_BUDGET_NS`:
+        under overload neither side starves the other.
         """
         wheel = self.wheel
-        now = self.now_ns()
-        waited = now - max(self._armed_ns, self._sliced_ns)
-        limit = now + max(BUDGET_NS, min(waited, MOST_BUDGET_NS))
         self._armed_ns = _RUNNING
+        self._owner_thread = thread_id()
+        now = self.now_ns()
+        limit = now + BUDGET_NS
+        if wheel.pass_is_open():
+            limit = now + max(BUDGET_NS, min(now - self._sliced_ns, MOST_BUDGET_NS))
         self.wakeups += 1
         try:
-            # Behind the wheel the clock was set back: nothing is due before it caught up.
-            if not wheel.pass_is_open() and now >= wheel.now:
+            limit = now + BUDGET_NS
+            self.wakeups += 1
+            if wheel.pass_is_open():
+                others = min(now - self._sliced_ns, MOST_BUDGET_NS)
+                limit = max(limit, now + others)
+            elif (
+                now >= wheel.now
+            ):  # else the clock was set back: nothing is due before it caught up
                 wheel.open_pass(now)
             while wheel.pass_is_open():
                 entry = wheel.pop_due()
@@ -274,6 +297,13 @@ class Driver:
         raise NotImplementedError
 
     def _rearm(self, now: i64) -> None:
+        try:
+            self._wake_for_next(now)
+        except BaseException:  # Ctrl-C, for one: nothing else would set this alarm
+            self._wake_for_next(now)
+            raise
+
+    def _wake_for_next(self, now: i64) -> None:
         self._armed_ns = FOREVER
         if self.wheel.pass_is_open():
             self.wake_again()
@@ -412,8 +442,8 @@ class Bell:
             self._resume = None
             resume(self)
 
-    def __await__(self) -> Bell:
-        return self
+    def __await__(self) -> Generator[None, None, None]:
+        return cast("Generator[None, None, None]", self)  # an iterator will do
 
     def __iter__(self) -> Bell:
         return self
@@ -451,11 +481,3 @@ class Bell:
         """Return None, or raise the cancellation."""
         if self._cancelled:
             raise CancelledError
-
-
-def safe_repr(value: object) -> str:
-    """Return the `repr` of *value*; where that raises, one that cannot."""
-    try:
-        return repr(value)
-    except Exception:
-        return object.__repr__(value)

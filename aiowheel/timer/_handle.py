@@ -12,10 +12,12 @@ from typing import Final, cast
 
 from mypy_extensions import i64, mypyc_attr
 
+from aiowheel._arguments import safe_repr
 from aiowheel._callbacks import START_A_TASK, is_coroutine_function, plain_callback
 from aiowheel._types import Delay
 from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
 from aiowheel.timer._driver import Driver, TimerCounts, TimerTask
+from aiowheel.wheel._bucket import Node
 
 # Final: statics of the compiled module, where an imported name is a look-up per call.
 _copy_context: Final = copy_context
@@ -50,8 +52,8 @@ class TimerHandle(TimerTask):
         args: tuple[object, ...],
         context: Context | None,
     ) -> None:
-        self.prev = None
-        self.next = None
+        self.prev: Node | None = None
+        self.next: Node | None = None
         self._counts = None
         self._filed = 0
         self._deadline = deadline
@@ -196,7 +198,7 @@ def captured_context() -> Context | None:
 def check_context(context: object) -> None:
     """Raise TypeError unless *context* is a context."""
     if not isinstance(context, Context):
-        raise TypeError(f"context must be a contextvars.Context or None, got {context!r}")
+        raise TypeError(f"context must be a contextvars.Context or None, got {safe_repr(context)}")
 
 
 # Both take the arguments as a tuple: to pass it on with a star costs a compiled caller as much as

@@ -6,6 +6,7 @@ from typing import cast
 
 from mypy_extensions import i64
 
+from aiowheel._arguments import safe_repr
 from aiowheel._types import Count, Delay
 from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
 from aiowheel.timer._driver import Driver
@@ -45,7 +46,7 @@ class ManualTimer(Timer):
 
     def __init__(self, *, tick: Delay = 0.001, wheel_size: Count = 256) -> None:
         super().__init__(tick=tick, wheel_size=wheel_size)
-        self._manual = ManualDriver(self._tick_ns, cast(int, wheel_size))
+        self._manual = ManualDriver(self._tick_ns, self._wheel_size)
         self._run_on(self._manual, outlives_cancelling=True)
 
     async def __aenter__(self) -> ManualTimer:
@@ -54,8 +55,9 @@ class ManualTimer(Timer):
     def advance(self, seconds: Delay) -> int:
         """Let *seconds* pass and fire what comes due on the way, each at its own tick.
 
-        A deadline that is due already when it is armed, at delay 0 for one, fires in the next
-        `advance`, which may be `advance(0)`, and never inside the call that arms it.
+        A deadline that is due when it is armed, such as a delay of 0, never fires inside the call
+        that arms it: it fires in the next `advance`, which may be `advance(0)`, or in the one under
+        way if a callback arms it.
 
         Returns:
             How many deadlines fired.
@@ -67,12 +69,14 @@ class ManualTimer(Timer):
         """
         step = delay_to_ns("seconds", seconds)
         if not 0 <= step < FOREVER:
-            raise ValueError(f"seconds must be finite and not negative, got {seconds!r}")
+            raise ValueError(f"seconds must be finite and not negative, got {safe_repr(seconds)}")
         driver = self._manual
         driver.check()
         target = driver.manual_ns + step
         if target >= FOREVER:
-            raise ValueError(f"time must stay within 73 years, got {seconds!r} from {self.time()}")
+            raise ValueError(
+                f"seconds must end within 73 years of 0, got {safe_repr(seconds)} at {self.time()}"
+            )
         fired = driver.fired
         while True:
             driver.run_slice()

@@ -12,9 +12,10 @@ from typing import Final, cast
 
 from mypy_extensions import i64
 
-from aiowheel._arguments import checked_choice
+from aiowheel._arguments import checked_bool, checked_choice, safe_repr
+from aiowheel._types import Switch
 from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
-from aiowheel.timer._driver import Driver, TimerTask, safe_repr
+from aiowheel.timer._driver import Driver, TimerTask
 from aiowheel.timer._periodic_tasks import PeriodicTasks
 
 _BURST: Final = 0
@@ -93,16 +94,16 @@ class Periodic(TimerTask):
     ) -> None:
         super().__init__(schedule.next_ns, function)
         if not callable(function):
-            raise TypeError(f"fn must be callable, got {function!r}")
+            raise TypeError(f"fn must be callable, got {safe_repr(function)}")
         self._driver = driver
         self._tasks = tasks
         self._schedule = schedule
         self._args = args
         self._context: Context | None = copy_context()
         self._stopped = False
-        self.runs = 0
+        self.runs: int = 0
 
-    def cancel(self, *, running: bool = False) -> bool:
+    def cancel(self, *, running: Switch = False) -> bool:
         """Make no further call; True exactly once.
 
         Args:
@@ -114,9 +115,10 @@ class Periodic(TimerTask):
 
         Cost: O(1).
         """
+        cancels_running = checked_bool("running", running)
         driver = self._driver
         driver.check_thread()
-        if running:
+        if cancels_running:
             self._tasks.cancel(self)
         if self._stopped:
             return False

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextvars import Context
 from typing import Any, TypeVar, TypeVarTuple, Unpack, cast, overload
 
+from aiowheel._arguments import safe_repr
 from aiowheel._types import Delay, Missed
 from aiowheel.timer import _timeout
 from aiowheel.timer._driver import Driver
@@ -35,6 +36,23 @@ def current_timer() -> Timer:
     # Kept on the loop itself: nothing else lives exactly as long, and no look-up is cheaper.
     timer = getattr(loop, _ATTRIBUTE, None)
     return _open_on(loop) if timer is None else cast(Timer, timer)
+
+
+def check_timer(timer: object) -> None:
+    """Raise TypeError unless *timer* is a timer or None."""
+    if timer is not None and not isinstance(timer, Timer):
+        raise TypeError(f"timer must be a Timer or None, got {safe_repr(timer)}")
+
+
+def chosen_timer(timer: object) -> Timer:
+    """Return the argument *timer*; for None the shared timer of the running loop.
+
+    Raises:
+        TypeError: *timer* is something else.
+        RuntimeError: *timer* is None, and no loop is running in this thread.
+    """
+    check_timer(timer)
+    return current_timer() if timer is None else cast(Timer, timer)
 
 
 def _current_driver() -> Driver:

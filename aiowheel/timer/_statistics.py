@@ -12,6 +12,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from aiowheel._arguments import safe_repr
 from aiowheel._types import Share
 
 _STEPS: Final = 16  # linear buckets an octave
@@ -92,7 +93,7 @@ class Histogram:
             TypeError: *q* is not a number.
         """
         if isinstance(q, bool) or not isinstance(q, (int, float)):
-            raise TypeError(f"q must be a number from 0 to 1, got {q!r}")
+            raise TypeError(f"q must be a number from 0 to 1, got {safe_repr(q)}")
         if not 0.0 <= q <= 1.0:
             raise ValueError(f"q must be from 0 to 1, got {q!r}")
         wanted = q * int(self._count)

@@ -87,12 +87,14 @@ class Timeout:
         deadline = FOREVER if when is None else delay_to_ns("when", when)
         driver = self._driver
         now = driver.checked_now()
-        self._deadline = deadline
-        self._when = when
         expiry = self._expiry
         if expiry is not None and now < deadline < FOREVER:
             driver.move(expiry, deadline, now)
+            self._deadline = deadline
+            self._when = when
             return
+        self._deadline = deadline
+        self._when = when
         self._disarm()
         self._arm()
 
@@ -107,11 +109,10 @@ class Timeout:
     def _enter(self) -> None:
         if self._state != _CREATED:
             raise RuntimeError("Timeout has already been entered")
+        self._driver.check()
         task = current_task(self._driver.loop)
         if task is None:
             raise RuntimeError("Timeout should be used inside a task")
-        if self._driver.closed:
-            self._driver.check()  # raises
         self._state = _ENTERED
         self._task = task
         self._cancelling = task.cancelling()

@@ -6,10 +6,12 @@ import warnings
 from asyncio import AbstractEventLoop, get_running_loop
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextvars import Context
+from inspect import isawaitable
 from typing import Any, TypeVar, TypeVarTuple, Unpack, cast, overload
 
 from mypy_extensions import i64
 
+from aiowheel._arguments import safe_repr
 from aiowheel._types import Count, Delay, Missed
 from aiowheel._units import delay_to_ns, ns_to_seconds
 from aiowheel.errors import TimerClosedError
@@ -29,7 +31,7 @@ from aiowheel.timer._timeout import (
     timeout_at,
 )
 from aiowheel.timer._waiting import Interval, sleep, wait_for
-from aiowheel.wheel._wheel import check_geometry
+from aiowheel.wheel._wheel import checked_wheel_size
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -54,17 +56,23 @@ class Timer:
         ValueError: An argument is out of range.
     """
 
+    # Defaults for a subclass that does not call `super().__init__()`.
+    _driver: Driver | None = None
+    _tick_ns: i64 = 0
+    _wheel_size: int = 0
+    _is_shared: bool = False
+    _driver_task: DriverTask | None = None
+    _tasks: PeriodicTasks | None = None
+
     def __init__(self, *, tick: Delay = 0.001, wheel_size: Count = 256) -> None:
-        self._tick_ns: i64 = delay_to_ns("tick", tick)
+        self._tick_ns = delay_to_ns("tick", tick)
         if not 1_000 <= self._tick_ns <= 3_600_000_000_000:
-            raise ValueError(f"tick must be from 1 microsecond to 1 hour, got {tick!r}")
-        check_geometry(self._tick_ns, wheel_size, 0)
-        self._wheel_size = cast(int, wheel_size)
-        self._driver: Driver | None = None  # None until the timer is entered, as the three below
+            raise ValueError(f"tick must be from 1 microsecond to 1 hour, got {safe_repr(tick)}")
+        self._wheel_size = checked_wheel_size(wheel_size)
+        self._driver = None  # None until the timer is entered, as the three below
         self._threads: Threads | None = None
-        self._tasks: PeriodicTasks | None = None
-        self._driver_task: DriverTask | None = None
-        self._is_shared = False
+        self._tasks = None
+        self._driver_task = None
 
     def __del__(self) -> None:
         # Handles refer to the driver and not to the timer, so this runs even with a million
@@ -84,6 +92,8 @@ class Timer:
     # --- life -------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Timer:
+        if self._wheel_size == 0:
+            raise self._unusable()
         if self._driver is not None:
             raise TimerClosedError("a Timer can be entered once; make another")
         driver = LoopDriver(get_running_loop(), self._tick_ns, self._wheel_size)
@@ -151,8 +161,13 @@ class Timer:
         """Return the driver, for what checks the caller itself."""
         driver = self._driver
         if driver is None:
-            raise TimerClosedError(f"{self!r} is not open: use it inside `async with`")
+            raise self._unusable()
         return driver
+
+    def _unusable(self) -> RuntimeError:
+        if self._wheel_size == 0:
+            return RuntimeError(f"{type(self).__name__}.__init__ must call super().__init__()")
+        return TimerClosedError(f"{self!r} is not open: use it inside `async with`")
 
     # --- callbacks --------------------------------------------------------------------------
 
@@ -325,6 +340,8 @@ class Timer:
         driver = self.open_driver()
         if timeout is not None:
             delay_to_ns("timeout", timeout)  # raises here, not when the coroutine starts
+        if not hasattr(fut, "__await__") and not isawaitable(fut):
+            raise TypeError(f"fut must be a future or another awaitable, got {safe_repr(fut)}")
         return wait_for(driver, fut, timeout)
 
     # --- looking in -------------------------------------------------------------------------

@@ -68,7 +68,7 @@ class Interval:
 # specification. Python 3.11 waits for a task of its own, later ones await in place.
 
 
-async def wait_for(driver: Driver, fut: Awaitable[T], timeout: Delay | None) -> T:  # noqa: ASYNC109 - the standard library's name
+async def wait_for(driver: Driver, fut: Awaitable[T], timeout: Delay | None) -> T:
     """Wait as `Timer.wait_for` does, for the driver of a timer that may be closed by now."""
     if timeout is None:
         return await fut

@@ -52,7 +52,7 @@ class Rows:
 
     def __init__(self) -> None:
         self.count: i64 = 0
-        self.buffer = RowBuffer()
+        self.buffer: RowBuffer = RowBuffer()
         self.members: list[object] = []  # the integers of `_numbers`: nothing is boxed again
         self.kinds: list[tuple[str, object]] = []
         self.keys: list[object] = []

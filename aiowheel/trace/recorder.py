@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from aiowheel._arguments import MOST, checked_int, checked_str, safe_repr
+from aiowheel._callbacks import AWAIT_BEFORE, plain_callback
 from aiowheel.abc import Instrument
 
 from ._batch import Batch
@@ -98,18 +100,24 @@ class TraceRecorder(RowCollector, Instrument):
             ValueError: A limit is below its minimum.
             OSError: The folder cannot be made.
         """
-        limits = WriterLimits(queued_batches, file_rows, file_bytes, file_seconds)
-        _refuse_below_minimum(
+        if not isinstance(folder, str | os.PathLike):
+            raise TypeError(f"folder must be a path, got {safe_repr(folder)}")
+        if run_id is not None:
+            checked_str("run_id", run_id)
+        _check_counts(
             batch_rows=batch_rows,
             queued_batches=queued_batches,
             file_rows=file_rows,
             file_bytes=file_bytes,
         )
-        if not file_seconds > 0:
-            raise ValueError(f"file_seconds must be more than 0, got {file_seconds!r}")
-        self.folder = Path(folder)
+        _check_seconds("flush_seconds", flush_seconds)
+        _check_seconds("file_seconds", file_seconds)
+        plain_callback("clock", clock, AWAIT_BEFORE)
+        plain_callback("wall_clock", wall_clock, AWAIT_BEFORE)
+        limits = WriterLimits(queued_batches, file_rows, file_bytes, file_seconds)
+        self.folder: Path = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.run_id = run_id if run_id is not None else _new_run_id()
+        self.run_id: str = run_id if run_id is not None else _new_run_id()
         self._batch_rows = batch_rows
         self._flush_seconds = flush_seconds
         self._flush_handle: asyncio.TimerHandle | None = None
@@ -206,10 +214,16 @@ class TraceRecorder(RowCollector, Instrument):
         await self.aclose()
 
 
-def _refuse_below_minimum(**limits: int) -> None:
-    for name, value in limits.items():
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value!r}")
+def _check_counts(**counts: object) -> None:
+    for name, value in counts.items():
+        checked_int(name, value, 1, MOST)
+
+
+def _check_seconds(name: str, seconds: object) -> None:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise TypeError(f"{name} must be a number of seconds, got {safe_repr(seconds)}")
+    if not seconds > 0:
+        raise ValueError(f"{name} must be more than 0, got {seconds!r}")
 
 
 def _new_run_id() -> str:

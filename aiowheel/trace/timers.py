@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from contextvars import Context
-from typing import TypeVar
+from typing import TypeVar, TypeVarTuple, Unpack, overload
 
+from aiowheel._arguments import checked_str, safe_repr
+from aiowheel._types import Delay
 from aiowheel._units import FOREVER, clock_to_ns, delay_to_ns
 from aiowheel.purgatory import Outcome
 from aiowheel.timer import Timeout, Timer, TimerHandle
@@ -17,6 +19,7 @@ from aiowheel.timer import Timeout, Timer, TimerHandle
 from .recorder import TraceRecorder
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class RecordedTimer:
@@ -42,15 +45,19 @@ class RecordedTimer:
     """
 
     def __init__(self, timer: Timer, recorder: TraceRecorder, name: str = "timer") -> None:
+        if not isinstance(timer, Timer):
+            raise TypeError(f"timer must be a Timer, got {safe_repr(timer)}")
+        if not isinstance(recorder, TraceRecorder):
+            raise TypeError(f"recorder must be a TraceRecorder, got {safe_repr(recorder)}")
         self._timer = timer
         self._recorder = recorder
-        self._name = name
+        self._name = checked_str("name", name)
 
     def call_later(
         self,
-        delay: object,
-        callback: Callable[..., object],
-        *args: object,
+        delay: Delay,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
         context: Context | None = None,
     ) -> RecordedHandle:
         """As `Timer.call_later`."""
@@ -59,16 +66,22 @@ class RecordedTimer:
 
     def call_at(
         self,
-        when: object,
-        callback: Callable[..., object],
-        *args: object,
+        when: Delay,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
         context: Context | None = None,
     ) -> RecordedHandle:
         """As `Timer.call_at`."""
         ending = RecordedHandle(self, callback, args)
         return ending.armed(self._timer.call_at(when, ending.run, context=context))
 
-    async def sleep(self, delay: object, result: T = None) -> T:  # type: ignore[assignment]
+    @overload
+    async def sleep(self, delay: Delay) -> None: ...
+
+    @overload
+    async def sleep(self, delay: Delay, result: T) -> T: ...
+
+    async def sleep(self, delay: Delay, result: object = None) -> object:
         """As `Timer.sleep`."""
         created = self.now_ns()
         deadline = min(created + max(0, delay_to_ns("delay", delay)), FOREVER)
@@ -81,13 +94,13 @@ class RecordedTimer:
         return value
 
     @asynccontextmanager
-    async def timeout(self, delay: object) -> AsyncGenerator[Timeout]:
+    async def timeout(self, delay: Delay | None) -> AsyncGenerator[Timeout]:
         """As `Timer.timeout`, for one `async with`."""
         async with self._recorded(self._timer.timeout(delay)) as block:
             yield block
 
     @asynccontextmanager
-    async def timeout_at(self, when: object) -> AsyncGenerator[Timeout]:
+    async def timeout_at(self, when: Delay | None) -> AsyncGenerator[Timeout]:
         """As `Timer.timeout_at`, for one `async with`."""
         async with self._recorded(self._timer.timeout_at(when)) as block:
             yield block
@@ -159,11 +172,11 @@ class RecordedHandle:
         """As `TimerHandle.when`."""
         return self._handle.when()
 
-    def touch(self, delay: object = None) -> bool:
+    def touch(self, delay: Delay | None = None) -> bool:
         """As `TimerHandle.touch`; the row has the last deadline."""
         return self._handle.touch(delay)
 
-    def reschedule(self, when: object) -> bool:
+    def reschedule(self, when: Delay) -> bool:
         """As `TimerHandle.reschedule`; the row has the last deadline."""
         return self._handle.reschedule(when)
 

@@ -49,8 +49,8 @@ class TimerEntry(Node):
     __slots__ = ("_counts", "_deadline", "_filed", "_payload")
 
     def __init__(self, deadline: i64, payload: object) -> None:
-        self.prev = None
-        self.next = None
+        self.prev: Node | None = None
+        self.next: Node | None = None
         # In this order, with the delay of a TimerHandle behind them, what a touch reads and writes
         # shares one cache line of a compiled entry. At a million entries that is what a touch costs.
         self._deadline = deadline
@@ -114,8 +114,8 @@ class Bucket(Node):
     __slots__ = ("flagged",)
 
     def __init__(self) -> None:
-        self.prev = None
-        self.next = None
+        self.prev: Node | None = None
+        self.next: Node | None = None
         self.flagged = False  # set in its level's occupancy map; may outlive the last entry
 
     def is_empty(self) -> bool:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import heapq
 from itertools import count
 
-from aiowheel.wheel._wheel import check_deadline, check_geometry, check_now
+from aiowheel._arguments import checked_int
+from aiowheel.wheel._wheel import LIMIT, checked_deadline, checked_now, checked_wheel_size
 
 
 class HeapEntry:
@@ -19,9 +20,9 @@ class HeapEntry:
     __slots__ = ("deadline", "generation", "payload", "wheel")
 
     def __init__(self, deadline: int, payload: object) -> None:
-        self.deadline = deadline
-        self.payload = payload
-        self.generation = 0  # of the heap item that is current; older items are tombstones
+        self.deadline: int = deadline
+        self.payload: object = payload
+        self.generation: int = 0  # of the heap item that is current; older items are tombstones
         self.wheel: HeapWheel | None = None
 
     @property
@@ -44,10 +45,12 @@ class HeapWheel:
     """
 
     def __init__(self, tick: int = 1, wheel_size: int = 256, start: int = 0) -> None:
-        check_geometry(tick, wheel_size, start)
+        checked_int("tick", tick, 1, LIMIT)
+        checked_wheel_size(wheel_size)
+        checked_int("start", start, -LIMIT, LIMIT)
         self.tick = tick
-        self.now = start
-        self.pending_count = 0
+        self.now: int = start
+        self.pending_count: int = 0
         self._order = count()
         self._heap: list[tuple[int, int, HeapEntry]] = []  # (tick, generation, entry)
 
@@ -57,7 +60,7 @@ class HeapWheel:
         return entry
 
     def reschedule(self, entry: HeapEntry, deadline: int) -> None:
-        check_deadline(deadline)
+        checked_deadline(deadline)
         if entry.wheel is None:
             entry.wheel = self
             self.pending_count += 1
@@ -68,7 +71,7 @@ class HeapWheel:
         heapq.heappush(self._heap, (tick, entry.generation, entry))
 
     def advance(self, now: int) -> list[HeapEntry]:
-        check_now(now, self.now)
+        checked_now(now, self.now)
         self.now = now
         due: list[HeapEntry] = []
         while (tick := self._next_tick()) is not None and tick <= now // self.tick:

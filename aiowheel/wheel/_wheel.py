@@ -7,11 +7,11 @@ chains overflow wheels; here one wheel has a list of levels.
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias, cast
+from typing import Final, TypeAlias
 
 from mypy_extensions import i64
 
-from aiowheel._arguments import checked_int
+from aiowheel._arguments import checked_int, safe_repr
 from aiowheel._types import Count, Ticks
 from aiowheel.wheel._bucket import Bucket, TimerEntry
 from aiowheel.wheel._level import Level
@@ -22,7 +22,9 @@ HORIZON: Final = 2**62 - 1  #: one past the most ticks that two legal times can 
 MOST_BUCKETS: Final = 2**24  #: the largest wheel_size
 REFILES_PER_STEP: Final = 1000  #: cascaded entries between two readings of the clock, about 0.1 ms
 
+# As the aliases of aiowheel/_types.py: objects to mypyc.
 Entry: TypeAlias = TimerEntry
+Shared: TypeAlias = Counts | None
 
 
 class TimingWheel:
@@ -72,12 +74,13 @@ class TimingWheel:
         wheel_size: Count = 256,
         start: Ticks = 0,
         *,
-        counts: Counts | None = None,
+        counts: Shared = None,
     ) -> None:
-        check_geometry(tick, wheel_size, start)
-        self._tick: i64 = cast(int, tick)
-        self._wheel_size: i64 = cast(int, wheel_size)
-        self._now: i64 = cast(int, start)
+        self._tick: i64 = checked_int("tick", tick, 1, LIMIT)
+        self._wheel_size: i64 = checked_wheel_size(wheel_size)
+        self._now: i64 = checked_int("start", start, -LIMIT, LIMIT)
+        if counts is not None and not isinstance(counts, Counts):
+            raise TypeError(f"counts must be a Counts or None, got {safe_repr(counts)}")
         self._reached: i64 = self._now  # deadlines up to here are due
         # Ticks count from the one that holds `start`, so that each level begins with block 0.
         self._origin: i64 = self._now // self._tick
@@ -122,8 +125,7 @@ class TimingWheel:
 
         Cost: O(levels), in practice O(1).
         """
-        check_deadline(deadline)
-        entry = TimerEntry(cast(int, deadline), payload)
+        entry = TimerEntry(checked_deadline(deadline), payload)
         self._add(entry)
         return entry
 
@@ -157,16 +159,16 @@ class TimingWheel:
         Cost: O(1) later, O(levels) earlier.
         """
         if not isinstance(entry, TimerEntry):
-            raise TypeError(f"entry must be a TimerEntry, got {entry!r}")
-        check_deadline(deadline)
+            raise TypeError(f"entry must be a TimerEntry, got {safe_repr(entry)}")
+        checked = checked_deadline(deadline)
         counts = entry._counts
         if counts is None:
-            entry._deadline = cast(int, deadline)
+            entry._deadline = checked
             self._add(entry)
         elif counts is not self._counts:
-            raise ValueError(f"entry must be pending in this wheel, got {entry!r}")
+            raise ValueError(f"entry must be pending in this wheel, got {safe_repr(entry)}")
         else:
-            self.move(entry, cast(int, deadline))
+            self.move(entry, checked)
 
     def move(self, entry: TimerEntry, deadline: i64) -> None:
         """Move an entry known to be pending here to a deadline known to be in range."""
@@ -240,8 +242,7 @@ class TimingWheel:
 
         Cost: O(levels + buckets visited + entries due), whatever the distance.
         """
-        check_now(now, self._now)
-        self.open_pass(cast(int, now))
+        self.open_pass(checked_now(now, self._now))
         entries: list[TimerEntry] = []
         while self.pass_is_open():
             entry = self.pop_due()
@@ -252,11 +253,12 @@ class TimingWheel:
     def open_pass(self, now: i64) -> None:
         """Move time to *now*, for a caller that takes due entries one by one with `pop_due`.
 
-        An entry scheduled between this call and the end of the pass for a time already past is
-        returned by the next pass: a callback that re-arms itself at delay 0 cannot keep a pass
-        open.
+        A pass that is still open is extended to *now*. An entry scheduled between this call and the
+        end of the pass for a time already past is returned by the next pass: a callback that
+        re-arms itself at delay 0 cannot keep a pass open.
         """
-        self._reached = self._now  # for the overdue, whose ticks may lie ahead; see _visit
+        if not self.pass_is_open():
+            self._reached = self._now  # for the overdue, whose ticks may lie ahead; see _visit
         self._now = now
         self._horizon = now // self._tick - self._origin
         self._due.take_all(self._overdue)
@@ -486,26 +488,28 @@ def _deadline(entry: TimerEntry) -> int:
     return entry._deadline
 
 
-def check_geometry(tick: object, wheel_size: object, start: object) -> None:
-    """Raise the error of an argument that no wheel can have."""
-    checked_int("tick", tick, 1, LIMIT)
-    checked_int("wheel_size", wheel_size, 2, MOST_BUCKETS)
-    checked_int("start", start, -LIMIT, LIMIT)
+def checked_wheel_size(value: object) -> int:
+    """Return *value* if a wheel can have so many buckets a level; raise an error otherwise."""
+    return checked_int("wheel_size", value, 2, MOST_BUCKETS)
 
 
-def check_deadline(value: object) -> None:
-    """Raise an error unless *value* is an integer within `LIMIT` of zero."""
+def checked_deadline(value: object) -> i64:
+    """Return *value* if it is an integer within `LIMIT` of zero; raise an error otherwise."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"deadline must be an int, got {value!r}")
+        raise TypeError(f"deadline must be an int within 2**61 - 1 of zero, got {safe_repr(value)}")
     if not -LIMIT <= value <= LIMIT:
         raise OverflowError(f"deadline must be within 2**61 - 1 of zero, got {value!r}")
+    return value
 
 
-def check_now(value: object, wheel_now: int) -> None:
-    """Raise an error unless *value* is an integer from the wheel's time to `LIMIT`."""
+def checked_now(value: object, wheel_now: int) -> i64:
+    """Return *value* if it is an integer from the wheel's time to `LIMIT`; raise otherwise."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"now must be an int, got {value!r}")
+        raise TypeError(
+            f"now must be an int from the wheel's time {wheel_now}, got {safe_repr(value)}"
+        )
     if value < wheel_now:
         raise ValueError(f"now must be at least the wheel's time {wheel_now}, got {value!r}")
     if value > LIMIT:
         raise OverflowError(f"now must be at most 2**61 - 1, got {value!r}")
+    return value

@@ -6,14 +6,12 @@ import asyncio
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from aiowheel.bench import idle, longpoll, programs
-from aiowheel.bench._postgres import PostgresMissingError
+from aiowheel.bench import idle, longpoll
 from aiowheel.bench.baselines import long_polls
 from aiowheel.bench.workloads.hall import Hall
 from aiowheel.bench.workloads.silence import DESIGNS
@@ -162,25 +160,3 @@ def test_a_crowd_that_no_event_may_reach_is_an_error(capsys: pytest.CaptureFixtu
     assert run(["bench", "longpoll", "--quick", "--clients", "1"]) == 2
 
     assert "--clients must be at least --topics 20, got 1" in capsys.readouterr().err
-
-
-def test_programs_are_measured_on_loops_and_wheel_loops(
-    results: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With timeouts and without; asyncpg is left out, and the reason given."""
-    pytest.importorskip("aiohttp")
-
-    def missing() -> None:
-        raise PostgresMissingError("PostgreSQL is not installed")
-
-    monkeypatch.setattr(programs, "postgres_server", missing)
-    monkeypatch.setattr(programs, "loops_here", lambda: ["asyncio"])
-    monkeypatch.setattr(programs, "QUICK", replace(programs.QUICK, standing=1))
-
-    assert run(["bench", "programs", "--quick"]) == 0
-
-    content = json.loads((results / "aiowheel-bench" / "programs.json").read_bytes())
-    assert list(content["rounds"]) == ["aiohttp, 0", "aiohttp, 1"]
-    for sides in content["rounds"].values():
-        assert [side["side"]["loop"] for side in sides[::2]] == ["asyncio", "wheel on asyncio"]
-    assert content["tables"][-1]["title"].endswith("PostgreSQL is not installed")

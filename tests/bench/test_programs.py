@@ -8,7 +8,7 @@ import pytest
 
 from aiowheel._build import accelerated
 from aiowheel.bench import loop, purgatory, purgatory_micro, timer, wheel
-from aiowheel.bench._loops import loops_here
+from aiowheel.bench._loops import loops_here, other_loops
 from aiowheel.cli import run
 
 pytestmark = pytest.mark.slow
@@ -39,7 +39,10 @@ def test_a_line_of_the_timer_is_measured_on_every_loop(line: str) -> None:
     assert report.tables
     for table in report.tables:
         names = [row[0] for row in table.rows]
-        assert names == [f"{who}, {on}" for on in loops_here() for who in (*BUILDS, "own")]
+        assert names == [
+            *(f"{who}, {on}" for on in loops_here() for who in (*BUILDS, "own")),
+            *(f"{who}, {on}" for on in other_loops() for who in ("aiowheel", "own")),
+        ]
         assert {len(row) for row in table.rows} == {len(table.columns)}
 
 
@@ -57,7 +60,7 @@ def test_a_line_of_the_loop_is_measured_beside_its_base(line: str, verdicts: int
             (f"{who}, {on}", on if who == "own" else f"wheel on {on}")
             for on in loops_here()
             for who in (*BUILDS, "own")
-        ]
+        ] + [(f"own, {on}", on) for on in other_loops()]
     assert len(report.verdicts) == verdicts
 
 

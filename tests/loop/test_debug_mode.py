@@ -298,3 +298,40 @@ def test_debug_mode_is_on_from_the_environment(monkeypatch: pytest.MonkeyPatch) 
     assert loop.get_debug()
     assert "created at" in repr(loop.call_later(60, nothing))
     loop.close()
+
+
+@pytest.mark.parametrize(("enabled", "debug"), [(0, False), (1, True), (None, False), ("", False)])
+def test_any_truth_value_sets_the_mode(
+    loop: asyncio.AbstractEventLoop, enabled: object, *, debug: bool
+) -> None:
+    """As on asyncio's loops, which take whatever is true or false; timers go on firing."""
+    ran: list[int] = []
+    for before in (False, True):
+        loop.set_debug(before)
+        loop.call_later(0, ran.append, 1)
+        loop.set_debug(enabled)  # type: ignore[arg-type]
+        assert bool(loop.get_debug()) == debug
+        handle = loop.call_later(60, nothing)
+        assert ("created at" in repr(handle)) == debug
+        handle.cancel()
+        turn(loop)
+
+    assert ran == [1, 1]
+
+
+@pytest.mark.parametrize("uvloop", [False, True])
+def test_a_runner_that_is_given_a_number(*, uvloop: bool) -> None:
+    """`Runner(debug=1)` passes the 1 to `set_debug`."""
+    if uvloop:
+        pytest.importorskip("uvloop")
+
+    async def main() -> bool:
+        await asyncio.sleep(0)
+        return bool(asyncio.get_running_loop().get_debug())
+
+    def factory() -> asyncio.AbstractEventLoop:
+        return new_event_loop(uvloop=uvloop)
+
+    for debug in (0, 1):
+        with asyncio.Runner(debug=debug, loop_factory=factory) as runner:  # type: ignore[arg-type]
+            assert runner.run(main()) == bool(debug)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from aiowheel import Timer, TimerHandle
-from aiowheel.timer._driver import BUDGET_NS
+from aiowheel.timer._driver import BUDGET_NS, MOST_BUDGET_NS
 
 Step = Callable[[float], None]
 
@@ -233,3 +233,91 @@ def test_a_blocking_callback_makes_no_count_go_wrong(
             assert (numbers.pending, numbers.cancelled, numbers.fired) == (0, 10, 2)
 
     clock_loop.run_until_complete(main())
+
+
+# --- overload -------------------------------------------------------------------------------
+
+
+def slices_beside(
+    loop: asyncio.SelectorEventLoop, step: Step, others: float, slices: int
+) -> list[float]:
+    """How long the first slices of many due callbacks take if others take *others* in between."""
+    lengths: list[float] = []
+    work = 0.0
+
+    def fire() -> None:
+        nonlocal work
+        step(0.000_1)
+        work += 0.000_1
+
+    async def main() -> None:
+        nonlocal work
+        async with Timer() as timer:
+            for _ in range(20_000):
+                timer.call_later(0.0005, fire)
+            step(1.0)
+            while len(lengths) < slices:
+                work = 0.0
+                await asyncio.sleep(0)
+                if work:
+                    lengths.append(work)
+                    step(others)
+
+    loop.run_until_complete(main())
+    return lengths
+
+
+@pytest.mark.parametrize("others", [0.0, 0.001, 0.004])
+def test_an_ordinary_burst_keeps_short_slices(
+    clock_loop: asyncio.SelectorEventLoop, step: Step, others: float
+) -> None:
+    """While the rest of the loop takes less than a slice, slices stay at 5 ms."""
+    lengths = slices_beside(clock_loop, step, others, 5)
+
+    assert lengths == pytest.approx([BUDGET_NS / 1e9] * 5, abs=0.000_2)
+
+
+@pytest.mark.parametrize("others", [0.008, 0.02, 0.045])
+def test_under_overload_timers_get_as_much_as_the_others_had(
+    clock_loop: asyncio.SelectorEventLoop, step: Step, others: float
+) -> None:
+    """From the second slice on: before the first one nothing was left over."""
+    lengths = slices_beside(clock_loop, step, others, 5)
+
+    assert lengths[0] == pytest.approx(BUDGET_NS / 1e9, abs=0.000_2)
+    assert lengths[1:] == pytest.approx([others] * 4, abs=0.000_2)
+
+
+def test_a_slice_is_bounded_however_long_the_others_took(
+    clock_loop: asyncio.SelectorEventLoop, step: Step
+) -> None:
+    """A callback that blocks for a second is not answered by a second of timers."""
+    lengths = slices_beside(clock_loop, step, 1.0, 4)
+
+    assert lengths[1:] == pytest.approx([MOST_BUDGET_NS / 1e9] * 3, abs=0.000_2)
+
+
+def test_a_slice_that_ends_with_nothing_left_lends_nothing(
+    clock_loop: asyncio.SelectorEventLoop, step: Step
+) -> None:
+    """The next burst begins with a slice of 5 ms, though the others took long since."""
+    work: list[float] = []
+
+    def fire() -> None:
+        step(0.000_1)
+        work[-1] += 0.000_1
+
+    async def main() -> None:
+        async with Timer() as timer:
+            for count in (10, 2000):
+                work.append(0.0)
+                for _ in range(count):
+                    timer.call_later(0.0005, fire)
+                step(1.0)
+                while not work[-1]:
+                    await asyncio.sleep(0)
+            assert len(timer) > 1900
+
+    clock_loop.run_until_complete(main())
+
+    assert work == pytest.approx([0.001, BUDGET_NS / 1e9], abs=0.000_2)

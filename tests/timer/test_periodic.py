@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import aiowheel
-from aiowheel import ManualTimer, Periodic, Timer, TimerClosedError
+from aiowheel import ForeignLoopError, ManualTimer, Periodic, Timer, TimerClosedError
 
 Until = Callable[[Callable[[], object]], Awaitable[None]]
 Step = Callable[[float], None]
@@ -595,7 +595,7 @@ def test_an_interrupt_passes_through_a_coroutine(loops: str) -> None:
         with pytest.raises(KeyboardInterrupt):
             loop.run_forever()
         assert bad.runs >= number  # uvloop ends its turn first
-    bad.cancel()
+    bad.cancel(running=True)
     seen = good.runs
 
     async def end() -> None:
@@ -642,3 +642,143 @@ def test_the_shared_timers_jobs_end_with_the_loop(loops: str) -> None:
 
     assert cleaned_up == [1]
     assert all(handle.runs >= 1 for handle in handles)
+
+
+# --- cancelling the run under way -----------------------------------------------------------
+
+
+@pytest.mark.both_loops
+async def test_cancelling_the_run_under_way() -> None:
+    """The coroutine gets the cancellation, and no other call is touched."""
+    ended: list[str] = []
+    entered = asyncio.Event()
+
+    async def work(name: str) -> None:
+        entered.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(name)
+
+    async with Timer() as timer:
+        first = timer.every(60, work, "first", first=0)
+        timer.every(60, work, "second", first=0)
+        await entered.wait()
+        await asyncio.sleep(0)
+
+        assert first.cancel(running=True)
+        assert not first.cancel(running=True)
+        await asyncio.sleep(0)
+        assert ended == ["first"]
+        assert first.cancelled()
+        assert len(timer) == 0
+
+    assert ended == ["first", "second"]
+
+
+@pytest.mark.both_loops
+async def test_cancelling_the_run_later_than_the_schedule(until: Until) -> None:
+    """The schedule was cancelled before; the run that went on ends all the same."""
+    ended: list[int] = []
+    entered = asyncio.Event()
+
+    async def work() -> None:
+        entered.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(1)
+
+    async with Timer() as timer:
+        handle = timer.every(60, work, first=0)
+        await entered.wait()
+        assert handle.cancel()
+        await asyncio.sleep(0)
+        assert ended == []
+
+        assert not handle.cancel(running=True)
+        await until(lambda: ended)
+
+
+@pytest.mark.both_loops
+async def test_a_run_that_has_not_begun_never_begins() -> None:
+    """Cancelled in the turn in which its tick came: the coroutine is closed unstarted."""
+    begun: list[int] = []
+
+    async def work() -> None:
+        begun.append(1)
+
+    timer = ManualTimer()
+    handle = timer.every(1, work)
+    timer.advance(1)
+    assert handle.runs == 1
+
+    assert handle.cancel(running=True)
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+    assert begun == []
+    await timer.aclose()
+
+
+@pytest.mark.both_loops
+async def test_a_run_cancels_itself(until: Until) -> None:
+    """It ends at its next await, and the timer's other calls go on."""
+    trace: list[str] = []
+    handles: list[Periodic] = []
+
+    async def work() -> None:
+        trace.append(str(handles[0].cancel(running=True)))
+        try:
+            await asyncio.sleep(0)
+            trace.append("went on")
+        finally:
+            trace.append("ended")
+
+    async with Timer() as timer:
+        other = timer.every(0.001, lambda: None)
+        handles.append(timer.every(60, work, first=0))
+        await until(lambda: len(trace) == 2)
+        runs = other.runs
+        await until(lambda: other.runs > runs)
+
+    assert trace == ["True", "ended"]
+    assert handles[0].runs == 1
+
+
+def test_a_plain_function_cancels_itself() -> None:
+    """`running=True` has nothing more to cancel there."""
+    timer = ManualTimer()
+    answers: list[bool] = []
+    handle = timer.every(1, lambda: answers.append(handle.cancel(running=True)))
+
+    timer.advance(5)
+
+    assert answers == [True]
+    assert handle.runs == 1
+    assert len(timer) == 0
+
+
+@pytest.mark.parametrize("loops", ["asyncio", "uvloop"])
+def test_another_thread_cannot_cancel_a_schedule(loops: str) -> None:
+    """It raises, and the schedule and its run go on; on a loop that stands still it may."""
+    loop: asyncio.AbstractEventLoop = pytest.importorskip(loops).new_event_loop()
+
+    async def begin() -> tuple[Timer, Periodic]:
+        timer = await Timer().__aenter__()
+        return timer, timer.every(60, print)
+
+    async def refused(handle: Periodic) -> None:
+        for running in (False, True):
+            with pytest.raises(ForeignLoopError, match="thread"):
+                await asyncio.to_thread(handle.cancel, running=running)
+        assert not handle.cancelled()
+
+    timer, handle = loop.run_until_complete(begin())
+    loop.run_until_complete(refused(handle))
+    assert len(timer) == 1
+
+    assert handle.cancel()
+    assert len(timer) == 0
+    loop.run_until_complete(timer.aclose())
+    loop.close()

@@ -10,9 +10,9 @@ class Parked:
     __slots__ = ("done", "keys", "payload", "ready", "timer")
 
     def __init__(self) -> None:
-        self.payload = b""
-        self.ready = False
-        self.done = False
+        self.payload: bytes = b""
+        self.ready: bool = False
+        self.done: bool = False
         self.keys: Sequence[Hashable] = ()
         self.timer: object = None  # whatever the baseline's timers return
 

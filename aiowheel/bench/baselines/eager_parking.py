@@ -10,7 +10,7 @@ class EagerParking:
     """A `Parking` over any kind of timers: a request that ends leaves its keys and its timer."""
 
     def __init__(self, timeout: float, timers: Timers) -> None:
-        self.expired = 0
+        self.expired: int = 0
         self._timeout = timeout
         self._timers = timers
         # A dictionary for a set that keeps its order.

@@ -17,7 +17,7 @@ class OldPurgatory:
     """A `Parking`; purges after every *purge_interval* requests, Kafka's default being 1,000."""
 
     def __init__(self, timeout: float, purge_interval: int = 1_000) -> None:
-        self.expired = 0
+        self.expired: int = 0
         self._timeout = timeout
         self._purge_interval = purge_interval
         self._arrivals = 0  # since the last purge

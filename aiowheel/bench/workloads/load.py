@@ -71,7 +71,7 @@ class Collections:
     """Adds up the CPU time that the cyclic collector takes."""
 
     def __init__(self) -> None:
-        self.seconds = 0.0
+        self.seconds: float = 0.0
         self._since = 0.0
 
     def __call__(self, phase: str, _: dict[str, int]) -> None:

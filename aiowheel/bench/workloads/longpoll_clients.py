@@ -60,7 +60,7 @@ class Client(asyncio.Protocol):
     """Polls again as soon as it has been answered."""
 
     def __init__(self, ledger: Ledger, topics: list[int]) -> None:
-        self.seen = dict.fromkeys(topics, 0)
+        self.seen: dict[int, int] = dict.fromkeys(topics, 0)
         self._ledger = ledger
         self._asked = False
         self._rest = b""
@@ -103,7 +103,7 @@ class Publisher(asyncio.Protocol):
     """Publishes without waiting for the answers, which it counts."""
 
     def __init__(self, ledger: Ledger) -> None:
-        self.accepted = 0
+        self.accepted: int = 0
         self._ledger = ledger
         self._transport: asyncio.Transport
 

@@ -207,10 +207,10 @@ async def memory(operations: int) -> AsyncGenerator[Figures, None]:
 class Payload:
     """A megabyte that knows whether it is still there; never written to, it costs no memory."""
 
-    alive = 0
+    alive: int = 0
 
     def __init__(self) -> None:
-        self.content = bytes(1 << 20)
+        self.content: bytes = bytes(1 << 20)
         Payload.alive += 1
 
     def __del__(self) -> None:

@@ -9,7 +9,7 @@ from aiowheel.bench._side import Figures
 from aiowheel.wheel import HeapWheel, TimingWheel
 
 LONGEST = 60_000  # deadlines are uniform in 1 to 60,000: a minute of milliseconds
-KINDS = {"wheel": TimingWheel, "heap": HeapWheel}
+KINDS: dict[str, type[TimingWheel] | type[HeapWheel]] = {"wheel": TimingWheel, "heap": HeapWheel}
 
 
 def uniform_deadlines(count: int) -> list[int]:

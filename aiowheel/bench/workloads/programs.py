@@ -1,18 +1,29 @@
 """Other people's programs, unchanged, on the loop under test. Rank 5.
 
-Client and server share a loop where both are Python; what is measured is the whole process.
+Where client and server are both Python and the client has the timeouts, they share a loop and the
+whole process is measured. Where the server has them, its clients are a process of their own and
+only the server is measured.
 """
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from importlib import import_module
 from time import perf_counter, process_time
 from typing import Any
 
+from aiowheel.bench._clients import Clients, run_clients
+from aiowheel.bench._descriptors import connections_allowed
 from aiowheel.bench._side import Figures
+from aiowheel.bench.workloads.firing import quantile
+from aiowheel.bench.workloads.hall import BACKLOG
+from aiowheel.bench.workloads.http_clients import Browsers
+from aiowheel.bench.workloads.websocket_clients import Visitors
 
 TIMEOUT = 30.0  # seconds; nothing takes as long
 STANDING_SECONDS = 3_600.0
+_MICROSECONDS, _MILLISECONDS = 1e6, 1e3
 
 
 async def aiohttp_echo(
@@ -48,20 +59,125 @@ async def aiohttp_echo(
 async def asyncpg_select(
     *, address: str, timeouts: bool, requests: int, at_once: int, standing: int
 ) -> AsyncGenerator[Figures, None]:
-    """`select` a number through a pool; *timeouts*: of commands and of idle connections."""
+    """`select` a number through a pool; *timeouts*: of each query and of idle connections."""
     asyncpg: Any = import_module("asyncpg")
-    limits = {
-        "command_timeout": TIMEOUT if timeouts else None,
-        "max_inactive_connection_lifetime": 10 * TIMEOUT if timeouts else 0,
-    }
-    async with asyncpg.create_pool(address, min_size=at_once, max_size=at_once, **limits) as pool:
+    timeout = TIMEOUT if timeouts else None
+    lifetime = 10 * TIMEOUT if timeouts else 0
+    async with asyncpg.create_pool(
+        address, min_size=at_once, max_size=at_once, max_inactive_connection_lifetime=lifetime
+    ) as pool:
 
         async def request(number: int) -> None:
-            assert await pool.fetchval("select $1::int", number) == number
+            assert await pool.fetchval("select $1::int", number, timeout=timeout) == number
 
         timers = _arm_standing(standing)
         while True:
             yield {**await _measure(request, requests, at_once), "standing": len(timers)}
+
+
+async def redis_get(
+    *, address: str, timeouts: bool, requests: int, at_once: int, standing: int
+) -> AsyncGenerator[Figures, None]:
+    """GET a value through a pool; *timeouts*: `socket_timeout`, of every read and write."""
+    redis: Any = import_module("redis.asyncio")
+    limits = {"socket_timeout": TIMEOUT if timeouts else None}
+    async with redis.Redis(
+        unix_socket_path=address, max_connections=at_once, **limits
+    ) as connection:
+        await connection.set("key", "value")
+
+        async def request(_: int) -> None:
+            assert await connection.get("key") == b"value"
+
+        timers = _arm_standing(standing)
+        while True:
+            yield {**await _measure(request, requests, at_once), "standing": len(timers)}
+
+
+async def fastapi_get(
+    *, requests: int, at_once: int, standing: int
+) -> AsyncGenerator[Figures, None]:
+    """GET some JSON of FastAPI from uvicorn, over connections that are kept alive.
+
+    uvicorn arms a timer after every answer and cancels it when the next request comes.
+    """
+    fastapi: Any = import_module("fastapi")
+    uvicorn: Any = import_module("uvicorn")
+    app = fastapi.FastAPI()
+
+    async def answer() -> dict[str, str]:
+        return {"hello": "world"}
+
+    app.get("/")(answer)
+    config = uvicorn.Config(app, port=0, log_level="warning", access_log=False, lifespan="off")
+    server = uvicorn.Server(config)
+    serving = asyncio.create_task(server.serve())
+    while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
+        await asyncio.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    browsers = Browsers(port, at_once, requests)
+    timers = _arm_standing(standing)
+    try:
+        while True:
+            async with run_clients("http_clients", browsers) as clients:
+                figures, cpu = await _round_of(clients)
+            cost = cpu / requests * _MICROSECONDS
+            yield {**figures, "cpu_us": cost, "standing": len(timers)}
+    finally:
+        server.should_exit = True
+        await serving
+
+
+async def websockets_pings(
+    *, connections: int, interval: float, rate: float, seconds: float, standing: int
+) -> AsyncGenerator[Figures, None]:
+    """Keep so many connections alive with pings, and echo messages meanwhile.
+
+    Connections are opened anew for every round: between two rounds the loop stands still, and pings
+    would be answered late.
+
+    Args:
+        connections: At most; fewer where the process may not open as many.
+        interval: Seconds between two pings of one connection.
+        rate: Messages a second of all together.
+        seconds: What a round lasts.
+        standing: Other timers pending.
+    """
+    serve: Any = import_module("websockets.asyncio.server").serve
+    possible = min(connections, connections_allowed())
+    timers = _arm_standing(standing)
+
+    async def echo(connection: Any) -> None:
+        async for message in connection:
+            await connection.send(message)
+
+    while True:
+        async with AsyncExitStack() as stack:
+            server = await stack.enter_async_context(
+                serve(
+                    echo,
+                    "127.0.0.1",
+                    0,
+                    ping_interval=interval,
+                    ping_timeout=TIMEOUT,
+                    backlog=BACKLOG,
+                )
+            )
+            port = next(iter(server.sockets)).getsockname()[1]
+            visitors = Visitors(port, possible, rate, seconds)
+            clients = await stack.enter_async_context(run_clients("websocket_clients", visitors))
+            figures, cpu = await _round_of(clients)
+        cost = cpu / figures.pop("served") * _MICROSECONDS
+        yield {**figures, "cpu_us": cost, "connections": possible, "standing": len(timers)}
+
+
+async def _round_of(clients: Clients) -> tuple[Figures, float]:
+    """Have clients that are ready do their part; their figures, and our CPU seconds meanwhile."""
+    await clients.told()  # that they are connected
+    cpu = process_time()
+    clients.go_on()
+    figures: Figures = json.loads(await clients.told())
+    return figures, process_time() - cpu
 
 
 def _arm_standing(count: int) -> list[asyncio.TimerHandle]:
@@ -74,12 +190,19 @@ async def _measure(
     request: Callable[[int], Awaitable[None]], requests: int, at_once: int
 ) -> Figures:
     numbers = iter(range(requests))
+    latencies: list[float] = []
 
     async def one_after_the_other() -> None:
         for number in numbers:
+            began = perf_counter()
             await request(number)
+            latencies.append(perf_counter() - began)
 
     cpu, wall = process_time(), perf_counter()
     await asyncio.gather(*(one_after_the_other() for _ in range(at_once)))
     cpu, wall = process_time() - cpu, perf_counter() - wall
-    return {"per_second": requests / wall, "cpu_us": cpu / requests * 1e6}
+    return {
+        "per_second": requests / wall,
+        "p99_ms": quantile(sorted(latencies), 0.99) * _MILLISECONDS,
+        "cpu_us": cpu / requests * _MICROSECONDS,
+    }

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from functools import partial
 from typing import cast
 
@@ -44,8 +45,8 @@ class Rearmed(Connection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Arm."""
         super().connection_made(transport)
-        self.loop = asyncio.get_running_loop()
-        self.timer = self.loop.call_later(self.timeout, self.silent)
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        self.timer: asyncio.TimerHandle = self.loop.call_later(self.timeout, self.silent)
 
     def data_received(self, data: bytes) -> None:
         """Cancel and arm."""
@@ -65,9 +66,9 @@ class Noted(Connection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Arm."""
         super().connection_made(transport)
-        self.loop = asyncio.get_running_loop()
-        self.heard = self.loop.time()
-        self.timer = self.loop.call_later(self.timeout, self.look)
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        self.heard: float = self.loop.time()
+        self.timer: asyncio.TimerHandle = self.loop.call_later(self.timeout, self.look)
 
     def data_received(self, data: bytes) -> None:
         """Note the time."""
@@ -94,7 +95,7 @@ class Touched(Connection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Arm."""
         super().connection_made(transport)
-        self.timer = aiowheel.call_later(self.timeout, self.silent)
+        self.timer: aiowheel.TimerHandle = aiowheel.call_later(self.timeout, self.silent)
 
     def data_received(self, data: bytes) -> None:
         """Touch."""
@@ -137,7 +138,7 @@ class Limited(LimitedProtocol, Connection):
 
     def __init__(self, hall: Hall, timeout: float) -> None:
         super().__init__(hall, timeout)
-        self.idle_timeout = timeout
+        self.idle_timeout: float | timedelta | None = timeout
 
     def limit_exceeded(self, limit: Limit) -> None:  # noqa: ARG002 - there is but one
         """Close it."""

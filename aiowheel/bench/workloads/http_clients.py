@@ -1,0 +1,112 @@
+"""HTTP clients on connections that are kept alive, one request after the other. Rank 5.
+
+Run as `python -m aiowheel.bench.workloads.http_clients TASK`, TASK being JSON. Writes "ready" when
+all are connected, begins when it reads a line, and writes its figures as JSON.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from time import perf_counter
+from typing import cast
+
+from aiowheel.bench._loops import loop_factory, loops_here
+from aiowheel.bench.workloads.firing import quantile
+
+_MILLISECONDS = 1e3
+REQUEST = b"GET / HTTP/1.1\r\nHost: bench\r\nAccept: */*\r\n\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Browsers:
+    """What the clients do.
+
+    Attributes:
+        port: Of the server, on the loopback address.
+        at_once: Connections.
+        requests: Of all together.
+    """
+
+    port: int
+    at_once: int
+    requests: int
+
+
+class Browser(asyncio.Protocol):
+    """One connection: sends the next request when the answer to the last one is whole."""
+
+    def __init__(self, left: Iterator[int], latencies: list[float]) -> None:
+        self.left = left
+        self.latencies = latencies
+        self.answer = b""
+        self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.sent = 0.0
+        self.transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        self.transport = cast(asyncio.Transport, transport)
+
+    def ask(self) -> None:
+        """Send a request, unless all have been sent."""
+        if next(self.left, None) is None:
+            self.finished.set_result(None)
+            return
+        self.sent = perf_counter()
+        self.transport.write(REQUEST)
+
+    def data_received(self, data: bytes) -> None:
+        """Note the latency of a whole answer."""
+        self.answer += data
+        head, end, body = self.answer.partition(b"\r\n\r\n")
+        if end and len(body) >= _length(head):
+            assert head.startswith(b"HTTP/1.1 200"), head
+            self.latencies.append(perf_counter() - self.sent)
+            self.answer = b""
+            self.ask()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Fail if there was more to ask for."""
+        if not self.finished.done():
+            self.finished.set_exception(exc or ConnectionError("the server closed the connection"))
+
+
+def _length(head: bytes) -> int:
+    """The length that the head of an answer gives for its body."""
+    for line in head.split(b"\r\n"):
+        name, _, value = line.partition(b":")
+        if name.lower() == b"content-length":
+            return int(value)
+    raise ValueError(f"an answer without content-length: {head!r}")
+
+
+async def run(browsers: Browsers) -> None:
+    """Connect, wait for the line, ask, and write the figures."""
+    latencies: list[float] = []
+    left = iter(range(browsers.requests))
+    loop = asyncio.get_running_loop()
+    connections = [
+        (
+            await loop.create_connection(
+                lambda: Browser(left, latencies), "127.0.0.1", browsers.port
+            )
+        )[1]
+        for _ in range(browsers.at_once)
+    ]
+    print("ready", flush=True)
+    sys.stdin.readline()
+    began = perf_counter()
+    for connection in connections:
+        connection.ask()
+    await asyncio.gather(*(connection.finished for connection in connections))
+    seconds = perf_counter() - began
+    p99 = quantile(sorted(latencies), 0.99) * _MILLISECONDS
+    print(json.dumps({"per_second": browsers.requests / seconds, "p99_ms": p99}), flush=True)
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    with asyncio.Runner(loop_factory=loop_factory(loops_here()[-1])) as runner:
+        runner.run(run(Browsers(**json.loads(sys.argv[1]))))

@@ -1,0 +1,106 @@
+"""The arithmetic of the promises, on figures made up here: nothing is measured."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiowheel.bench import purgatory, purgatory_micro, timer
+from aiowheel.bench._compare import judge_firing
+from aiowheel.bench._report import Report
+from aiowheel.bench._rounds import Series
+from aiowheel.bench._side import Figures, Side
+
+
+def series(name: str, *rounds: Figures) -> Series:
+    """Rounds of one side."""
+    return Series(Side(name, ""), list(rounds))
+
+
+def test_a_ratio_is_taken_round_by_round() -> None:
+    """A round in which the machine was slow counts like any other."""
+    ours = series("ours", {"fire": 2.0}, {"fire": 30.0}, {"fire": 2.4})
+    theirs = series("theirs", {"fire": 2.0}, {"fire": 20.0}, {"fire": 2.0})
+
+    assert ours.times(theirs, "fire") == 1.2
+
+
+@pytest.mark.parametrize(("pending", "bound"), [(1, 1.2), (100, 1.1)])
+def test_a_firing_is_judged_beside_uvloops_own(pending: int, bound: float) -> None:
+    """The bound depends on how many timers are pending."""
+    report = Report("timer", {})
+    found = {
+        "aiowheel, uvloop": series("", {"fire": 1.15}),
+        "own, uvloop": series("", {"fire": 1.0}),
+    }
+
+    judge_firing(report, found, pending)
+
+    (verdict,) = report.verdicts
+    assert (verdict.measured, verdict.bound) == (1.15, bound)
+    assert verdict.passed is (pending == 1)
+
+
+def test_a_firing_is_not_judged_at_other_sizes_or_without_uvloop() -> None:
+    """There is a table all the same."""
+    report = Report("timer", {})
+    found = {
+        "aiowheel, asyncio": series("", {"fire": 9.0}),
+        "own, asyncio": series("", {"fire": 1.0}),
+    }
+
+    judge_firing(report, found, 1)
+    judge_firing(report, {name.replace("asyncio", "uvloop"): one for name, one in found.items()}, 7)
+
+    assert report.verdicts == []
+
+
+@pytest.mark.parametrize(("size", "passed"), [(100_000, False), (1_000_000, True)])
+def test_touch_is_judged_by_the_clock_where_memory_is_the_limit(size: int, passed: bool) -> None:  # noqa: FBT001
+    """At a million pending no library can be 40 times faster: a touch reads the clock."""
+    ours = {"touch": 250.0, "touch_empty": 50.0, "clock": 210.0, "clock_empty": 50.0}
+    own = {"replace": 2_050.0, "replace_empty": 50.0}
+    found = {"aiowheel, uvloop": series("", ours), "own, uvloop": series("", own)}
+
+    verdict = timer._touch_verdict(found, "uvloop", size)
+
+    assert verdict.measured == (1.25 if size == 1_000_000 else 10.0)
+    assert verdict.passed is passed
+
+
+def test_awaiting_is_what_is_left_beyond_the_future_and_the_callback_form() -> None:
+    """The harness of the callback form is taken off, and the sides are compared round by round."""
+    measured = {
+        "aiowheel": series("", {"awaited": 2_500.0}, {"awaited": 9_000.0}, {"awaited": 2_600.0}),
+        "bare future": series("", {"awaited": 1_200.0}, {"awaited": 7_000.0}, {"awaited": 1_200.0}),
+        "callback form": series("", *[{"check": 900.0, "check_empty": 200.0}] * 3),
+    }
+
+    assert purgatory_micro.awaiting_ns(measured) == 700.0
+
+
+def test_an_overloaded_purgatory_must_expire_and_take_in() -> None:
+    """At 300,000 a second timers must not starve, nor may the requests."""
+    report = Report("purgatory", {})
+    starved = {"expired_percent": 9.0, "model_percent": 50.0, "achieved": 213_260.0, "cpu_us": 4.6}
+
+    purgatory.judge(report, "high", 300_000, series("aiowheel", starved))
+    purgatory.judge(report, "low", 300_000, series("aiowheel", starved))
+
+    assert [(each.measured, each.passed) for each in report.verdicts] == [
+        (9.0, False),
+        (213_260.0, True),
+    ]
+
+
+@pytest.mark.parametrize(("expired", "passed"), [(49.2, True), (50.9, True), (46.0, False)])
+def test_the_share_that_expires_must_be_the_models(expired: float, passed: bool) -> None:  # noqa: FBT001
+    """Either side of it counts, at the highest rate that one core bears."""
+    report = Report("purgatory", {})
+    figures = {"expired_percent": expired, "model_percent": 50.0}
+
+    purgatory.judge(
+        report, "high", 200_000, series("", {**figures, "achieved": 199_000.0, "cpu_us": 3.5})
+    )
+
+    (verdict,) = (each for each in report.verdicts if "the model" in each.what)
+    assert verdict.passed is passed

@@ -1,0 +1,105 @@
+"""Event loops that are measured besides asyncio's and uvloop's."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from aiowheel.bench import _loops, loop, timer
+from aiowheel.bench._compare import MOST_CANCELLED, Line, own_side
+from aiowheel.bench._loops import checked_side, loop_factory, other_loops
+from aiowheel.cli import run
+from aiowheel.errors import BadInputError
+
+LINE = Line("churn", "", "timers:churn", {"pending": 1, "operations": 1_000_000}, {})
+
+
+def test_a_side_is_a_factory_of_event_loops() -> None:
+    """The spec is returned as it was given, and names the loop from then on."""
+    assert checked_side("asyncio:SelectorEventLoop") == "asyncio:SelectorEventLoop"
+
+    made = loop_factory("asyncio:SelectorEventLoop")()
+    made.close()
+    assert type(made) is asyncio.SelectorEventLoop
+
+
+def test_a_side_may_be_a_module_of_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `python -m` finds it; the processes that measure do the same."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    (tmp_path / "loop_of_mine.py").write_text("from asyncio import new_event_loop as make\n")
+
+    assert checked_side("loop_of_mine:make") == "loop_of_mine:make"
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ("asyncio", "a name on both sides of one colon"),
+        (":new_event_loop", "a name on both sides of one colon"),
+        ("asyncio:", "a name on both sides of one colon"),
+        ("no_such_module:make", "No module named 'no_such_module'"),
+        ("asyncio:no_such_factory", "no attribute 'no_such_factory'"),
+        ("builtins:dict", "must return an event loop, not dict"),
+        ("os:getcwdb", "must return an event loop, not bytes"),
+        ("asyncio:get_running_loop", "no running event loop"),
+        ("asyncio:run", "missing 1 required positional argument"),
+    ],
+)
+def test_a_bad_side_is_refused_with_its_reason(spec: str, reason: str) -> None:
+    """The text has the form that was wanted, what came, and why it will not do."""
+    with pytest.raises(BadInputError, match=reason) as refused:
+        checked_side(spec)
+
+    assert str(refused.value).startswith(f"--side must be module:factory, got {spec!r} (")
+
+
+@pytest.mark.parametrize("command", ["timer", "loop"])
+def test_the_command_refuses_a_bad_side_in_one_line(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2, no traceback, and nothing is measured."""
+    assert run(["bench", command, "--quick", "--side", "nowhere:make"]) == 2
+
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert len(said.err.splitlines()) == 1
+    assert "--side must be module:factory, got 'nowhere:make'" in said.err
+
+
+def test_a_loop_that_keeps_cancelled_timers_does_fewer_operations() -> None:
+    """A million a round would fill the memory; the figures are those of one operation."""
+    operations = {on: own_side(LINE, on).arguments["operations"] for on in ("uvloop", "rloop")}
+
+    assert operations == {"uvloop": 1_000_000, "rloop": MOST_CANCELLED}
+
+
+def test_zuvloop_is_measured_from_python_3_14_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It needs that Python; rloop does not."""
+    monkeypatch.setattr(_loops, "find_spec", lambda _: object())
+
+    monkeypatch.setattr(sys, "version_info", (3, 13, 9))
+    assert other_loops() == ["rloop"]
+    monkeypatch.setattr(sys, "version_info", (3, 14, 0))
+    assert other_loops() == ["rloop", "zuvloop"]
+    monkeypatch.setattr(_loops, "find_spec", lambda _: None)
+    assert other_loops() == []
+
+
+@pytest.mark.slow
+def test_a_side_is_measured_beside_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our timer on that loop and its own timers; of our loops there is none above it."""
+    side = "asyncio:SelectorEventLoop"
+    monkeypatch.setattr("aiowheel.bench._compare.other_loops", list)
+
+    timers = timer.run(timer.TimerPlan((5,), 100, rounds=1, only="timeout", sides=(side,)))
+    loops = loop.run(loop.LoopPlan((5,), 100, rounds=1, only="timeout", sides=(side,)))
+
+    (of_timer, *_), (of_loop, *_) = timers.series.values(), loops.series.values()
+    assert {each.side.name for each in of_timer} >= {f"aiowheel, {side}", f"own, {side}"}
+    assert [each.side.name for each in of_loop if each.side.loop == side] == [f"own, {side}"]

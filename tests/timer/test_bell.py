@@ -1,0 +1,330 @@
+"""What the driver task awaits: it resumes in the alarm's own turn, however tasks are made."""
+
+import asyncio
+import asyncio.tasks
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from typing import Any, cast
+
+import pytest
+
+from aiowheel import Timer
+from aiowheel.timer._driver import Bell
+
+pytestmark = pytest.mark.both_loops
+
+Until = Callable[[Callable[[], object]], Awaitable[None]]
+
+#: asyncio's task in Python, which Python uses where the C one is missing.
+PurePythonTask = cast(Any, asyncio.tasks)._PyTask
+
+
+def plain(
+    loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, Any], **options: Any
+) -> asyncio.Task[Any]:
+    """The task that a loop makes by itself."""
+    return asyncio.Task(coro, loop=loop, **options)
+
+
+def pure_python(
+    loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, Any], **options: Any
+) -> asyncio.Task[Any]:
+    """A task without C code."""
+    return cast(asyncio.Task[Any], PurePythonTask(coro, loop=loop, **options))
+
+
+def wrapping(
+    loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, Any], **options: Any
+) -> asyncio.Task[Any]:
+    """A task whose coroutine runs inside another one, as tracers have it."""
+
+    async def outer() -> Any:
+        return await coro
+
+    return asyncio.Task(outer(), loop=loop, **options)
+
+
+class Stepper:
+    """A coroutine in Python that passes on every step of another one, as profilers do."""
+
+    def __init__(self, coro: Coroutine[Any, Any, Any]) -> None:
+        self._coro = coro
+
+    def __await__(self) -> Iterator[Any]:
+        return self
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return self._coro.send(None)
+
+    def send(self, value: Any) -> Any:
+        """Step."""
+        return self._coro.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """Raise inside."""
+        return self._coro.throw(*error)
+
+    def close(self) -> None:
+        """End."""
+        self._coro.close()
+
+
+def stepping(
+    loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, Any], **options: Any
+) -> asyncio.Task[Any]:
+    """A task that steps the coroutine by hand."""
+
+    async def outer() -> Any:
+        return await Stepper(coro)
+
+    return asyncio.Task(outer(), loop=loop, **options)
+
+
+FACTORIES: dict[str, Any] = {
+    "plain": plain,
+    "pure Python": pure_python,
+    "wrapping": wrapping,
+    "stepping": stepping,
+}
+if sys.version_info >= (3, 12):
+    FACTORIES["eager"] = asyncio.eager_task_factory
+    FACTORIES["eager pure Python"] = asyncio.create_eager_task_factory(PurePythonTask)
+
+every_factory = pytest.mark.parametrize("factory", FACTORIES.values(), ids=FACTORIES)
+every_mode = pytest.mark.parametrize("debug", [False, True], ids=["", "debug"])
+
+
+class Waiter:
+    """Notes each time that its bell has resumed it."""
+
+    def __init__(self, factory: Any) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.bell = Bell(self.loop)
+        self.resumed = 0
+        self.task: asyncio.Task[None] = factory(self.loop, self._wait())
+
+    async def _wait(self) -> None:
+        while True:
+            await self.bell
+            self.resumed += 1
+
+    async def end(self) -> None:
+        """Cancel the task and wait for its end."""
+        self.task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await self.task
+
+
+async def turn(count: int = 3) -> None:
+    """Let the loop turn."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+@every_factory
+@every_mode
+async def test_it_resumes_in_the_turn_of_the_ring(factory: Any, debug: bool) -> None:  # noqa: FBT001
+    """The task runs inside the callback that rings, as the current task; before, it stands still."""
+    loop = asyncio.get_running_loop()
+    loop.set_debug(debug)
+    waiter = Waiter(factory)
+    await turn()
+    assert waiter.resumed == 0
+    seen: list[tuple[int, asyncio.Task[Any] | None]] = []
+
+    def ring() -> None:
+        waiter.bell.ring()
+        seen.append((waiter.resumed, asyncio.current_task()))
+
+    for _ in range(3):
+        loop.call_soon(ring)
+        await turn()
+
+    assert seen == [(1, None), (2, None), (3, None)]
+    await waiter.end()
+
+
+@every_factory
+async def test_a_ring_before_the_first_await_counts(factory: Any) -> None:
+    """Once, however often it rang: the task looks at everything that is due anyway."""
+    waiter = Waiter(factory)
+    if waiter.bell._resume is None:  # an eager task waits already
+        waiter.bell.ring()
+        waiter.bell.ring()
+        await turn()
+        assert waiter.resumed == 1
+    waiter.loop.call_soon(waiter.bell.ring)
+    before = waiter.resumed
+    await turn()
+
+    assert waiter.resumed == before + 1
+    await waiter.end()
+
+
+@every_factory
+async def test_two_rings_in_one_turn(factory: Any) -> None:
+    """Each resumes the task, which waits again in between."""
+    waiter = Waiter(factory)
+    await turn()
+    waiter.loop.call_soon(waiter.bell.ring)
+    waiter.loop.call_soon(waiter.bell.ring)
+    await turn()
+
+    assert waiter.resumed == 2
+    await waiter.end()
+
+
+@pytest.mark.parametrize("factory", [plain, pure_python])
+async def test_cancelled_before_it_waits(factory: Any) -> None:
+    """The task ends cancelled, and a later ring resumes nothing."""
+    waiter = Waiter(factory)
+    await waiter.end()
+    waiter.bell.ring()
+    await turn()
+
+    assert waiter.task.cancelled()
+    assert waiter.resumed == 0
+
+
+@every_factory
+@pytest.mark.parametrize("order", ["ring cancel", "cancel ring", "cancel cancel ring ring"])
+async def test_cancelled_in_the_turn_of_the_ring(factory: Any, order: str) -> None:
+    """The task ends cancelled once; a ring before the cancellation is still answered."""
+    waiter = Waiter(factory)
+    await turn()
+    actions: dict[str, Callable[[], object]] = {
+        "ring": waiter.bell.ring,
+        "cancel": waiter.task.cancel,
+    }
+    for name in order.split():
+        waiter.loop.call_soon(actions[name])
+    with pytest.raises(asyncio.CancelledError):
+        await waiter.task
+
+    assert waiter.task.cancelled()
+    assert waiter.resumed == (order == "ring cancel")
+
+
+@every_factory
+async def test_the_message_of_a_cancellation_is_no_error(factory: Any) -> None:
+    """`task.cancel(msg=...)` is passed to what the task awaits."""
+    waiter = Waiter(factory)
+    await turn()
+    waiter.task.cancel(msg="enough")
+    with pytest.raises(asyncio.CancelledError):
+        await waiter.task
+
+
+@every_factory
+async def test_what_the_task_raises_is_the_tasks(factory: Any) -> None:
+    """An error after the ring ends the task and does not reach the callback that rang."""
+    loop = asyncio.get_running_loop()
+    bell = Bell(loop)
+
+    async def fail() -> None:
+        await bell
+        raise ValueError("mine")
+
+    task = factory(loop, fail())
+    await turn()
+    loop.call_soon(bell.ring)
+    with pytest.raises(ValueError, match="mine"):
+        await task
+
+
+# --- the driver task ------------------------------------------------------------------------
+
+
+@every_factory
+@every_mode
+async def test_a_timer_works_whatever_makes_its_task(
+    factory: Any,
+    debug: bool,  # noqa: FBT001
+    until: Until,
+) -> None:
+    """Deadlines fire, a cancelled driver starts again, closing ends the task."""
+    loop = asyncio.get_running_loop()
+    loop.set_debug(debug)
+    loop.set_task_factory(factory)
+    fired: list[int] = []
+    errors: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _, context: errors.append(context))
+    async with Timer() as timer:
+        timer.call_later(0, fired.append, 1)
+        await until(lambda: fired == [1])
+        timer.call_later(0.001, fired.append, 2)
+        await until(lambda: fired == [1, 2])
+        (driver,) = (task for task in asyncio.all_tasks() if task.get_name() == "aiowheel-driver")
+        timer.call_later(0.001, fired.append, 3)
+        driver.cancel()
+        await until(lambda: fired == [1, 2, 3])
+        timer.call_later(0.001, driver.cancel)
+        timer.call_later(0.001, fired.append, 4)
+        await until(lambda: len(fired) == 4)
+    loop.set_task_factory(None)
+
+    assert errors == []
+    assert [task for task in asyncio.all_tasks() if task.get_name() == "aiowheel-driver"] == []
+
+
+async def test_a_driver_cancelled_in_the_turn_of_its_alarm(until: Until) -> None:
+    """By a callback before the alarm, by one after it, and by the one that it fires."""
+    loop = asyncio.get_running_loop()
+    fired: list[str] = []
+
+    def driver_task() -> asyncio.Task[Any]:
+        return next(task for task in asyncio.all_tasks() if task.get_name() == "aiowheel-driver")
+
+    async with Timer() as timer:
+        await turn()
+        loop.call_soon(driver_task().cancel)
+        timer.call_later(0, fired.append, "cancelled before")
+        await until(lambda: len(fired) == 1)
+        await turn()
+
+        timer.call_later(0, fired.append, "cancelled after")
+        loop.call_soon(driver_task().cancel)
+        await until(lambda: len(fired) == 2)
+        await turn()
+
+        def suicide() -> None:
+            driver_task().cancel()
+            fired.append("cancels")
+
+        timer.call_later(0, suicide)
+        timer.call_later(0, fired.append, "same slice")
+        await until(lambda: len(fired) == 4)
+        await turn()
+        timer.call_later(0.001, fired.append, "afterwards")
+        await until(lambda: len(fired) == 5)
+
+    assert fired == ["cancelled before", "cancelled after", "cancels", "same slice", "afterwards"]
+
+
+async def test_the_current_task_inside_a_callback(until: Until) -> None:
+    """It is the driver's, which a callback may not await but may name."""
+    names: list[str] = []
+
+    def note() -> None:
+        task = asyncio.current_task()
+        names.append("" if task is None else task.get_name())
+
+    async with Timer() as timer:
+        timer.call_later(0, note)
+        timer.call_later(0.001, note)
+        await until(lambda: len(names) == 2)
+
+    assert names == ["aiowheel-driver"] * 2
+
+
+async def test_the_driver_task_can_be_looked_at() -> None:
+    """`repr` and the stack of a task that waits for its bell."""
+    async with Timer():
+        await turn()
+        (task,) = (task for task in asyncio.all_tasks() if task.get_name() == "aiowheel-driver")
+
+        assert "aiowheel-driver" in repr(task)
+        assert len(task.get_stack()) == 1
