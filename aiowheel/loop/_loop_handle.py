@@ -68,9 +68,9 @@ class LoopHandle(TimerHandle):
         """Take notes for debug mode."""
         self._notes = notes
 
-    def when(self) -> float:
+    def when(self) -> Any:  # a float to compiled code would turn the int 12 into 12.0
         """Return the time on the scale of `loop.time()`, exactly as it was given."""
-        return cast(float, self._when)
+        return self._when
 
     def touch(self, delay: Delay | None = None) -> bool:
         self._arrive()
@@ -89,12 +89,12 @@ class LoopHandle(TimerHandle):
     def __lt__(self, other: object) -> bool:
         if not isinstance(other, AsyncioTimerHandle):
             return NotImplemented
-        return cast(Any, self._when) < other.when()
+        return bool(cast(Any, self._when) < other.when())
 
     def __le__(self, other: object) -> bool:
         if not isinstance(other, AsyncioTimerHandle):
             return NotImplemented
-        return cast(Any, self._when) <= other.when()
+        return bool(cast(Any, self._when) <= other.when())
 
     def __hash__(self) -> int:
         return hash(id(self))  # a class with `<` does not inherit it once it is compiled
@@ -203,7 +203,7 @@ class LoopHandle(TimerHandle):
         callback, args = self._call()
         context = self._context
         handle = AsyncioHandle(
-            cast(float, self._when), callback, args, loop, Context() if context is None else context
+            cast(Any, self._when), callback, args, loop, Context() if context is None else context
         )
         handle.notes = None
         notes = self._notes

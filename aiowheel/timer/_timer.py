@@ -6,7 +6,7 @@ import warnings
 from asyncio import AbstractEventLoop, get_running_loop
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextvars import Context
-from typing import Any, TypeVar, TypeVarTuple, Unpack, cast, overload
+from typing import Any, Final, TypeVar, TypeVarTuple, Unpack, cast, overload
 
 from mypy_extensions import i64
 
@@ -33,6 +33,11 @@ from aiowheel.wheel._wheel import check_geometry
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+
+_SHARED: Final = (
+    "the shared timer of a loop serves all of its users and closes with the loop; "
+    "to close a timer earlier, make one: `async with Timer()`"
+)
 
 
 class Timer:
@@ -84,6 +89,8 @@ class Timer:
     # --- life -------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Timer:
+        if self._is_shared:
+            raise RuntimeError(_SHARED)
         if self._driver is not None:
             raise TimerClosedError("a Timer can be entered once; make another")
         driver = LoopDriver(get_running_loop(), self._tick_ns, self._wheel_size)
@@ -117,10 +124,7 @@ class Timer:
             RuntimeError: This is the shared timer of a loop, which is closed with the loop.
         """
         if self._is_shared:
-            raise RuntimeError(
-                "the shared timer of a loop serves all of its users and closes with the loop; "
-                "to close a timer earlier, make one: `async with Timer()`"
-            )
+            raise RuntimeError(_SHARED)
         return close_timer(self._close_now, self._driver_task, self._tasks)
 
     def _close_now(self) -> None:
