@@ -57,7 +57,7 @@ async def test_what_cannot_be_called_is_refused() -> None:
     """At the call and not when it fires."""
     not_callable: Any = "not callable"
     async with Timer() as timer:
-        with pytest.raises(TypeError, match="callback must be a plain function, got 'not callable'"):
+        with pytest.raises(TypeError, match="must be a plain function, got 'not callable'"):
             timer.call_later(1, not_callable)
 
         assert len(timer) == 0
