@@ -229,7 +229,7 @@ def test_a_due_callback_can_be_cancelled_by_one_due_before_it(
 
 @pytest.mark.parametrize("when", [12, 12.0, 12.3456789012345678, True, -1])
 def test_when_has_the_type_that_was_given(loop: asyncio.AbstractEventLoop, when: float) -> None:
-    """asyncio's handle returns the very object, and so does ours."""
+    """Asyncio's handle returns the very object, and so does ours."""
     handle = loop.call_at(when, nothing)
 
     assert handle.when() is when
