@@ -152,7 +152,9 @@ def compile_modules(root: Path, sources: list[str], build_dir: Path) -> dict[str
                 # makes call_later 8 % faster. Generated functions are long: the default limit
                 # inlines hardly any; 4 % faster.
                 extension.extra_compile_args = [
-                    *extension.extra_compile_args, "-fno-semantic-interposition", "-finline-limit=300"
+                    *extension.extra_compile_args,
+                    "-fno-semantic-interposition",
+                    "-finline-limit=300",
                 ]
         try:
             build_extensions(extensions, build_dir)

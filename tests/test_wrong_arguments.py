@@ -28,7 +28,7 @@ import aiowheel
 from aiowheel import DelayedOperation, IdleDetector, ManualTimer, Purgatory, Timer, TimingWheel
 from aiowheel.integrations import aiohttp as for_aiohttp
 from aiowheel.integrations import asgi, connections
-from aiowheel.testing import VirtualClock, VirtualClockEventLoop
+from aiowheel.testing import VirtualClockEventLoop
 from aiowheel.trace import RecordedTimer, TraceRecorder
 
 ROOT = Path(__file__).parent.parent
@@ -245,14 +245,26 @@ def targets() -> Iterator[Target]:
     yield from timer_targets("", lambda _: aiowheel)
     yield Target("Timer", value(Timer), {}, RATE)  # type: ignore[arg-type]
     yield Target("ManualTimer", value(ManualTimer), {}, RATE)  # type: ignore[arg-type]
-    yield Target("ManualTimer.advance", lambda e: e.manual.advance, {}, {"seconds": (*NO_DELAY, -1, math.inf)})
-    yield Target("Timer.call_later_threadsafe", lambda e: e.timer.call_later_threadsafe, CALL, NOT_A_CALL)
+    yield Target(
+        "ManualTimer.advance",
+        lambda e: e.manual.advance,
+        {},
+        {"seconds": (*NO_DELAY, -1, math.inf)},
+    )
+    yield Target(
+        "Timer.call_later_threadsafe", lambda e: e.timer.call_later_threadsafe, CALL, NOT_A_CALL
+    )
     yield Target("TimerHandle.touch", lambda e: e.handle.touch, {}, {"delay": NOT_A_DELAY})
     yield Target("TimerHandle.reschedule", lambda e: e.handle.reschedule, {}, {"when": NO_DELAY})
     yield Target("Timeout.reschedule", lambda e: e.block.reschedule, {}, {"when": NOT_A_DELAY})
     yield Target("MoveOn.reschedule", lambda e: e.move_on.reschedule, {}, {"when": NOT_A_DELAY})
     yield Target("Periodic.cancel", lambda e: e.periodic.cancel, {}, {"running": NO_SWITCH})
-    yield Target("Histogram.quantile", lambda e: e.timer.statistics().lateness.quantile, {}, {"q": (None, True, "1", b"1", math.nan, math.inf, 1j, Odd(), -0.1, 1.1, 2**70)})
+    yield Target(
+        "Histogram.quantile",
+        lambda e: e.timer.statistics().lateness.quantile,
+        {},
+        {"q": (None, True, "1", b"1", math.nan, math.inf, 1j, Odd(), -0.1, 1.1, 2**70)},
+    )
     # The wheel.
     yield Target(
         "TimingWheel",
@@ -266,9 +278,19 @@ def targets() -> Iterator[Target]:
         },
     )
     yield Target("TimingWheel.schedule", lambda e: e.wheel.schedule, {}, {"deadline": NO_TICKS})
-    yield Target("TimingWheel.reschedule", lambda e: e.wheel.reschedule, {"entry": lambda e: e.entry, "deadline": value(7)}, {"entry": (None, True, 3, "e", Odd(), FOREIGN), "deadline": NO_TICKS})
+    yield Target(
+        "TimingWheel.reschedule",
+        lambda e: e.wheel.reschedule,
+        {"entry": lambda e: e.entry, "deadline": value(7)},
+        {"entry": (None, True, 3, "e", Odd(), FOREIGN), "deadline": NO_TICKS},
+    )
     yield Target("TimingWheel.advance", lambda e: e.wheel.advance, {}, {"now": (*NO_TICKS, -1)})
-    yield Target("TimingWheel.occupancy", lambda e: e.wheel.occupancy, {}, {"most": (None, *NO_COUNT, 0, 256)})
+    yield Target(
+        "TimingWheel.occupancy",
+        lambda e: e.wheel.occupancy,
+        {},
+        {"most": (None, *NO_COUNT, 0, 256)},
+    )
     # The purgatory.
     yield Target(
         "Purgatory",
@@ -283,37 +305,108 @@ def targets() -> Iterator[Target]:
         },
     )
     for name in ("watch", "try_complete_else_watch"):
-        yield Target(f"Purgatory.{name}", functools.partial(_of_purgatory, name), {"operation": lambda _: Gate(1), "keys": KEYS}, {"operation": NO_OPERATION, "keys": NO_KEYS})
-    yield Target("Purgatory.wait_for", lambda e: e.purgatory.wait_for, {"predicate": value(lambda: False), "keys": KEYS, "timeout": value(1)}, {"predicate": NO_CALLBACK, "keys": NO_KEYS, "timeout": NOT_A_DELAY})
+        yield Target(
+            f"Purgatory.{name}",
+            functools.partial(_of_purgatory, name),
+            {"operation": lambda _: Gate(1), "keys": KEYS},
+            {"operation": NO_OPERATION, "keys": NO_KEYS},
+        )
+    yield Target(
+        "Purgatory.wait_for",
+        lambda e: e.purgatory.wait_for,
+        {"predicate": value(lambda: False), "keys": KEYS, "timeout": value(1)},
+        {"predicate": NO_CALLBACK, "keys": NO_KEYS, "timeout": NOT_A_DELAY},
+    )
     yield Target(
         "Purgatory.wait_until",
         lambda e: e.purgatory.wait_until,
         {"thresholds": value({"k": 1}), "timeout": value(1)},
         {
             "thresholds": (None, True, 3, "k", [("k", 1)], {}, Odd()),
-            "threshold": [Wrong({"k": each}, repr(each)) for each in (None, True, "1", b"1", math.nan, 1j, Odd())],
+            "threshold": [
+                Wrong({"k": each}, repr(each))
+                for each in (None, True, "1", b"1", math.nan, 1j, Odd())
+            ],
             "timeout": NOT_A_DELAY,
             "mode": NO_CHOICE,
         },
     )
-    yield Target("Purgatory.check_and_complete", lambda e: e.purgatory.check_and_complete, {"key": value("k")}, {"key": NO_KEY, "limit": (*NO_COUNT, 0), "budget": (*NOT_A_DELAY, 0, -1)})
-    yield Target("Purgatory.advance", lambda e: e.purgatory.advance, {"key": value("k"), "value": value(1)}, {"key": NO_KEY, "value": (None, True, "1", b"1", math.nan, 1j, Odd(), asynchronous)})
-    yield Target("Purgatory.advance_threadsafe", lambda e: e.purgatory.advance_threadsafe, {"key": value("k"), "value": value(1)}, {"key": NO_KEY, "value": (None, True, "1", b"1", math.nan, 1j, Odd(), asynchronous)})
-    for name in ("value", "forget", "cancel_for_key", "check_and_complete_threadsafe", "pending", "waiters"):
-        yield Target(f"Purgatory.{name}", functools.partial(_of_purgatory, name), {}, {"key": NO_KEY})
-    yield Target("Purgatory.first_waiters", lambda e: e.purgatory.first_waiters, {"key": value("k"), "most": value(1)}, {"key": NO_KEY, "most": (None, *NO_COUNT)})
-    yield Target("Purgatory.key_range", lambda e: e.purgatory.key_range, {"start": value(0), "stop": value(1)}, {"start": (None, *NO_COUNT), "stop": (None, *NO_COUNT)})
-    yield Target("Purgatory.top_keys", lambda e: e.purgatory.top_keys, {}, {"count": (None, *NO_COUNT)})
+    yield Target(
+        "Purgatory.check_and_complete",
+        lambda e: e.purgatory.check_and_complete,
+        {"key": value("k")},
+        {"key": NO_KEY, "limit": (*NO_COUNT, 0), "budget": (*NOT_A_DELAY, 0, -1)},
+    )
+    yield Target(
+        "Purgatory.advance",
+        lambda e: e.purgatory.advance,
+        {"key": value("k"), "value": value(1)},
+        {"key": NO_KEY, "value": (None, True, "1", b"1", math.nan, 1j, Odd(), asynchronous)},
+    )
+    yield Target(
+        "Purgatory.advance_threadsafe",
+        lambda e: e.purgatory.advance_threadsafe,
+        {"key": value("k"), "value": value(1)},
+        {"key": NO_KEY, "value": (None, True, "1", b"1", math.nan, 1j, Odd(), asynchronous)},
+    )
+    for name in (
+        "value",
+        "forget",
+        "cancel_for_key",
+        "check_and_complete_threadsafe",
+        "pending",
+        "waiters",
+    ):
+        yield Target(
+            f"Purgatory.{name}", functools.partial(_of_purgatory, name), {}, {"key": NO_KEY}
+        )
+    yield Target(
+        "Purgatory.first_waiters",
+        lambda e: e.purgatory.first_waiters,
+        {"key": value("k"), "most": value(1)},
+        {"key": NO_KEY, "most": (None, *NO_COUNT)},
+    )
+    yield Target(
+        "Purgatory.key_range",
+        lambda e: e.purgatory.key_range,
+        {"start": value(0), "stop": value(1)},
+        {"start": (None, *NO_COUNT), "stop": (None, *NO_COUNT)},
+    )
+    yield Target(
+        "Purgatory.top_keys", lambda e: e.purgatory.top_keys, {}, {"count": (None, *NO_COUNT)}
+    )
     yield Target("Purgatory.aclose", lambda e: e.purgatory.aclose, {}, {"drain": NO_CHOICE})
     yield Target("DelayedOperation", value(Gate), {}, {"timeout": NOT_A_DELAY})  # type: ignore[arg-type]
     # The rest of the package itself.
-    yield Target("IdleDetector", value(IdleDetector), {"timeout": value(1), "on_idle": value(do_nothing)}, {"timeout": PERIOD, "on_idle": NO_CALLBACK, "timer": NO_TIMER})  # type: ignore[arg-type]
+    yield Target(
+        "IdleDetector",
+        value(IdleDetector),
+        {"timeout": value(1), "on_idle": value(do_nothing)},
+        {"timeout": PERIOD, "on_idle": NO_CALLBACK, "timer": NO_TIMER},
+    )  # type: ignore[arg-type]
     for name in ("touch", "discard", "expires"):
-        yield Target(f"IdleDetector.{name}", functools.partial(_of_detector, name), {}, {"key": NO_KEY})
-    yield Target("WheelEventLoopMixin.call_later", lambda e: e.loop.call_later, CALL, {"delay": (*NO_DELAY[2:6], Odd(), asynchronous), "callback": NO_CALLBACK})
-    yield Target("WheelEventLoopMixin.call_at", lambda e: e.loop.call_at, AT, {"when": (*NO_DELAY[2:6], Odd(), asynchronous), "callback": NO_CALLBACK})
+        yield Target(
+            f"IdleDetector.{name}", functools.partial(_of_detector, name), {}, {"key": NO_KEY}
+        )
+    yield Target(
+        "WheelEventLoopMixin.call_later",
+        lambda e: e.loop.call_later,
+        CALL,
+        {"delay": (*NO_DELAY[2:6], Odd(), asynchronous), "callback": NO_CALLBACK},
+    )
+    yield Target(
+        "WheelEventLoopMixin.call_at",
+        lambda e: e.loop.call_at,
+        AT,
+        {"when": (*NO_DELAY[2:6], Odd(), asynchronous), "callback": NO_CALLBACK},
+    )
     for name in ("new_event_loop",):
-        yield Target(name, value(aiowheel.new_event_loop), {}, {"uvloop": (None, 1, 0, "yes", Odd(), asynchronous)})
+        yield Target(
+            name,
+            value(aiowheel.new_event_loop),
+            {},
+            {"uvloop": (None, 1, 0, "yes", Odd(), asynchronous)},
+        )
     # Testing.
     yield Target(
         "testing.VirtualClockEventLoop",
@@ -327,37 +420,143 @@ def targets() -> Iterator[Target]:
             "start": (*NO_DELAY, math.inf),
         },
     )
-    yield Target("testing.VirtualClockEventLoop.advance", lambda e: e.virtual.advance, {}, {"seconds": (*NO_DELAY, -1, math.inf)})
-    yield Target("testing.VirtualClockEventLoop.call_at", lambda e: e.virtual.call_at, AT, {"when": NO_DELAY})
+    yield Target(
+        "testing.VirtualClockEventLoop.advance",
+        lambda e: e.virtual.advance,
+        {},
+        {"seconds": (*NO_DELAY, -1, math.inf)},
+    )
+    yield Target(
+        "testing.VirtualClockEventLoop.call_at", lambda e: e.virtual.call_at, AT, {"when": NO_DELAY}
+    )
     # Integrations.
     limits = {"first_byte": LIMIT, "total": LIMIT, "timer": NO_TIMER}
-    yield Target("connections.ConnectionWatch", value(connections.ConnectionWatch), {"on_limit": value(do_nothing), "idle": value(1)}, {"on_limit": NO_CALLBACK, "idle": LIMIT, "heartbeat": LIMIT, "on_heartbeat": NO_CALLBACK[1:], **limits})  # type: ignore[arg-type]
-    beat = {"interval": (*NO_DELAY, 0, -1), "timeout": LIMIT, "jitter": (*NO_DELAY, -1, 2, math.inf), "timer": NO_TIMER}
+    yield Target(
+        "connections.ConnectionWatch",
+        value(connections.ConnectionWatch),
+        {"on_limit": value(do_nothing), "idle": value(1)},
+        {
+            "on_limit": NO_CALLBACK,
+            "idle": LIMIT,
+            "heartbeat": LIMIT,
+            "on_heartbeat": NO_CALLBACK[1:],
+            **limits,
+        },
+    )  # type: ignore[arg-type]
+    beat = {
+        "interval": (*NO_DELAY, 0, -1),
+        "timeout": LIMIT,
+        "jitter": (*NO_DELAY, -1, 2, math.inf),
+        "timer": NO_TIMER,
+    }
     beating = {"send": value(do_nothing), "interval": value(1), "timeout": value(1)}
-    yield Target("connections.Heartbeat", value(connections.Heartbeat), {**beating, "dead": value(do_nothing)}, {"send": (None, True, 3, "s", Odd()), "dead": NO_CALLBACK, **beat})  # type: ignore[arg-type]
-    yield Target("connections.heartbeat", value(connections.heartbeat), beating, {"send": (None, True, 3, "s", Odd()), **beat})
-    yield Target("connections.idle_guard", value(connections.idle_guard), {"writer": value(_Writer()), "timeout": value(1)}, {"timeout": LIMIT, **limits})
-    yield Target("connections.touching", value(connections.touching), {"transport": lambda e: e.transport, "touch": value(do_nothing)}, {"touch": NO_CALLBACK})
-    yield Target("asgi.SlowRequestMiddleware", value(asgi.SlowRequestMiddleware), {"app": value(asynchronous)}, {"app": (None, True, 3, "a", Odd()), "idle": LIMIT, "body": LIMIT, "retry_after": (None, *NO_COUNT), **limits})  # type: ignore[arg-type]
-    made = {"name": NO_TEXT, "tick": RATE["tick"], "max_pending": (*NO_COUNT, 0), "instruments": NO_INSTRUMENTS}
+    yield Target(
+        "connections.Heartbeat",
+        value(connections.Heartbeat),
+        {**beating, "dead": value(do_nothing)},
+        {"send": (None, True, 3, "s", Odd()), "dead": NO_CALLBACK, **beat},
+    )  # type: ignore[arg-type]
+    yield Target(
+        "connections.heartbeat",
+        value(connections.heartbeat),
+        beating,
+        {"send": (None, True, 3, "s", Odd()), **beat},
+    )
+    yield Target(
+        "connections.idle_guard",
+        value(connections.idle_guard),
+        {"writer": value(_Writer()), "timeout": value(1)},
+        {"timeout": LIMIT, **limits},
+    )
+    yield Target(
+        "connections.touching",
+        value(connections.touching),
+        {"transport": lambda e: e.transport, "touch": value(do_nothing)},
+        {"touch": NO_CALLBACK},
+    )
+    yield Target(
+        "asgi.SlowRequestMiddleware",
+        value(asgi.SlowRequestMiddleware),
+        {"app": value(asynchronous)},
+        {
+            "app": (None, True, 3, "a", Odd()),
+            "idle": LIMIT,
+            "body": LIMIT,
+            "retry_after": (None, *NO_COUNT),
+            **limits,
+        },
+    )  # type: ignore[arg-type]
+    made = {
+        "name": NO_TEXT,
+        "tick": RATE["tick"],
+        "max_pending": (*NO_COUNT, 0),
+        "instruments": NO_INSTRUMENTS,
+    }
     yield Target("asgi.wheel_lifespan", value(asgi.wheel_lifespan), {}, made)
     yield Target("aiohttp.add_wheel", value(for_aiohttp.add_wheel), {"app": value(None)}, made)
-    polls = {"purgatory": (None, True, 3, "p", Odd()), "timeout": NOT_A_DELAY, "jitter": (*NO_DELAY, -1, 2, math.inf), "render": NO_CALLBACK, "retry_after": (None, *NO_COUNT)}
+    polls = {
+        "purgatory": (None, True, 3, "p", Odd()),
+        "timeout": NOT_A_DELAY,
+        "jitter": (*NO_DELAY, -1, 2, math.inf),
+        "render": NO_CALLBACK,
+        "retry_after": (None, *NO_COUNT),
+    }
     polled = {"request": value(None), "purgatory": lambda e: e.purgatory, "timeout": value(1)}
     for module, named in (("asgi", asgi), ("aiohttp", for_aiohttp)):
-        yield Target(f"{module}.long_poll", value(named.long_poll), {**polled, "keys": KEYS, "ready": value(do_nothing)}, {**polls, "ready": NO_CALLBACK, "on_timeout": NO_CALLBACK[1:]})
-        yield Target(f"{module}.long_poll_version", value(named.long_poll_version), {**polled, "key": value("k"), "version": value(lambda: 1), "answer": value(do_nothing)}, {**polls, "version": NO_CALLBACK, "answer": NO_CALLBACK})
+        yield Target(
+            f"{module}.long_poll",
+            value(named.long_poll),
+            {**polled, "keys": KEYS, "ready": value(do_nothing)},
+            {**polls, "ready": NO_CALLBACK, "on_timeout": NO_CALLBACK[1:]},
+        )
+        yield Target(
+            f"{module}.long_poll_version",
+            value(named.long_poll_version),
+            {**polled, "key": value("k"), "version": value(lambda: 1), "answer": value(do_nothing)},
+            {**polls, "version": NO_CALLBACK, "answer": NO_CALLBACK},
+        )
     # The trace.
     counts = ("batch_rows", "queued_batches", "file_rows", "file_bytes")
-    yield Target("trace.TraceRecorder", value(TraceRecorder), {"folder": lambda e: e.folder}, {"folder": (None, True, 3, Odd()), "run_id": NO_TEXT[1:], **{each: (None, *NO_COUNT, 0) for each in counts}, "flush_seconds": (None, True, "1", math.nan, 0, -1, Odd()), "file_seconds": (None, True, "1", math.nan, 0, -1, Odd()), "clock": NO_CALLBACK, "wall_clock": NO_CALLBACK})  # type: ignore[arg-type]
-    yield Target("trace.RecordedTimer", value(RecordedTimer), {"timer": lambda e: e.timer, "recorder": lambda e: e.recorder}, {"timer": (None, *NO_TIMER), "recorder": (None, True, 3, Odd()), "name": NO_TEXT})  # type: ignore[arg-type]
-    yield Target("trace.RecordedTimer.call_later", lambda e: e.recorded.call_later, CALL, NOT_A_CALL)
+    yield Target(
+        "trace.TraceRecorder",
+        value(TraceRecorder),
+        {"folder": lambda e: e.folder},
+        {
+            "folder": (None, True, 3, Odd()),
+            "run_id": NO_TEXT[1:],
+            **dict.fromkeys(counts, (None, *NO_COUNT, 0)),
+            "flush_seconds": (None, True, "1", math.nan, 0, -1, Odd()),
+            "file_seconds": (None, True, "1", math.nan, 0, -1, Odd()),
+            "clock": NO_CALLBACK,
+            "wall_clock": NO_CALLBACK,
+        },
+    )  # type: ignore[arg-type]
+    yield Target(
+        "trace.RecordedTimer",
+        value(RecordedTimer),
+        {"timer": lambda e: e.timer, "recorder": lambda e: e.recorder},
+        {"timer": (None, *NO_TIMER), "recorder": (None, True, 3, Odd()), "name": NO_TEXT},
+    )  # type: ignore[arg-type]
+    yield Target(
+        "trace.RecordedTimer.call_later", lambda e: e.recorded.call_later, CALL, NOT_A_CALL
+    )
     yield Target("trace.RecordedTimer.call_at", lambda e: e.recorded.call_at, AT, NOT_AT)
     yield Target("trace.RecordedTimer.sleep", lambda e: e.recorded.sleep, {}, {"delay": NO_DELAY})
-    yield Target("trace.RecordedTimer.timeout", lambda e: e.recorded.timeout, {}, {"delay": NOT_A_DELAY})
-    yield Target("trace.RecordedTimer.timeout_at", lambda e: e.recorded.timeout_at, {}, {"when": NOT_A_DELAY})
-    yield Target("trace.RecordedHandle.touch", lambda e: e.recorded_handle.touch, {}, {"delay": NOT_A_DELAY})
-    yield Target("trace.RecordedHandle.reschedule", lambda e: e.recorded_handle.reschedule, {}, {"when": NO_DELAY})
+    yield Target(
+        "trace.RecordedTimer.timeout", lambda e: e.recorded.timeout, {}, {"delay": NOT_A_DELAY}
+    )
+    yield Target(
+        "trace.RecordedTimer.timeout_at", lambda e: e.recorded.timeout_at, {}, {"when": NOT_A_DELAY}
+    )
+    yield Target(
+        "trace.RecordedHandle.touch", lambda e: e.recorded_handle.touch, {}, {"delay": NOT_A_DELAY}
+    )
+    yield Target(
+        "trace.RecordedHandle.reschedule",
+        lambda e: e.recorded_handle.reschedule,
+        {},
+        {"when": NO_DELAY},
+    )
 
 
 def _of_purgatory(name: str, env: Env) -> Callable[..., object]:
@@ -434,7 +633,7 @@ async def refused(case: Case) -> tuple[str, str, bool]:
             elif isinstance(result, AbstractContextManager):
                 with result:  # pyright: ignore[reportUnknownVariableType]
                     pass
-        except Exception as error:  # noqa: BLE001 - whatever the call raises
+        except Exception as error:
             answer = type(error).__name__, str(error)
         else:
             answer = "", "nothing"
@@ -481,7 +680,9 @@ def test_both_builds_raise_the_same() -> None:
         pytest.skip("there is only one build here: the modules are not compiled")
 
     def normal(found: Mapping[str, Sequence[object]]) -> dict[str, list[object]]:
-        return {label: [_without_addresses(str(each)) for each in it] for label, it in found.items()}
+        return {
+            label: [_without_addresses(str(each)) for each in it] for label, it in found.items()
+        }
 
     assert normal(answers()) == normal(other["answers"])
 
@@ -525,7 +726,11 @@ def public_calls() -> Iterator[tuple[str, Callable[..., object]]]:
             if callable(it):
                 yield name, it
             continue
-        if issubclass(it, (BaseException, enum.Enum)) or dataclasses.is_dataclass(it) or issubclass(it, tuple):
+        if (
+            issubclass(it, (BaseException, enum.Enum))
+            or dataclasses.is_dataclass(it)
+            or issubclass(it, tuple)
+        ):
             continue
         if name not in MADE and "__init__" in dir(it) and it.__init__ is not object.__init__:
             yield name, it
