@@ -160,7 +160,7 @@ def test_a_bad_period_is_refused(period: float) -> None:
     [
         ({"jitter": -0.1}, "jitter must be from 0 to the period 1, got -0.1"),
         ({"jitter": 1.1}, "jitter must be from 0 to the period 1, got 1.1"),
-        ({"jitter": float("nan")}, "jitter must not be NaN"),
+        ({"jitter": float("nan")}, "jitter must be a number of seconds other than NaN, got nan"),
         ({"first": -1}, "first must be at least 0 and finite, got -1"),
         ({"first": float("inf")}, "first must be at least 0 and finite, got inf"),
         ({"missed": "later"}, "missed must be one of 'skip', 'burst', 'delay', got 'later'"),
