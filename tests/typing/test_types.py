@@ -14,7 +14,7 @@ ROOT = HERE.parent.parent
 _EXPECTED = re.compile(r"# expect: (?P<code>[\w-]+)")
 _FOUND = re.compile(r"^[^:]+:(?P<line>\d+): error: .*\[(?P<code>[\w-]+)\]$", re.MULTILINE)
 
-#: Their types come from pyspark and prometheus_client, which pyright does not look up in this check.
+#: Their types come from pyspark and prometheus_client, which this check does not look up.
 _EXTERNAL = {
     "aiowheel.instrumentation.prometheus.AiowheelCollector",
     "aiowheel.pipeline.idle.find_idle",
