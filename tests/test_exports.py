@@ -19,10 +19,13 @@ PUBLIC = sorted(
 # What only some processes use; each takes a millisecond or more to import.
 SELDOM_USED = (
     "anyio",
+    "dataclasses",
     "hashlib",
     "importlib.resources",
     "json",
+    "pathlib",
     "platform",
+    "random",
     "structlog",
     "sysconfig",
     "tempfile",

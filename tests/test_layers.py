@@ -12,6 +12,7 @@ PACKAGE = ROOT / "aiowheel"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 RANK = {
+    "_arguments": 0,
     "_build": 0,
     "_callbacks": 0,
     "_types": 0,
@@ -62,18 +63,85 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imports(path: Path) -> Iterator[str]:
+def imports(path: Path, tree: ast.Module | None = None) -> Iterator[str]:
     """Dotted names a file imports anywhere, relative ones resolved, `from x import y` as x.y."""
     package = module_name(path).split(".")
     if path.name != "__init__.py":
         package = package[:-1]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path) if tree is None else tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             parents = package[: len(package) - node.level + 1] if node.level else []
             stem = ".".join([*parents, *([node.module] if node.module else [])])
             yield from (f"{stem}.{alias.name}" for alias in node.names)
+
+
+def parsed(path: Path) -> ast.Module:
+    """The syntax tree of a file."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def without_type_checking(tree: ast.Module) -> ast.Module:
+    """The tree without the blocks that only type checkers see."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            node.body = [ast.Pass()]
+    return tree
+
+
+def imported_modules(path: Path) -> set[str]:
+    """The package's modules that a file imports at run time, inside functions as well."""
+    names = {module_name(each) for each in MODULES}
+    found = {
+        name if name in names else name.rpartition(".")[0]
+        for name in imports(path, without_type_checking(parsed(path)))
+    }
+    return (found & names) - {module_name(path)}
+
+
+def circles(graph: dict[str, set[str]]) -> list[str]:
+    """The modules that cannot be put in an order in which each one imports only earlier ones."""
+    left = dict(graph)
+    while free := {name for name, uses in left.items() if not uses & left.keys()}:
+        for name in free:
+            del left[name]
+    while tips := left.keys() - set[str]().union(*left.values()):  # they only lead to a circle
+        for name in tips:
+            del left[name]
+    return sorted(left)
+
+
+def home_of(path: Path) -> str:
+    """The package of the library, or the single file, that a module belongs to."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def private_names(tree: ast.Module) -> set[str]:
+    """Underscore names of methods and attributes that the classes of a file define."""
+    found: set[str] = set()
+    for owner in ast.walk(tree):
+        if not isinstance(owner, ast.ClassDef):
+            continue
+        for node in ast.walk(owner):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                found.add(node.name)
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                found.update([node.attr] if ast.unparse(node.value) in {"self", "cls"} else [])
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                found.add(node.id)
+    return {name for name in found if name.startswith("_") and not name.endswith("__")}
+
+
+def foreign_reads(tree: ast.Module, foreign: set[str]) -> list[str]:
+    """Where a file reads one of these names on an object other than its own."""
+    return [
+        f"line {node.lineno}: {ast.unparse(node)}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and node.attr in foreign
+        and ast.unparse(node.value) not in {"self", "cls", "super()"}
+    ]
 
 
 def modules_up_to(rank: int) -> list[Path]:
@@ -116,7 +184,7 @@ def test_rank_0_knows_no_loop_and_no_clock(path: Path) -> None:
 
 @pytest.mark.parametrize("path", modules_up_to(3), ids=relative)
 def test_the_core_needs_only_the_core_dependencies(path: Path) -> None:
-    """Whoever installs no extra can import ranks 0 to 3."""
+    """Ranks 0 to 3 can be imported where no extra is installed."""
     tops = {name.split(".")[0] for name in imports(path)}
 
     assert tops - sys.stdlib_module_names - CORE_DEPENDENCIES == set()
@@ -125,4 +193,37 @@ def test_the_core_needs_only_the_core_dependencies(path: Path) -> None:
 @pytest.mark.parametrize("path", MODULES, ids=relative)
 def test_a_module_says_what_it_is(path: Path) -> None:
     """Every file opens with a docstring."""
-    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    assert ast.get_docstring(parsed(path))
+
+
+def test_no_circle_of_imports() -> None:
+    """The modules have an order in which each one imports only those before it."""
+    graph = {module_name(path): imported_modules(path) for path in MODULES}
+
+    assert circles(graph) == []
+
+
+def test_a_circle_is_found() -> None:
+    """The search reports the modules of a circle, and none beside it."""
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set[str](), "e": {"a"}}
+
+    assert circles(graph) == ["b", "c"]
+
+
+PRIVATE = {path: private_names(parsed(path)) for path in MODULES}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_no_package_reads_the_underscore_attributes_of_another(path: Path) -> None:
+    """What a class shows to other packages has a public name."""
+    own = {name for each in MODULES if home_of(each) == home_of(path) for name in PRIVATE[each]}
+    foreign = {name for names in PRIVATE.values() for name in names} - own
+
+    assert foreign_reads(parsed(path), foreign) == []
+
+
+def test_a_read_of_a_foreign_attribute_is_found() -> None:
+    """Reads on `self`, `cls` and `super()` are a class's own, inherited ones included."""
+    tree = ast.parse("self._a; super()._a; wheel._a; wheel._b; wheel.overdue._a()")
+
+    assert foreign_reads(tree, {"_a"}) == ["line 1: wheel._a", "line 1: wheel.overdue._a"]

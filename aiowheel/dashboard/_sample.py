@@ -104,11 +104,10 @@ def _purgatory(purgatory: Purgatory, rotation: Rotation, now: float) -> dict[str
 
 
 def octaves(histogram: Histogram) -> list[tuple[float, int]]:
-    """Upper edge in seconds and count by powers of two of a nanosecond, those in use."""
-    counts = histogram._counts
-    found: list[tuple[float, int]] = []
-    for octave in range(len(counts) // 16):
-        count = sum(counts[16 * octave : 16 * octave + 16])
-        if count:
-            found.append((2 ** (octave + 4) / 1e9, count))
-    return found
+    """Return the upper edge in seconds and the count of every power of two in use, in ns."""
+    found: dict[int, int] = {}
+    for upper, count in histogram.buckets():
+        # A float beyond 2**53 ns may round the last duration of an octave up to the next one.
+        octave = max(4, round(upper * 1e9 * (1 - 2**-50)).bit_length())
+        found[octave] = found.get(octave, 0) + count
+    return [(2**octave / 1e9, count) for octave, count in found.items()]

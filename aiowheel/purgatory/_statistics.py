@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from mypy_extensions import i64
 
@@ -15,8 +14,7 @@ _EXPIRED: Final = Outcome.EXPIRED
 _CANCELLED: Final = Outcome.CANCELLED
 
 
-@dataclass(frozen=True, slots=True)
-class PurgatoryStatistics:
+class PurgatoryStatistics(NamedTuple):
     """A snapshot of one purgatory.
 
     Attributes:

@@ -7,7 +7,7 @@ from typing import cast
 from aiowheel.errors import BadInputError, MissingExtraError
 from aiowheel.readers._formats import Unit
 from aiowheel.readers._inputs import Source
-from aiowheel.readers._records import Record
+from aiowheel.readers._record import Record
 
 try:
     import pyarrow as pa

@@ -14,13 +14,7 @@ from typing import Protocol, TextIO, cast
 from aiowheel.errors import BadInputError
 from aiowheel.readers._formats import Format, Unit
 from aiowheel.readers._inputs import Source
-
-#: The row as read: its line, or its fields. `raw_text` writes it down again.
-Raw = str | list[str]
-
-#: Line number (from 1), key, time as written, flaw ("" when there is none), the row itself. A bare
-#: tuple, because there is one for every row of the input.
-Record = tuple[int, str, str, str, Raw]
+from aiowheel.readers._record import Raw, Record
 
 CLF_COLUMNS = (
     "host", "logname", "user", "time", "request", "response", "bytes", "referer", "useragent",

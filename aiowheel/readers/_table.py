@@ -7,7 +7,8 @@ from typing import NamedTuple
 from aiowheel.errors import BadInputError
 from aiowheel.readers._formats import Unit
 from aiowheel.readers._inputs import READ_ERRORS, Inputs, Source, read_failure
-from aiowheel.readers._records import Raw, raw_text, records
+from aiowheel.readers._record import Raw
+from aiowheel.readers._records import raw_text, records
 from aiowheel.readers._times import LATEST_TIME, TimeParser, parse_epoch
 
 _BATCH_ROWS = 16_384

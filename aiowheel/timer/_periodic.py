@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextvars import Context, copy_context
-from random import random
 from typing import Final, cast
 
 from mypy_extensions import i64
@@ -67,6 +66,8 @@ class Schedule:
         self._grid: i64 = grid  # the tick without its jitter
         self.next_ns: i64 = grid
         if self._jitter:
+            from random import random  # 2 ms to import: only for jitter
+
             self.next_ns += int(int(self._jitter) * random())  # noqa: S311 - to spread, no secret
 
 

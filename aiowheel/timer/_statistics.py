@@ -7,8 +7,7 @@ the true value.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from mypy_extensions import i64
 
@@ -135,8 +134,7 @@ def _upper_ns(index: int) -> int:
     return ((index - (shift << _SHIFT) + 1) << shift) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class TimerStatistics:
+class TimerStatistics(NamedTuple):
     """A snapshot of one timer.
 
     Attributes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from mypy_extensions import i64
 
@@ -25,8 +25,7 @@ class Counts:
         self.cascaded: i64 = 0
 
 
-@dataclass(frozen=True, slots=True)
-class WheelStatistics:
+class WheelStatistics(NamedTuple):
     """A snapshot of one wheel.
 
     Attributes:
@@ -50,8 +49,7 @@ class WheelStatistics:
     cascaded: int
 
 
-@dataclass(frozen=True, slots=True)
-class LevelOccupancy:
+class LevelOccupancy(NamedTuple):
     """How full the buckets of one ring are.
 
     Attributes:

@@ -284,3 +284,14 @@ def test_octaves_hold_what_the_histogram_holds() -> None:
     assert sum(count for _, count in found) == 8
     assert found[:3] == [(16e-9, 2), (32e-9, 2), (64e-9, 1)]
     assert found[-1] == (2**41 / 1e9, 1)
+
+
+def test_every_bucket_is_in_its_octave() -> None:
+    """The last duration of an octave and the first of the next, up to the longest recorded."""
+    for power in range(4, 61):
+        last, first = Histogram(), Histogram()
+        last.record(2**power - 1)
+        first.record(2**power)
+
+        assert octaves(last) == [(2**power / 1e9, 1)]
+        assert octaves(first) == [(2 ** (power + 1) / 1e9, 1)]
