@@ -230,23 +230,16 @@ class Driver:
         to `MOST_BUDGET_NS`: under overload neither side starves the other.
         """
         wheel = self.wheel
-        began = now = self.now_ns()
-        limit = now + BUDGET_NS
-        if self._is_behind:
-            waited = now - max(self._armed_ns, self._sliced_ns)
-            limit = now + max(BUDGET_NS, min(waited, MOST_BUDGET_NS))
-        self._armed_ns = _RUNNING
-        self._owner_thread = thread_id()
-        self.wakeups += 1
         try:
+            began = now = self.now_ns()
             limit = now + BUDGET_NS
+            if self._is_behind:
+                waited = now - max(self._armed_ns, self._sliced_ns)
+                limit = now + max(BUDGET_NS, min(waited, MOST_BUDGET_NS))
+            self._armed_ns = _RUNNING
+            self._owner_thread = thread_id()
             self.wakeups += 1
-            if wheel.pass_is_open():
-                others = min(now - self._sliced_ns, MOST_BUDGET_NS)
-                limit = max(limit, now + others)
-            elif (
-                now >= wheel.now
-            ):  # else the clock was set back: nothing is due before it caught up
+            if now >= wheel.now:  # else the clock was set back: nothing is due before it caught up
                 wheel.open_pass(now)
             while wheel.pass_is_open():
                 entry = wheel.pop_due()

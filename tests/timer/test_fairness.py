@@ -288,6 +288,32 @@ def test_under_overload_timers_get_as_much_as_the_others_had(
     assert lengths[1:] == pytest.approx([others] * 4, abs=0.000_2)
 
 
+def test_a_driver_that_caught_up_in_a_long_slice_is_still_behind(
+    clock_loop: asyncio.SelectorEventLoop, step: Step
+) -> None:
+    """The timers of the next turn get a long slice at once; a short slice ends the overload."""
+    slices: list[int] = []
+
+    def fire() -> None:
+        step(0.000_1)
+        slices[-1] += 1
+
+    async def main() -> None:
+        async with Timer() as timer:
+            for count in (200, 0, 200, 10, 200):
+                slices.append(0)
+                for _ in range(count):
+                    timer.call_later(0.0005, fire)
+                step(0.05)  # the others
+                while not slices[-1]:
+                    await asyncio.sleep(0)
+            assert timer.statistics().wakeups == 5
+
+    clock_loop.run_until_complete(main())
+
+    assert slices == [50, 150, 200, 10, 50]
+
+
 def test_a_slice_is_bounded_however_long_the_others_took(
     clock_loop: asyncio.SelectorEventLoop, step: Step
 ) -> None:
