@@ -375,14 +375,14 @@ def _with_short_cut(wrapper: re.Match[str]) -> str:
     return wrapper["head"] + short_cut + wrapper["parse"]
 
 
-# --- answers, files and docstrings -----------------------------------------------------------------
+# --- answers, files and docstrings ----------------------------------------------------------------
 
 
 def answer_in_c(source: Path) -> None:
-    """Have the functions of `aiowheel/timer/_interpreter.py` answer in C, and one of `_callbacks.py`.
+    """Have the functions of `timer/_interpreter.py` answer in C, and one of `_callbacks.py`.
 
-    A call through the interpreter costs 20 to 30 ns, several times in every `call_later`. Calls with
-    an argument, which only tests make, go on to mypyc's code.
+    A call through the interpreter costs 20 to 30 ns, several times in every `call_later`. A call
+    with an argument, which only tests make, goes on to mypyc's code.
     """
     generated = source.read_text()
     for head, answer in _ANSWERS.items():
