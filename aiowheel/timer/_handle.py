@@ -166,10 +166,12 @@ class TimerHandle(TimerTask):
         self._context = None
         if context is None:
             context = Context()
-        if type(args) is tuple:
-            context.run(callback, *args)
-        else:
+        if type(args) is not tuple:
             context.run(callback, args)  # the two halves of a bound method
+        elif not args:
+            context.run(callback)  # a call with a star costs a compiled caller as much as all the rest
+        else:
+            context.run(callback, *args)
 
     def drop(self) -> None:
         self._state = CANCELLED
