@@ -404,8 +404,11 @@ _ANSWERS = {
         "if (cpy_r__read == NULL) return (int64_t)PyThread_get_thread_ident();"
     ),
     "char CPyDef__callbacks___is_coroutine_function(PyObject *cpy_r_function)": (
-        "if (PyFunction_Check(cpy_r_function)) {\n"
-        "        PyCodeObject *code = (PyCodeObject *)PyFunction_GET_CODE(cpy_r_function);\n"
+        "if (PyCFunction_Check(cpy_r_function)) return 0;\n"
+        "    PyObject *plain = PyMethod_Check(cpy_r_function)"
+        " ? PyMethod_GET_FUNCTION(cpy_r_function) : cpy_r_function;\n"
+        "    if (PyFunction_Check(plain)) {\n"
+        "        PyCodeObject *code = (PyCodeObject *)PyFunction_GET_CODE(plain);\n"
         "        return (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR"
         " | CO_ITERABLE_COROUTINE)) != 0;\n"
         "    }"
