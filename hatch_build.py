@@ -174,8 +174,13 @@ def copy_for_mypyc(root: Path, build_dir: Path) -> Path:
     shutil.copytree(root / PACKAGE, as_it_was / PACKAGE, ignore=ignored)
     shutil.copytree(as_it_was, copy)
     for source in copy.rglob("*.py"):
-        source.write_text(_ALIAS.sub(r"\1: TypeAlias = object", source.read_text("utf-8")), "utf-8")
+        source.write_text(without_aliases(source.read_text("utf-8")), "utf-8")
     return copy
+
+
+def without_aliases(source: str) -> str:
+    """Return *source* with every `TypeAlias` replaced by `object`."""
+    return _ALIAS.sub(r"\1: TypeAlias = object", source)
 
 
 _ALIAS = re.compile(r"^(\w+): TypeAlias = .*$", re.MULTILINE)
@@ -198,10 +203,12 @@ def write_stamp(root: Path, sources: list[str], build_dir: Path, *, editable: bo
     lines = ["editable" if editable else "wheel"]
     for name in sources:
         status = (root / name).stat()
-        compiled_from, present = (hash_of(folder / name) for folder in (build_dir / "src", root))
-        # An edit during the compiling must not pass for what was compiled.
-        known = editable and compiled_from == present
+        text = (root / name).read_text("utf-8")
+        # An edit during the compiling must not pass for what was compiled, which is a copy.
+        unchanged = without_aliases(text) == (build_dir / "src" / name).read_text("utf-8")
+        compiled_from = hash_of((root if unchanged else build_dir / "src") / name)
         fingerprint = f"{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
+        known = editable and unchanged
         lines.append(f"{compiled_from} {fingerprint if known else '-'} {name}")
     stamp = build_dir / "stamp.txt"
     stamp.write_text("\n".join(lines) + "\n", encoding="utf-8")

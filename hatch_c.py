@@ -375,14 +375,14 @@ def _with_short_cut(wrapper: re.Match[str]) -> str:
     return wrapper["head"] + short_cut + wrapper["parse"]
 
 
-# --- answers, files and docstrings -----------------------------------------------------------------
+# --- answers, files and docstrings ----------------------------------------------------------------
 
 
 def answer_in_c(source: Path) -> None:
-    """Have the functions of `aiowheel/timer/_interpreter.py` answer in C, and one of `_callbacks.py`.
+    """Have the functions of `timer/_interpreter.py` answer in C, and one of `_callbacks.py`.
 
-    A call through the interpreter costs 20 to 30 ns, several times in every `call_later`. Calls with
-    an argument, which only tests make, go on to mypyc's code.
+    A call through the interpreter costs 20 to 30 ns, several times in every `call_later`. A call
+    with an argument, which only tests make, goes on to mypyc's code.
     """
     generated = source.read_text()
     for head, answer in _ANSWERS.items():
@@ -404,8 +404,11 @@ _ANSWERS = {
         "if (cpy_r__read == NULL) return (int64_t)PyThread_get_thread_ident();"
     ),
     "char CPyDef__callbacks___is_coroutine_function(PyObject *cpy_r_function)": (
-        "if (PyFunction_Check(cpy_r_function)) {\n"
-        "        PyCodeObject *code = (PyCodeObject *)PyFunction_GET_CODE(cpy_r_function);\n"
+        "if (PyCFunction_Check(cpy_r_function)) return 0;\n"
+        "    PyObject *plain = PyMethod_Check(cpy_r_function)"
+        " ? PyMethod_GET_FUNCTION(cpy_r_function) : cpy_r_function;\n"
+        "    if (PyFunction_Check(plain)) {\n"
+        "        PyCodeObject *code = (PyCodeObject *)PyFunction_GET_CODE(plain);\n"
         "        return (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR"
         " | CO_ITERABLE_COROUTINE)) != 0;\n"
         "    }"

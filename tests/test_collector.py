@@ -210,7 +210,7 @@ def test_a_handle_that_outlives_its_unclosed_timer_is_cancelled() -> None:
     watched = weakref.ref(server)
     handles = [server.handle, server.other]
     if not aiowheel.accelerated:
-        server.timer.close_now()  # there a handle holds its callback, and that the timer
+        server.timer._close_now()  # there a handle holds its callback, and that the timer
     del server
     gc.collect()
     gc.collect()

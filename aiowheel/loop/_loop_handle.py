@@ -69,9 +69,9 @@ class LoopHandle(TimerHandle):
         """Store the notes of debug mode."""
         self._notes = notes
 
-    def when(self) -> float:
+    def when(self) -> Any:  # a float to compiled code would turn the int 12 into 12.0
         """Return the time on the scale of `loop.time()`, exactly as it was given."""
-        return cast(float, self._when)
+        return self._when
 
     def touch(self, delay: Delay | None = None) -> bool:
         self._arrive()
@@ -208,7 +208,7 @@ class LoopHandle(TimerHandle):
         callback, args = self._call()
         context = self._context
         handle = AsyncioHandle(
-            cast(float, self._when), callback, args, loop, Context() if context is None else context
+            cast(Any, self._when), callback, args, loop, Context() if context is None else context
         )
         handle.notes = None
         notes = self._notes

@@ -816,12 +816,11 @@ class Purgatory(OperationOwner):
                 awaiter gets `PurgatoryClosedError`. "wait": wait until all have ended.
 
         Raises:
-            ValueError: *drain* is none of these; raised by the call itself.
+            TypeError, ValueError: *drain* is none of these; raised by the call itself.
             ForeignLoopError: Awaited on another loop.
         """
-        if drain != "expire" and drain != "cancel" and drain != "wait":  # noqa: PLR1714 - as above
-            checked_choice("drain", drain, _DRAINS)
-        return close(self._begin_closing, self._finish_closing, cast(str, drain))
+        checked = checked_choice("drain", drain, _DRAINS)
+        return close(self._begin_closing, self._finish_closing, checked)
 
     def _begin_closing(self, drain: str) -> Event | None:
         """Refuse new operations; return the event to wait for, if any."""

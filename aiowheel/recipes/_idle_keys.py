@@ -106,6 +106,8 @@ class IdleKeys:
         except TypeError:
             refuse_unhashable("key", key)
             raise
+        if alarm is None:
+            refuse_unhashable("key", key)  # an empty dict does not ask for the hash
         return alarm is not None and alarm.cancel()
 
     def expires(self, key: object) -> float | None:

@@ -25,7 +25,7 @@ from aiowheel.wheel._statistics import Counts
 from aiowheel.wheel._wheel import TimingWheel
 
 BUDGET_NS: Final = 5_000_000  #: how long one slice may keep the loop
-#: How long a slice may take when the rest of the loop took as long since the slice before it.
+#: How long a slice of a driver that is behind may take, if the loop kept it waiting for as long.
 MOST_BUDGET_NS: Final = 1_000_000_000
 SLOW_NS: Final = 100_000_000  #: from here on a callback is named in a log event
 _RUNNING: Final = -1  # in _armed_ns: nothing is earlier, so nothing re-arms inside a slice
@@ -103,6 +103,7 @@ class Driver:
         self._shows_thread = isinstance(loop, BaseEventLoop)
         self._armed_ns: i64 = FOREVER  # when `on_wake` will be called
         self._sliced_ns: i64 = 0  # when the last slice ended
+        self._is_behind = False  # the last slice took longer than its ordinary budget
         self.wheel: TimingWheel = TimingWheel(
             tick_ns, wheel_size, clock_to_ns(clock()), counts=self.counts
         )
@@ -226,27 +227,21 @@ class Driver:
         before the time they were asked for. Between slices a task that has not fired can still be
         cancelled or moved, and a task armed meanwhile fires in its turn.
 
-        The budget of a slice is `BUDGET_NS`. When the slice before it ended with work left, the
-        budget is as long as the loop's other callbacks took since then, up to `MOST_BUDGET_NS`:
-        under overload neither side starves the other.
+        The budget of a slice is `BUDGET_NS`. A slice that needs more leaves the driver behind. While
+        it is behind, the budget is as long as the loop's other callbacks kept the slice waiting, up
+        to `MOST_BUDGET_NS`: under overload neither side starves the other.
         """
         wheel = self.wheel
-        self._armed_ns = _RUNNING
-        self._owner_thread = thread_id()
-        now = self.now_ns()
-        limit = now + BUDGET_NS
-        if wheel.pass_is_open():
-            limit = now + max(BUDGET_NS, min(now - self._sliced_ns, MOST_BUDGET_NS))
-        self.wakeups += 1
         try:
+            began = now = self.now_ns()
             limit = now + BUDGET_NS
+            if self._is_behind:
+                waited = now - max(self._armed_ns, self._sliced_ns)
+                limit = now + max(BUDGET_NS, min(waited, MOST_BUDGET_NS))
+            self._armed_ns = _RUNNING
+            self._owner_thread = thread_id()
             self.wakeups += 1
-            if wheel.pass_is_open():
-                others = min(now - self._sliced_ns, MOST_BUDGET_NS)
-                limit = max(limit, now + others)
-            elif (
-                now >= wheel.now
-            ):  # else the clock was set back: nothing is due before it caught up
+            if now >= wheel.now:  # else the clock was set back: nothing is due before it caught up
                 wheel.open_pass(now)
             while wheel.pass_is_open():
                 entry = wheel.pop_due()
@@ -257,6 +252,7 @@ class Driver:
                 if now >= limit:
                     break
             self._sliced_ns = now
+            self._is_behind = now - began >= BUDGET_NS
         except BaseException:
             self._rearm(self.now_ns())
             raise

@@ -66,16 +66,13 @@ class TimerHandle(TimerTask):
             # made for this one call, are not pinned until the deadline.
             method = cast(MethodType, callback)
             owner: object = method.__self__
-            function: object = method.__func__
-            if is_coroutine_function(function):
-                plain_callback("callback", callback, START_A_TASK)  # raises
             if type(owner) is not tuple:  # which would pass for arguments
-                self._payload = function
+                self._payload = method.__func__
                 self._args: object = owner
                 return
         # A plain function, the most common callback, is callable without a further check.
-        elif kind is not _function or is_coroutine_function(callback):
-            plain_callback("callback", callback, START_A_TASK)
+        elif kind is not _function and not callable(callback):
+            plain_callback("callback", callback, START_A_TASK)  # raises
         self._payload = callback
         self._args = args
 
@@ -244,6 +241,8 @@ def _armed(
         context = captured_context()
     else:
         check_context(context)
+    if is_coroutine_function(callback):
+        plain_callback("callback", callback, START_A_TASK)  # raises
     handle = TimerHandle(min(deadline, FOREVER), delay, callback, args, context)
     driver.arm(handle, now)
     return handle

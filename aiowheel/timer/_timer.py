@@ -7,7 +7,7 @@ from asyncio import AbstractEventLoop, get_running_loop
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextvars import Context
 from inspect import isawaitable
-from typing import Any, TypeVar, TypeVarTuple, Unpack, cast, overload
+from typing import Any, Final, TypeVar, TypeVarTuple, Unpack, cast, overload
 
 from mypy_extensions import i64
 
@@ -35,6 +35,11 @@ from aiowheel.wheel._wheel import checked_wheel_size
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+
+_SHARED: Final = (
+    "the shared timer of a loop serves all of its users and closes with the loop; "
+    "to close a timer earlier, make one: `async with Timer()`"
+)
 
 
 class Timer:
@@ -94,6 +99,8 @@ class Timer:
     async def __aenter__(self) -> Timer:
         if self._wheel_size == 0:
             raise self._unusable()
+        if self._is_shared:
+            raise RuntimeError(_SHARED)
         if self._driver is not None:
             raise TimerClosedError("a Timer can be entered once; make another")
         driver = LoopDriver(get_running_loop(), self._tick_ns, self._wheel_size)
@@ -125,10 +132,7 @@ class Timer:
             RuntimeError: This is the shared timer of a loop, which is closed with the loop.
         """
         if self._is_shared:
-            raise RuntimeError(
-                "the shared timer of a loop serves all of its users and closes with the loop; "
-                "to close a timer earlier, make one: `async with Timer()`"
-            )
+            raise RuntimeError(_SHARED)
         return close_timer(self._close_now, self._driver_task, self._tasks)
 
     def _close_now(self) -> None:

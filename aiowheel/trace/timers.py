@@ -11,6 +11,7 @@ from contextvars import Context
 from typing import TypeVar, TypeVarTuple, Unpack, overload
 
 from aiowheel._arguments import checked_str, safe_repr
+from aiowheel._callbacks import START_A_TASK, plain_callback
 from aiowheel._types import Delay
 from aiowheel._units import FOREVER, clock_to_ns, delay_to_ns
 from aiowheel.purgatory import Outcome
@@ -135,10 +136,9 @@ class RecordedHandle:
     def __init__(
         self, owner: RecordedTimer, callback: Callable[..., object], args: tuple[object, ...]
     ) -> None:
-        if not callable(callback):
-            raise TypeError(f"callback must be callable, got {callback!r}")
+        checked = plain_callback("callback", callback, START_A_TASK)
         self._owner = owner
-        self._callback: Callable[..., object] | None = callback
+        self._callback: Callable[..., object] | None = checked
         self._args = args
         self._created = owner.now_ns()
         self._handle: TimerHandle

@@ -11,9 +11,11 @@ DESIGNS = ["aiowheel", "lazy", "old", "hashed", "flat", "call_later"]
 
 
 async def turn_for(turn: object, seconds: float) -> None:
-    """Give a contender its turns."""
+    """Give a contender its turns, the last one when the time is over."""
     end = monotonic() + seconds
-    while monotonic() < end:
+    over = False
+    while not over:
+        over = monotonic() >= end
         turn(monotonic())  # type: ignore[operator]
         await asyncio.sleep(0.001)
 

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.realtime, pytest.mark.slow]
 async def test_every_design_closes_a_silent_connection(design: str) -> None:
     """And one that talks stays open for as long as it does."""
     hall = Hall()
-    async with DESIGNS[design](hall, 0.05) as port:
+    async with DESIGNS[design](hall, 0.5) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for _ in range(8):
             writer.write(b"x")

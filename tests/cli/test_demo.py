@@ -32,14 +32,14 @@ pytestmark = pytest.mark.realtime
 
 SMALL = ["--clients", "50", "--operations", "1000"]
 CROWD = CrowdPlan(
-    clients=40, topics=8, poll_timeout=0.6, publish_over=0.1, idle_timeout=0.4, ping_every=0.05
+    clients=40, topics=8, poll_timeout=1.5, publish_over=0.1, idle_timeout=1.0, ping_every=0.05
 )
 HOLD = HoldPlan(
     operations=500,
     depots=50,
     owners=7,
-    shortest_timeout=0.3,
-    longest_timeout=0.5,
+    shortest_timeout=1.0,
+    longest_timeout=1.2,
     events_over=0.05,
 )
 CROWD_RESULT = CrowdResult(
@@ -82,10 +82,10 @@ from functools import partial
 from aiowheel.cli import run
 from aiowheel.cli._demo import _plan
 _plan.CrowdPlan = partial(
-    _plan.CrowdPlan, poll_timeout=1.0, publish_over=0.2, idle_timeout=0.6, ping_every=0.05
+    _plan.CrowdPlan, poll_timeout=2.0, publish_over=0.2, idle_timeout=1.5, ping_every=0.05
 )
 _plan.HoldPlan = partial(
-    _plan.HoldPlan, shortest_timeout=0.6, longest_timeout=0.9, events_over=0.1
+    _plan.HoldPlan, shortest_timeout=1.5, longest_timeout=1.8, events_over=0.1
 )
 sys.exit(run(["demo", *sys.argv[1:]]))
 """

@@ -411,19 +411,25 @@ async def websocket_pair(
 
 @pytest.mark.realtime
 async def test_a_websocket_that_answers_pings_lives() -> None:
-    """Pongs are received chunks like any other: `touching` sees them, the application does not."""
+    """Pongs are received chunks like any other: `touching` sees them, the application does not.
+
+    A second ping is sent only after an answer to the first.
+    """
     pings = 0
+    third = asyncio.Event()
 
     async with websocket_pair(deaf=False) as client:
 
         async def ping() -> None:
             nonlocal pings
             pings += 1
+            if pings == 3:
+                third.set()
             await client.ping()
 
-        async with heartbeat(ping, interval=0.02, timeout=1) as beat:
+        async with heartbeat(ping, interval=0.02, timeout=10) as beat:
             with touching(client.transport, beat.seen):
-                await asyncio.sleep(0.2)
+                await third.wait()
 
     assert pings >= 3
 

@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from aiowheel.loop import LoopHandle
+from aiowheel.loop import LoopHandle, new_event_loop
 
 
 def nothing() -> None:
@@ -229,8 +229,28 @@ def test_a_due_callback_can_be_cancelled_by_one_due_before_it(
 
 @pytest.mark.parametrize("when", [12, 12.0, 12.3456789012345678, True, -1])
 def test_when_has_the_type_that_was_given(loop: asyncio.AbstractEventLoop, when: float) -> None:
-    """asyncio's handle returns the very object, and so does ours."""
+    """Asyncio's handle returns the very object, and so does ours."""
     handle = loop.call_at(when, nothing)
 
     assert handle.when() is when
     assert type(handle.when()) is type(when)
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_coroutine_function_is_refused_as_asyncio_refuses_it(debug: bool) -> None:  # noqa: FBT001
+    """In debug mode alone: programs that run on asyncio's loops must run here."""
+    loop = new_event_loop(uvloop=False)
+    loop.set_debug(debug)
+
+    async def work() -> None:
+        pass
+
+    try:
+        if debug:
+            with pytest.raises(TypeError, match="coroutines cannot be used with call_later"):
+                loop.call_later(1, work)
+        else:
+            handle: object = loop.call_later(1, work)
+            assert cast(LoopHandle, handle).cancel()
+    finally:
+        loop.close()

@@ -160,7 +160,7 @@ def test_timeouts_of_requests_end_those_alone_that_take_too_long(armed_by: Armed
         return web.Response(text="done")
 
     async def program() -> None:
-        timeout = ClientTimeout(total=0.2)
+        timeout = ClientTimeout(total=1.5)
         async with (
             serving(handler, handler_cancellation=True) as address,
             ClientSession(timeout=timeout) as session,
@@ -173,7 +173,7 @@ def test_timeouts_of_requests_end_those_alone_that_take_too_long(armed_by: Armed
                     async with session.get(address, params={"seconds": str(seconds)}) as response:
                         return await response.text()
                 except TimeoutError:
-                    assert loop.time() - began >= 0.2
+                    assert loop.time() - began >= 1.5
                     return "late"
 
             answers = await asyncio.gather(*(get(30 * (i % 5 == 0)) for i in range(50)))
@@ -196,12 +196,11 @@ def test_a_silent_keep_alive_connection_is_closed(armed_by: ArmedBy) -> None:
             _, _, where = address.rstrip("/").rpartition("/")
             host, _, port = where.partition(":")
             reader, writer = await asyncio.open_connection(host, int(port))
+            began = asyncio.get_running_loop().time()
             writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert (await reader.readuntil(b"done")).startswith(b"HTTP/1.1 200")
-            began = asyncio.get_running_loop().time()
             assert await reader.read() == b""
-            # The answer's last byte reached us somewhat after the server began to wait.
-            assert asyncio.get_running_loop().time() - began >= 0.15
+            assert asyncio.get_running_loop().time() - began >= 0.2
             writer.close()
             await writer.wait_closed()
 

@@ -54,8 +54,9 @@ def test_every_command_of_a_busy_pool_has_its_timeout_on_the_wheel(
         options = {"command_timeout": 30, "max_inactive_connection_lifetime": 0}
         async with asyncpg.create_pool(postgres, min_size=5, max_size=5, **options) as pool:
             assert pending() == 0
-            slow = [asyncio.create_task(pool.execute("select pg_sleep(0.1)")) for _ in range(5)]
-            await asyncio.sleep(0.05)
+            slow = [asyncio.create_task(pool.execute("select pg_sleep(1)")) for _ in range(5)]
+            while pending() < 5:  # noqa: ASYNC110 - the library sets no event
+                await asyncio.sleep(0.01)
             assert pending() == 5
             await asyncio.gather(*slow)
             answers = await asyncio.gather(

@@ -160,8 +160,8 @@ async def test_infinity_is_a_threshold_like_any_other(purgatory: Purgatory) -> N
         ({"k": True}, {}, TypeError, "got True"),
         ({"k": "5"}, {}, TypeError, "threshold must be .* got '5'"),
         ({"k": None}, {}, TypeError, "int.*float"),
-        ({"k": 1}, {"mode": "some"}, ValueError, 'mode must be "all" or "any", got \'some\''),
-        ({"k": 1}, {"timeout": math.nan}, ValueError, "timeout must not be NaN"),
+        ({"k": 1}, {"mode": "some"}, ValueError, "mode must be one of 'all', 'any', got 'some'"),
+        ({"k": 1}, {"timeout": math.nan}, ValueError, "timeout must be a number of seconds other than NaN, got nan"),
     ],
 )
 async def test_bad_arguments_are_refused_without_a_trace(

@@ -379,7 +379,7 @@ def test_a_subclass_that_forgets_its_base_is_refused(purgatory: Purgatory) -> No
         ([], TypeError, r"timeout must be a number of seconds or a timedelta, got \[\]"),
         (True, TypeError, "got True"),
         ("5", TypeError, "got '5'"),
-        (math.nan, ValueError, "timeout must not be NaN"),
+        (math.nan, ValueError, "timeout must be a number of seconds other than NaN, got nan"),
     ],
 )
 def test_a_bad_timeout_is_refused(timeout: Any, error: type[Exception], text: str) -> None:

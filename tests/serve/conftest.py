@@ -62,8 +62,8 @@ class Process:
         return f"http://127.0.0.1:{self.port}"
 
     def connect(self) -> socket.socket:
-        """Open a plain connection; reads on it time out after ten seconds."""
-        return socket.create_connection(("127.0.0.1", self.port), timeout=10)
+        """Open a plain connection; reads on it time out after a minute."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=60)
 
     def send(self, request: bytes) -> bytes:
         """What the server answers to *request* before it closes the connection."""
@@ -74,7 +74,7 @@ class Process:
     def stop(self, number: int = signal.SIGTERM) -> tuple[int, str]:
         """Signal it; its exit code and what it wrote to stderr."""
         self.process.send_signal(number)
-        _, errors = self.process.communicate(timeout=20)
+        _, errors = self.process.communicate(timeout=60)
         return self.process.returncode, errors
 
 

@@ -283,7 +283,7 @@ async def test_a_signal_answers_everybody_and_ends_well(number: int) -> None:
         with pytest.raises(InvalidStatus, match="400"):
             await connect(f"ws://127.0.0.1:{server.port}/topics/a?since=-1")
         async with (
-            httpx.AsyncClient(timeout=20) as client,
+            httpx.AsyncClient(timeout=60) as client,
             connect(f"ws://127.0.0.1:{server.port}/topics/a") as socket,
         ):
             polls = [

@@ -21,7 +21,7 @@ def run(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:
     # Where the package is installed pytest finds the plugin by itself; blocking that name and
     # naming the module gives the same everywhere.
     plugin = ("-p", "no:aiowheel", "-p", "_aiowheel_pytestplugin")
-    return pytester.runpytest_subprocess(*plugin, "-W", "error", *options, timeout=30)
+    return pytester.runpytest_subprocess(*plugin, "-W", "error", *options, timeout=120)
 
 
 def test_the_package_declares_the_plugin() -> None:
@@ -308,7 +308,7 @@ def test_marked(manual_timer):
     early = ("-p", "no:aiowheel", "-p", "old_pluggy", "-p", "_aiowheel_pytestplugin")
     others = ("-p", "no:asyncio", "-p", "no:anyio")
 
-    pytester.runpytest_subprocess(*early, *others, timeout=30).assert_outcomes(passed=2)
+    pytester.runpytest_subprocess(*early, *others, timeout=120).assert_outcomes(passed=2)
 
 
 def test_a_project_that_does_not_use_it_never_imports_the_package(

@@ -3,7 +3,7 @@
 import asyncio
 import asyncio.tasks
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from typing import Any, cast
 
 import pytest
@@ -50,8 +50,8 @@ class Stepper:
     def __init__(self, coro: Coroutine[Any, Any, Any]) -> None:
         self._coro = coro
 
-    def __await__(self) -> Iterator[Any]:
-        return self
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return cast(Generator[Any, Any, Any], self)
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -108,7 +108,7 @@ class Waiter:
 
     async def _wait(self) -> None:
         while True:
-            await self.bell
+            await cast(Awaitable[None], self.bell)
             self.resumed += 1
 
     async def end(self) -> None:
@@ -127,7 +127,7 @@ async def turn(count: int = 3) -> None:
 @every_factory
 @every_mode
 async def test_it_resumes_in_the_turn_of_the_ring(factory: Any, debug: bool) -> None:  # noqa: FBT001
-    """The task runs inside the callback that rings, as the current task; before, it stands still."""
+    """The task runs inside the callback that rings; before, it stands still."""
     loop = asyncio.get_running_loop()
     loop.set_debug(debug)
     waiter = Waiter(factory)
@@ -225,7 +225,7 @@ async def test_what_the_task_raises_is_the_tasks(factory: Any) -> None:
     bell = Bell(loop)
 
     async def fail() -> None:
-        await bell
+        await cast(Awaitable[None], bell)
         raise ValueError("mine")
 
     task = factory(loop, fail())

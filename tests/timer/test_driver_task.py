@@ -110,14 +110,16 @@ def test_an_interrupt_passes_through_a_callback(
         raise error
 
     async def begin() -> Timer:
-        timer = aiowheel.current_timer() if shared else await Timer().__aenter__()
+        return aiowheel.current_timer() if shared else await Timer().__aenter__()
+
+    def arm() -> None:
         timer.call_later(0.001, fired.append, "before")
         timer.call_later(0.002, interrupt)
         timer.call_later(0.002, fired.append, "same tick")
         timer.call_later(0.003, fired.append, "after")
-        return timer
 
     timer = loop.run_until_complete(begin())
+    loop.call_soon(arm)
     with pytest.raises(error):
         loop.run_forever()
     assert fired[0] == "before"  # uvloop ends its turn first

@@ -120,12 +120,13 @@ def test_two_iterators(clock_loop: asyncio.SelectorEventLoop) -> None:
     async def take(ticks: Any, count: int) -> list[float]:
         return [round(await anext(ticks) - start, 1) for _ in range(count)]
 
-    async def main() -> list[list[float]]:
+    async def main() -> tuple[list[float], list[float]]:
         async with Timer() as timer:
             first, second = timer.interval(1), timer.interval(1.5, first=0)
-            return await asyncio.gather(take(first, 3), take(second, 3))
+            one, two = await asyncio.gather(take(first, 3), take(second, 3))
+            return one, two
 
-    assert clock_loop.run_until_complete(main()) == [[1, 2, 3], [0, 1.5, 3]]
+    assert clock_loop.run_until_complete(main()) == ([1, 2, 3], [0, 1.5, 3])
 
 
 @pytest.mark.both_loops

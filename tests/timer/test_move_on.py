@@ -194,16 +194,15 @@ async def test_nests_in_itself_and_in_timeouts(maker: Maker) -> None:
         assert third.expired()
     assert not outer.expired()
 
-    async with maker.move_on_after(0) as outer:
+    async with maker.move_on_after(0) as outer:  # noqa: SIM117 - two blocks are the point
         async with maker.move_on_after(60) as inner, aiowheel.timeout(60):
             await forever()
     assert outer.expired()
     assert not inner.expired()
 
     with pytest.raises(TimeoutError):
-        async with aiowheel.timeout(0):
-            async with maker.move_on_after(60) as inner:
-                await forever()
+        async with aiowheel.timeout(0), maker.move_on_after(60) as inner:
+            await forever()
     assert not inner.expired()
 
 
@@ -228,12 +227,11 @@ async def test_around_and_inside_a_task_group(maker: Maker) -> None:
     assert not block.expired()
 
     ended.clear()
-    async with maker.move_on_after(60) as block:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(3):
-                group.create_task(child())
-            await asyncio.sleep(0)
-            block.reschedule(0)
+    async with maker.move_on_after(60) as block, asyncio.TaskGroup() as group:
+        for _ in range(3):
+            group.create_task(child())
+        await asyncio.sleep(0)
+        block.reschedule(0)
     assert ended == ["cancelled"] * 3
     assert block.expired()
 
@@ -248,11 +246,10 @@ async def test_an_error_of_a_task_group_passes(maker: Maker) -> None:
             raise ValueError("while being cancelled")
 
     with pytest.raises(ExceptionGroup) as caught:
-        async with maker.move_on_after(60) as block:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(child())
-                await asyncio.sleep(0)
-                block.reschedule(0)
+        async with maker.move_on_after(60) as block, asyncio.TaskGroup() as group:
+            group.create_task(child())
+            await asyncio.sleep(0)
+            block.reschedule(0)
     assert [type(error) for error in caught.value.exceptions] == [ValueError]
     assert block.expired()
 

@@ -1,0 +1,93 @@
+"""The types of the public API, as the type checkers of users see them."""
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+_EXPECTED = re.compile(r"# expect: (?P<code>[\w-]+)")
+_FOUND = re.compile(r"^[^:]+:(?P<line>\d+): error: .*\[(?P<code>[\w-]+)\]$", re.MULTILINE)
+
+#: Their types come from pyspark and prometheus_client, which this check does not look up.
+_EXTERNAL = {
+    "aiowheel.instrumentation.prometheus.AiowheelCollector",
+    "aiowheel.pipeline.idle.find_idle",
+    "aiowheel.pipeline.idle.idle_events",
+}
+
+
+def errors(name: str) -> list[tuple[int, str]]:
+    """Return the line and the code of every error that mypy finds in a file of this folder."""
+    options = ["--strict", "--config-file=", "--no-error-summary", "--hide-error-context"]
+    run = subprocess.run(
+        [sys.executable, "-m", "mypy", *options, "--explicit-package-bases", str(HERE / name)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.stderr == ""
+    found = [(int(each["line"]), each["code"]) for each in _FOUND.finditer(run.stdout)]
+    assert len(found) == run.stdout.count(": error: "), run.stdout
+    return found
+
+
+def expected(name: str) -> list[tuple[int, str]]:
+    """Return the line and the code of every error that a file announces."""
+    lines = (HERE / name).read_text(encoding="utf-8").splitlines()
+    return [
+        (number, announced["code"])
+        for number, line in enumerate(lines, 1)
+        if (announced := _EXPECTED.search(line))
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_right_uses_have_no_error() -> None:
+    """The types accept what the documentation shows."""
+    assert errors("right.py") == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_each_wrong_use_has_its_error() -> None:
+    """Exactly one error on each line that announces one, and none elsewhere."""
+    announced = expected("wrong.py")
+
+    assert len(announced) >= 40
+    assert errors("wrong.py") == announced
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(
+    importlib.util.find_spec("pyright") is None, reason="pyright is not installed: make build"
+)
+def test_every_public_type_is_known() -> None:
+    """Pyright can name the type of every symbol that the package exports."""
+    run = subprocess.run(
+        [
+            *(sys.executable, "-m", "pyright", "--verifytypes", "aiowheel"),
+            *("--ignoreexternal", "--outputjson", "--pythonpath", sys.executable),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = json.loads(run.stdout)["typeCompleteness"]
+    unknown = {
+        each["name"]
+        for each in found["symbols"]
+        if each["isExported"] and not (each["isTypeKnown"] and not each["isTypeAmbiguous"])
+    }
+
+    assert len(found["symbols"]) > 1000
+    assert unknown - _EXTERNAL == set()
