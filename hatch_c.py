@@ -498,10 +498,20 @@ def add_docstrings(source: Path, docstrings: dict[str, str]) -> None:
         signature = "" if place["doc"] == "NULL" else place["doc"]
         return f"{place['head']}{signature} {c_string(docstring)}{place['tail']}"
 
+    def in_place_of_filler(place: re.Match[str]) -> str:
+        docstring = docstrings.get(place["name"])
+        if docstring is None:
+            return place[0]
+        value = place["value"]
+        return (
+            f"{value} = PyUnicode_InternFromString({c_string(docstring)});\n"
+            f"    if ({value} == NULL) {{ PyErr_Clear(); {place['filler']} }}{place['rest']}"
+        )
+
     generated = source.read_text()
     for pattern in (_MODULE_DOC, _CLASS_DOC, _FUNCTION_DOC, _PROPERTY_DOC):
         generated = pattern.sub(with_docstring, generated)
-    source.write_text(generated)
+    source.write_text(_FILLER_DOC.sub(in_place_of_filler, generated))
 
 
 _DOC = r"(?P<doc>NULL|\"(?:[^\"\\]|\\.)*\")"
@@ -519,6 +529,12 @@ _FUNCTION_DOC = re.compile(
 _PROPERTY_DOC = re.compile(
     r"(?P<head>\(getter\)(?P<name>\w+),\s*(?:\(setter\)\w+|NULL), )"
     r"(?P<doc>NULL)(?P<tail>, NULL\})"
+)
+# Of enumerations and named tuples, which stay ordinary classes.
+_FILLER_DOC = re.compile(
+    r"(?P<filler>(?P<value>\w+) = CPyStatics\[\d+\]; /\* 'mypyc filler docstring' \*/)"
+    r"(?P<rest>.*?\bCPyType_(?P<name>\w+) = \(PyTypeObject \*\))",
+    re.DOTALL,
 )
 
 

@@ -186,7 +186,7 @@ def _decide() -> tuple[bool, str]:
 
 
 def _enforce(*, compiled: bool, reason: str) -> None:
-    """Make the choice hold, or raise what the environment asked for."""
+    """Apply the choice of the build, or raise the error that the environment requires."""
     if os.environ.get("AIOWHEEL_REQUIRE_EXTENSIONS") == "1" and not compiled:
         reason = reason or _reason_without_extensions()
         refusal = f"AIOWHEEL_REQUIRE_EXTENSIONS=1 is set, but {reason}"

@@ -11,10 +11,9 @@ from types import FrameType
 def handled_by(
     handler: Callable[[int, FrameType | None], None], *numbers: signal.Signals
 ) -> Generator[None]:
-    """Let *handler* take these signals inside the block, and whoever took them before afterwards.
+    """Handle these signals with *handler* inside the block, then restore the former handlers.
 
-    Nothing happens outside the main thread: Python hands signals to that one alone, and lets no
-    other set a handler.
+    Nothing happens outside the main thread: only there can a handler be set.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

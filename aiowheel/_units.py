@@ -38,7 +38,11 @@ def delay_to_ns(name: str, seconds: object) -> i64:
         return i64(seconds) * 1_000_000_000
     if isinstance(seconds, timedelta):
         return seconds_to_ns(name, seconds.total_seconds())
-    if isinstance(seconds, bool) or not isinstance(seconds, SupportsFloat) or _is_odd(seconds):
+    if (
+        isinstance(seconds, bool)
+        or not isinstance(seconds, SupportsFloat)
+        or _is_no_number_of_numpy(seconds)
+    ):
         raise TypeError(
             f"{name} must be a number of seconds or a timedelta, got {safe_repr(seconds)}"
         )
@@ -48,8 +52,8 @@ def delay_to_ns(name: str, seconds: object) -> i64:
         return FOREVER if seconds > 0 else -FOREVER  # type: ignore[operator]
 
 
-def _is_odd(value: object) -> bool:
-    """Return whether *value* is a bool, date or text of numpy, which would pass for a number."""
+def _is_no_number_of_numpy(value: object) -> bool:
+    """Return whether *value* is a bool, date or text of numpy, which have `__float__` as well."""
     return getattr(getattr(value, "dtype", None), "kind", "f") not in {"f", "i", "u"}
 
 

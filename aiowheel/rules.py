@@ -1,20 +1,19 @@
-"""What happens at one instant: the order that replays, virtual time and Spark share. Rank 0.
+"""The order of all that happens at one instant, the same for every engine. Rank 0.
 
-A *trace* is a set of operations and a set of events with integer times in one unit. Whoever works
-it off, a `Purgatory` on a manual timer, asyncio on a virtual clock, a stream or a query of Spark,
-goes by these rules, so that all of them end every operation alike, at the same time, by the same
-key:
+A *trace* is a set of operations and a set of events with integer times in one unit. A `Purgatory`
+on a manual timer, asyncio on a virtual clock, a stream and a query of Spark replay a trace by these
+rules, so that each operation ends in the same way, at the same time and by the same key:
 
 1. No timeout is early: an operation expires at the first tick at or after its deadline, or at once
    if its deadline is not after its creation.
-2. At one instant first the timeouts that are due run, then operations are created, then what was
-   created overdue expires, then events come. So an event completes an operation only if
+2. At one instant first the due timeouts run, then operations are created, then operations that were
+   overdue at their creation expire, then events come. So an event completes an operation only if
    ``created <= event.time < expiry``.
 3. Events of one instant come in the order of their keys, as UTF-8 bytes.
-4. An event is a fact of its instant, not a level: it is for the operations that wait at that time,
-   and none that is created later sees it.
+4. An event has no duration: it can complete operations that are pending at its time, and none that
+   are created later.
 
-Ticks are multiples of the tick from time 0, which is what a wheel that starts at 0 has.
+Ticks are multiples of the tick from time 0, as on a wheel that starts at 0.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ class Operation(NamedTuple):
     """An operation of a trace.
 
     Attributes:
-        id: Tells it from all others.
-        keys: What it waits for, each once, at least one.
+        id: The operation's name, unique in the trace.
+        keys: The keys that it waits for, each once, at least one.
         thresholds: For each key the least value of an event that meets it, or `NO_VALUE`.
         wanted: How many of its keys must be met: 1 is "any", all of them "all".
-        created: When it begins to wait.
-        deadline: When its timeout is over, or `NEVER`.
+        created: The time at which it begins to wait.
+        deadline: The time at which its timeout ends, or `NEVER`.
     """
 
     id: str
@@ -51,7 +50,7 @@ class Operation(NamedTuple):
 
 
 class Event(NamedTuple):
-    """Something that happened to a key; its value, or `NO_VALUE`, is compared with thresholds."""
+    """An event of a key; its value, or `NO_VALUE`, is compared with thresholds."""
 
     key: str
     time: int
@@ -59,13 +58,13 @@ class Event(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """How an operation ended.
+    """The end of an operation.
 
     Attributes:
-        id: Of the operation.
+        id: The name of the operation.
         outcome: `COMPLETED` or `EXPIRED`.
-        completed_by: The key that met what was still missing; None when it expired.
-        at: When: the time of that event, or the expiry.
+        completed_by: The key that was met last; None if the operation expired.
+        at: The time of the event that completed it, or of the expiry.
     """
 
     id: str
@@ -75,14 +74,14 @@ class Ending(NamedTuple):
 
 
 def expiry(created: int, deadline: int, tick: int) -> int:
-    """When an operation expires: never early, and late by less than a tick (rule 1)."""
+    """Return when an operation expires: never early, and late by less than a tick (rule 1)."""
     if deadline == NEVER:
         return NEVER
     return created if deadline <= created else deadline + -deadline % tick
 
 
 def in_order(operations: list[Operation], events: list[Event]) -> None:
-    """Sort both lists as a replay takes them (rules 2 and 3): by time, events then by key."""
+    """Sort both lists for a replay (rules 2 and 3): by time, and events of one time by key."""
     operations.sort(key=_created)
     events.sort(key=_instant)
 

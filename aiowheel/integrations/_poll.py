@@ -59,14 +59,14 @@ class Poll(DelayedOperation[object]):
 
 
 def check_poll(purgatory: object, retry_after: object) -> None:
-    """Raise the error of an argument that no long poll can have."""
+    """Raise an error if an argument of a long poll is wrong."""
     if not isinstance(purgatory, Purgatory):
         raise TypeError(f"purgatory must be a Purgatory, got {safe_repr(purgatory)}")
     checked_int("retry_after", retry_after, 0, MOST)
 
 
 def check_wheel(name: object, tick: Any, max_pending: Any, instruments: Any) -> None:
-    """Raise the error of an argument with which no timer and purgatory could be made later."""
+    """Raise an error now if a timer and purgatory cannot be made of these arguments later."""
     checked_str("name", name)
     Timer(tick=tick)
     Purgatory(timer=ManualTimer(), max_pending=max_pending, instruments=instruments)

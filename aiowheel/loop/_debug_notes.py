@@ -1,4 +1,4 @@
-"""What debug mode notes about a handle, and asyncio's texts for it. Rank 3.
+"""The notes of debug mode about a handle, and asyncio's texts for it. Rank 3.
 
 The texts (`repr`, log messages) come from asyncio's own code, so they match the running Python.
 """
@@ -41,7 +41,7 @@ class TimerHandle(asyncio.TimerHandle):
 
 
 class NoLoop:
-    """Answers what asyncio's handle asks a loop."""
+    """A stand-in for a loop, with the methods that asyncio's handle calls."""
 
     def __init__(self, *, debug: bool) -> None:
         self._debug = debug
@@ -55,14 +55,14 @@ class NoLoop:
 
 
 class DebugNotes:
-    """What debug mode notes about one handle.
+    """The notes of debug mode about one handle.
 
     Attributes:
-        loop: asyncio's loop, which runs the callback as one of its own and so times and names it;
+        loop: asyncio's loop, which runs the callback as one of its own, and so reports a slow one;
             None on uvloop.
-        source_traceback: Where the timer was armed, the innermost frame last.
+        source_traceback: The stack where the timer was armed, the innermost frame last.
         text: The `repr` from before the handle was cancelled.
-        ready: The handle of asyncio's that *loop* was given to run, until it runs.
+        ready: The asyncio handle that was given to *loop*, until it runs.
     """
 
     __slots__ = ("loop", "ready", "source_traceback", "text")
@@ -74,21 +74,21 @@ class DebugNotes:
         self.ready: TimerHandle | None = None
 
     def note_caller(self) -> None:
-        """Note where the timer was armed."""
+        """Store the stack where the timer was armed."""
         frame: FrameType | None = _getframe(1)
         while frame is not None and frame.f_code.co_filename.startswith(_HERE):
             frame = frame.f_back  # our own frames exist only where they are not compiled
         self.source_traceback = extract_stack(frame)
 
     def hand_over(self, ready: TimerHandle) -> None:
-        """Have the loop run a handle of its own kind."""
+        """Give *ready* to the loop, which runs it as one of its own handles."""
         ready.notes = self
         self.ready = ready
         loop: Any = self.loop
         loop._add_callback(ready)
 
     def withdraw(self) -> bool:
-        """Cancel what was handed over; True if it had not begun."""
+        """Cancel the handle that was given to the loop; return True if it had not run."""
         ready, self.ready = self.ready, None
         if ready is None:
             return False

@@ -1,4 +1,4 @@
-"""What a wheel loop's own `call_later` returns. Rank 3."""
+"""The handle that `call_later` of a wheel loop returns. Rank 3."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class LoopHandle(TimerHandle):
         context: Context | None,
     ) -> None:
         super().__init__(deadline, delay, callback, args, context)
-        self._when = when  # as given, where the deadline is in whole nanoseconds
+        self._when = when  # as given; the deadline is rounded to nanoseconds
         self._notes: DebugNotes | None = None
 
     @property  # type: ignore[misc]
@@ -62,11 +62,11 @@ class LoopHandle(TimerHandle):
 
     @property
     def notes(self) -> DebugNotes | None:
-        """What debug mode noted; None outside debug mode."""
+        """The notes of debug mode; None outside debug mode."""
         return self._notes
 
     def note(self, notes: DebugNotes) -> None:
-        """Take notes for debug mode."""
+        """Store the notes of debug mode."""
         self._notes = notes
 
     def when(self) -> Any:  # a float to compiled code would turn the int 12 into 12.0
@@ -101,7 +101,7 @@ class LoopHandle(TimerHandle):
         return hash(id(self))  # a class with `<` does not inherit it once it is compiled
 
     def cancel(self) -> bool:
-        """Withdraw the callback; True exactly once, and only if it had not run. O(1).
+        """Cancel the callback; return True exactly once, and only if it had not run. O(1).
 
         As on asyncio's handle, `cancelled()` is true from then on, even if the callback has run,
         and a call from another thread is no error: after True the callback will not run, and the
@@ -150,7 +150,7 @@ class LoopHandle(TimerHandle):
         return True
 
     def leave_wheel(self) -> None:
-        """Take a handle that another thread has cancelled out of the wheel; on the loop's thread."""
+        """Remove a handle that another thread cancelled from the wheel; on the loop's thread."""
         super().cancel()
 
     def _arrive(self) -> None:
@@ -171,7 +171,7 @@ class LoopHandle(TimerHandle):
         callback, args = self._payload, self._args
         try:
             super().fire()
-        except BaseException:  # the report names them, and drops them then
+        except BaseException:  # the driver's report names them, and then drops them
             self._payload, self._args = callback, args
             raise
 
@@ -180,7 +180,7 @@ class LoopHandle(TimerHandle):
         self._notes = None  # which refers to the loop
 
     def forget(self) -> None:
-        """Drop every reference: the handle has had its turn."""
+        """Drop every reference after the callback has run."""
         self._payload = None
         self._args = None
         self._context = None

@@ -21,7 +21,7 @@ else:
 
 
 class WheelEventLoopMixin(_Base):
-    """A base to put in front of an event loop class: `call_later` and `call_at` become O(1).
+    """A mixin for event loop classes that makes `call_later` and `call_at` O(1).
 
     ```python
     class Loop(WheelEventLoopMixin, asyncio.SelectorEventLoop): ...
@@ -30,10 +30,13 @@ class WheelEventLoopMixin(_Base):
     `asyncio.sleep`, `asyncio.timeout` and every library on the loop then use the wheel; the base
     class arms one timer of its own at most. The differences from the base loop:
 
-    - Deadlines are rounded up to a millisecond, and within one fire in the order they were armed;
-      never early, where asyncio's may be by a clock tick and uvloop's by a millisecond.
-    - Many callbacks due at once run in slices of 5 ms, with turns of the loop in between.
-    - Handles are `LoopHandle`, see there; `cancel()` returns whether it was in time.
+    - Deadlines are rounded up to a millisecond; those of one millisecond fire in the order they
+      were armed. No deadline fires early; on asyncio it may, by a clock tick, on uvloop by a
+      millisecond.
+    - Many callbacks due at once run in slices of 5 ms, with turns of the loop in between. A loop
+      that is behind runs longer slices.
+    - Handles are instances of `LoopHandle`, whose `cancel()` returns whether the callback was still
+      pending.
     - A delay or time that is NaN is an error.
     """
 
@@ -41,15 +44,15 @@ class WheelEventLoopMixin(_Base):
         """Make a loop with the arguments of the base class."""
         super().__init__(*args, **kwargs)
         self._running_thread: int | None = None
-        # asyncio's call_later ends in self.call_at and uvloop's call_at in self.call_later, which
-        # are overridden: the alarm needs the method that does the work itself.
+        # asyncio's call_later calls self.call_at, and uvloop's call_at calls self.call_later. These
+        # are overridden: the alarm needs the one that does not call the other.
         on_asyncio = BaseEventLoop in type(self).__mro__
         arm_alarm: Callable[..., object] = super().call_at if on_asyncio else super().call_later
         driver = self._wheel_driver = WheelDriver(self, arm_alarm, self._check_timer_caller)
         driver.debug = bool(self.get_debug())
         own: Any = self  # whose methods are replaced
-        # One clock for all: uvloop's own is cut to milliseconds, and a delay counted from a cut
-        # "now" ends early.
+        # uvloop truncates its own clock to milliseconds, and a delay counted from a truncated "now"
+        # ends early.
         if driver.reads_monotonic:
             own.time = driver.clock
         # The compiled methods are put on the instance: a Python frame in between would cost as much
@@ -72,7 +75,7 @@ class WheelEventLoopMixin(_Base):
         *args: Unpack[Ts],
         context: Context | None = None,
     ) -> TimerHandle:
-        """As `asyncio.loop.call_later`; goes through an overridden `call_at`, as there. O(1)."""
+        """Do what asyncio's `call_later` does, also call an overridden `call_at`. O(1)."""
         if type(self).call_at is not WheelEventLoopMixin.call_at:
             if delay is None:  # pyright: ignore[reportUnnecessaryComparison] - asyncio's own check
                 raise TypeError("delay must not be None")
@@ -87,12 +90,12 @@ class WheelEventLoopMixin(_Base):
         *args: Unpack[Ts],
         context: Context | None = None,
     ) -> TimerHandle:
-        """As `asyncio.loop.call_at`. O(1)."""
+        """Do what asyncio's `call_at` does. O(1)."""
         handle = self._wheel_driver.call_at(when, callback, *args, context=context)
         return cast(TimerHandle, handle)
 
     def run_forever(self) -> None:
-        """Run as the base loop does, and note in which thread."""
+        """Run as the base loop does, and store in which thread."""
         before, self._running_thread = self._running_thread, get_ident()
         self._wheel_driver.run_in(self._running_thread)
         try:
@@ -102,26 +105,26 @@ class WheelEventLoopMixin(_Base):
             self._wheel_driver.run_in(before)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Report as the base loop does, except for what only debug mode raises."""
+        """Report as the base loop does, except for `SliceTimed`."""
         if not isinstance(context.get("exception"), SliceTimed):
             super().call_exception_handler(context)
 
     def set_debug(self, enabled: bool) -> None:  # noqa: FBT001 - the base method's signature
-        """As the base loop's."""
+        """Set debug mode as the base loop does."""
         super().set_debug(enabled)
         driver = self.__dict__.get("_wheel_driver")  # asyncio's __init__ calls this too
         if driver is not None:
             driver.debug = bool(enabled)
 
     def close(self) -> None:
-        """Close as the base loop does, and drop what is pending."""
+        """Close as the base loop does, and drop the pending callbacks."""
         driver = self._wheel_driver
         super().close()
         driver.close()
 
     def __del__(self) -> None:
-        # asyncio's own warns first: where warnings are errors, the loop would stay open. uvloop's
-        # has none, and keeps its descriptors.
+        # asyncio's `__del__` warns first: where warnings are errors, the loop would stay open.
+        # uvloop has no `__del__` and would keep its descriptors.
         if getattr(self, "_wheel_driver", None) is None:  # the base class refused the arguments
             return
         if self.is_closed() or self.is_running():
@@ -133,7 +136,7 @@ class WheelEventLoopMixin(_Base):
             warnings.warn(text, ResourceWarning, source=self, stacklevel=1)
 
     def _check_timer_caller(self, callback: object, method: str) -> None:
-        """Raise what asyncio raises in debug mode."""
+        """Raise the errors that asyncio raises in debug mode."""
         if self._running_thread not in {None, get_ident()}:
             raise RuntimeError(
                 "Non-thread-safe operation invoked on an event loop other than the current one"

@@ -1,4 +1,4 @@
-"""Making and running a loop whose timers are the wheel. Rank 3."""
+"""Functions that make and run a loop whose timers are the wheel. Rank 3."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def new_event_loop(*, uvloop: bool | Literal["auto"] = "auto") -> asyncio.Abstra
 
     Raises:
         ValueError: *uvloop* is none of these.
-        MissingExtraError: uvloop is asked for and not installed.
+        MissingExtraError: *uvloop* is True, and uvloop is not installed.
     """
     if not isinstance(uvloop, bool) and uvloop != "auto":
         raise ValueError(f'uvloop must be True, False or "auto", got {uvloop!r}')
@@ -42,7 +42,7 @@ def new_event_loop(*, uvloop: bool | Literal["auto"] = "auto") -> asyncio.Abstra
 
 @cache
 def _uvloop_class() -> type[asyncio.AbstractEventLoop]:
-    import uvloop  # imported when asked for, for it may be missing
+    import uvloop  # optional: it may be missing
 
     return type("WheelUvloop", (WheelEventLoopMixin, uvloop.Loop), {"__module__": __name__})
 
@@ -53,6 +53,6 @@ def run(
     uvloop: bool | Literal["auto"] = "auto",
     debug: bool | None = None,
 ) -> T:
-    """As `asyncio.run`, on a loop from `new_event_loop`."""
+    """Run *main* as `asyncio.run` does, on a loop from `new_event_loop`."""
     with asyncio.Runner(debug=debug, loop_factory=lambda: new_event_loop(uvloop=uvloop)) as runner:
         return runner.run(main)

@@ -27,11 +27,11 @@ class SliceTimed(BaseException):
 
 
 class WheelDriver(LoopDriver):
-    """Turns the wheel of a loop, and stands in the loop for `call_later` and `call_at`.
+    """The driver of a wheel loop; its `call_later` and `call_at` replace those of the loop.
 
     Args:
         loop: The loop whose timers these are.
-        arm_alarm: The loop's own former `call_later` on uvloop, elsewhere its own `call_at`.
+        arm_alarm: The base class's `call_later` on uvloop, elsewhere its `call_at`.
         check_caller: Called in debug mode with the callback and the method's name; raises when the
             thread is not the loop's or the callback is a coroutine function.
     """
@@ -112,7 +112,7 @@ class WheelDriver(LoopDriver):
             notes.note_caller()
             handle.note(notes)
         if self.runs_elsewhere():
-            # asyncio does not refuse this outside debug mode, and its heap stays whole.
+            # asyncio allows this outside debug mode; here it must not corrupt the wheel.
             handle.enter_transit(self._transit)
             self.own_loop.call_soon_threadsafe(self.receive, handle)
         else:
@@ -128,7 +128,7 @@ class WheelDriver(LoopDriver):
                 self.arm(handle, self.now_ns())
 
     def withdraw(self, handle: LoopHandle) -> bool:
-        """Cancel *handle* from any thread; return whether its callback will not run for that."""
+        """Cancel *handle* from any thread; return whether this call stops its callback."""
         with self._lock:
             if handle.in_transit(self._transit):
                 return handle.leave_transit()
@@ -172,10 +172,10 @@ class WheelDriver(LoopDriver):
 
     def run_slice(self) -> None:
         if not self.wheel.pass_is_open():
-            self.wheel.sort_overdue()  # by time, as asyncio's heap has it
+            self.wheel.sort_overdue()  # asyncio's heap runs them by time
         super().run_slice()
         if self.debug and not self.is_asyncios:
-            # uvloop would time the slice and name it; it times nothing that raises. Each callback
+            # uvloop would report the slice as one slow callback, unless it raises. Each callback
             # has been timed by itself.
             raise SliceTimed
 
@@ -198,7 +198,7 @@ class WheelDriver(LoopDriver):
             raise
 
     def _fire_noted(self, handle: LoopHandle, now: i64) -> i64:
-        """Fire in debug mode, where slow callbacks are named: asyncio's loop does that itself."""
+        """Fire in debug mode, and report a slow callback where asyncio's loop does not."""
         if handle.notes is None:  # armed before debug mode was on
             handle.note(self._notes())
         if self.is_asyncios:
@@ -224,7 +224,7 @@ class WheelDriver(LoopDriver):
 
 
 def _as_asyncio(name: str, seconds: object) -> float:
-    """Convert any integer, a bool too, as asyncio's loops do; besides, what a `Timer` takes."""
+    """Convert a time to seconds: any integer, bools included, as asyncio does, or a `Delay`."""
     if not isinstance(seconds, int):
         return ns_to_seconds(delay_to_ns(name, seconds))
     try:

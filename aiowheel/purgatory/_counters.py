@@ -51,7 +51,7 @@ class Threshold:
         self.counter = counter
 
     def leave(self) -> None:
-        """Drop the operation; the tombstone that stays in the queue or heap keeps nothing alive."""
+        """Drop the operation; what stays in the queue or heap is a tombstone without references."""
         if self.operation is not None:
             self.operation = None
             self.counter.live -= 1
@@ -120,7 +120,7 @@ class Counter:
         return None
 
     def put_back(self) -> None:
-        """Return what `pop_reached` set aside."""
+        """Put the waiters that `pop_reached` set aside back in their order."""
         while self._aside:
             heapq.heappush(self._heap, self._aside.pop())
 
@@ -152,14 +152,14 @@ class Counter:
 
 
 class Counters:
-    """The counters by key; one without a value and without waiters is removed."""
+    """The counters by key. A counter without a value and without waiters is removed."""
 
     __slots__ = ("by_key", "keys", "links")
 
     def __init__(self) -> None:
         self.by_key: dict[object, Counter] = {}
         self.links: i64 = 0  # thresholds that operations wait for
-        self.keys: i64 = 0  # with such a threshold
+        self.keys: i64 = 0  # keys with such a threshold
 
     def get(self, key: object) -> Counter | None:
         """Return the counter of *key*, if it has a value or a waiter."""
@@ -185,7 +185,7 @@ class Counters:
     def link(
         self, operation: ThresholdOperation, missing: list[tuple[object, int | float]]
     ) -> None:
-        """Let *operation* wait for each of the thresholds."""
+        """Add *operation* as a waiter for each of the thresholds."""
         for key, least in missing:
             counter = self._made(key)
             if counter.live == 0:
@@ -216,13 +216,13 @@ class Counters:
                 self.links -= 1
                 if counter.live == 0:
                     self.keys -= 1
-        # Looking keys up runs code of theirs, which may be interrupted: after the rest.
+        # After the rest: a look-up runs code of the key, which may be interrupted.
         for waiting in left:
             counter = waiting.counter
             if counter.live == 0 and counter.value is None:
                 self._drop(counter)
         if not self.by_key:
-            self.by_key.clear()  # frees the room for all the keys it ever had
+            self.by_key.clear()  # releases the memory of former keys
 
     def _drop(self, counter: Counter) -> None:
         try:

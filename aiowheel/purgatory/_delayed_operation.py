@@ -1,4 +1,4 @@
-"""The class that users derive from. Rank 2.
+"""The base class of users' operations. Rank 2.
 
 A file of its own because it must stay interpreted, over a compiled base: a compiled class with type
 parameters gets a `__dict__` and a list of weak references of its own, and before Python 3.12 mypyc

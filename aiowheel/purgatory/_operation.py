@@ -103,7 +103,7 @@ class Operation:
     def on_expiration(self) -> None:
         """Called after `on_complete` when the timeout ended the operation."""
 
-    # --- for everybody ----------------------------------------------------------------------
+    # --- for callers ------------------------------------------------------------------------
 
     def force_complete(self) -> bool:
         """Complete the operation whatever its condition; return True for exactly one caller.
@@ -123,8 +123,8 @@ class Operation:
 
         Many calls share one wake-up of the loop, and calls of one thread keep their order, also
         with `Purgatory.check_and_complete_threadsafe` and `advance_threadsafe`. Nothing is returned
-        because another end may come first: `outcome` tells how the operation ended. Does nothing
-        for an operation that has ended.
+        because another end may come first; see `outcome`. Does nothing for an operation that has
+        ended.
 
         Raises:
             RuntimeError: The operation was never watched.
@@ -205,7 +205,7 @@ class Operation:
     # --- the awaiter ------------------------------------------------------------------------
 
     def _is_abandoned(self) -> bool:
-        """Whether the awaiting task was cancelled in this turn of the loop: it sees no result."""
+        """Return whether the awaiting task was cancelled, in this turn of the loop."""
         waiter = self._waiter
         return waiter is not None and waiter.cancelled()
 
@@ -296,7 +296,7 @@ class OperationAlarm(TimerTask):
             owner.end(operation, _CANCELLED, TimerClosedError("the timer was closed"))
 
 
-# --- what user code returns and raises ------------------------------------------------------
+# --- results and exceptions of user code ----------------------------------------------------
 
 
 def is_met(answer: object) -> bool:
@@ -351,5 +351,5 @@ def _report_unwatched(operation: Operation, error: BaseException) -> None:
         loop.call_exception_handler(
             {"message": message, "exception": error, "operation": operation}
         )
-    else:  # where a loop without a handler of its own reports it
+    else:  # the logger of a loop's default exception handler
         logging.getLogger("asyncio").error(message, exc_info=error)

@@ -72,7 +72,7 @@ _CHECK_LATER: Final = "await in a task, then call check_and_complete"
 
 
 class Purgatory(OperationOwner):
-    """Holds delayed operations until a check of a watched key completes them, or they time out.
+    """A collection of delayed operations, completed by checks of their keys or by timeouts.
 
     An operation ends exactly once: by its condition, by force, by its timeout, by a cancellation,
     by the closing of the purgatory, or by an exception. It then leaves the wheel and all its watch
@@ -128,9 +128,9 @@ class Purgatory(OperationOwner):
         self._estimated_total: i64 = 0
         self._closed = False
         self._emptied: Event | None = None  # set when the last operation has left
-        self._full = False  # the event was logged; until there is room again
+        self._full = False  # the event was logged; False again when there is room
         self._busy = False  # a check is under way; nested ones are queued
-        # Of each queued call the key, the value of an `advance`, the limit of a check.
+        # An item for each queued call: key, value (None for a check), limit.
         self._queue: deque[tuple[object, int | float | None, int]] = deque()
         self._checking: Operation | None = None  # the operation whose condition is evaluated now
         self._checking_key: object = None  # the key of that check
@@ -138,7 +138,7 @@ class Purgatory(OperationOwner):
         self._blank: Context | None = None  # an empty context, to be used again
         self._create_future: Callable[[], Future[object]] | None = None
         self._inbox: Inbox | None = None
-        self._left: deque[object] = deque()  # from the inbox, when it was closed
+        self._left: deque[object] = deque()  # items that the inbox had not delivered when it closed
         if self._loop is not None:
             self._create_future = self._loop.create_future
             self._inbox = Inbox(self._loop, self._receive, PurgatoryClosedError)
@@ -355,7 +355,7 @@ class Purgatory(OperationOwner):
     def check_and_complete(
         self, key: Hashable, *, limit: Count | None = None, budget: Delay | None = None
     ) -> int:
-        """Check every operation that watches *key* now, oldest first, and complete what can.
+        """Check every operation that watches *key* now, oldest first; complete those that are met.
 
         A call from within an `on_complete` or a condition is queued, returns 0, and runs when the
         check under way has ended, so that nesting needs no recursion.
@@ -457,7 +457,7 @@ class Purgatory(OperationOwner):
         return self._inbox
 
     def _receive(self, item: object) -> None:
-        """Do on the loop's thread what another thread asked for."""
+        """Carry out a call of another thread, on the loop's thread."""
         if isinstance(item, Operation):
             if item._outcome is _PENDING:
                 self.end(item, _CANCELLED if item._is_abandoned() else _COMPLETED, None)
@@ -590,7 +590,7 @@ class Purgatory(OperationOwner):
         return self._check_slice(Cursor(watchers), key, limit, slice_ns)
 
     def _check_slice(self, cursor: Cursor, key: object, limit: i64, slice_ns: i64) -> int:
-        """Do what `_check` does for *slice_ns*; the rest is left to the next turn of the loop."""
+        """Check operations for *slice_ns*, and the rest on the next turns of the loop."""
         loop = cast(AbstractEventLoop, self._loop)
         if self._busy:
             loop.call_soon(self._check_slice, cursor, key, limit, slice_ns)
@@ -657,7 +657,7 @@ class Purgatory(OperationOwner):
                     self.end(operation, _CANCELLED, None)
                 else:
                     completed += self._try(operation, key)
-        except BaseException:  # Ctrl-C: the other waiters have been reached as well
+        except BaseException:  # Ctrl-C: the value has reached the other waiters, too
             self._queue.appendleft((key, value, FOREVER))
             raise
         finally:
@@ -666,7 +666,7 @@ class Purgatory(OperationOwner):
         return completed
 
     def _drain(self) -> None:
-        """Do the queued calls, one after the other."""
+        """Carry out the queued calls in order."""
         while self._queue:
             key, value, limit = self._queue.popleft()
             if value is not None:
@@ -677,7 +677,7 @@ class Purgatory(OperationOwner):
                     self._check_list(watchers, limit)
 
     def _drain_later(self) -> None:
-        """Let the loop do the queued calls after Ctrl-C; without a loop the next check does."""
+        """Schedule the queued calls after Ctrl-C; without a loop, the next check makes them."""
         loop = self._loop
         if loop is not None and not loop.is_closed():
             loop.call_soon(self._drain_now)
@@ -725,10 +725,10 @@ class Purgatory(OperationOwner):
                     result = self._complete(operation)
                 else:
                     result = self._run(operation, self._complete)
-        except BaseException as caught:  # it fails alone
+        except BaseException as caught:  # the operation fails, the others go on
             error = awaitable_error(caught)
             operation._outcome = outcome = _FAILED
-            if isinstance(caught, (SystemExit, KeyboardInterrupt)):  # and leaves the loop
+            if isinstance(caught, (SystemExit, KeyboardInterrupt)):  # ends the loop as well
                 operation._context = None
                 self.counts.record(operation)
                 operation._deliver(None, error)
@@ -761,7 +761,7 @@ class Purgatory(OperationOwner):
                 self._counters.unlink(operation)
             elif self._purge_interval < 0:
                 self._lists.unlink(operation)
-            else:  # its links stay; but the cyclic collector does not see them
+            else:  # its links stay until a purge; the collector cannot see a cycle through them
                 operation._links = None
         finally:
             if self._purge_interval < 0:
@@ -844,7 +844,7 @@ class Purgatory(OperationOwner):
 
     def _finish_closing(self, drain: str) -> None:
         """End the operations that are still pending."""
-        # Not before when waiting: threads may bring what the operations wait for.
+        # With drain="wait" the inbox stays open until here: threads may complete operations.
         self._close_inbox()
         text = f"{self!r} was closed"
         for operation in self._operations():
@@ -854,10 +854,10 @@ class Purgatory(OperationOwner):
                 self.end(operation, _CANCELLED, None)
             elif drain == "expire":
                 self.end(operation, _EXPIRED, None)
-            else:  # an error for each: the awaiter that raises it writes its context into it
+            else:  # a new error for each: raising it changes its context and traceback
                 self.end(operation, _CANCELLED, PurgatoryClosedError(text))
         if self._estimated_total > self._pending:
-            self._purge()  # the last chance: no check will come across these links
+            self._purge()  # no later check will find these links
 
     def _close_inbox(self) -> None:
         if self._inbox is not None:
@@ -918,10 +918,11 @@ class Purgatory(OperationOwner):
         )
 
     def key_range(self, start: Count, stop: Count) -> tuple[list[Hashable], int]:
-        """Return the keys at these places, and the number of places; for looks at bounded cost.
+        """Return the keys from position *start* to before *stop*, and the number of positions.
 
-        Keys with watchers come first, then those with counters, each in the order in which they
-        came; a key with both has two places. O(stop).
+        A page that shows a large purgatory reads its keys in parts. Keys with watchers come first,
+        then those with counters, both in order of arrival; a key with both has two positions.
+        O(stop).
         """
         begin = checked_int("start", start, 0, _MOST)
         end = checked_int("stop", stop, 0, _MOST)

@@ -1,4 +1,4 @@
-"""What a purgatory reports about itself: running counts, and snapshots of them. Rank 2."""
+"""The statistics of a purgatory: running counts, and snapshots of them. Rank 2."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class PurgatoryStatistics(NamedTuple):
     """A snapshot of one purgatory.
 
     Attributes:
-        pending: Operations that wait.
+        pending: Pending operations.
         watched: Links between an operation and a key; with lazy purging this includes links of
             ended operations that have not been purged.
         keys: Keys with at least one link.

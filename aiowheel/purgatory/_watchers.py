@@ -46,7 +46,7 @@ class Watchers(Node):
         self.count: i64 = 0  # links, without bookmarks
 
     def begin(self, key: object) -> None:
-        """Become the list of *key*. Before that it is no ring and is freed like any object."""
+        """Become the list of *key*. Until this call it has no links and is freed by counting."""
         self.prev = self
         self.next = self
         self.key = key
@@ -88,7 +88,7 @@ class Watchers(Node):
 
 
 class Cursor:
-    """Visits the links that a watch list holds now, whatever changes the list meanwhile.
+    """An iterator over the links that a watch list holds now, whatever changes the list meanwhile.
 
     Two bookmarks stand in the ring itself: one behind the link visited last, one at the end of the
     part to visit. Links may come, go and come back between two steps.
@@ -142,7 +142,7 @@ class WatchLists:
         self._peak: i64 = 0
         self._spare: Watchers | None = None  # an empty list, for the next new key
         self.links: i64 = 0
-        self.keys: i64 = 0  # with a link; the dict may hold others, see `remove`
+        self.keys: i64 = 0  # keys with a link; the dict may hold others, see `remove`
 
     def get(self, key: object) -> Watchers | None:
         """Return the watch list of *key*, if there is one."""

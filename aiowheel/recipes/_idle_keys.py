@@ -148,8 +148,8 @@ class IdleKeys:
         try:
             del alarms[key]
         except Exception:
-            # The hash or the equality of the key has changed. Its finished alarm stays; the other
-            # keys must still be ended.
+            # The hash or the equality of the key has changed. Its finished alarm stays: an error
+            # here would keep the other keys from ending.
             return
 
     def _watched(self) -> dict[object, IdleAlarm]:

@@ -1,4 +1,4 @@
-"""Which of many keys has been silent for too long. Rank 3.
+"""A detector of keys that have been silent for too long. Rank 3.
 
 A class of its own over the compiled `IdleKeys`, for two reasons. Before Python 3.12 mypyc gives a
 generic class a list of weak references that it frees without clearing them: a dead `weakref.ref`
@@ -25,9 +25,9 @@ class IdleDetector(IdleKeys, Generic[K]):
     exactly at t1 + timeout is in time. An idle key is no longer watched, and a later touch starts
     again. A touch that overtakes a late timer calls `on_idle` first.
 
-    Iterating gives the watched keys as they are at the call, whatever changes meanwhile. `len` is
-    their number; a detector without keys is true all the same. `async with` closes the detector at
-    the end of the block. Every call that changes it belongs to the timer's loop and thread.
+    Iterating gives the keys that are watched when the iteration begins. `len` is their number; a
+    detector without keys is true as well. `async with` closes the detector at the end of the block.
+    Call the methods that change it on the timer's loop and thread.
 
     Args:
         timeout: Seconds or timedelta, more than 0 and finite.

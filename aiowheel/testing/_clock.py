@@ -40,7 +40,7 @@ class VirtualClock:
         raise NotVirtualError(f"{loop!r} runs on the real clock; {_REMEDY}")
 
     def time(self) -> float:
-        """Seconds on the clock."""
+        """Return the reading of the clock, in seconds."""
         return self.loop.time()
 
     async def advance(self, seconds: Delay) -> None:

@@ -57,7 +57,7 @@ class Outside:
 
     @contextmanager
     def hiring(self) -> Generator[None]:
-        """Take the threads started in this block for workers of an executor: they do not count."""
+        """Count no thread that is started in this block: it is a worker of an executor."""
         before = set(threading.enumerate())
         yield
         self._known.update(each for each in threading.enumerate() if each not in before)

@@ -1,4 +1,4 @@
-"""What the mark `virtual_time` does to a test. Rank 4.
+"""The effect of the mark `virtual_time` on a test. Rank 4.
 
 The plugin (`_aiowheel_pytestplugin`) imports this module when it meets the first marked test. It
 leaves the loops of unmarked tests alone: pytest-asyncio calls the hook below from then on, and gets
@@ -28,7 +28,7 @@ _AIOHTTP = "aiohttp.pytest_plugin"
 
 
 def choose_loops(metafunc: pytest.Metafunc, mark: pytest.Mark) -> None:
-    """Have a marked test run on virtual loops under anyio's plugin or pytest-asyncio."""
+    """Run a marked test on virtual loops, under anyio's plugin or pytest-asyncio."""
     if "anyio_backend" in metafunc.fixturenames:
         if pytest.version_tuple < (8,):  # there a plugin cannot parametrize the fixture again
             _refuse(metafunc.definition, "needs pytest 8.0 or later under anyio's plugin")
@@ -101,7 +101,7 @@ def _refuse(item: pytest.Item, reason: str) -> NoReturn:
 
 
 class _LoopChooser:
-    """Answers pytest-asyncio's hook before the project's own implementation does."""
+    """An implementation of pytest-asyncio's hook that goes before the project's own."""
 
     # Not `wrapper=True`, which pluggy before 1.2 refuses.
     @pytest.hookimpl(hookwrapper=True, optionalhook=True)

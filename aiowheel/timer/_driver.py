@@ -1,4 +1,4 @@
-"""What turns the wheel: it reads the clock, fires due tasks and sleeps until the next one. Rank 1.
+"""The driver of a wheel: it reads the clock, fires due tasks and sleeps until the next. Rank 1.
 
 Sources: Kafka's SystemTimer and its reaper thread, here without the thread; tokio's time driver.
 """
@@ -30,7 +30,7 @@ MOST_BUDGET_NS: Final = 1_000_000_000
 SLOW_NS: Final = 100_000_000  #: from here on a callback is named in a log event
 _RUNNING: Final = -1  # in _armed_ns: nothing is earlier, so nothing re-arms inside a slice
 _MILLISECOND: Final = 1_000_000
-#: select() caps its wait at a day; waking up daily also notices a machine that was suspended.
+#: select() waits a day at most; a daily wake-up also catches up with a machine that was suspended.
 _LONGEST_SLEEP_NS: Final = 86_400_000_000_000
 
 
@@ -50,10 +50,10 @@ class TimerCounts(Counts):
 
 @mypyc_attr(acyclic=True)
 class TimerTask(TimerEntry):
-    """A deadline, in nanoseconds of the timer's clock, and what happens when it comes.
+    """A deadline, in nanoseconds of the timer's clock, with the action to run at it.
 
-    The payload is what the task acts on. The driver names it when the task fails or is slow.
-    Source: Kafka's TimerTask.
+    The payload is the object of the action, such as a callback; reports of failed and of slow tasks
+    name it. Source: Kafka's TimerTask.
     """
 
     __slots__ = ()
@@ -62,20 +62,22 @@ class TimerTask(TimerEntry):
         super().__init__(deadline, payload)
 
     def fire(self) -> None:
-        """Act; the task is no longer pending. The driver reports what this raises."""
+        """Run the action. The task is no longer pending; the driver reports an exception."""
         raise NotImplementedError
 
 
 class Driver:
-    """Owns a wheel in nanoseconds and a clock; subclasses own the sleeping.
+    """A wheel in nanoseconds and its clock; subclasses implement the sleeping.
 
-    A driver never refers to the `Timer` in front of it: dropping the timer frees everything behind.
+    A driver has no reference to its `Timer`: the reference count of a timer that is dropped reaches
+    0 at once, and its finalizer closes the driver.
 
     Args:
-        clock: Returns seconds. It may stand still and may jump; steps back are waited out.
+        clock: Returns seconds. It may stand still or jump; after a step back nothing fires until
+            the clock has caught up.
         tick_ns: Width of a bucket.
-        wheel_size: Buckets a level.
-        loop: Where callers must be; None when they need no loop.
+        wheel_size: The number of buckets of each level.
+        loop: The running loop of every caller; None where callers need no loop.
     """
 
     def __init__(
@@ -133,7 +135,7 @@ class Driver:
         self._check_running_loop()
 
     def _check_running_loop(self) -> None:
-        # Asked last: on Python 3.11 the answer costs a system call.
+        # The last check: on Python 3.11 this look-up is a system call.
         loop = self.loop
         running = _get_running_loop()
         if running is not loop:
@@ -149,9 +151,9 @@ class Driver:
         return self.now_ns()
 
     def check_thread(self) -> None:
-        """Check that the caller's thread is not another one than that in which the loop runs.
+        """Check that the loop does not run in another thread than the caller's.
 
-        For what touches the wheel alone, which is safe while the loop does not run.
+        This suffices for calls that change the wheel alone: they are safe while the loop stands.
 
         Raises:
             ForeignLoopError: The loop runs in another thread.
@@ -162,7 +164,7 @@ class Driver:
                 self._check_running_loop()
 
     def run_in(self, thread: int | None) -> None:
-        """Note the thread in which the loop runs, None where it does not; for a loop's own driver."""
+        """Set the thread in which the loop runs, None when it stops; wheel loops call this."""
         self._running_thread = 0 if thread is None else thread
 
     def runs_elsewhere(self) -> bool:
@@ -181,17 +183,17 @@ class Driver:
     # --- arming -----------------------------------------------------------------------------
 
     def arm(self, task: TimerTask, now_ns: i64) -> None:
-        """File *task*; *now_ns* is a fresh reading of the clock. O(1)."""
+        """Add *task* to the wheel; *now_ns* is a fresh reading of the clock. O(1)."""
         due = self.wheel.arm(task, now_ns)
         if due < self._armed_ns:
             try:
                 self.wake_at(due, now_ns)
-            except BaseException:  # the loop is closed, for one: no alarm would keep the deadline
+            except BaseException:  # a closed loop, for example: no alarm would fire the task
                 task.cancel()
                 raise
 
     def move(self, task: TimerTask, deadline: i64, now_ns: i64) -> None:
-        """Give a pending *task* another deadline. One write when later, O(1) when earlier."""
+        """Move a pending *task* to *deadline*. One write if later, O(1) if earlier."""
         wheel = self.wheel
         if deadline >= self._armed_ns:
             wheel.move(task, deadline)
@@ -209,11 +211,11 @@ class Driver:
                 raise
 
     def wake_at(self, due_ns: i64, now_ns: i64) -> None:
-        """Have `run_slice` called at *due_ns*, earlier than was arranged before."""
+        """Schedule a call of `run_slice` at *due_ns*, which is before the one scheduled so far."""
         raise NotImplementedError
 
     def wake_again(self) -> None:
-        """Have `run_slice` called after the loop's other callbacks had a turn."""
+        """Schedule a call of `run_slice` after one turn of the loop's other callbacks."""
         raise NotImplementedError
 
     # --- firing -----------------------------------------------------------------------------
@@ -225,9 +227,9 @@ class Driver:
         before the time they were asked for. Between slices a task that has not fired can still be
         cancelled or moved, and a task armed meanwhile fires in its turn.
 
-        The budget of a slice is `BUDGET_NS`. A slice that needs more leaves the driver behind. While
-        it is behind, the budget is as long as the loop's other callbacks kept the slice waiting, up
-        to `MOST_BUDGET_NS`: under overload neither side starves the other.
+        The budget of a slice is `BUDGET_NS`. A slice that needs more leaves the driver behind.
+        While it is behind, the budget is as long as the loop's other callbacks kept the slice
+        waiting, up to `MOST_BUDGET_NS`: under overload neither side starves the other.
         """
         wheel = self.wheel
         try:
@@ -257,7 +259,7 @@ class Driver:
         self._rearm(now)
 
     def fire_due(self, task: TimerTask, now: i64) -> None:
-        """Fire a pending *task* that is due at *now*, though the wheel has not come to it yet."""
+        """Fire a pending *task* that is due at *now*, before the wheel reaches it."""
         self.wheel.take(task)
         self._fire(task, now)
 
@@ -289,13 +291,13 @@ class Driver:
         return after
 
     def report(self, context: dict[str, object]) -> None:
-        """Report a failure; *context* is that of a loop's exception handler."""
+        """Report an exception; *context* is as for `loop.call_exception_handler`."""
         raise NotImplementedError
 
     def _rearm(self, now: i64) -> None:
         try:
             self._wake_for_next(now)
-        except BaseException:  # Ctrl-C, for one: nothing else would set this alarm
+        except BaseException:  # Ctrl-C, for example: nothing else would set this alarm
             self._wake_for_next(now)
             raise
 
@@ -309,7 +311,7 @@ class Driver:
             self.wake_at(upcoming, now)
 
     def close(self) -> None:
-        """Stop for good and drop what is pending."""
+        """Drop every pending task and refuse new ones."""
         self.closed = True
         self.counts.driver = None
         for entry in self.wheel.clear():
@@ -334,17 +336,17 @@ class Driver:
 
 
 class LoopDriver(Driver):
-    """A driver on an event loop. It arms one loop timer at most.
+    """A driver on an event loop. It has at most one loop timer, its alarm.
 
     Args:
-        loop: Where slices run.
+        loop: The loop on which slices run.
         tick_ns: Width of a bucket.
-        wheel_size: Buckets a level.
-        arm_alarm: The loop's own `call_later` on uvloop, elsewhere its own `call_at`; for a loop that
-            overrides them with this driver's wheel.
+        wheel_size: The number of buckets of each level.
+        arm_alarm: The method that sets the alarm: `call_later` on uvloop, elsewhere `call_at`;
+            default: the loop's. A wheel loop passes that of its base class.
 
     Attributes:
-        on_wake: What the loop timer calls: `run_slice`, or the bell that a driver task waits for.
+        on_wake: Called by the alarm: `run_slice`, or `ring` of the bell that a driver task awaits.
     """
 
     def __init__(
@@ -356,8 +358,8 @@ class LoopDriver(Driver):
     ) -> None:
         time = type(loop).time
         on_uvloop = getattr(time, "__module__", "") == "uvloop.loop"
-        # Both loops' own `time` is the monotonic clock. uvloop cuts it to milliseconds, and a delay
-        # counted from a cut "now" ends early.
+        # `time` of both kinds of loop is the monotonic clock. uvloop truncates it to milliseconds,
+        # and a delay counted from a truncated "now" ends early.
         reads_monotonic = on_uvloop or time is BaseEventLoop.time
         super().__init__(
             monotonic_clock() if reads_monotonic else loop.time, tick_ns, wheel_size, loop
@@ -382,7 +384,7 @@ class LoopDriver(Driver):
         elif due_ns <= now_ns:  # as uvloop does with a delay of 0
             alarm = self.own_loop.call_soon(self.wake, context=self._context)
         else:
-            # uvloop counts whole milliseconds from a clock cut to them: due is rounded up, now down.
+            # uvloop counts whole milliseconds from a truncated clock: due is rounded up, now down.
             delay = -(-alarm_ns // _MILLISECOND) - now_ns // _MILLISECOND
             alarm = self._arm_alarm(int(delay) / 1e3, self.wake, context=self._context)
         self._replace_alarm(alarm, due_ns)
@@ -392,7 +394,7 @@ class LoopDriver(Driver):
         self._replace_alarm(alarm, _RUNNING)
 
     def _replace_alarm(self, alarm: Any, due_ns: i64) -> None:
-        # The old alarm stands until the new one does: Ctrl-C may come in between.
+        # The new alarm is set before the old one is cancelled: Ctrl-C may come in between.
         old = self._alarm
         self._alarm = alarm
         self._armed_ns = due_ns
@@ -400,7 +402,7 @@ class LoopDriver(Driver):
             old.cancel()
 
     def wake(self) -> None:
-        """Note that the alarm has gone off, and pass it on."""
+        """Call `on_wake`; the loop's alarm calls this."""
         self._alarm = None
         self.on_wake()
 
@@ -415,10 +417,10 @@ class LoopDriver(Driver):
 
 
 class Bell:
-    """What a driver task awaits: `ring` resumes the task at once, in the same turn of the loop.
+    """An awaitable for a driver task: `ring` resumes the task at once, in the loop's same turn.
 
-    It speaks asyncio's protocol of futures as far as a task does. A new future for every alarm
-    would resume the task a turn later, at twice the cost.
+    A bell has the methods of a future that tasks call. A new future for every alarm would resume
+    the task a turn later, at twice the cost.
     """
 
     def __init__(self, loop: AbstractEventLoop) -> None:
@@ -430,7 +432,7 @@ class Bell:
         self._cancelled = False
 
     def ring(self) -> None:
-        """Resume the waiting task; one that does not wait yet will not have to."""
+        """Resume the waiting task; if it does not wait yet, its next wait ends at once."""
         resume = self._resume
         if resume is None:
             self._rung = True
@@ -458,12 +460,15 @@ class Bell:
         return self._loop
 
     def add_done_callback(
-        self, callback: Callable[[Bell], object], *, context: Context | None = None
+        self,
+        callback: Callable[[Bell], object],
+        *,
+        context: Context | None = None,  # noqa: ARG002 - a future's; the task enters its own
     ) -> None:
-        """Take the function that resumes the task."""
+        """Store the function that resumes the task."""
         self._resume = callback
 
-    def cancel(self, msg: object = None) -> bool:
+    def cancel(self, msg: object = None) -> bool:  # noqa: ARG002 - a future's parameter
         """Resume the task with a cancellation, on the next turn."""
         resume = self._resume
         if resume is None:

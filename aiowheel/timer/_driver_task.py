@@ -1,7 +1,7 @@
-"""The task that sleeps until the earliest bucket is due, and how a timer's tasks end. Rank 1.
+"""The task that sleeps until the earliest bucket is due, and the end of a timer's tasks. Rank 1.
 
-Interpreted, as is every coroutine that suspends: mypyc's would end the wait by a call that Python
-3.12 deprecates, and where warnings are errors that hides the cancellation.
+Interpreted, like every coroutine that suspends: mypyc throws exceptions into an awaitable by a call
+that Python 3.12 deprecates. Where warnings are errors, that one would replace the cancellation.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from aiowheel.timer._periodic_tasks import PeriodicTasks
 
 
 class DriverTask:
-    """Awaits the driver's alarm and runs one slice for each, until it is stopped.
+    """The task of a driver: it awaits the alarm and runs one slice for each.
 
-    Cancelled together with every other task, or ended by a KeyboardInterrupt that passed through a
-    callback, it starts again: no deadline is lost.
+    It starts again after a cancellation of all tasks, and after a KeyboardInterrupt in a callback,
+    so that no deadline is lost.
     """
 
     def __init__(self, driver: LoopDriver) -> None:
@@ -31,7 +31,7 @@ class DriverTask:
         loop = self._driver.own_loop
         bell = Bell(loop)
         self._driver.on_wake = bell.ring
-        # Empty: the driver must not keep alive what its creator had in its own context.
+        # Empty: a copy of the creator's context would keep its values alive.
         context = Context()
         self._task: Task[None] = loop.create_task(
             self._drive(bell), name="aiowheel-driver", context=context

@@ -1,4 +1,4 @@
-"""What `call_later` returns. Rank 1.
+"""The handle that `call_later` returns. Rank 1.
 
 A handle duck-types `asyncio.TimerHandle`, and is itself the entry in the wheel.
 """
@@ -70,7 +70,7 @@ class TimerHandle(TimerTask):
                 self._payload = method.__func__
                 self._args: object = owner
                 return
-        # The commonest kind needs no call of a builtin to know that it can be called.
+        # A plain function, the most common callback, is callable without a further check.
         elif kind is not _function and not callable(callback):
             plain_callback("callback", callback, START_A_TASK)  # raises
         self._payload = callback
@@ -81,7 +81,7 @@ class TimerHandle(TimerTask):
         return ns_to_seconds(self._deadline)
 
     def cancel(self) -> bool:
-        """Withdraw the callback; True exactly once, and only if it had not fired. O(1).
+        """Cancel the callback; return True exactly once, and only if it had not fired. O(1).
 
         Raises:
             ForeignLoopError: The timer's loop runs in another thread.
@@ -99,11 +99,11 @@ class TimerHandle(TimerTask):
         return True
 
     def cancelled(self) -> bool:
-        """Return whether the callback was withdrawn, by `cancel` or by closing the timer."""
+        """Return whether the callback was cancelled, by `cancel` or by closing the timer."""
         return self._state == CANCELLED
 
     def fired(self) -> bool:
-        """Return whether the callback's turn has come; True already while it runs."""
+        """Return whether the callback has run or is running."""
         return self._state == FIRED
 
     def get_context(self) -> Context | None:
@@ -169,7 +169,9 @@ class TimerHandle(TimerTask):
         if type(args) is not tuple:
             context.run(callback, args)  # the two halves of a bound method
         elif not args:
-            context.run(callback)  # a call with a star costs a compiled caller as much as all the rest
+            context.run(
+                callback
+            )  # without a star, which costs a compiled caller more than the call
         else:
             context.run(callback, *args)
 
@@ -190,7 +192,7 @@ class TimerHandle(TimerTask):
 
 
 def captured_context() -> Context | None:
-    """Return a copy of the caller's context; None when it is empty, which saves 64 bytes a timer."""
+    """Return a copy of the caller's context; None when that is empty: it saves 64 bytes."""
     return _copy_context() or None
 
 
@@ -200,8 +202,8 @@ def check_context(context: object) -> None:
         raise TypeError(f"context must be a contextvars.Context or None, got {safe_repr(context)}")
 
 
-# Both take the arguments as a tuple: to pass it on with a star costs a compiled caller as much as
-# all the rest.
+# Both take the callback's arguments as a tuple: passing them on with a star would double the cost
+# of a compiled call.
 
 
 def armed_after(

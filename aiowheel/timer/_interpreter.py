@@ -1,8 +1,8 @@
-"""What hot paths ask the interpreter: the time and the thread. Rank 1.
+"""The time and the thread, as hot paths read them. Rank 1.
 
-The build hook (hatch_build.py) answers in C, where each question costs a few nanoseconds instead of a
-call through the interpreter. Functions of the `time` module are hidden in defaults: libraries that
-freeze the time replace module attributes, and a loop whose clock stands still never wakes up.
+In the compiled build these functions are written in C (see hatch_c.py) and take a few nanoseconds.
+The functions that they call are bound as defaults: libraries that freeze the time replace
+attributes of the `time` module, and a loop whose clock stands still never wakes up.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A timer whose clock is turned by hand. Rank 1: no loop, no waiting."""
+"""A timer whose clock moves only in calls of `advance`. Rank 1: no loop, no waiting."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ManualDriver(Driver):
         return self.manual_ns
 
     def wake_at(self, due_ns: i64, now_ns: i64) -> None:
-        """Do nothing: `advance` asks the wheel."""
+        """Do nothing: `advance` reads the wheel's next expiration."""
 
     def wake_again(self) -> None:
         """Do nothing: `advance` runs slices until the pass is over."""
@@ -38,10 +38,11 @@ class ManualDriver(Driver):
 
 
 class ManualTimer(Timer):
-    """A `Timer` without a loop: time passes in `advance`, by the same rule of what is due.
+    """A `Timer` without a loop: its time passes only in `advance`.
 
-    Time begins at 0. The timer needs no `async with` and works where no loop runs; only `sleep`,
-    `interval` and the timeouts, which suspend tasks, need a loop.
+    Deadlines are due by the same rule as on a `Timer`. Time begins at 0. The timer needs no
+    `async with` and works where no loop runs; only `sleep`, `interval` and the timeouts, which
+    suspend tasks, need a loop.
     """
 
     def __init__(self, *, tick: Delay = 0.001, wheel_size: Count = 256) -> None:
@@ -64,8 +65,8 @@ class ManualTimer(Timer):
 
         Raises:
             ValueError: *seconds* is negative or not finite, or leads beyond 73 years.
-            ExceptionGroup: Callbacks raised; the others ran all the same. A BaseExceptionGroup
-                where a CancelledError, say, is among it.
+            ExceptionGroup: Callbacks raised; the other callbacks have run. A BaseExceptionGroup if
+                one of the exceptions, such as CancelledError, is not an Exception.
         """
         step = delay_to_ns("seconds", seconds)
         if not 0 <= step < FOREVER:
@@ -86,7 +87,7 @@ class ManualTimer(Timer):
             if upcoming is None or upcoming > target:
                 break
             driver.manual_ns = max(upcoming, driver.manual_ns)
-        driver.manual_ns = max(target, driver.manual_ns)  # a callback may have gone further
+        driver.manual_ns = max(target, driver.manual_ns)  # a callback may have called `advance`
         errors, driver.errors = driver.errors, []
         if errors:
             raise BaseExceptionGroup("timer callbacks failed", errors)

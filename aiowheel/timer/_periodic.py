@@ -1,4 +1,4 @@
-"""A call that repeats. Rank 1.
+"""Periodic calls, and the schedule of their ticks. Rank 1.
 
 Source: tokio's Interval; the three ways to make up for missed ticks are its MissedTickBehavior.
 """
@@ -21,12 +21,12 @@ _BURST: Final = 0
 _DELAY: Final = 1
 _SKIP: Final = 2
 _WAYS: Final = {"skip": _SKIP, "burst": _BURST, "delay": _DELAY}
-#: tokio's: up to here a tick counts as being in time, so that "delay" does not drift by itself.
+#: A tick late by no more than this is in time, as in tokio, so that "delay" does not drift.
 _TOLERANCE_NS: Final = 5_000_000
 
 
 class Schedule:
-    """The ticks of a repeated call: multiples of a period, and what happens after missed ones.
+    """The ticks of a repeated call: multiples of a period, and the rule for missed ones.
 
     The arguments are those of `Timer.every`.
 
@@ -71,16 +71,16 @@ class Schedule:
             self.next_ns += int(int(self._jitter) * random())  # noqa: S311 - to spread, no secret
 
 
-# Not acyclic: while its coroutine runs it is in no wheel, and only a wheel shows the collector what an
-# acyclic entry refers to.
+# Not acyclic: while its coroutine runs, a call is in no wheel, and only a wheel shows the collector
+# the references of an acyclic entry.
 class Periodic(TimerTask):
     """A function that is called again and again; `Timer.every` makes it.
 
     Calls never overlap: the next tick waits until the function, or the coroutine it returned, has
-    ended. What the function raises is reported, and the schedule goes on.
+    ended. After an exception, which is reported, the schedule continues.
 
     Attributes:
-        runs: How often the function was called.
+        runs: The number of calls so far.
     """
 
     __slots__ = ("_args", "_context", "_driver", "_schedule", "_stopped", "_tasks", "runs")
@@ -105,10 +105,10 @@ class Periodic(TimerTask):
         self.runs: int = 0
 
     def cancel(self, *, running: Switch = False) -> bool:
-        """Make no further call; True exactly once.
+        """Stop the calls; return True exactly once.
 
         Args:
-            running: Whether to cancel the coroutine of a call under way, too. Otherwise it goes on
+            running: Whether to cancel the coroutine of the current call as well. Otherwise it runs
                 to its end.
 
         Raises:
@@ -128,13 +128,13 @@ class Periodic(TimerTask):
         return True
 
     def cancelled(self) -> bool:
-        """Return whether no further call will be made: cancelled, or the timer was closed."""
+        """Return whether the calls have stopped, by `cancel` or by closing the timer."""
         return self._stopped
 
     def next_when(self) -> float | None:
         """Return when the next call is due, on the scale of `timer.time()`; None when cancelled.
 
-        While a call is under way this may already be past: the next call then follows that one.
+        While a call runs, that time may be past: the next call then follows at once.
         """
         return None if self._stopped else ns_to_seconds(self._deadline)
 
@@ -164,7 +164,7 @@ class Periodic(TimerTask):
                 self.arm()
 
     def ended(self, error: BaseException | None) -> None:
-        """Go on with the schedule: the coroutine of this tick has ended."""
+        """Continue the schedule after the coroutine of a tick has ended."""
         if error is not None:
             self._driver.callback_errors += 1
             self._driver.report(

@@ -1,7 +1,7 @@
 """The tasks in which the coroutines of periodic calls run. Rank 1.
 
-They run in one task group on a task of its own, not on the driver's task: the end of that one must
-not cancel them. Interpreted, as is every coroutine that suspends; see `_driver_task.py`.
+They run in one task group, in a task of its own: the driver task may restart, which must not cancel
+them. Interpreted, like every coroutine that suspends; see `_driver_task.py`.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _Run = tuple[Coroutine[object, object, None], Awaitable[object], Context]
 
 
 class Call(Protocol):
-    """A periodic call, which hears how its coroutine ended."""
+    """The part of a periodic call that its coroutine's task calls."""
 
     def ended(self, error: BaseException | None) -> None:
-        """Take note that the coroutine has returned, raised *error*, or was cancelled."""
+        """Handle the end of the coroutine: it returned, raised *error*, or was cancelled."""
         ...
 
     def drop(self) -> None:
-        """Make no further call."""
+        """Stop the calls."""
         ...
 
 
@@ -46,9 +46,9 @@ class PeriodicTasks:
     """The running coroutines of one timer's periodic calls.
 
     Args:
-        outlives_cancelling: What happens when the task group is cancelled from outside, as
-            `asyncio.run` does to every task when it ends. True: another group takes its place.
-            False: the calls that ran end for good, and so does every later one.
+        outlives_cancelling: Whether a new task group replaces one that was cancelled from outside,
+            as `asyncio.run` cancels every task at its end. Otherwise the periodic calls with
+            coroutines stop then.
     """
 
     def __init__(self, *, outlives_cancelling: bool) -> None:
@@ -58,7 +58,7 @@ class PeriodicTasks:
         self._not_begun: dict[Call, _Run] = {}
         self._withdrawn: set[Call] = set()  # cancelled before they began
         self._running: dict[Call, Task[object]] = {}
-        self._cut_short: list[Call] = []  # by the end of the group, for which they wait
+        self._cut_short: list[Call] = []  # by the end of the group; they continue after it
         self._stop = Event()
         self._ended = False
 
@@ -72,7 +72,7 @@ class PeriodicTasks:
         """Await *awaitable* in the task group and a copy of *context*, then call `ended`.
 
         Raises:
-            RuntimeError: No loop is running; only a `ManualTimer` gets this far without one.
+            RuntimeError: No loop is running, which is possible with a `ManualTimer` only.
         """
         if self._ended:
             _discard(awaitable)
@@ -97,7 +97,7 @@ class PeriodicTasks:
         context.run(group.start_soon, coroutine)
 
     def _is_dying(self) -> bool:
-        """Return whether the group is being cancelled: what starts now waits for `_on_done`."""
+        """Return whether the group is being cancelled: calls that start now wait for `_on_done`."""
         host, group = self._host, self._group
         return (host is not None and host.cancelling() > 0) or (
             group is not None and group.cancel_scope.cancel_called
@@ -126,7 +126,7 @@ class PeriodicTasks:
         if host.cancelled():
             self._ended = self._ended or not self._outlives_cancelling
         else:
-            host.exception()  # KeyboardInterrupt or SystemExit, which has left the loop by itself
+            host.exception()  # marked as retrieved: KeyboardInterrupt and SystemExit leave the loop
         for run, awaitable, _ in self._not_begun.values():
             run.close()
             _discard(awaitable)
@@ -168,24 +168,24 @@ class PeriodicTasks:
         call.ended(error)
 
     def cancel(self, call: Call) -> None:
-        """Cancel the coroutine of *call* that is under way, if there is one."""
+        """Cancel the running coroutine of *call*, if there is one."""
         if call in self._not_begun:
             self._withdrawn.add(call)
         elif (task := self._running.get(call)) is not None:
             task.cancel()
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Start no more coroutines."""
         self._ended = True
 
     def abandon(self) -> None:
-        """Cancel what runs without waiting for it, from any thread: a finalizer may run in any."""
+        """Cancel the running coroutines without waiting; finalizers call this in any thread."""
         host = self._host
         if host is not None and not host.get_loop().is_closed():
             host.get_loop().call_soon_threadsafe(self._stop.set, context=Context())
 
     async def aclose(self) -> None:
-        """Cancel what runs and wait for its end; idempotent."""
+        """Cancel the running coroutines and wait for their end; idempotent."""
         self.close()
         self._stop.set()
         if self._host is not None:

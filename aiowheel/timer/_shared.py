@@ -1,7 +1,7 @@
-"""The timer that every loop has: made on first use, closed with the loop. Rank 1.
+"""The shared timer of a loop: made on first use, closed with the loop. Rank 1.
 
-It has no driver task. `asyncio.run` cancels all tasks before it waits for their clean-up, and the
-timeouts of that clean-up must still work; nor should it show up in `asyncio.all_tasks()`.
+It has no driver task: `asyncio.run` cancels all tasks before it waits for their clean-up, and the
+timeouts of that clean-up must still work. A driver task would also be in `asyncio.all_tasks()`.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def _open_on(loop: AbstractEventLoop) -> Timer:
         close()
         timer.close_with_loop()
 
-    # A loop has no hook for its end. What is still pending then refers, more often than not, to the
-    # loop and so to the wheel it is filed in: a cycle that the collector sees only in part.
+    # A loop has no hook for its end. Pending callbacks usually refer to the loop, and through it to
+    # their own wheel: closing breaks that cycle.
     loop.close = close_both  # type: ignore[method-assign]
     return timer
 

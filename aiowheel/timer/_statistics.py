@@ -1,7 +1,7 @@
-"""What a timer measures of itself: counts, and lateness in a histogram. Rank 1.
+"""The statistics of a timer: counts, and lateness in a histogram. Rank 1.
 
-Source: the log-linear buckets of HdrHistogram, 16 to an octave: a quantile is at most 6.25 % above
-the true value.
+Source: the log-linear buckets of HdrHistogram, 16 in each octave. A quantile is at most 6.25 %
+above the true value.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from mypy_extensions import i64
 from aiowheel._arguments import safe_repr
 from aiowheel._types import Share
 
-_STEPS: Final = 16  # linear buckets an octave
+_STEPS: Final = 16  # linear buckets in each octave
 _SHIFT: Final = 4
 _FULL: Final = 2**61
 _BUCKETS: Final = _STEPS * 59  # up to 2**62 ns
 
 
 class Histogram:
-    """A histogram of durations; O(1) to record, about 8 kB whatever their number."""
+    """A histogram of durations: O(1) to record, about 8 kB for any number of them."""
 
     __slots__ = ("_carried", "_count", "_counts", "_maximum_ns", "_total")
 
     def __init__(self) -> None:
         self._counts: list[int] = [0] * _BUCKETS
         self._total: i64 = 0
-        self._carried: int = 0  # the part of the sum beyond 73 years, which 64 bits do not hold
+        self._carried: int = 0  # the part of the sum beyond 64 bits
         self._count: i64 = 0
         self._maximum_ns: i64 = 0
 
@@ -39,7 +39,7 @@ class Histogram:
         self._count += 1
         self._total += ns
         if self._total >= _FULL:
-            self._carried += int(self._total)  # i64 would swallow the sum
+            self._carried += int(self._total)  # the sum of an int and an i64 would be an i64
             self._total = 0
         self._maximum_ns = max(ns, self._maximum_ns)
         shift: i64 = 0
@@ -53,7 +53,7 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many durations were recorded."""
+        """The number of durations recorded."""
         return self._count
 
     @property
@@ -144,7 +144,7 @@ class TimerStatistics(NamedTuple):
         cancelled: Deadlines ever cancelled, those dropped by closing included.
         rescheduled: Deadlines ever moved.
         wakeups: Times the driver woke up.
-        cascaded: Times a deadline was filed again, into a finer level or behind a later deadline.
+        cascaded: Times a deadline was filed again: into a finer level, or after a move.
         callback_errors: Callbacks that raised.
         lateness: Fired minus deadline, a histogram in seconds.
     """

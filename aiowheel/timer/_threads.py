@@ -32,12 +32,13 @@ class Inbox:
     """A queue from any thread to a loop: it calls *receive* with each item on the loop's thread.
 
     Items keep their order. A burst of puts shares one `call_soon_threadsafe`. Receiving pauses
-    after the budget of a slice, to let the loop turn. An item whose `put` returned is received, or
-    returned by `close`: exactly one of the two, unless the loop itself is closed first.
+    after the budget of a slice, so that the loop runs its other callbacks. An item whose `put`
+    returned is received, or returned by `close`: exactly one of the two, unless the loop itself is
+    closed first.
 
     Args:
-        loop: Where *receive* runs.
-        receive: What it raises goes to the loop's exception handler; the next item follows.
+        loop: The loop on which *receive* runs.
+        receive: Called with each item; the loop's exception handler gets its exceptions.
         closed_error: The type of the error that `put` raises after `close`.
     """
 
@@ -61,7 +62,7 @@ class Inbox:
         return len(self._items)
 
     def put(self, item: object) -> None:
-        """Hand *item* over; from any thread.
+        """Add *item* to the queue; from any thread.
 
         Raises:
             AiowheelError: The inbox, or its loop, is closed; of the type given to the constructor.
@@ -81,7 +82,7 @@ class Inbox:
             self._items.append(item)
 
     def close(self) -> list[Any]:
-        """Take no more; return what was put and not received yet. Idempotent, from any thread."""
+        """Refuse new items and return those not received yet. Idempotent, from any thread."""
         with self._lock:
             self._closed = True
             left = list(self._items)
@@ -89,7 +90,7 @@ class Inbox:
         return left
 
     def _drain(self) -> None:
-        # Under the lock: between a put's wake-up call and its append there is nothing to see yet.
+        # Under the lock: a put that has woken the loop may not have appended its item yet.
         with self._lock:
             self._scheduled = False
         limit = monotonic_ns() + BUDGET_NS
@@ -115,8 +116,8 @@ class Inbox:
             )
 
 
-# Not acyclic: a handle in the inbox is in no wheel, and only a wheel shows the collector what an
-# acyclic entry refers to.
+# Not acyclic: a handle in the inbox is in no wheel, and only a wheel shows the collector the
+# references of an acyclic entry.
 class ThreadsafeHandle(TimerTask):
     """The handle of `call_later_threadsafe`; every method may be called from any thread.
 
@@ -146,7 +147,7 @@ class ThreadsafeHandle(TimerTask):
         return ns_to_seconds(self._deadline)
 
     def cancel(self) -> bool:
-        """Withdraw the callback; True exactly once, and only if the callback will never run."""
+        """Cancel the callback; return True exactly once, and only if it will never run."""
         if not self._decide(_CANCELLED):
             return False
         self._release()
@@ -154,13 +155,13 @@ class ThreadsafeHandle(TimerTask):
         return True
 
     def cancelled(self) -> bool:
-        """Return whether the callback will never run: cancelled, or its timer or loop was closed."""
+        """Return whether the callback will never run: cancelled, or the timer or loop closed."""
         if self._threads.loop_is_closed():
             self.cancel()
         return self._state == _CANCELLED
 
     def fired(self) -> bool:
-        """Return whether the callback's turn has come; True already while it runs."""
+        """Return whether the callback has run or is running."""
         return self._state == _FIRED
 
     def arrive(self) -> None:
@@ -173,7 +174,7 @@ class ThreadsafeHandle(TimerTask):
             driver.arm(self, driver.now_ns())
 
     def withdraw(self) -> None:
-        """Leave the wheel; on the loop's thread."""
+        """Take the handle out of the wheel; on the loop's thread."""
         super().cancel()
 
     def fire(self) -> None:
@@ -203,9 +204,9 @@ class ThreadsafeHandle(TimerTask):
 
 
 class Threads:
-    """Takes a timer's calls from other threads and carries them out on the loop's thread.
+    """The calls of `call_later_threadsafe` of one timer, carried out on the loop's thread.
 
-    A `ManualTimer` has no loop and no thread of its own: there, they are carried out at once.
+    A `ManualTimer` has no loop: there, a call is carried out at once.
     """
 
     def __init__(self, driver: Driver) -> None:
@@ -221,7 +222,7 @@ class Threads:
         args: tuple[object, ...],
         context: Context | None,
     ) -> ThreadsafeHandle:
-        """Do what `Timer.call_later_threadsafe` promises."""
+        """Arm a new handle *delay* from now, as `Timer.call_later_threadsafe` does."""
         plain_callback("callback", callback, START_A_TASK)
         if context is not None:
             check_context(context)
@@ -243,7 +244,7 @@ class Threads:
         try:
             self._inbox.put(handle)
         except TimerClosedError:
-            return  # the wheel is empty, or will never turn again
+            return  # the timer or its loop is closed: nothing fires any more
 
     def loop_is_closed(self) -> bool:
         """Return whether the loop is closed."""

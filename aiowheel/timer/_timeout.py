@@ -26,16 +26,15 @@ _EXPIRED: Final = 3
 _EXITED: Final = 4
 _NAMES: Final = ("created", "active", "expiring", "expired", "finished")
 
-#: Since 3.13 a timeout also shows inside an exception that hides the cancellation.
+#: Since 3.13 TimeoutError also becomes the context of an exception that replaced the cancellation.
 _LOOKS_INSIDE: Final = sys.version_info >= (3, 13)
 
 
 class Timeout:
-    """A bound on a block of code: `async with` it, once. `timeout` and `move_on_after` make it.
+    """A deadline for a block of code: `async with` it, once. `timeout` makes it.
 
-    The task is cancelled when the deadline comes. The cancellation leaves the block of a `timeout`
-    as `TimeoutError`; the block of a `move_on_after` just ends, and `expired()` tells. Timeouts
-    nest with each other, with asyncio's own and with task groups.
+    At the deadline the task is cancelled, and the block raises `TimeoutError` instead of
+    `CancelledError`. Timeouts nest with each other, with asyncio's own and with task groups.
     """
 
     __slots__ = (
@@ -129,7 +128,7 @@ class Timeout:
         self._task = None
         if self._state == _EXPIRING:
             self._state = _EXPIRED
-            # Fewer requests pending than when we came in: ours was the only one.
+            # No more cancellations than when the block began: the timeout's own was the only one.
             if task is not None and task.uncancel() <= self._cancelling and exc_val is not None:
                 if isinstance(exc_val, CancelledError):
                     if self._moves_on:
@@ -152,8 +151,8 @@ class Timeout:
         now = driver.now_ns()
         loop = driver.loop
         if deadline <= now and loop is not None:
-            # As asyncio does: before anything the loop gets to do after this turn. The driver would
-            # expire it a turn later.
+            # As in asyncio, before any callback that is scheduled after this. The driver would
+            # expire the block a turn later.
             self._soon += 1
             loop.call_soon(self._expire_if_due)
         else:
@@ -191,7 +190,7 @@ class Timeout:
 
 @mypyc_attr(acyclic=True, free_list_len=1)
 class Expiry(TimerTask):
-    """The deadline of a `Timeout`, its payload."""
+    """The deadline of a `Timeout`, which is its payload."""
 
     __slots__ = ()
 
@@ -225,7 +224,7 @@ class MoveOn(Timeout):
 
 @mypyc_attr(acyclic=True, free_list_len=1)
 class Wakeup(TimerTask):
-    """Sets the future of a sleeping task, its payload."""
+    """The deadline of a sleeping task; its payload is the future that the task awaits."""
 
     __slots__ = ()
 
@@ -242,8 +241,8 @@ class Wakeup(TimerTask):
             future.set_exception(TimerClosedError("the timer was closed while a task slept on it"))
 
 
-# Awaitables that never suspend, for `__aexit__`, which has nothing to wait for: a coroutine object
-# costs more than all that a block does on its way out.
+# Awaitables that never suspend, for `__aexit__`: a coroutine object would cost more than everything
+# else at the end of a block.
 
 
 class ReadyNone:
@@ -316,7 +315,7 @@ def _deadline_after(driver: Driver, delay: object) -> i64:
         return FOREVER
     loop = driver.loop
     if delay_ns <= 0 and loop is not None:
-        # Already over, and so must `when()` say: uvloop's time lags the clock by up to 1 ms.
+        # `when()` must not be after `loop.time()`, which on uvloop is up to 1 ms behind the clock.
         return clock_to_ns(loop.time()) + delay_ns
     return driver.deadline_after(delay_ns)
 

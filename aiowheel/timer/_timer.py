@@ -48,13 +48,13 @@ class Timer:
     `async with` it: it then belongs to the running loop until the block ends. It uses one timer of
     the loop, however many deadlines are pending. No deadline fires early; each is late by less than
     a tick, plus the loop's own delay. Deadlines fire tick by tick, and within a tick in the order
-    they were armed; one that was moved later takes its place when it is filed again.
+    they were armed. A deadline that was moved later takes its place when its old bucket comes up.
 
     Times are seconds, as float, int or timedelta, kept as whole nanoseconds.
 
     Args:
-        tick: How late a deadline may be by itself, from 1 microsecond to 1 hour.
-        wheel_size: Buckets a level, from 2 to 2**24.
+        tick: The width of a bucket, from 1 microsecond to 1 hour; deadlines are late by up to this.
+        wheel_size: The number of buckets of each level, from 2 to 2**24.
 
     Raises:
         TypeError: An argument is not a number.
@@ -80,8 +80,8 @@ class Timer:
         self._driver_task = None
 
     def __del__(self) -> None:
-        # Handles refer to the driver and not to the timer, so this runs even with a million
-        # pending; their rings of links must be broken by hand.
+        # Handles have no reference to the timer, so this runs even while a million are pending.
+        # Their rings of links must be broken.
         driver = getattr(self, "_driver", None)
         if driver is None:
             return
@@ -112,7 +112,7 @@ class Timer:
         return self.aclose()
 
     def share(self, loop: AbstractEventLoop) -> None:
-        """Become the shared timer of *loop*: without a driver task, slices run as plain callbacks."""
+        """Become the shared timer of *loop*, without a driver task: slices are plain callbacks."""
         self._is_shared = True
         self._run_on(LoopDriver(loop, self._tick_ns, self._wheel_size), outlives_cancelling=False)
 
@@ -122,11 +122,11 @@ class Timer:
         self._tasks = PeriodicTasks(outlives_cancelling=outlives_cancelling)
 
     def aclose(self) -> Coroutine[Any, Any, None]:
-        """Drop what is pending and stop; idempotent, and safe to call from several tasks.
+        """Drop the pending deadlines and close; idempotent, and safe to call from several tasks.
 
         Callbacks are dropped and counted as cancelled, sleeping tasks get `TimerClosedError`,
         running coroutines of periodic calls are cancelled and awaited, and every later call raises
-        `TimerClosedError`. Blocks under a timeout lose their bound.
+        `TimerClosedError`. Blocks under a timeout lose their deadline.
 
         Raises:
             RuntimeError: This is the shared timer of a loop, which is closed with the loop.
@@ -147,7 +147,7 @@ class Timer:
         cast(PeriodicTasks, self._tasks).close()
 
     def close_with_loop(self) -> None:
-        """Drop what is pending, from any thread: the loop has been closed."""
+        """Drop the pending deadlines after the loop was closed; from any thread."""
         self._close_for_good()
 
     def open_driver(self) -> Driver:
@@ -162,7 +162,7 @@ class Timer:
         return driver
 
     def _entered_driver(self) -> Driver:
-        """Return the driver, for what checks the caller itself."""
+        """Return the driver of an entered timer, without a check of the caller's loop."""
         driver = self._driver
         if driver is None:
             raise self._unusable()
@@ -189,7 +189,7 @@ class Timer:
                 turn of the loop, never inside this call.
             callback: A plain callable; what it raises goes to the loop's exception handler.
             args: For the callback.
-            context: To run it in; default: a copy of the caller's, as asyncio does.
+            context: The context of the callback; default: a copy of the caller's, as in asyncio.
 
         Raises:
             TypeError: *delay* is not a number, or *callback* is not a plain callable.
@@ -240,16 +240,16 @@ class Timer:
     ) -> Periodic:
         """Call `fn(*args)` every *period*; a coroutine it returns runs in a task group.
 
-        Calls never overlap: a tick that comes while one is under way is missed. What *fn* raises
-        goes to the loop's exception handler. It runs in a copy of the caller's context.
+        Calls never overlap: a tick during a call is missed. The loop's exception handler gets what
+        *fn* raises. The function runs in a copy of the caller's context.
 
         Args:
             period: Seconds or timedelta, more than 0.
             fn: A plain or a coroutine function.
             args: For the function.
-            missed: After ticks were missed, the function is called once at once. Then: "skip" goes
-                on with the next multiple of the period; "burst" makes up for all missed ticks,
-                without a pause; "delay" counts a full period from there.
+            missed: After missed ticks the function is called at once. Then "skip" continues with
+                the next multiple of the period, "burst" makes up for all missed ticks without a
+                pause, and "delay" counts a full period from that call.
             jitter: Each call comes later by a random time from 0 to this, at most the period; the
                 multiples stay where they are.
             first: When the first call is due, from now; default: after one period.
@@ -307,15 +307,15 @@ class Timer:
         return Interval(driver, Schedule(driver, period, missed, 0, first))
 
     def timeout(self, delay: Delay | None) -> Timeout:
-        """Bound a block to *delay* from now, None for no bound; as `asyncio.timeout`."""
+        """Limit a block to *delay* from now, None for no limit; as `asyncio.timeout`."""
         return timeout_after(self.open_driver(), delay)
 
     def timeout_at(self, when: Delay | None) -> Timeout:
-        """Bound a block to *when* on the scale of `time()`; as `asyncio.timeout_at`."""
+        """Limit a block to *when* on the scale of `time()`; as `asyncio.timeout_at`."""
         return timeout_at(self.open_driver(), when)
 
     def move_on_after(self, delay: Delay | None) -> MoveOn:
-        """End a block *delay* from now, without an error; `expired()` tells afterwards.
+        """End a block *delay* from now without an error; `expired()` is then true.
 
         ```python
         async with timer.move_on_after(0.5) as block:
@@ -334,11 +334,11 @@ class Timer:
         """Wait for *fut*, a future or coroutine, at most *timeout*; as `asyncio.wait_for`.
 
         Args:
-            fut: Cancelled when time is up, or when this call is.
-            timeout: Seconds or timedelta, None for no bound; at 0 or less a coroutine never starts.
+            fut: Cancelled at the timeout, or when this call is cancelled.
+            timeout: Seconds or timedelta, None for no limit; at 0 or less a coroutine never starts.
 
         Raises:
-            TimeoutError: Time was up.
+            TimeoutError: *fut* was not done in time.
             TypeError, ValueError: *timeout* is not a number, or is NaN.
         """
         driver = self.open_driver()

@@ -1,7 +1,6 @@
 """Coroutines that wait on the wheel: `sleep`, `wait_for` and `interval`. Rank 1.
 
-Interpreted, as is every coroutine that suspends: mypyc's would end the wait by a call that Python
-3.12 deprecates, and where warnings are errors that hides the cancellation.
+Interpreted, like every coroutine that suspends; see `_driver_task.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ T = TypeVar("T")
 
 
 async def sleep(driver: Driver, delay: Delay, result: T) -> T:
-    """Wait as `Timer.sleep` does, for the driver of a timer that may be closed before this starts."""
+    """Wait as `Timer.sleep` does; the timer may be closed before the coroutine starts."""
     delay_ns = delay_to_ns("delay", delay)
     if delay_ns <= 0:
         await yield_to_loop(0)
@@ -65,11 +64,11 @@ class Interval:
 
 
 # `wait_for` behaves as `asyncio.wait_for` of the running Python does, whose source is the
-# specification. Python 3.11 waits for a task of its own, later ones await in place.
+# specification. Python 3.11 runs a coroutine in a task, later versions await it in place.
 
 
 async def wait_for(driver: Driver, fut: Awaitable[T], timeout: Delay | None) -> T:
-    """Wait as `Timer.wait_for` does, for the driver of a timer that may be closed by now."""
+    """Wait as `Timer.wait_for` does; the timer may be closed before the coroutine starts."""
     if timeout is None:
         return await fut
     delay_ns = delay_to_ns("timeout", timeout)

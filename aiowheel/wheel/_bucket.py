@@ -51,10 +51,10 @@ class TimerEntry(Node):
     def __init__(self, deadline: i64, payload: object) -> None:
         self.prev: Node | None = None
         self.next: Node | None = None
-        # In this order, with the delay of a TimerHandle behind them, what a touch reads and writes
-        # shares one cache line of a compiled entry. At a million entries that is what a touch costs.
+        # In this order the fields that a touch reads and writes, with the delay of a TimerHandle
+        # behind them, share one cache line: at a million entries, its misses are what a touch costs.
         self._deadline = deadline
-        self._filed: i64 = 0  # the tick of its bucket; a later reschedule leaves it behind
+        self._filed: i64 = 0  # the tick of its bucket; the deadline may have moved later since
         self._counts: Counts | None = None  # None when not pending
         self._payload = payload
 
@@ -167,7 +167,7 @@ class Bucket(Node):
         self.next = None
 
     def count(self, most: i64) -> i64:
-        """Count the entries, but not beyond *most*."""
+        """Return the number of entries, at most *most*. O(*most*)."""
         count: i64 = 0
         node = self.next
         while count < most and isinstance(node, TimerEntry):

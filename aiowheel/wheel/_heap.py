@@ -39,7 +39,7 @@ class HeapEntry:
 
 
 class HeapWheel:
-    """A `TimingWheel` with a heap instead of buckets: O(log n) to add, tombstones on cancel.
+    """A binary heap with the interface of `TimingWheel`: O(log n) to add, tombstones on cancel.
 
     Entries come out by tick and, within a tick, in the order they were armed or last moved.
     """

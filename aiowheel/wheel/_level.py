@@ -12,11 +12,11 @@ from aiowheel.wheel._bucket import Bucket, TimerEntry
 
 
 class Level:
-    """``wheel_size`` buckets of ``width`` ticks each, together covering ``[base, limit)``.
+    """A ring of ``wheel_size`` buckets of ``width`` ticks each, which covers ``[base, limit)``.
 
-    A level covers one block of ticks aligned to its own range, never a sliding window: an entry is
-    filed at the finest level whose block holds its tick. All entries of one tick so pass through the
-    same buckets in the order they came, and first in, first out costs nothing.
+    A level covers one block of ticks aligned to its own range, never a sliding window. An entry is
+    filed at the finest level whose block holds its tick. So all entries of one tick pass through
+    the same buckets in the order they came, and stay in that order at no cost.
     """
 
     __slots__ = (
@@ -34,7 +34,7 @@ class Level:
     def __init__(self, width: i64, wheel_size: i64, current: i64, horizon: i64) -> None:
         self.width = width
         self.shift: i64 = int(width).bit_length() - 1 if width & (width - 1) == 0 else -1
-        self.coarser: Level | None = None  #: the overflow level behind this one
+        self.coarser: Level | None = None  #: the next overflow level
         # A span beyond the whole range of ticks would overflow 64 bits: the last level ends there.
         self.span: i64 = width * wheel_size if width <= horizon // wheel_size else horizon
         self.base: i64 = 0
@@ -52,7 +52,7 @@ class Level:
     def slot_of(self, tick: i64) -> i64:
         """Return the slot that covers *tick*, which must lie in the block."""
         if self.shift >= 0:
-            return (tick - self.base) >> self.shift  # a division costs as much as the rest of it
+            return (tick - self.base) >> self.shift  # a division would double the cost of `append`
         return (tick - self.base) // self.width
 
     def append(self, entry: TimerEntry, tick: i64) -> None:
@@ -66,9 +66,9 @@ class Level:
         bucket.append(entry)
 
     def next_occupied(self, current: i64) -> i64:
-        """Return the first slot behind that of *current* with an entry in it, or -1.
+        """Return the first slot after that of *current* that holds an entry, or -1.
 
-        Cost: one memchr; slots that cancelling has emptied are struck off the map, each once.
+        Cost: one memchr. A slot that cancelling has emptied is cleared in the map, once.
         """
         slot = self.slot_of(current)
         while True:
@@ -77,20 +77,20 @@ class Level:
             slot = first_flag(self.occupied, slot + 1)
             if slot < 0 or not self.buckets[slot].is_empty():
                 return slot
-            self._forget(slot)
+            self._clear_flag(slot)
 
     def take(self, slot: i64) -> Bucket:
-        """Strike *slot* off the occupancy map and return its bucket, which the caller empties."""
-        self._forget(slot)
+        """Clear *slot* in the occupancy map and return its bucket, which the caller empties."""
+        self._clear_flag(slot)
         return self.buckets[slot]
 
-    def _forget(self, slot: i64) -> None:
+    def _clear_flag(self, slot: i64) -> None:
         set_flag(self.occupied, slot, 0)
         self.flags -= 1
         self.buckets[slot].flagged = False
 
 
-# The build hook (hatch_build.py) answers both in C: a method of a bytearray costs more than the rest.
+# The build hook (hatch_c.py) answers both in C: a method of a bytearray costs more than the rest.
 
 
 def first_flag(occupied: bytearray, start: i64) -> i64:

@@ -36,7 +36,7 @@ class WheelStatistics(NamedTuple):
         rescheduled: Deadlines ever moved.
         cancelled: Entries ever cancelled, those dropped by `clear` included.
         expired: Entries ever returned as due.
-        cascaded: Times an entry was filed again: into a finer level, or behind a later deadline.
+        cascaded: Times an entry was filed again: into a finer level, or under a later deadline.
     """
 
     pending: int
@@ -50,12 +50,12 @@ class WheelStatistics(NamedTuple):
 
 
 class LevelOccupancy(NamedTuple):
-    """How full the buckets of one ring are.
+    """The number of entries in each bucket of one ring.
 
     Attributes:
-        base: Where its first bucket begins, in the wheel's unit.
-        width: How much time a bucket covers, in the wheel's unit.
-        counts: The number of entries in every bucket, up to the limit asked for.
+        base: The time at which the first bucket begins, in the wheel's unit.
+        width: The time that one bucket covers, in the wheel's unit.
+        counts: The number of entries in each bucket, at most the limit given to `occupancy`.
     """
 
     base: int

@@ -18,7 +18,7 @@ from aiowheel.wheel._level import Level
 from aiowheel.wheel._statistics import Counts, LevelOccupancy, WheelStatistics
 
 LIMIT: Final = 2**61 - 1  #: the furthest time either side of zero, in the caller's unit
-HORIZON: Final = 2**62 - 1  #: one past the most ticks that two legal times can lie apart
+HORIZON: Final = 2**62 - 1  #: more ticks than can lie between two legal times
 MOST_BUCKETS: Final = 2**24  #: the largest wheel_size
 REFILES_PER_STEP: Final = 1000  #: cascaded entries between two readings of the clock, about 0.1 ms
 
@@ -28,10 +28,10 @@ Shared: TypeAlias = Counts | None
 
 
 class TimingWheel:
-    """Holds deadlines and returns those that are due, at O(1) each whatever their number.
+    """A hierarchical timing wheel: it holds deadlines and returns the due ones, each at O(1).
 
     Time is any integer clock of the caller's choice. A deadline is filed under the first tick at or
-    after it. No entry is ever returned early, and one is late by less than a tick when `advance` is
+    after it. No entry is returned early. An entry is late by less than a tick if `advance` is
     called at every `next_expiration`. Level 0 covers the current block of `wheel_size` ticks, each
     overflow level a block `wheel_size` times wider. A bucket that comes up on an overflow level
     cascades: its entries are filed again, at a finer level.
@@ -44,12 +44,12 @@ class TimingWheel:
 
     Args:
         tick: Width of one bucket of the finest level, in the caller's unit, at least 1.
-        wheel_size: Buckets a level, from 2 to 2**24.
-        start: The wheel's time at birth, any sign.
-        counts: Where to count; for an owner that shares its counts with the wheel.
+        wheel_size: The number of buckets of each level, from 2 to 2**24.
+        start: The wheel's first time, within 2**61 - 1 of zero.
+        counts: The counts to update, for an owner that shares them; default: the wheel's own.
 
     Raises:
-        ValueError: An argument is out of range (times reach 2**61 - 1 either side of zero).
+        ValueError: An argument is out of range.
         TypeError: An argument is not an integer.
     """
 
@@ -85,12 +85,12 @@ class TimingWheel:
         # Ticks count from the one that holds `start`, so that each level begins with block 0.
         self._origin: i64 = self._now // self._tick
         self._current: i64 = 0  # the tick whose bucket was visited last
-        self._horizon: i64 = 0  # the tick of `now`; ahead of _current only while a pass is open
+        self._horizon: i64 = 0  # the last tick of the pass; ahead of _current only while it is open
         self._counts = Counts() if counts is None else counts
         self._finest = Level(1, self._wheel_size, 0, HORIZON)  # overflow levels follow it
         self._edge: i64 = (self._finest.limit + self._origin) * self._tick  # the end of its block
         self._due = Bucket()  # taken off the levels in this pass, still to be returned or filed
-        self._overdue = Bucket()  # filed for a tick already passed: first of the next pass
+        self._overdue = Bucket()  # armed for a tick already passed: the first of the next pass
 
     def __del__(self) -> None:
         # Entries and buckets are invisible to the cyclic collector: their rings must be broken. The
@@ -113,11 +113,11 @@ class TimingWheel:
     # --- arming -----------------------------------------------------------------------------
 
     def schedule(self, deadline: Ticks, payload: object = None) -> TimerEntry:
-        """File *deadline*; one at or before now is returned by the next `advance`.
+        """Add an entry; the next `advance` returns it if *deadline* is not after now.
 
         Args:
-            deadline: In the caller's unit, at most 2**61 - 1 either side of zero.
-            payload: Kept with the entry until it is cancelled.
+            deadline: In the caller's unit, within 2**61 - 1 of zero.
+            payload: Any object; the entry keeps it until it is cancelled.
 
         Raises:
             OverflowError: *deadline* is out of range.
@@ -130,11 +130,11 @@ class TimingWheel:
         return entry
 
     def arm(self, entry: TimerEntry, now: i64) -> i64:
-        """File an *entry* that is not pending, at the time *now*; return when it will be due.
+        """Add an *entry* that is not pending, at the time *now*; return when it will be due.
 
-        For a driver that slept. Time is moved to *now* first where nothing is due on the way: a
-        short timer armed after ten idle minutes would be filed from where the wheel stood then,
-        levels too high.
+        A driver that slept calls this instead of `schedule`. If nothing is due before *now*, the
+        wheel's time moves there first: from its old position, ten idle minutes ago, a short timer
+        would be filed levels too high.
 
         Cost: O(levels), in practice O(1).
         """
@@ -148,15 +148,14 @@ class TimingWheel:
     def reschedule(self, entry: Entry, deadline: Ticks) -> None:
         """Move a pending entry, or re-arm a finished one, to *deadline*.
 
-        A later deadline is written down and nothing else: the entry is filed again when its old
-        bucket comes up.
+        A later deadline is only stored: the entry is filed again when its old bucket comes up.
 
         Raises:
             OverflowError: *deadline* is out of range.
             TypeError: *deadline* is not an integer, or *entry* is not a TimerEntry.
             ValueError: *entry* is pending in another wheel.
 
-        Cost: O(1) later, O(levels) earlier.
+        Cost: O(1) if later, O(levels) if earlier.
         """
         if not isinstance(entry, TimerEntry):
             raise TypeError(f"entry must be a TimerEntry, got {safe_repr(entry)}")
@@ -171,12 +170,12 @@ class TimingWheel:
             self.move(entry, checked)
 
     def move(self, entry: TimerEntry, deadline: i64) -> None:
-        """Move an entry known to be pending here to a deadline known to be in range."""
+        """Move *entry*, which must be pending in this wheel, to *deadline*, which must be legal."""
         self._counts.rescheduled += 1
         later = deadline >= entry._deadline
         entry._deadline = deadline
         if later and deadline > self._now:
-            return  # its bucket comes up in time, and no division was needed to know
+            return  # its old bucket comes up in time; this branch needs no division
         if self._tick_of(deadline) < entry._filed or deadline <= self._now:
             entry.unlink()
             self._place(entry)
@@ -199,7 +198,7 @@ class TimingWheel:
         self._place(entry)
 
     def _place(self, entry: TimerEntry) -> None:
-        """File an entry that a caller armed or moved: not into the pass that is under way."""
+        """File an entry that a caller has armed or moved; never into the open pass."""
         deadline = entry._deadline
         tick = self._tick_of(deadline)
         if tick <= self._horizon or deadline <= self._now:
@@ -209,7 +208,7 @@ class TimingWheel:
             self._file(entry, tick)
 
     def _file(self, entry: TimerEntry, tick: i64) -> None:
-        """Add *entry* at the finest level whose block holds *tick*, which is still to come."""
+        """Add *entry* at the finest level whose block holds *tick*, which is after the current."""
         entry._filed = tick
         level = self._finest
         while tick >= level.limit:
@@ -258,7 +257,8 @@ class TimingWheel:
         re-arms itself at delay 0 cannot keep a pass open.
         """
         if not self.pass_is_open():
-            self._reached = self._now  # for the overdue, whose ticks may lie ahead; see _visit
+            # The overdue entries are due, though their ticks may be ahead.
+            self._reached = self._now
         self._now = now
         self._horizon = now // self._tick - self._origin
         self._due.take_all(self._overdue)
@@ -268,15 +268,15 @@ class TimingWheel:
         return self._current < self._horizon or not self._due.is_empty()
 
     def pop_due(self) -> TimerEntry | None:
-        """Take the next due entry, which is no longer pending; None when there is none, or none yet.
+        """Return the next due entry, which is then no longer pending; None at the end of the pass.
 
-        None with the pass still open means that a bounded number of entries has been cascaded and
-        the caller may read its clock.
+        None while the pass is still open means that `REFILES_PER_STEP` entries have been cascaded:
+        the caller can read its clock and go on.
         """
         for _ in range(REFILES_PER_STEP):
             entry = self._due.pop()
             if entry is None:
-                if not self._turn():
+                if not self._take_next_bucket():
                     return None
                 continue
             counts = self._counts
@@ -290,7 +290,7 @@ class TimingWheel:
         return None
 
     def take(self, entry: TimerEntry) -> None:
-        """Take a pending entry that is due, before its turn. O(1)."""
+        """Remove a pending entry that is due, before `pop_due` reaches it. O(1)."""
         entry.unlink()
         entry._counts = None
         self._counts.pending -= 1
@@ -305,7 +305,7 @@ class TimingWheel:
         self._now = max(self._now, now)
 
     def sort_overdue(self) -> None:
-        """Sort what was armed for a time already past by deadline. O(1) where it is sorted."""
+        """Sort the entries armed for a past time by deadline. O(entries) if they are in order."""
         if self._overdue.is_empty():
             return
         last: i64 = -LIMIT
@@ -321,13 +321,13 @@ class TimingWheel:
             self._overdue.append(entry)
 
     def next_expiration(self) -> int | None:
-        """Return when `advance` next has something to do for a pending entry, or None.
+        """Return the time at which `advance` next has work for a pending entry, or None.
 
-        Never later than the true earliest deadline, rounded up to its tick. Earlier when an
-        overflow bucket cascades first, or when the entry was moved to a later deadline. `now` when
-        an entry is due at once.
+        The time is never after the earliest deadline, rounded up to its tick. It is earlier when an
+        overflow bucket cascades first, or when the entry was moved to a later deadline. It is `now`
+        when an entry is due at once.
 
-        Cost: O(levels); each bucket emptied by cancelling costs once more.
+        Cost: O(levels). A bucket that cancelling has emptied costs once more.
         """
         if self._counts.pending == 0:
             return None
@@ -358,8 +358,8 @@ class TimingWheel:
             level = level.coarser
         return -1
 
-    def _turn(self) -> bool:
-        """Take the next bucket within the horizon into the pass; False when the pass is over."""
+    def _take_next_bucket(self) -> bool:
+        """Take the next bucket within the horizon into the pass; False at the end of the pass."""
         level: Level | None = self._finest
         while level is not None:
             slot = level.next_occupied(self._current)
@@ -375,6 +375,7 @@ class TimingWheel:
         return False
 
     def _visit(self, tick: i64) -> None:
+        """Make *tick* the current one, and move each level to the block that holds it."""
         self._current = tick
         self._reached = (tick + self._origin) * self._tick
         level: Level | None = self._finest
@@ -423,10 +424,10 @@ class TimingWheel:
         )
 
     def occupancy(self, most: Count) -> list[LevelOccupancy]:
-        """Return how full the buckets of every ring are, finest ring first.
+        """Return the number of entries in each bucket of every ring, finest ring first.
 
         Args:
-            most: No bucket is counted beyond this, from 1 to 255.
+            most: The largest number to count in one bucket, from 1 to 255.
 
         Cost: O(buckets + occupied buckets x *most*), whatever the number of entries.
         """
@@ -489,7 +490,7 @@ def _deadline(entry: TimerEntry) -> int:
 
 
 def checked_wheel_size(value: object) -> int:
-    """Return *value* if a wheel can have so many buckets a level; raise an error otherwise."""
+    """Return *value* if it is a legal number of buckets; raise an error otherwise."""
     return checked_int("wheel_size", value, 2, MOST_BUCKETS)
 
 
