@@ -34,6 +34,10 @@ class DelayedOperation(Operation, Generic[T_co]):
     Args:
         timeout: Seconds or a timedelta from the call of `watch`; None or `inf` for no timeout.
 
+    Attributes:
+        keys: The keys that it watches.
+        completed_by: The key whose check completed it, or None.
+
     Raises:
         TypeError: *timeout* is not a number, a timedelta or None.
         ValueError: *timeout* is NaN.
