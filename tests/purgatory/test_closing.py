@@ -133,7 +133,7 @@ async def test_an_empty_one_closes_at_once(running: Purgatory, drain: Drain) -> 
 
 async def test_a_drain_that_does_not_exist_is_refused(running: Purgatory) -> None:
     """With the three that do; the purgatory stays open."""
-    with pytest.raises(ValueError, match='"expire", "cancel" or "wait", got \'now\''):
+    with pytest.raises(ValueError, match="'expire', 'cancel', 'wait', got 'now'"):
         running.aclose(drain="now")  # type: ignore[arg-type, unused-coroutine]
 
     running.watch(Gate(), ["k"])
