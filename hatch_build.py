@@ -203,12 +203,10 @@ def write_stamp(root: Path, sources: list[str], build_dir: Path, *, editable: bo
     lines = ["editable" if editable else "wheel"]
     for name in sources:
         status = (root / name).stat()
-        text = (root / name).read_text("utf-8")
-        # An edit during the compiling must not pass for what was compiled, which is a copy.
-        unchanged = without_aliases(text) == (build_dir / "src" / name).read_text("utf-8")
-        compiled_from = hash_of((root if unchanged else build_dir / "src") / name)
+        compiled_from, present = (hash_of(folder / name) for folder in (build_dir / "src", root))
+        # An edit during the compiling must not pass for what was compiled.
+        known = editable and compiled_from == present
         fingerprint = f"{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
-        known = editable and unchanged
         lines.append(f"{compiled_from} {fingerprint if known else '-'} {name}")
     stamp = build_dir / "stamp.txt"
     stamp.write_text("\n".join(lines) + "\n", encoding="utf-8")

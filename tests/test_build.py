@@ -234,6 +234,27 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
+STAMPED = """
+from pathlib import Path
+import hatch_build
+hot, build = Path("aiowheel/_hot.py"), Path("build").resolve()
+hatch_build.copy_for_mypyc(Path.cwd(), build)
+for _ in range(2):
+    stamp = hatch_build.write_stamp(Path.cwd(), [str(hot)], build, editable=True)
+    print(stamp.read_text().splitlines()[1].split()[1] != "-")
+    hot.write_text("edited")
+"""
+
+
+def test_what_mypyc_sees_differently_is_no_edit(project: Path) -> None:
+    """Replacing type aliases is not; what is edited while the compiler runs is."""
+    (project / "aiowheel/_hot.py").write_text(
+        "from typing import TypeAlias\n\nCount: TypeAlias = int\n"
+    )
+
+    assert python(project, STAMPED).stdout.split() == ["True", "False"]
+
+
 BUILD = "from hatchling.build import build_wheel; print(build_wheel('.'))"
 
 
