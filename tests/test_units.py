@@ -87,7 +87,7 @@ def test_what_is_no_number_of_seconds_is_refused(value: Any) -> None:
 @pytest.mark.parametrize("value", [math.nan, Decimal("NaN"), np.float32("nan")], ids=repr)
 def test_nan_is_refused(value: Any) -> None:
     """It is neither early nor late."""
-    with pytest.raises(ValueError, match="delay must be a number of seconds other than NaN, got nan"):
+    with pytest.raises(ValueError, match=r"delay must be a number .* other than NaN, got nan"):
         delay_to_ns("delay", value)
 
 

@@ -73,7 +73,8 @@ NOT_A_DELAY = (True, "1", b"1", math.nan, 1j, Odd(), asynchronous, do_nothing, [
 NO_DELAY = (None, *NOT_A_DELAY)
 NO_COUNT = (True, "1", b"1", 1.5, math.nan, math.inf, 1j, Odd(), asynchronous, 2**70, -(2**70), -1)
 NO_TICKS = (None, True, "1", b"1", 1.5, math.nan, 1j, Odd(), asynchronous, 2**70, -(2**70))
-NO_CALLBACK = (None, True, 3, "f", b"f", Odd(), asynchronous, functools.partial(asynchronous))
+NOT_CALLABLE = (None, True, 3, "f", b"f", Odd())
+NO_CALLBACK = (*NOT_CALLABLE, asynchronous, functools.partial(asynchronous))
 NO_CONTEXT = (True, 3, "c", {}, Odd(), asynchronous)
 NO_TIMER = (True, 3, "timer", Odd(), Timer, asynchronous)
 NO_TEXT = (None, True, 3, b"x", Odd(), asynchronous)
@@ -394,13 +395,13 @@ def targets() -> Iterator[Target]:
         "WheelEventLoopMixin.call_later",
         lambda e: e.loop.call_later,
         CALL,
-        {"delay": (*NO_DELAY[2:6], Odd(), asynchronous), "callback": NO_CALLBACK},
+        {"delay": (*NO_DELAY[2:6], Odd(), asynchronous), "callback": NOT_CALLABLE},
     )
     yield Target(
         "WheelEventLoopMixin.call_at",
         lambda e: e.loop.call_at,
         AT,
-        {"when": (*NO_DELAY[2:6], Odd(), asynchronous), "callback": NO_CALLBACK},
+        {"when": (*NO_DELAY[2:6], Odd(), asynchronous), "callback": NOT_CALLABLE},
     )
     for name in ("new_event_loop",):
         yield Target(

@@ -125,7 +125,7 @@ class WheelEventLoopMixin(_Base):
     def __del__(self) -> None:
         # asyncio's `__del__` warns first: where warnings are errors, the loop would stay open.
         # uvloop has no `__del__` and would keep its descriptors.
-        if getattr(self, "_wheel_driver", None) is None:  # the base class refused the arguments
+        if "_wheel_driver" not in self.__dict__:  # `__init__` failed, or a subclass did not call it
             return
         if self.is_closed() or self.is_running():
             return

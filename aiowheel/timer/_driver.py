@@ -460,12 +460,15 @@ class Bell:
         return self._loop
 
     def add_done_callback(
-        self, callback: Callable[[Bell], object], *, context: Context | None = None
+        self,
+        callback: Callable[[Bell], object],
+        *,
+        context: Context | None = None,  # noqa: ARG002 - a future's; the task enters its own
     ) -> None:
         """Store the function that resumes the task."""
         self._resume = callback
 
-    def cancel(self, msg: object = None) -> bool:
+    def cancel(self, msg: object = None) -> bool:  # noqa: ARG002 - a future's parameter
         """Resume the task with a cancellation, on the next turn."""
         resume = self._resume
         if resume is None:

@@ -40,8 +40,9 @@ class ManualDriver(Driver):
 class ManualTimer(Timer):
     """A `Timer` without a loop: its time passes only in `advance`.
 
-    Deadlines are due by the same rule as on a `Timer`. Time begins at 0. The timer needs no `async with` and works where no loop runs; only `sleep`,
-    `interval` and the timeouts, which suspend tasks, need a loop.
+    Deadlines are due by the same rule as on a `Timer`. Time begins at 0. The timer needs no
+    `async with` and works where no loop runs; only `sleep`, `interval` and the timeouts, which
+    suspend tasks, need a loop.
     """
 
     def __init__(self, *, tick: Delay = 0.001, wheel_size: Count = 256) -> None:

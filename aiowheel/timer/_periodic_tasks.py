@@ -179,7 +179,7 @@ class PeriodicTasks:
         self._ended = True
 
     def abandon(self) -> None:
-        """Cancel the running coroutines without waiting; a finalizer may call this in any thread."""
+        """Cancel the running coroutines without waiting; finalizers call this in any thread."""
         host = self._host
         if host is not None and not host.get_loop().is_closed():
             host.get_loop().call_soon_threadsafe(self._stop.set, context=Context())

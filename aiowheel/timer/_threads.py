@@ -155,7 +155,7 @@ class ThreadsafeHandle(TimerTask):
         return True
 
     def cancelled(self) -> bool:
-        """Return whether the callback will never run: cancelled, or its timer or loop was closed."""
+        """Return whether the callback will never run: cancelled, or the timer or loop closed."""
         if self._threads.loop_is_closed():
             self.cancel()
         return self._state == _CANCELLED

@@ -80,8 +80,8 @@ class Timer:
         self._driver_task = None
 
     def __del__(self) -> None:
-        # Handles have no reference to the timer, so this runs even while a million are pending. Their
-        # rings of links must be broken.
+        # Handles have no reference to the timer, so this runs even while a million are pending.
+        # Their rings of links must be broken.
         driver = getattr(self, "_driver", None)
         if driver is None:
             return

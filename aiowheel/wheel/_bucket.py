@@ -52,7 +52,7 @@ class TimerEntry(Node):
         self.prev: Node | None = None
         self.next: Node | None = None
         # In this order the fields that a touch reads and writes, with the delay of a TimerHandle
-        # behind them, share one cache line: at a million entries its misses are the cost of a touch.
+        # behind them, share one cache line: at a million entries, its misses are the cost.
         self._deadline = deadline
         self._filed: i64 = 0  # the tick of its bucket; the deadline may have moved later since
         self._counts: Counts | None = None  # None when not pending

@@ -61,7 +61,7 @@ class Level:
         bucket = self.buckets[slot]
         if not bucket.flagged:
             bucket.flagged = True
-            self.occupied[slot] = 1
+            set_flag(self.occupied, slot, 1)
             self.flags += 1
         bucket.append(entry)
 
@@ -74,7 +74,7 @@ class Level:
         while True:
             if self.flags == 0:
                 return -1
-            slot = self.occupied.find(1, slot + 1)
+            slot = first_flag(self.occupied, slot + 1)
             if slot < 0 or not self.buckets[slot].is_empty():
                 return slot
             self._clear_flag(slot)
@@ -85,6 +85,19 @@ class Level:
         return self.buckets[slot]
 
     def _clear_flag(self, slot: i64) -> None:
-        self.occupied[slot] = 0
+        set_flag(self.occupied, slot, 0)
         self.flags -= 1
         self.buckets[slot].flagged = False
+
+
+# The build hook (hatch_c.py) answers both in C: a method of a bytearray costs more than the rest.
+
+
+def first_flag(occupied: bytearray, start: i64) -> i64:
+    """Return the first slot from *start* on that the map has set, or -1."""
+    return occupied.find(1, start)
+
+
+def set_flag(occupied: bytearray, slot: i64, flag: i64) -> None:
+    """Set *slot* of the map to *flag*, 0 or 1."""
+    occupied[slot] = flag

@@ -84,6 +84,7 @@ def test_a_chart_of_nothing_says_so(lines: dict[str, list[tuple[float, float]]])
 
 @given(st.floats(-1e9, 1e9), st.floats(0, 1e9), st.integers(2, 8))
 @example(0.0, 5e-324, 2)
+@example(-5e-324, 3.0, 2)
 @example(0.0, 0.0, 4)
 @example(7.0, 0.0, 4)
 def test_ticks_are_round_and_cover_the_range(low: float, span: float, wanted: int) -> None:
@@ -93,6 +94,6 @@ def test_ticks_are_round_and_cover_the_range(low: float, span: float, wanted: in
     ticks = round_ticks(low, high, wanted)
 
     step = ticks[1] - ticks[0]
-    assert ticks[0] <= low + abs(low) * 1e-9
+    assert ticks[0] <= low + abs(low) * 1e-9 + step * 1e-6
     assert ticks[-1] >= high - 1e-6 * step
     assert 2 <= len(ticks) <= 2 * wanted + 2

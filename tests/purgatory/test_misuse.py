@@ -276,7 +276,7 @@ class Callable_:  # noqa: N801 - it is callable
 )
 async def test_wait_for_refuses_a_coroutine_function(running: Purgatory, predicate: Any) -> None:
     """At the call, in whatever it is wrapped."""
-    with pytest.raises(TypeError, match="predicate must be a plain function, got the coroutine function"):
+    with pytest.raises(TypeError, match="predicate must be a plain function, got the coroutine"):
         running.wait_for(predicate, ["k"], 30)
     assert len(running) == 0
 

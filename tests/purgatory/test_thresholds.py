@@ -161,7 +161,7 @@ async def test_infinity_is_a_threshold_like_any_other(purgatory: Purgatory) -> N
         ({"k": "5"}, {}, TypeError, "threshold must be .* got '5'"),
         ({"k": None}, {}, TypeError, "int.*float"),
         ({"k": 1}, {"mode": "some"}, ValueError, "mode must be one of 'all', 'any', got 'some'"),
-        ({"k": 1}, {"timeout": math.nan}, ValueError, "timeout must be a number of seconds other than NaN, got nan"),
+        ({"k": 1}, {"timeout": math.nan}, ValueError, "timeout must be a number .* other than NaN"),
     ],
 )
 async def test_bad_arguments_are_refused_without_a_trace(

@@ -513,10 +513,10 @@ def test_a_file_holds_the_schema(tmp_path: Path, finish: Finish) -> None:
 @pytest.mark.parametrize(
     ("limits", "text"),
     [
-        ({"batch_rows": 0}, "batch_rows must be at least 1, got 0"),
-        ({"queued_batches": 0}, "queued_batches must be at least 1, got 0"),
-        ({"file_rows": -5}, "file_rows must be at least 1, got -5"),
-        ({"file_bytes": 0}, "file_bytes must be at least 1, got 0"),
+        ({"batch_rows": 0}, "batch_rows must be from 1 to 2305843009213693951, got 0"),
+        ({"queued_batches": 0}, "queued_batches must be from 1 to 2305843009213693951, got 0"),
+        ({"file_rows": -5}, "file_rows must be from 1 to 2305843009213693951, got -5"),
+        ({"file_bytes": 0}, "file_bytes must be from 1 to 2305843009213693951, got 0"),
         ({"file_seconds": 0.0}, "file_seconds must be more than 0, got 0.0"),
         ({"file_seconds": math.nan}, "file_seconds must be more than 0, got nan"),
     ],

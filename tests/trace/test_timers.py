@@ -78,7 +78,10 @@ def test_a_withdrawn_callback_leaves_a_row_once(tmp_path: Path) -> None:
 def test_what_cannot_be_called_is_refused(tmp_path: Path) -> None:
     """At the call, as by the timer itself."""
     timer = ManualTimer()
-    with TraceRecorder(tmp_path) as recorder, pytest.raises(TypeError, match="must be callable"):
+    with (
+        TraceRecorder(tmp_path) as recorder,
+        pytest.raises(TypeError, match="must be a plain function, got None"),
+    ):
         RecordedTimer(timer, recorder).call_later(1.0, None)  # type: ignore[arg-type]
 
 

@@ -39,7 +39,7 @@ def test_a_bool_is_refused() -> None:
     """A flag given as a time is a mistake, in both builds."""
     wheel = TimingWheel()
 
-    with pytest.raises(TypeError, match="deadline must be an int within .*, got True"):
+    with pytest.raises(TypeError, match=r"deadline must be an int within .*, got True"):
         wheel.schedule(True)
 
     assert len(wheel) == 0
