@@ -453,7 +453,7 @@ async def test_refusals_leave_no_trace(noise: Noise) -> None:
         with pytest.raises(ValueError, match="watched once"):
             purgatory.watch(gate, ["k"])
         gate.force_complete()
-        with pytest.raises(TypeError, match="^keys must be hashable, got"):
+        with pytest.raises(TypeError, match=r"^keys must be hashable, got"):
             purgatory.watch(other, cast("list[str]", [[]]))
         assert counts(purgatory) == NOTHING
 

@@ -177,9 +177,9 @@ async def test_bad_values_are_refused_in_the_thread(running: Purgatory) -> None:
     """Not later, where nobody would know who sent them."""
     unhashable = cast(Hashable, ["k"])
 
-    with pytest.raises(TypeError, match="^key must be hashable, got"):
+    with pytest.raises(TypeError, match=r"^key must be hashable, got"):
         await asyncio.to_thread(running.check_and_complete_threadsafe, unhashable)
-    with pytest.raises(TypeError, match="^key must be hashable, got"):
+    with pytest.raises(TypeError, match=r"^key must be hashable, got"):
         await asyncio.to_thread(running.advance_threadsafe, unhashable, 1)
     with pytest.raises(ValueError, match="value must be a number other than NaN, got nan"):
         await asyncio.to_thread(running.advance_threadsafe, "k", float("nan"))

@@ -486,7 +486,7 @@ def test_a_bad_limit_of_a_check_is_refused(purgatory: Purgatory, limit: int) -> 
 
 def test_an_unhashable_key_cannot_be_checked(purgatory: Purgatory) -> None:
     """The text names the type."""
-    with pytest.raises(TypeError, match="^key must be hashable, got"):
+    with pytest.raises(TypeError, match=r"^key must be hashable, got"):
         purgatory.check_and_complete(UNHASHABLE)
 
 
