@@ -1,4 +1,4 @@
-"""Which build of the hot modules runs: the compiled one or their source. Rank 0.
+"""The build of the hot modules that runs: the compiled one or their source. Rank 0.
 
 Importing this module decides, so it must be the first import of the package:
 `AIOWHEEL_NO_EXTENSIONS=1` runs the source, `AIOWHEEL_REQUIRE_EXTENSIONS=1` refuses to.

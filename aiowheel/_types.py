@@ -1,4 +1,4 @@
-"""What public calls accept, as type checkers see it. Rank 0.
+"""The types of public arguments, as type checkers see them. Rank 0.
 
 Every alias is `object` to mypyc: the build hook (hatch_build.py) compiles against this module with
 its aliases replaced. Compiled code would otherwise check the argument before the package does, and

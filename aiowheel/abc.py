@@ -21,7 +21,7 @@ class FinishedOperation(Protocol):
 
     @property
     def checks(self) -> int:
-        """How often its condition was evaluated."""
+        """The number of evaluations of its condition."""
         ...
 
     @property

@@ -25,7 +25,7 @@ Chosen: TypeAlias = Timer | None  # an object to mypyc; see aiowheel/_types.py
 
 
 class Limit(StrEnum):
-    """Which limit a connection exceeded."""
+    """A limit of a connection: the one that it exceeded."""
 
     FIRST_BYTE = "first byte"
     IDLE = "idle"

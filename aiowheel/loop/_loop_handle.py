@@ -150,7 +150,7 @@ class LoopHandle(TimerHandle):
         return True
 
     def leave_wheel(self) -> None:
-        """Remove a handle that another thread cancelled from the wheel; on the loop's thread."""
+        """Leave the wheel after a cancellation by another thread; on the loop's thread."""
         super().cancel()
 
     def _arrive(self) -> None:

@@ -24,7 +24,7 @@ from aiowheel.wheel._bucket import Node
 
 
 class Outcome(Enum):
-    """How a delayed operation ended. It is PENDING until exactly one of the others applies."""
+    """The outcome of a delayed operation: PENDING until exactly one of the others applies."""
 
     PENDING = "pending"
     COMPLETED = "completed"  #: its condition was met, or `force_complete` was called
@@ -153,12 +153,12 @@ class Operation:
 
     @property
     def outcome(self) -> Outcome:
-        """How it ended, or PENDING."""
+        """The outcome, PENDING while the operation waits."""
         return self._outcome
 
     @property
     def checks(self) -> int:
-        """How often `try_complete` was called."""
+        """The number of calls of `try_complete`."""
         return self._checks
 
     @property

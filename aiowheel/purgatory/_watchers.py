@@ -46,7 +46,7 @@ class Watchers(Node):
         self.count: i64 = 0  # links, without bookmarks
 
     def begin(self, key: object) -> None:
-        """Become the list of *key*. Until this call it has no links and is freed by counting."""
+        """Become the list of *key*. Before this call the object is in no cycle."""
         self.prev = self
         self.next = self
         self.key = key

@@ -223,13 +223,13 @@ class Driver:
     def run_slice(self) -> None:
         """Fire what is due, for as long as the budget allows; the rest after a turn of the loop.
 
-        Reads the clock first: event loops wake up to a clock tick, uvloop up to a millisecond,
-        before the time they were asked for. Between slices a task that has not fired can still be
-        cancelled or moved, and a task armed meanwhile fires in its turn.
+        The clock is read first: event loops wake up early, by up to a clock tick, uvloop by up to a
+        millisecond. Between slices a task that has not fired can still be cancelled or moved, and a
+        task armed meanwhile fires in its turn.
 
-        The budget of a slice is `BUDGET_NS`. A slice that needs more leaves the driver behind.
-        While it is behind, the budget is as long as the loop's other callbacks kept the slice
-        waiting, up to `MOST_BUDGET_NS`: under overload neither side starves the other.
+        The budget of a slice is `BUDGET_NS`. After a slice that took longer, the driver is behind:
+        the budget of the next slice is as long as the loop's other callbacks kept it waiting, up to
+        `MOST_BUDGET_NS`. So under overload neither side starves the other.
         """
         wheel = self.wheel
         try:
@@ -417,7 +417,7 @@ class LoopDriver(Driver):
 
 
 class Bell:
-    """An awaitable for a driver task: `ring` resumes the task at once, in the loop's same turn.
+    """An awaitable for a driver task; `ring` resumes the task in the same turn of the loop.
 
     A bell has the methods of a future that tasks call. A new future for every alarm would resume
     the task a turn later, at twice the cost.

@@ -8,7 +8,9 @@ import pytest
 import aiowheel
 
 PAGES = sorted((Path(__file__).parents[2] / "docs/reference").glob("*.md"))
-ENTRIES = [name for page in PAGES for name in re.findall(r"^::: (\S+)$", page.read_text(), re.M)]
+ENTRIES = [
+    name for page in PAGES for name in re.findall(r"^::: (\S+)$", page.read_text(), re.MULTILINE)
+]
 
 
 @pytest.mark.parametrize("name", aiowheel.__all__)
