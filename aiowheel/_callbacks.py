@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_ITERABLE_COROUTINE
 from types import FunctionType, MethodType
-from typing import Final, cast
+from typing import Final
 
 from aiowheel._arguments import safe_repr
 
@@ -52,7 +52,7 @@ def plain_callback(name: str, callback: object, advice: str) -> Callable[..., ob
             f"{name} must be a plain function, got the coroutine function "
             f"{safe_repr(callback)}; {advice}"
         )
-    return cast("Callable[..., object]", callback)
+    return callback
 
 
 def refuse_coroutine(name: str, result: object, advice: str) -> None:

@@ -16,6 +16,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -98,7 +99,7 @@ def late_firings(
     late: list[ManualTimer] = []
     advance = ManualTimer.advance
 
-    def advance_and_look(timer: ManualTimer, seconds: object) -> int:
+    def advance_and_look(timer: ManualTimer, seconds: Any) -> int:
         try:
             return advance(timer, seconds)
         finally:

@@ -231,7 +231,11 @@ def test_a_finalizer_that_raises_does_not_keep_the_others_from_running(
 ) -> None:
     """What `__del__` of a compiled class raises is reported, as Python's own classes do."""
     reported: list[str] = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda args: reported.append(str(args.exc_value)))
+
+    def report(args: "sys.UnraisableHookArgs") -> None:
+        reported.append(str(args.exc_value))
+
+    monkeypatch.setattr(sys, "unraisablehook", report)
     freed: list[int] = []
 
     class Refuses:

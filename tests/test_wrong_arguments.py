@@ -75,27 +75,28 @@ NO_COUNT = (True, "1", b"1", 1.5, math.nan, math.inf, 1j, Odd(), asynchronous, 2
 NO_TICKS = (None, True, "1", b"1", 1.5, math.nan, 1j, Odd(), asynchronous, 2**70, -(2**70))
 NOT_CALLABLE = (None, True, 3, "f", b"f", Odd())
 NO_CALLBACK = (*NOT_CALLABLE, asynchronous, functools.partial(asynchronous))
-NO_CONTEXT = (True, 3, "c", {}, Odd(), asynchronous)
+NO_CONTEXT: tuple[Any, ...] = (True, 3, "c", {}, Odd(), asynchronous)
 NO_TIMER = (True, 3, "timer", Odd(), Timer, asynchronous)
 NO_TEXT = (None, True, 3, b"x", Odd(), asynchronous)
-NO_KEY = ([], {"a": 1}, {1}, ("a", []))
-NO_KEYS = (
+NO_KEY: tuple[Any, ...] = ([], {"a": 1}, {1}, ("a", []))
+NO_KEYS: tuple[Any, ...] = (
     *(None, True, 3, "k", b"k", Odd(), [], asynchronous),
     *(Wrong([each], repr(each)) for each in NO_KEY),
 )
-NO_CHOICE = (None, True, 3, "no", b"skip", Odd(), [], asynchronous)
+NO_CHOICE: tuple[Any, ...] = (None, True, 3, "no", b"skip", Odd(), [], asynchronous)
 NO_SWITCH = (None, 1, 0, "yes", Odd())
 NO_OPERATION = (None, True, 3, "o", Odd(), Gate, asynchronous)
 NO_INSTRUMENTS = (None, 3, [Odd()], Odd(), asynchronous)
 
 
-class Target(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Target:
     """A public call, with arguments that are right, and wrong ones for each of them."""
 
     name: str
     find: Callable[[Env], Callable[..., object]]
-    right: Mapping[str, Callable[[Env], object]]
-    wrong: Mapping[str, Sequence[object]]
+    right: Mapping[str, Callable[[Env], Any]]
+    wrong: Mapping[str, Sequence[Any]]
 
 
 class Env:
@@ -187,7 +188,7 @@ class _Writer:
         """Nothing is open."""
 
 
-def value(it: object) -> Callable[[Env], object]:
+def value(it: object) -> Callable[[Env], Any]:
     """Return a function that returns *it*."""
     return lambda _: it
 
@@ -246,8 +247,8 @@ def targets() -> Iterator[Target]:
     """Yield every public call that has arguments."""
     yield from timer_targets("Timer.", lambda env: env.timer)
     yield from timer_targets("", lambda _: aiowheel)
-    yield Target("Timer", value(Timer), {}, RATE)  # type: ignore[arg-type]
-    yield Target("ManualTimer", value(ManualTimer), {}, RATE)  # type: ignore[arg-type]
+    yield Target("Timer", value(Timer), {}, RATE)
+    yield Target("ManualTimer", value(ManualTimer), {}, RATE)
     yield Target(
         "ManualTimer.advance",
         lambda e: e.manual.advance,
@@ -271,7 +272,7 @@ def targets() -> Iterator[Target]:
     # The wheel.
     yield Target(
         "TimingWheel",
-        value(TimingWheel),  # type: ignore[arg-type]
+        value(TimingWheel),
         {},
         {
             "tick": (None, *NO_COUNT, 0),
@@ -297,7 +298,7 @@ def targets() -> Iterator[Target]:
     # The purgatory.
     yield Target(
         "Purgatory",
-        value(Purgatory),  # type: ignore[arg-type]
+        value(Purgatory),
         {},
         {
             "name": NO_TEXT,
@@ -379,14 +380,14 @@ def targets() -> Iterator[Target]:
         "Purgatory.top_keys", lambda e: e.purgatory.top_keys, {}, {"count": (None, *NO_COUNT)}
     )
     yield Target("Purgatory.aclose", lambda e: e.purgatory.aclose, {}, {"drain": NO_CHOICE})
-    yield Target("DelayedOperation", value(Gate), {}, {"timeout": NOT_A_DELAY})  # type: ignore[arg-type]
+    yield Target("DelayedOperation", value(Gate), {}, {"timeout": NOT_A_DELAY})
     # The rest of the package itself.
     yield Target(
         "IdleDetector",
         value(IdleDetector),
         {"timeout": value(1), "on_idle": value(do_nothing)},
         {"timeout": PERIOD, "on_idle": NO_CALLBACK, "timer": NO_TIMER},
-    )  # type: ignore[arg-type]
+    )
     for name in ("touch", "discard", "expires"):
         yield Target(
             f"IdleDetector.{name}", functools.partial(_of_detector, name), {}, {"key": NO_KEY}
@@ -413,7 +414,7 @@ def targets() -> Iterator[Target]:
     # Testing.
     yield Target(
         "testing.VirtualClockEventLoop",
-        value(VirtualClockEventLoop),  # type: ignore[arg-type]
+        value(VirtualClockEventLoop),
         {},
         {
             "selector": (True, 3, "s", Odd()),
@@ -445,7 +446,7 @@ def targets() -> Iterator[Target]:
             "on_heartbeat": NO_CALLBACK[1:],
             **limits,
         },
-    )  # type: ignore[arg-type]
+    )
     beat = {
         "interval": (*NO_DELAY, 0, -1),
         "timeout": LIMIT,
@@ -458,7 +459,7 @@ def targets() -> Iterator[Target]:
         value(connections.Heartbeat),
         {**beating, "dead": value(do_nothing)},
         {"send": (None, True, 3, "s", Odd()), "dead": NO_CALLBACK, **beat},
-    )  # type: ignore[arg-type]
+    )
     yield Target(
         "connections.heartbeat",
         value(connections.heartbeat),
@@ -488,7 +489,7 @@ def targets() -> Iterator[Target]:
             "retry_after": (None, *NO_COUNT),
             **limits,
         },
-    )  # type: ignore[arg-type]
+    )
     made = {
         "name": NO_TEXT,
         "tick": RATE["tick"],
@@ -504,7 +505,11 @@ def targets() -> Iterator[Target]:
         "render": NO_CALLBACK,
         "retry_after": (None, *NO_COUNT),
     }
-    polled = {"request": value(None), "purgatory": lambda e: e.purgatory, "timeout": value(1)}
+    polled: dict[str, Callable[[Env], Any]] = {
+        "request": value(None),
+        "purgatory": lambda e: e.purgatory,
+        "timeout": value(1),
+    }
     for module, named in (("asgi", asgi), ("aiohttp", for_aiohttp)):
         yield Target(
             f"{module}.long_poll",
@@ -533,13 +538,13 @@ def targets() -> Iterator[Target]:
             "clock": NO_CALLBACK,
             "wall_clock": NO_CALLBACK,
         },
-    )  # type: ignore[arg-type]
+    )
     yield Target(
         "trace.RecordedTimer",
         value(RecordedTimer),
         {"timer": lambda e: e.timer, "recorder": lambda e: e.recorder},
         {"timer": (None, *NO_TIMER), "recorder": (None, True, 3, Odd()), "name": NO_TEXT},
-    )  # type: ignore[arg-type]
+    )
     yield Target(
         "trace.RecordedTimer.call_later", lambda e: e.recorded.call_later, CALL, NOT_A_CALL
     )
@@ -637,10 +642,10 @@ async def refused(case: Case) -> tuple[str, str, bool]:
                 with result:  # pyright: ignore[reportUnknownVariableType]
                     pass
         except Exception as error:
-            answer = type(error).__name__, str(error)
+            kind, text = type(error).__name__, str(error)
         else:
-            answer = "", "nothing"
-        return (*answer, before == env.state())
+            kind, text = "", "nothing"
+        return kind, text, before == env.state()
 
 
 @functools.cache
@@ -729,6 +734,7 @@ def public_calls() -> Iterator[tuple[str, Callable[..., object]]]:
             if callable(it):
                 yield name, it
             continue
+        it = cast("type[object]", it)
         if (
             issubclass(it, (BaseException, enum.Enum))
             or dataclasses.is_dataclass(it)

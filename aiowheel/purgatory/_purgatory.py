@@ -928,7 +928,7 @@ class Purgatory(OperationOwner):
         end = checked_int("stop", stop, 0, _MOST)
         watched, counted = self._lists.by_key, self._counters.by_key
         size = len(watched)
-        keys = list(islice(watched, begin, end))
+        keys: list[Hashable] = list(islice(watched, begin, end))
         keys.extend(islice(counted, max(0, begin - size), max(0, end - size)))
         return keys, size + len(counted)
 
@@ -1014,8 +1014,8 @@ def _checked_thresholds(thresholds: object) -> list[tuple[object, int | float]]:
             f"thresholds must be a mapping of keys to numbers, got {safe_repr(thresholds)}"
         )
     # As objects: compiled code would refuse a bad threshold before it could be named.
-    items = cast("Mapping[object, object]", thresholds).items()
-    wanted = [(key, _checked_number("threshold", least)) for key, least in items]
+    thresholds = cast("Mapping[object, object]", thresholds)
+    wanted = [(key, _checked_number("threshold", least)) for key, least in thresholds.items()]
     if not wanted:
         raise ValueError(f"thresholds must name at least one key, got {safe_repr(thresholds)}")
     return wanted
@@ -1026,7 +1026,8 @@ def _checked_keys(keys: object) -> tuple[object, ...]:
         raise TypeError(f"keys must be a collection of keys, not one string, got {safe_repr(keys)}")
     if not isinstance(keys, (list, tuple)) and not isinstance(keys, Iterable):
         raise TypeError(f"keys must be a collection of keys, got {safe_repr(keys)}")
-    checked: tuple[object, ...] = tuple(keys)
+    keys = cast("Iterable[object]", keys)
+    checked = tuple(keys)
     if not checked:
         raise ValueError(f"keys must name at least one key, got {safe_repr(keys)}")
     return checked
@@ -1034,6 +1035,7 @@ def _checked_keys(keys: object) -> tuple[object, ...]:
 
 def _checked_instruments(instruments: object) -> tuple[Instrument, ...]:
     if isinstance(instruments, Iterable):
+        instruments = cast("Iterable[Instrument]", instruments)
         checked = tuple(instruments)
         for instrument in checked:
             if not callable(getattr(instrument, "operation_finished", None)):

@@ -91,7 +91,7 @@ class Histogram:
             ValueError: *q* is out of range.
             TypeError: *q* is not a number.
         """
-        if isinstance(q, bool) or not isinstance(q, (int, float)):
+        if isinstance(q, bool) or not isinstance(q, (int, float)):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass anything
             raise TypeError(f"q must be a number from 0 to 1, got {safe_repr(q)}")
         if not 0.0 <= q <= 1.0:
             raise ValueError(f"q must be from 0 to 1, got {q!r}")

@@ -100,7 +100,7 @@ class TraceRecorder(RowCollector, Instrument):
             ValueError: A limit is below its minimum.
             OSError: The folder cannot be made.
         """
-        if not isinstance(folder, str | os.PathLike):
+        if not isinstance(folder, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass anything
             raise TypeError(f"folder must be a path, got {safe_repr(folder)}")
         if run_id is not None:
             checked_str("run_id", run_id)

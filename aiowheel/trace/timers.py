@@ -46,9 +46,9 @@ class RecordedTimer:
     """
 
     def __init__(self, timer: Timer, recorder: TraceRecorder, name: str = "timer") -> None:
-        if not isinstance(timer, Timer):
+        if not isinstance(timer, Timer):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass anything
             raise TypeError(f"timer must be a Timer, got {safe_repr(timer)}")
-        if not isinstance(recorder, TraceRecorder):
+        if not isinstance(recorder, TraceRecorder):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass anything
             raise TypeError(f"recorder must be a TraceRecorder, got {safe_repr(recorder)}")
         self._timer = timer
         self._recorder = recorder

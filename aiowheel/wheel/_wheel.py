@@ -79,7 +79,7 @@ class TimingWheel:
         self._tick: i64 = checked_int("tick", tick, 1, LIMIT)
         self._wheel_size: i64 = checked_wheel_size(wheel_size)
         self._now: i64 = checked_int("start", start, -LIMIT, LIMIT)
-        if counts is not None and not isinstance(counts, Counts):
+        if counts is not None and not isinstance(counts, Counts):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass anything
             raise TypeError(f"counts must be a Counts or None, got {safe_repr(counts)}")
         self._reached: i64 = self._now  # deadlines up to here are due
         # Ticks count from the one that holds `start`, so that each level begins with block 0.
@@ -157,7 +157,7 @@ class TimingWheel:
 
         Cost: O(1) if later, O(levels) if earlier.
         """
-        if not isinstance(entry, TimerEntry):
+        if not isinstance(entry, TimerEntry):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass anything
             raise TypeError(f"entry must be a TimerEntry, got {safe_repr(entry)}")
         checked = checked_deadline(deadline)
         counts = entry._counts

@@ -119,7 +119,11 @@ def test_programs_are_measured_on_loops_and_wheel_loops(
     monkeypatch.setattr(programs, "loops_here", lambda: ["asyncio"])
     monkeypatch.setattr(programs, "QUICK", TINY)
     found = {"aiohttp", "asyncpg", "redis"}
-    monkeypatch.setattr(programs, "find_spec", lambda module: module in found or None)
+
+    def find_spec(module: str) -> object:
+        return module in found or None
+
+    monkeypatch.setattr(programs, "find_spec", find_spec)
 
     assert run(["bench", "programs", "--quick"]) == 0
 

@@ -81,13 +81,20 @@ def test_a_loop_that_keeps_cancelled_timers_does_fewer_operations() -> None:
 
 def test_zuvloop_is_measured_from_python_3_14_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """It needs that Python; rloop does not."""
-    monkeypatch.setattr(_loops, "find_spec", lambda _: object())
+
+    def found(_: str) -> object:
+        return object()
+
+    def missing(_: str) -> None:
+        return None
+
+    monkeypatch.setattr(_loops, "find_spec", found)
 
     monkeypatch.setattr(sys, "version_info", (3, 13, 9))
     assert other_loops() == ["rloop"]
     monkeypatch.setattr(sys, "version_info", (3, 14, 0))
     assert other_loops() == ["rloop", "zuvloop"]
-    monkeypatch.setattr(_loops, "find_spec", lambda _: None)
+    monkeypatch.setattr(_loops, "find_spec", missing)
     assert other_loops() == []
 
 

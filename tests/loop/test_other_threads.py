@@ -145,8 +145,11 @@ def test_cancelling_what_is_still_on_its_way(loop: asyncio.AbstractEventLoop) ->
     """A handle armed by a thread and cancelled before the loop files it, by either thread."""
     ran: list[int] = []
 
+    def here(call: Callable[[], Any]) -> Any:
+        return call()
+
     async def main() -> None:
-        for cancel in (in_thread, lambda call: call()):
+        for cancel in (in_thread, here):
             handle = in_thread(lambda: loop.call_later(0, ran.append, 1))
             assert not handle.cancelled()
             assert handle.pending

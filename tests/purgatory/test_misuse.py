@@ -243,7 +243,10 @@ async def test_a_plain_function_that_returns_a_coroutine_fails_the_operation(
     async def answer() -> bool:
         return True
 
-    kind = type("Sly", (Gate,), {method: lambda _: answer()})
+    def returns_a_coroutine(_: Gate) -> object:
+        return answer()
+
+    kind = type("Sly", (Gate,), {method: returns_a_coroutine})
     operation = cast(Gate, kind())
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import gc
+import sys
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextvars import Context, ContextVar
@@ -262,7 +263,11 @@ def test_dropping_a_timer_wakes_its_sleepers(
 ) -> None:
     """Also where warnings are errors: it is closed first and complains last."""
     unraisable: list[Any] = []
-    monkeypatch.setattr("sys.unraisablehook", lambda args: unraisable.append(args.exc_value))
+
+    def report(args: "sys.UnraisableHookArgs") -> None:
+        unraisable.append(args.exc_value)
+
+    monkeypatch.setattr(sys, "unraisablehook", report)
 
     async def main() -> None:
         timer: Timer | None = await Timer().__aenter__()

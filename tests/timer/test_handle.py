@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Callable
 from datetime import timedelta
 from types import MethodType
+from typing import Any
 
 import pytest
 
@@ -133,7 +134,7 @@ def test_touch_pushes_the_deadline_by_the_delay_it_was_made_with() -> None:
 @pytest.mark.parametrize(
     ("delay", "fires_at"), [(100, 110), (1, 11), (timedelta(seconds=2), 12), (0, 10)]
 )
-def test_touch_takes_another_delay(delay: object, fires_at: float) -> None:
+def test_touch_takes_another_delay(delay: Any, fires_at: float) -> None:
     """Later or earlier, once; the delay it was made with stays its own."""
     timer = ManualTimer()
     seen: list[float] = []
@@ -211,7 +212,7 @@ def test_inf_is_never_and_can_be_brought_back() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), "5", True])
-def test_a_bad_delay_leaves_the_handle_as_it_was(value: object) -> None:
+def test_a_bad_delay_leaves_the_handle_as_it_was(value: Any) -> None:
     """Refused as by `call_later`; None means the delay it was made with."""
     timer = ManualTimer()
     handle = timer.call_later(30, int)

@@ -125,8 +125,9 @@ async def test_an_error_in_the_block_passes(maker: Maker, error: BaseException) 
     with pytest.raises(type(error)) as early:
         async with maker.move_on_after(60):
             raise error
+    block = maker.move_on_after(0)
     with pytest.raises(type(error)) as late:
-        async with maker.move_on_after(0) as block:
+        async with block:
             try:
                 await forever()
             finally:
@@ -245,8 +246,9 @@ async def test_an_error_of_a_task_group_passes(maker: Maker) -> None:
         finally:
             raise ValueError("while being cancelled")
 
+    block = maker.move_on_after(60)
     with pytest.raises(ExceptionGroup) as caught:
-        async with maker.move_on_after(60) as block, asyncio.TaskGroup() as group:
+        async with block, asyncio.TaskGroup() as group:
             group.create_task(child())
             await asyncio.sleep(0)
             block.reschedule(0)

@@ -177,7 +177,7 @@ def test_bad_options_are_refused(bad: dict[str, Any], text: str) -> None:
 
 
 @pytest.mark.parametrize("period", [None, "1", True])
-def test_a_period_that_is_no_number_is_refused(period: object) -> None:
+def test_a_period_that_is_no_number_is_refused(period: Any) -> None:
     """None, text and truth values are none; neither is a number a function."""
     with pytest.raises(TypeError, match="period must be a number"):
         ManualTimer().every(period, lambda: None)

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextvars import Context, ContextVar
 from random import Random
 from threading import Thread, get_ident
+from typing import Any
 
 import pytest
 
@@ -137,7 +138,7 @@ async def test_another_thread_may_not_use_the_plain_calls() -> None:
 
 
 @pytest.mark.parametrize("delay", [float("nan"), None, True, "1"])
-async def test_a_bad_delay_is_refused_in_the_calling_thread(delay: object) -> None:
+async def test_a_bad_delay_is_refused_in_the_calling_thread(delay: Any) -> None:
     """There, somebody can see the error."""
     async with Timer() as timer:
         with pytest.raises((TypeError, ValueError), match="delay must"):

@@ -317,7 +317,7 @@ async def test_an_error_that_hides_the_cancellation_shows_the_timeout(maker: Mak
 @pytest.mark.parametrize(
     ("bad", "error"), [("1", TypeError), (True, TypeError), (float("nan"), ValueError)]
 )
-async def test_a_bad_bound_is_refused_at_the_call(bad: object, error: type[Exception]) -> None:
+async def test_a_bad_bound_is_refused_at_the_call(bad: Any, error: type[Exception]) -> None:
     """Before the block is entered, and by `reschedule` without moving anything."""
     with pytest.raises(error, match="delay must"):
         aiowheel.timeout(bad)

@@ -31,7 +31,7 @@ async def test_a_callback_runs_with_its_arguments() -> None:
 
 
 @pytest.mark.parametrize("delay", [0, -1, -500_000.0, timedelta(days=-1), float("-inf")])
-async def test_no_delay_runs_later_and_never_inside_the_call(delay: object) -> None:
+async def test_no_delay_runs_later_and_never_inside_the_call(delay: Any) -> None:
     """Negative is now."""
     fired = asyncio.Event()
     async with Timer() as timer:
@@ -67,7 +67,7 @@ async def test_what_cannot_be_called_is_refused() -> None:
 @pytest.mark.parametrize(
     "delay", [float("inf"), 1e300, 10**400, timedelta.max, Decimal("1e400"), 5 * 365 * 86_400]
 )
-async def test_a_huge_delay_waits_and_can_be_cancelled(delay: object) -> None:
+async def test_a_huge_delay_waits_and_can_be_cancelled(delay: Any) -> None:
     """Beside a short one, which it does not delay."""
     async with Timer() as timer:
         handle = timer.call_later(delay, int)
@@ -98,7 +98,7 @@ async def test_sleep_returns_its_result() -> None:
         asyncio.get_running_loop().call_soon(turned.append, "turned")
         assert await timer.sleep(0, "at once") == "at once"
         assert turned == ["turned"]
-        assert await timer.sleep(timedelta(milliseconds=1)) is None
+        assert await timer.sleep(timedelta(milliseconds=1)) is None  # type: ignore[func-returns-value]  # the claim
 
 
 async def test_a_cancelled_sleep_leaves_no_deadline() -> None:

@@ -89,7 +89,7 @@ async def test_in_place_since_python_312() -> None:
 @pytest.mark.parametrize(
     ("bad", "error"), [("1", TypeError), (True, TypeError), (float("nan"), ValueError)]
 )
-async def test_a_bad_timeout_is_refused(bad: object, error: type[Exception]) -> None:
+async def test_a_bad_timeout_is_refused(bad: Any, error: type[Exception]) -> None:
     """Before anything is waited for."""
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
