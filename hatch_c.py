@@ -44,6 +44,7 @@ def change(source: Path, docstrings: dict[str, str]) -> None:
     """
     generated = source.read_text()
     generated = add_short_cuts(let_go_of_types(report_failed_finalizers(generated)))
+    generated = visit_once(generated)
     acyclic = _acyclic_classes(generated)
     if acyclic:
         structs = Structs(source.with_suffix(".h").read_text())
@@ -228,7 +229,8 @@ def show_cycles_to_the_collector(
     for dealloc in acyclic:
         name = dealloc["name"]
         body = _body(generated, f"static int32_t {dealloc['clear']}(PyObject *cpy_r_self)")
-        visits = [f"Py_VISIT({field});" for field in re.findall(r"Py_CLEAR\(([^()]*)\);", body)]
+        held = dict.fromkeys(re.findall(r"Py_CLEAR\(([^()]*)\);", body))
+        visits = [f"Py_VISIT({field});" for field in held]
         traverse = (
             f"static int\n{name}_traverse({dealloc['struct']} *self, visitproc visit, void *arg)\n"
             f"{{\n{' '.join(visits)}\nreturn 0;\n}}\n"
@@ -244,6 +246,31 @@ def show_cycles_to_the_collector(
         text = text.replace(f"@{entry.name}@", structs.field(class_name, field))
         text = text.replace(f"@{entry.name.partition('_')[0]}@", structs.struct(class_name))
     return _put_in_front(generated, text)
+
+
+def visit_once(generated: str) -> str:
+    """Have traverse functions show the collector each field once.
+
+    mypyc 2.4 repeats a field whose declaration a subclass repeats. The collector then counts more
+    references than there are, takes the object for one in use, and never frees its cycle.
+    """
+    return _TRAVERSE.sub(_without_repeated_visits, generated)
+
+
+_TRAVERSE = re.compile(
+    r"_traverse\(\w+ \*self, visitproc visit, void \*arg\)\s*\{.*?return", re.DOTALL
+)
+
+
+def _without_repeated_visits(traverse: re.Match[str]) -> str:
+    seen: set[str] = set()
+
+    def first(visit: re.Match[str]) -> str:
+        repeated = visit[0] in seen
+        seen.add(visit[0])
+        return "" if repeated else visit[0]
+
+    return re.sub(r"Py_VISIT\([^;]*\);", first, traverse[0])
 
 
 def _body(generated: str, head: str) -> str:

@@ -17,6 +17,7 @@ from aiowheel._callbacks import START_A_TASK, is_coroutine_function, plain_callb
 from aiowheel._types import Delay
 from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
 from aiowheel.timer._driver import Driver, TimerCounts, TimerTask
+from aiowheel.wheel._bucket import Node
 
 # Final: statics of the compiled module, where an imported name is a look-up per call.
 _copy_context: Final = copy_context
@@ -51,8 +52,8 @@ class TimerHandle(TimerTask):
         args: tuple[object, ...],
         context: Context | None,
     ) -> None:
-        self.prev = None  # not declared again; see TimerEntry
-        self.next = None
+        self.prev: Node | None = None
+        self.next: Node | None = None
         self._counts = None
         self._filed = 0
         self._deadline = deadline

@@ -49,9 +49,8 @@ class TimerEntry(Node):
     __slots__ = ("_counts", "_deadline", "_filed", "_payload")
 
     def __init__(self, deadline: i64, payload: object) -> None:
-        # Not declared again: mypyc would show the collector two references for one.
-        self.prev = None
-        self.next = None
+        self.prev: Node | None = None
+        self.next: Node | None = None
         # In this order the fields that a touch reads and writes, with the delay of a TimerHandle
         # behind them, share one cache line: at a million entries, its misses are the cost.
         self._deadline = deadline
@@ -115,8 +114,8 @@ class Bucket(Node):
     __slots__ = ("flagged",)
 
     def __init__(self) -> None:
-        self.prev = None  # not declared again, as above
-        self.next = None
+        self.prev: Node | None = None
+        self.next: Node | None = None
         self.flagged = False  # set in its level's occupancy map; may outlive the last entry
 
     def is_empty(self) -> bool:
