@@ -511,7 +511,8 @@ def run_make(tmp_path: Path, pythons: str) -> subprocess.CompletedProcess[str]:
         pytest.skip("this machine has no make")
     path = f"{sys.base_prefix}/bin{os.pathsep}{os.environ['PATH']}"
     return subprocess.run(
-        ["make", "test-all-pythons", "MAKE=echo", f"PYTHONS={pythons}"],
+        # Inside another make, which the suite may run in, make names the folders it enters.
+        ["make", "--no-print-directory", "test-all-pythons", "MAKE=echo", f"PYTHONS={pythons}"],
         cwd=ROOT,
         env=os.environ | {"PATH": path, "PYENV_ROOT": str(tmp_path)},
         capture_output=True,
