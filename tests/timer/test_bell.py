@@ -44,6 +44,21 @@ def wrapping(
     return asyncio.Task(outer(), loop=loop, **options)
 
 
+def starting_eagerly(factory: Callable[..., asyncio.Task[Any]]) -> Callable[..., Any]:
+    """An eager factory without the option of uvloop 0.23 that Python 3.13.0 does not take."""
+
+    def make(
+        loop: asyncio.AbstractEventLoop,
+        coro: Coroutine[Any, Any, Any],
+        *,
+        eager_start: bool | None = None,
+        **options: Any,
+    ) -> asyncio.Task[Any]:
+        return factory(loop, coro, **options)
+
+    return make
+
+
 class Stepper:
     """A coroutine in Python that passes on every step of another one, as profilers do."""
 
@@ -90,8 +105,10 @@ FACTORIES: dict[str, Any] = {
     "stepping": stepping,
 }
 if sys.version_info >= (3, 12):
-    FACTORIES["eager"] = asyncio.eager_task_factory
-    FACTORIES["eager pure Python"] = asyncio.create_eager_task_factory(PurePythonTask)
+    FACTORIES["eager"] = starting_eagerly(asyncio.eager_task_factory)
+    FACTORIES["eager pure Python"] = starting_eagerly(
+        asyncio.create_eager_task_factory(PurePythonTask)
+    )
 
 every_factory = pytest.mark.parametrize("factory", FACTORIES.values(), ids=FACTORIES)
 every_mode = pytest.mark.parametrize("debug", [False, True], ids=["", "debug"])
