@@ -434,6 +434,33 @@ _ANSWERS = {
     "int64_t CPyDef__interpreter___thread_id(PyObject *cpy_r__read)": (
         "if (cpy_r__read == NULL) return (int64_t)PyThread_get_thread_ident();"
     ),
+    "char CPyDef__interpreter___in_empty_context(PyObject *cpy_r__copy)": (
+        "if (cpy_r__copy == NULL) {\n"
+        "        PyObject *context = PyThreadState_Get()->context;\n"
+        "        Py_ssize_t size = context == NULL ? 0 : PyObject_Size(context);\n"
+        "        if (size < 0) return 2;\n"
+        "        return size == 0;\n"
+        "    }"
+    ),
+    # mypyc's `raise` makes a frame for the traceback, a quarter of the cost of a firing.
+    "PyObject *CPyDef__driver___Bell_____next__(PyObject *cpy_r_self)": (
+        "aiowheel___timer____driver___BellObject *bell = "
+        "(aiowheel___timer____driver___BellObject *)cpy_r_self;\n"
+        "    if (bell->__yielded || bell->__rung) {\n"
+        "        bell->__yielded = bell->__rung = 0;\n"
+        "        PyErr_SetNone(PyExc_StopIteration);\n"
+        "        return NULL;\n"
+        "    }"
+    ),
+    "PyObject *CPyDef__interpreter___captured_context(PyObject *cpy_r__copy)": (
+        "if (cpy_r__copy == NULL) {\n"
+        "        PyObject *context = PyThreadState_Get()->context;\n"
+        "        Py_ssize_t size = context == NULL ? 0 : PyObject_Size(context);\n"
+        "        if (size < 0) return NULL;\n"
+        "        if (size > 0) return PyContext_CopyCurrent();\n"
+        "        Py_INCREF(Py_None); return Py_None;\n"
+        "    }"
+    ),
     "int64_t CPyDef__level___first_flag(PyObject *cpy_r_occupied, int64_t cpy_r_start)": (
         "char *flags = PyByteArray_AS_STRING(cpy_r_occupied);\n"
         "    Py_ssize_t size = PyByteArray_GET_SIZE(cpy_r_occupied);\n"

@@ -7,7 +7,7 @@ are those of HTTP servers that slow clients kept busy.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextvars import Context, copy_context
+from contextvars import Context
 from enum import StrEnum
 from typing import TypeAlias, cast
 
@@ -18,6 +18,7 @@ from aiowheel._types import Delay
 from aiowheel._units import FOREVER
 from aiowheel.integrations._limits import beyond_ns, heartbeat_ns
 from aiowheel.timer._driver import Driver, TimerTask
+from aiowheel.timer._interpreter import captured_context
 from aiowheel.timer._shared import chosen_timer
 from aiowheel.timer._timer import Timer
 
@@ -118,7 +119,7 @@ class ConnectionWatch:
                 "heartbeat and on_heartbeat must be given together, "
                 f"got {heartbeat!r} and {on_heartbeat!r}"
             )
-        self._context: Context | None = copy_context() or None  # None: empty, which saves memory
+        self._context: Context | None = captured_context()
         self._driver: Driver = chosen_timer(timer).open_driver()
         self._heard = first_byte is None
         self.exceeded: Limit | None = None

@@ -16,7 +16,7 @@ from aiowheel._units import clock_to_ns, delay_to_ns, ns_to_seconds, seconds_to_
 from aiowheel.loop._debug_notes import DebugNotes
 from aiowheel.loop._loop_handle import LoopHandle
 from aiowheel.timer._driver import LoopDriver, TimerCounts, TimerTask
-from aiowheel.timer._handle import captured_context
+from aiowheel.timer._interpreter import captured_context
 
 _TICK_NS: Final = 1_000_000  # the resolution of epoll and of uvloop
 _WHEEL_SIZE: Final = 256

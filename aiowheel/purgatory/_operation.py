@@ -116,7 +116,7 @@ class Operation:
             ForeignLoopError: Called from another loop or thread than the purgatory's; use
                 `force_complete_threadsafe` there.
         """
-        return self._end(_COMPLETED)
+        return _end(self, _COMPLETED)
 
     def force_complete_threadsafe(self) -> None:
         """Call `force_complete` soon on the purgatory's loop; for any thread.
@@ -145,7 +145,7 @@ class Operation:
         Raises:
             ForeignLoopError: Called from another loop or thread than the purgatory's.
         """
-        return self._end(_CANCELLED)
+        return _end(self, _CANCELLED)
 
     def is_completed(self) -> bool:
         """Return whether the operation has ended, with any outcome."""
@@ -176,45 +176,6 @@ class Operation:
         """When it ended, in seconds on the scale of `timer.time()`; `inf` while it is pending."""
         return ns_to_seconds(self.finished_ns)
 
-    def _end(self, outcome: Outcome) -> bool:
-        if self._outcome is not _PENDING:
-            return False
-        owner = self._owner
-        if owner is None:
-            self._end_unwatched(outcome)
-            return True
-        now = owner.check_caller()
-        if outcome is not _CANCELLED and self._is_abandoned():
-            owner.end(self, _CANCELLED, None, now)
-            return False
-        owner.end(self, outcome, None, now)
-        return True
-
-    def _end_unwatched(self, outcome: Outcome) -> None:
-        self._outcome = outcome
-        if outcome is not _COMPLETED:
-            return
-        try:
-            refuse_coroutine("on_complete", self.on_complete())
-        except BaseException as error:
-            self._outcome = _FAILED
-            if isinstance(error, (SystemExit, KeyboardInterrupt)):
-                raise
-            _report_unwatched(self, error)
-
-    # --- the awaiter ------------------------------------------------------------------------
-
-    def _is_abandoned(self) -> bool:
-        """Return whether the awaiting task was cancelled, in this turn of the loop."""
-        waiter = self._waiter
-        return waiter is not None and waiter.cancelled()
-
-    def _follow(self, waiter: Future[object]) -> None:
-        """Cancel the operation when *waiter*, which `watch` returns, is cancelled."""
-        # Kept: removing the very same object later is cheaper than comparing two bound methods.
-        self._on_waiter_done = self._waiter_done
-        waiter.add_done_callback(self._on_waiter_done)
-
     def _waiter_done(self, waiter: Future[object]) -> None:
         if waiter.cancelled():
             self._waiter = None
@@ -222,35 +183,6 @@ class Operation:
             owner = self._owner
             if owner is not None and self._outcome is _PENDING:
                 owner.end(self, _CANCELLED, None)
-
-    def _deliver(self, result: object, error: Exception | None) -> bool:
-        """Settle the future of the ended operation; return False when there is none."""
-        waiter = self._waiter
-        if waiter is None:
-            return False
-        self._waiter = None
-        callback = self._on_waiter_done
-        if callback is not None:
-            self._on_waiter_done = None
-            waiter.remove_done_callback(callback)
-        try:
-            if error is not None:
-                if not waiter.done():
-                    waiter.set_exception(error)
-                    if self._outcome is not _FAILED:
-                        # Marked as retrieved: closing must not log an error for each operation
-                        # that no task awaits.
-                        waiter.exception()
-            elif self._outcome is _CANCELLED:
-                waiter.cancel()
-            else:
-                waiter.set_result(result)
-        except InvalidStateError:
-            return True  # the future is done already; its awaiter cancelled it
-        except RuntimeError:
-            if not waiter.get_loop().is_closed():  # no task can await on a closed loop
-                raise
-        return True
 
     def __reduce_ex__(self, protocol: object) -> str:
         raise TypeError(f"{type(self).__name__} cannot be copied or pickled: it is watched once")
@@ -286,7 +218,7 @@ class OperationAlarm(TimerTask):
         self._payload = None
         owner = operation._owner
         if owner is not None and operation._outcome is _PENDING:
-            owner.end(operation, _CANCELLED if operation._is_abandoned() else _EXPIRED, None)
+            owner.end(operation, _CANCELLED if is_abandoned(operation) else _EXPIRED, None)
 
     def drop(self) -> None:
         operation = cast(Operation, self._payload)
@@ -294,6 +226,83 @@ class OperationAlarm(TimerTask):
         owner = operation._owner
         if owner is not None and operation._outcome is _PENDING:
             owner.end(operation, _CANCELLED, TimerClosedError("the timer was closed"))
+
+
+# --- ends, and the awaiter ------------------------------------------------------------------
+# Functions: the compiled build calls methods of a class that users derive from by name, which
+# costs 20 times as much.
+
+
+def _end(operation: Operation, outcome: Outcome) -> bool:
+    """End *operation* for a caller; return False if it has ended."""
+    if operation._outcome is not _PENDING:
+        return False
+    owner = operation._owner
+    if owner is None:
+        _end_unwatched(operation, outcome)
+        return True
+    now = owner.check_caller()
+    if outcome is not _CANCELLED and is_abandoned(operation):
+        owner.end(operation, _CANCELLED, None, now)
+        return False
+    owner.end(operation, outcome, None, now)
+    return True
+
+
+def _end_unwatched(operation: Operation, outcome: Outcome) -> None:
+    operation._outcome = outcome
+    if outcome is not _COMPLETED:
+        return
+    try:
+        refuse_coroutine("on_complete", operation.on_complete())
+    except BaseException as error:
+        operation._outcome = _FAILED
+        if isinstance(error, (SystemExit, KeyboardInterrupt)):
+            raise
+        _report_unwatched(operation, error)
+
+
+def is_abandoned(operation: Operation) -> bool:
+    """Return whether the awaiting task was cancelled, in this turn of the loop."""
+    waiter = operation._waiter
+    return waiter is not None and waiter.cancelled()
+
+
+def follow(operation: Operation, waiter: Future[object]) -> None:
+    """Cancel *operation* when *waiter*, which `watch` returns, is cancelled."""
+    # Kept: removing the very same object later is cheaper than comparing two bound methods.
+    operation._on_waiter_done = operation._waiter_done
+    waiter.add_done_callback(operation._on_waiter_done)
+
+
+def deliver(operation: Operation, result: object, error: Exception | None) -> bool:
+    """Settle the future of the ended *operation*; return False when there is none."""
+    waiter = operation._waiter
+    if waiter is None:
+        return False
+    operation._waiter = None
+    callback = operation._on_waiter_done
+    if callback is not None:
+        operation._on_waiter_done = None
+        waiter.remove_done_callback(callback)
+    try:
+        if error is not None:
+            if not waiter.done():
+                waiter.set_exception(error)
+                if operation._outcome is not _FAILED:
+                    # Marked as retrieved: closing must not log an error for each operation
+                    # that no task awaits.
+                    waiter.exception()
+        elif operation._outcome is _CANCELLED:
+            waiter.cancel()
+        else:
+            waiter.set_result(result)
+    except InvalidStateError:
+        return True  # the future is done already; its awaiter cancelled it
+    except RuntimeError:
+        if not waiter.get_loop().is_closed():  # no task can await on a closed loop
+            raise
+    return True
 
 
 # --- results and exceptions of user code ----------------------------------------------------

@@ -11,7 +11,7 @@ import heapq
 from asyncio import AbstractEventLoop, Event, Future, get_running_loop
 from collections import deque
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextvars import Context, copy_context
+from contextvars import Context
 from itertools import islice
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
@@ -41,11 +41,15 @@ from aiowheel.purgatory._operation import (
     PredicateOperation,
     asynchronous,
     awaitable_error,
+    deliver,
+    follow,
+    is_abandoned,
     is_met,
     refuse_coroutine,
 )
 from aiowheel.purgatory._statistics import PurgatoryStatistics, RunningCounts
 from aiowheel.purgatory._watchers import Cursor, Link, Watchers, WatchLists
+from aiowheel.timer._interpreter import captured_context, in_empty_context
 from aiowheel.timer._shared import chosen_timer
 from aiowheel.timer._threads import Inbox
 from aiowheel.timer._timer import Timer
@@ -62,7 +66,6 @@ _EXPIRED: Final = Outcome.EXPIRED
 _CANCELLED: Final = Outcome.CANCELLED
 _FAILED: Final = Outcome.FAILED
 # Statics of the compiled module, where an imported name is a look-up per call.
-_copy_context: Final = copy_context
 _new_context: Final = Context
 _MOST: Final = FOREVER - 1  # as a count FOREVER stands for no limit
 _MODES: Final = ("all", "any")
@@ -249,7 +252,7 @@ class Purgatory(OperationOwner):
         self._claim(operation)
         operation._waiter = waiter
         if not self._admit(operation, keys, thresholds):
-            operation._follow(waiter)
+            follow(operation, waiter)
         return waiter
 
     def _claim(self, operation: Operation) -> None:
@@ -282,7 +285,7 @@ class Purgatory(OperationOwner):
             if operation._outcome is not _PENDING:
                 return True
             self._refuse_if_full()
-            operation._context = _copy_context() or None
+            operation._context = captured_context()
             self._lists.link(operation, keys)
             if operation._outcome is not _PENDING:  # the hash of a key may run any code
                 self._lists.unlink(operation)
@@ -460,7 +463,7 @@ class Purgatory(OperationOwner):
         """Carry out a call of another thread, on the loop's thread."""
         if isinstance(item, Operation):
             if item._outcome is _PENDING:
-                self.end(item, _CANCELLED if item._is_abandoned() else _COMPLETED, None)
+                self.end(item, _CANCELLED if is_abandoned(item) else _COMPLETED, None)
             return
         key, value = cast("tuple[object, int | float | None]", item)
         if value is None:
@@ -516,7 +519,7 @@ class Purgatory(OperationOwner):
         if operation._outcome is not _PENDING:  # ended, and not purged yet
             self._lists.remove(link)
             return False
-        if operation._is_abandoned():
+        if is_abandoned(operation):
             self.end(operation, _CANCELLED, None)
             return False
         return self._try(operation, key)
@@ -531,7 +534,7 @@ class Purgatory(OperationOwner):
         try:
             if inside is operation:
                 self._evaluate(operation)
-            elif operation._context is None and not _copy_context():
+            elif operation._context is None and in_empty_context():
                 self._inside = operation
                 self._evaluate(operation)
             else:
@@ -653,7 +656,7 @@ class Purgatory(OperationOwner):
                     break
                 operation.wanted -= 1
                 self._inside = operation  # its methods are not user code: any context will do
-                if operation._is_abandoned():
+                if is_abandoned(operation):
                     self.end(operation, _CANCELLED, None)
                 else:
                     completed += self._try(operation, key)
@@ -719,9 +722,7 @@ class Purgatory(OperationOwner):
                 alarm.cancel()
                 self._leave(operation)
             if outcome is _COMPLETED or outcome is _EXPIRED:
-                if self._inside is operation or (
-                    operation._context is None and not _copy_context()
-                ):
+                if self._inside is operation or (operation._context is None and in_empty_context()):
                     result = self._complete(operation)
                 else:
                     result = self._run(operation, self._complete)
@@ -731,11 +732,11 @@ class Purgatory(OperationOwner):
             if isinstance(caught, (SystemExit, KeyboardInterrupt)):  # ends the loop as well
                 operation._context = None
                 self.counts.record(operation)
-                operation._deliver(None, error)
+                deliver(operation, None, error)
                 raise
         operation._context = None
         self.counts.record(operation)
-        delivered = operation._deliver(result, error)
+        delivered = deliver(operation, result, error)
         if outcome is _FAILED:
             if not delivered:
                 self._report(operation, error)
@@ -850,7 +851,7 @@ class Purgatory(OperationOwner):
         for operation in self._operations():
             if operation._outcome is not _PENDING:  # an earlier on_complete may have ended it
                 continue
-            if operation._is_abandoned():
+            if is_abandoned(operation):
                 self.end(operation, _CANCELLED, None)
             elif drain == "expire":
                 self.end(operation, _EXPIRED, None)

@@ -6,7 +6,7 @@ A handle duck-types `asyncio.TimerHandle`, and is itself the entry in the wheel.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextvars import Context, copy_context
+from contextvars import Context
 from types import FunctionType, MethodType
 from typing import Final, cast
 
@@ -17,10 +17,10 @@ from aiowheel._callbacks import START_A_TASK, is_coroutine_function, plain_callb
 from aiowheel._types import Delay
 from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
 from aiowheel.timer._driver import Driver, TimerCounts, TimerTask
+from aiowheel.timer._interpreter import captured_context
 from aiowheel.wheel._bucket import Node
 
 # Final: statics of the compiled module, where an imported name is a look-up per call.
-_copy_context: Final = copy_context
 _function: Final = FunctionType
 _method: Final = MethodType
 
@@ -189,11 +189,6 @@ class TimerHandle(TimerTask):
         else:
             state = f"callback={getattr(self._payload, '__qualname__', self._payload)!s}"
         return f"<TimerHandle when={self.when()} {state}>"
-
-
-def captured_context() -> Context | None:
-    """Return a copy of the caller's context; None when that is empty: it saves 64 bytes."""
-    return _copy_context() or None
 
 
 def check_context(context: object) -> None:

@@ -1,4 +1,4 @@
-"""The time and the thread, as hot paths read them. Rank 1.
+"""The time, the thread and the context, as hot paths read them. Rank 1.
 
 In the compiled build these functions are written in C (see hatch_c.py) and take a few nanoseconds.
 The functions that they call are bound as defaults: libraries that freeze the time replace
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextvars import Context, copy_context
 from threading import get_ident
 
 from mypy_extensions import i64
@@ -27,3 +28,13 @@ def monotonic_clock(_read: Callable[[], float] = time.monotonic) -> Callable[[],
 def thread_id(_read: Callable[[], int] = get_ident) -> i64:
     """Return the identifier of the calling thread, as `threading.get_ident`."""
     return i64(_read())
+
+
+def in_empty_context(_copy: Callable[[], Context] = copy_context) -> bool:
+    """Return whether the current context holds no variable."""
+    return not _copy()
+
+
+def captured_context(_copy: Callable[[], Context] = copy_context) -> Context | None:
+    """Return a copy of the current context; None when that is empty: it saves 64 bytes."""
+    return _copy() or None
