@@ -23,9 +23,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel.cli._idle_file import write_idle_events
-from aiowheel.pipeline._parquet_touches import ParquetTouches
-from aiowheel.pipeline.idle import find_idle, idle_events
-from aiowheel.pipeline.session import open_session
+from aiowheel.jobs.idle.batch import find_idle, idle_events
+from aiowheel.jobs.idle.parquet_touches import ParquetTouches
+from aiowheel.jobs.spark.session import open_session
 from aiowheel.readers import Inputs, TimedRows, TimeFormat, Unit, time_parser
 
 CONNECTIONS = 100_000

@@ -24,11 +24,11 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel.cli._idle_file import summarize
 from aiowheel.cli._idle_stream_report import StreamTally
-from aiowheel.pipeline._checkpoint import Checkpoint
-from aiowheel.pipeline._touch_files import TouchFiles
-from aiowheel.pipeline.idle import find_idle
-from aiowheel.pipeline.idle_stream import IdleStream, read_idle_events
-from aiowheel.pipeline.session import open_session
+from aiowheel.jobs.idle.batch import find_idle
+from aiowheel.jobs.idle.stream import IdleStream, read_idle_events
+from aiowheel.jobs.idle.touch_files import TouchFiles
+from aiowheel.jobs.spark.checkpoint import Checkpoint
+from aiowheel.jobs.spark.session import open_session
 from aiowheel.readers import LATEST_TIME, TimeFormat, Unit
 
 CORES = 2

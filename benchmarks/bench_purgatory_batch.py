@@ -24,8 +24,8 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
-from aiowheel.pipeline.purgatory import run_purgatory
-from aiowheel.pipeline.session import open_session
+from aiowheel.jobs.operations.batch import run_purgatory
+from aiowheel.jobs.spark.session import open_session
 from aiowheel.rules import COMPLETED
 
 KEYS = 100_000

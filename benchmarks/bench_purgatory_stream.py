@@ -30,11 +30,11 @@ from pathlib import Path
 import psutil
 from pyspark.sql.streaming.query import StreamingQuery
 
-from aiowheel.pipeline._checkpoint import Checkpoint
-from aiowheel.pipeline.purgatory_stream import PurgatoryStream
-from aiowheel.pipeline.session import open_session
-from aiowheel.pipeline.shard import Shard
-from aiowheel.pipeline.trace_files import write_events, write_operations
+from aiowheel.jobs.operations.files import write_events, write_operations
+from aiowheel.jobs.operations.shard import Shard
+from aiowheel.jobs.operations.stream import PurgatoryStream
+from aiowheel.jobs.spark.checkpoint import Checkpoint
+from aiowheel.jobs.spark.session import open_session
 from aiowheel.readers import Unit
 from aiowheel.rules import NEVER, Ending, Event, Operation
 

@@ -35,7 +35,7 @@ RANK = {
     "testing": 4,
     "trace": 4,
     "bench": 5,
-    "pipeline": 5,
+    "jobs": 5,
     "serve": 5,
     "cli": 5,
     "__main__": 5,

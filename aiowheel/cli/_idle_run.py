@@ -147,11 +147,11 @@ class IdleRun:
             BadInputError, AiowheelError: As `on_wheel`; or Spark fails.
         """
         try:
-            from aiowheel.pipeline._parquet_touches import ParquetTouches, spark_reads
-            from aiowheel.pipeline.idle import find_idle, stage_rows
+            from aiowheel.jobs.idle.batch import find_idle, stage_rows
+            from aiowheel.jobs.idle.parquet_touches import ParquetTouches, spark_reads
         except ImportError as error:
             raise MissingExtraError("spark") from error
-        from aiowheel.pipeline.java import find_java
+        from aiowheel.jobs.spark.java import find_java
 
         find_java()  # a missing Java is told before the reading, bad rows before Spark's slow start
         rows, paths = self.rows, self.inputs.paths

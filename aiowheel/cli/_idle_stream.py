@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from aiowheel.pipeline.idle_stream import IdleStream
+    from aiowheel.jobs.idle.stream import IdleStream
 
 LONGEST_LATENESS = 31_536_000  # a year
 
@@ -85,11 +85,11 @@ def run_stream(
 
 def _stream(options: StreamOptions, table: TableOptions) -> "IdleStream":
     try:
-        from aiowheel.pipeline._checkpoint import Checkpoint
-        from aiowheel.pipeline.idle_stream import IdleStream
+        from aiowheel.jobs.idle.stream import IdleStream
+        from aiowheel.jobs.spark.checkpoint import Checkpoint
     except ImportError as error:
         raise MissingExtraError("spark") from error
-    from aiowheel.pipeline.java import find_java
+    from aiowheel.jobs.spark.java import find_java
 
     if not options.max_lateness <= LONGEST_LATENESS:
         raise BadInputError(

@@ -13,7 +13,7 @@ from aiowheel.cli._idle_report import print_lines
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from aiowheel.pipeline.idle_stream import IdleStream
+    from aiowheel.jobs.idle.stream import IdleStream
 
 
 class Until(StrEnum):
@@ -102,7 +102,7 @@ class StreamReport:
 def stream_report(
     stream: "IdleStream", ended: Until, tally: StreamTally, seconds: float
 ) -> StreamReport:
-    from aiowheel.pipeline.idle_stream import read_idle_events
+    from aiowheel.jobs.idle.stream import read_idle_events
 
     total = summarize(read_idle_events(stream.events)) if ended is Until.DRAINED else None
     busy = sum(tally.seconds)

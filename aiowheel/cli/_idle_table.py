@@ -19,7 +19,7 @@ from aiowheel.readers import (
 )
 
 if TYPE_CHECKING:
-    from aiowheel.pipeline._touch_files import TouchFiles
+    from aiowheel.jobs.idle.touch_files import TouchFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,8 @@ class TableOptions:
 
     def files(self, timeout: int) -> "TouchFiles":
         """How to read files that are yet to come."""
-        from aiowheel.pipeline._idle_processor import LATEST_SECOND
-        from aiowheel.pipeline._touch_files import TouchFiles
+        from aiowheel.jobs.idle.processor import LATEST_SECOND
+        from aiowheel.jobs.idle.touch_files import TouchFiles
 
         key, time, written = self._columns(self.format)
         limit = min(LATEST_TIME - timeout, LATEST_SECOND * int(10**self.unit.digits))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from aiowheel.pipeline.purgatory_stream import PurgatoryStream
+    from aiowheel.jobs.operations.stream import PurgatoryStream
 
 LONGEST_LATENESS = 31_536_000  # a year
 FURTHEST_AHEAD = 3_153_600_000  # a hundred: what is later has no time in nanoseconds anyway
@@ -65,7 +65,7 @@ class _Tally:
                 self._add(batch)
 
     def _add(self, batch: "StreamingQueryProgress") -> None:
-        from aiowheel.pipeline.purgatory_stream import late_rows
+        from aiowheel.jobs.operations.stream import late_rows
 
         seconds = batch.durationMs["triggerExecution"] / 1_000
         late = late_rows(batch)
@@ -137,9 +137,9 @@ def _text(value: Any) -> str:
 
 def _stream(options: PurgatoryStreamOptions) -> "PurgatoryStream":
     try:
-        from aiowheel.pipeline._checkpoint import Checkpoint
-        from aiowheel.pipeline.purgatory_stream import PurgatoryStream
-        from aiowheel.pipeline.trace_files import format_of_trace
+        from aiowheel.jobs.operations.files import format_of_trace
+        from aiowheel.jobs.operations.stream import PurgatoryStream
+        from aiowheel.jobs.spark.checkpoint import Checkpoint
     except ImportError as error:
         raise MissingExtraError("spark") from error
     if not options.max_lateness <= LONGEST_LATENESS:

@@ -44,8 +44,8 @@ def spark_session(
         MissingExtraError: PySpark or Java is missing.
         AiowheelError: Spark failed.
     """
-    from aiowheel.pipeline.failures import one_line_failures
-    from aiowheel.pipeline.session import open_session
+    from aiowheel.jobs.spark.failures import one_line_failures
+    from aiowheel.jobs.spark.session import open_session
 
     settings = parse_conf(conf)
     with (

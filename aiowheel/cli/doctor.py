@@ -106,7 +106,7 @@ def version_of(distribution: str) -> str | None:
 
 def java_found() -> dict[str, str] | None:
     """Home, version and origin of the Java that Spark would start, or None."""
-    from aiowheel.pipeline.java import find_java
+    from aiowheel.jobs.spark.java import find_java
 
     try:
         java = find_java()

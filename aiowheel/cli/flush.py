@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from aiowheel.pipeline._checkpoint import Checkpoint
+from aiowheel.jobs.spark.checkpoint import Checkpoint
 
 
 def flush(

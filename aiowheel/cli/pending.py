@@ -29,7 +29,7 @@ def pending(
       aiowheel pending --checkpoint found/checkpoint --json | jq .pending
     """
     try:
-        from aiowheel.pipeline.pending import pending_operations
+        from aiowheel.jobs.operations.pending import pending_operations
     except ImportError as error:
         raise MissingExtraError("spark") from error
     with spark_session("aiowheel pending", master=master, conf=conf, verbose=verbose) as spark:

@@ -28,7 +28,7 @@ from aiowheel.readers import Format, Unit
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from aiowheel.pipeline.purgatory_replay import PurgatoryResult
+    from aiowheel.jobs.operations.in_process import PurgatoryResult
 
 Session = AbstractContextManager["SparkSession"]
 Job = Callable[[Path, Path, Path, int, Format | None], "PurgatoryResult"]
@@ -167,11 +167,11 @@ def purgatory(
 
 def _job(engine: PurgatoryEngine, open_session: Callable[[], Session]) -> Job:
     try:
-        from aiowheel.pipeline.purgatory_replay import run_replay
+        from aiowheel.jobs.operations.in_process import run_replay
 
         if engine is PurgatoryEngine.WHEEL:
             return run_replay
-        from aiowheel.pipeline.purgatory import run_purgatory
+        from aiowheel.jobs.operations.batch import run_purgatory
     except ImportError as error:
         raise MissingExtraError("spark" if engine is PurgatoryEngine.SPARK else "trace") from error
 

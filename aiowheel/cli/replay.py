@@ -8,7 +8,7 @@ import typer
 from aiowheel.errors import BadInputError, MissingExtraError
 
 if TYPE_CHECKING:
-    from aiowheel.pipeline.replay import Replay
+    from aiowheel.jobs.wheels.replay import Replay
 
 _LONGEST_SECONDS = 1e9
 _MOST_BUCKETS = 2**24
@@ -37,7 +37,7 @@ def replay(
       aiowheel replay trace/ --purgatory fetch --timeout 0.1 --json
     """
     try:
-        from aiowheel.pipeline.replay import replay_trace
+        from aiowheel.jobs.wheels.replay import replay_trace
     except ImportError as error:
         raise MissingExtraError("trace") from error
     for option, seconds in (("--tick", tick), ("--timeout", timeout)):
@@ -64,7 +64,7 @@ def replay(
 
 def _print(found: "Replay") -> None:
     from aiowheel.cli._job_output import print_table
-    from aiowheel.pipeline._spans import span_text
+    from aiowheel.jobs.report.spans import span_text
 
     def share(of: float) -> str:
         return f"{of:,.0f} ({100 * of / max(1, found.operations):.2f} %)"

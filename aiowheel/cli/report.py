@@ -37,8 +37,8 @@ def report(
     from aiowheel.cli._job_output import JobProgress, print_json
 
     try:
-        from aiowheel.pipeline._trace_check import check_trace
-        from aiowheel.pipeline.report import run_report
+        from aiowheel.jobs.report.job import run_report
+        from aiowheel.jobs.report.trace_check import check_trace
     except ImportError as error:
         raise MissingExtraError("spark") from error
 
@@ -59,7 +59,7 @@ def report(
         return
     from rich.console import Console
 
-    from aiowheel.pipeline._report_text import print_report
+    from aiowheel.jobs.report.text import print_report
 
     console = Console()
     # A pipe has no width: wide enough that no name is cut.

@@ -13,8 +13,8 @@ from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from aiowheel.pipeline._fit import Fit
-    from aiowheel.pipeline.simulate import SimulateResult, Sweep
+    from aiowheel.jobs.wheels.fit import Fit
+    from aiowheel.jobs.wheels.simulate import SimulateResult, Sweep
 
 
 def simulate(
@@ -73,9 +73,9 @@ def simulate(
       aiowheel simulate --fit trace/ --tick 0.001 --tick 0.1 --out simulation/
     """
     try:
-        from aiowheel.pipeline._drawn_load import Waits
-        from aiowheel.pipeline._trace_check import check_trace
-        from aiowheel.pipeline.simulate import Sweep, check_sweep, run_simulation
+        from aiowheel.jobs.report.trace_check import check_trace
+        from aiowheel.jobs.wheels.drawn_load import Waits
+        from aiowheel.jobs.wheels.simulate import Sweep, check_sweep, run_simulation
     except ImportError as error:
         raise MissingExtraError("spark") from error
     from aiowheel.cli._job_output import JobProgress
@@ -113,8 +113,8 @@ def simulate(
 
 
 def _fit(folder: Path, spark: "SparkSession") -> "Fit":
-    from aiowheel.pipeline._fit import fit_load
-    from aiowheel.pipeline.report import read_trace_frame
+    from aiowheel.jobs.report.job import read_trace_frame
+    from aiowheel.jobs.wheels.fit import fit_load
 
     return fit_load(read_trace_frame(folder, spark))
 
@@ -146,8 +146,8 @@ def _nanoseconds(option: str, seconds: Sequence[float] | None, usual: float) -> 
 
 
 def _save(sweep: "Sweep", result: "SimulateResult", out: Path) -> Path:
-    from aiowheel.pipeline._simulate_page import write_page
-    from aiowheel.pipeline.report import write_table
+    from aiowheel.jobs.report.job import write_table
+    from aiowheel.jobs.report.simulate_page import write_page
 
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -160,7 +160,7 @@ def _save(sweep: "Sweep", result: "SimulateResult", out: Path) -> Path:
 
 def _print(sweep: "Sweep", result: "SimulateResult", page: Path | None, *, as_json: bool) -> None:
     from aiowheel.cli._job_output import print_json, print_lines, print_table
-    from aiowheel.pipeline._simulate_page import COLUMNS
+    from aiowheel.jobs.report.simulate_page import COLUMNS
 
     rows = result.settings.to_pylist()
     speed = result.operations / max(result.cpu_seconds, 1e-9)

@@ -10,7 +10,7 @@ from aiowheel.cli._spark_options import ANY_CORE, Conf, Master, Verbose, spark_s
 from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
 
 if TYPE_CHECKING:
-    from aiowheel.pipeline.tune import Tuning
+    from aiowheel.jobs.wheels.tune import Tuning
 
 _MOST_ROWS = 12
 
@@ -47,10 +47,10 @@ def tune(
       aiowheel tune trace/ --tick 0.001 --tick 0.01 --wheel-size 64 --wheel-size 512
     """
     try:
-        from aiowheel.pipeline._trace_check import check_trace
-        from aiowheel.pipeline.report import read_trace_frame
-        from aiowheel.pipeline.tune import WHEEL_SIZES
-        from aiowheel.pipeline.tune import tune as run_tuning
+        from aiowheel.jobs.report.job import read_trace_frame
+        from aiowheel.jobs.report.trace_check import check_trace
+        from aiowheel.jobs.wheels.tune import WHEEL_SIZES
+        from aiowheel.jobs.wheels.tune import tune as run_tuning
     except ImportError as error:
         raise MissingExtraError("spark") from error
     from aiowheel.cli._job_output import JobProgress
@@ -86,8 +86,8 @@ def _nanoseconds(option: str, seconds: float) -> int:
 
 
 def _save(tuning: "Tuning", bound_ns: int, out: Path) -> Path:
-    from aiowheel.pipeline._tune_page import write_page
-    from aiowheel.pipeline.report import write_table
+    from aiowheel.jobs.report.job import write_table
+    from aiowheel.jobs.report.tune_page import write_page
 
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -99,7 +99,7 @@ def _save(tuning: "Tuning", bound_ns: int, out: Path) -> Path:
 
 def _print(tuning: "Tuning", page: Path | None, *, as_json: bool) -> None:
     from aiowheel.cli._job_output import print_json, print_lines, print_table
-    from aiowheel.pipeline._tune_page import COLUMNS
+    from aiowheel.jobs.report.tune_page import COLUMNS
 
     rows = tuning.candidates.to_pylist()
     if as_json:

@@ -73,7 +73,7 @@ def test_doctor_without_java(monkeypatch: pytest.MonkeyPatch) -> None:
     def find_nothing() -> None:
         raise MissingExtraError("spark-java")
 
-    monkeypatch.setattr("aiowheel.pipeline.java.find_java", find_nothing)
+    monkeypatch.setattr("aiowheel.jobs.spark.java.find_java", find_nothing)
 
     assert "pip install 'aiowheel[spark-java]'" in doctor.java_line(doctor.java_found())
 

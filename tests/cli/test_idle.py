@@ -1,4 +1,4 @@
-"""`aiowheel idle`: what it writes, prints and refuses. Real data is under tests/pipeline."""
+"""`aiowheel idle`: what it writes, prints and refuses. Real data is under tests/jobs."""
 
 import gzip
 import hashlib
@@ -273,12 +273,12 @@ def test_what_spark_lacks_is_one_line_and_exit_code_1(
     """The line is the command that brings it; the rows are not read in vain."""
     Path("a.csv").write_text(ROWS)
     if missing == "pyspark":
-        monkeypatch.delitem(sys.modules, "aiowheel.pipeline.idle", raising=False)
+        monkeypatch.delitem(sys.modules, "aiowheel.jobs.idle.batch", raising=False)
         monkeypatch.setitem(sys.modules, "pyspark.sql", None)
     else:
         pytest.importorskip("pyspark")
         pytest.importorskip("pyarrow")
-        monkeypatch.setattr("aiowheel.pipeline.java._candidates", lambda: iter(()))
+        monkeypatch.setattr("aiowheel.jobs.spark.java._candidates", lambda: iter(()))
 
     code = idle("a.csv", "--engine", "spark")
 

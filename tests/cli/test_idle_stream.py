@@ -63,7 +63,7 @@ def test_a_missing_java_is_told_before_anything_is_made(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With the command that brings one."""
-    monkeypatch.setattr("aiowheel.pipeline.java._candidates", lambda: iter(()))
+    monkeypatch.setattr("aiowheel.jobs.spark.java._candidates", lambda: iter(()))
 
     code = run(["idle", "in", "--stream", *USUAL])
 

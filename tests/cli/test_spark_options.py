@@ -37,7 +37,7 @@ def test_a_master_that_is_none_is_refused_at_once(
 ) -> None:
     """Spark would look for it for a minute, and then tell it in a page."""
     pytest.importorskip("pyspark")
-    from aiowheel.pipeline.session import open_session
+    from aiowheel.jobs.spark.session import open_session
 
     with pytest.raises(kind, match=reason), open_session(master=master):
         pass

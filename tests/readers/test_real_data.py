@@ -1,4 +1,4 @@
-"""Arrivals of a production service, as they are published; the other sets: tests/pipeline."""
+"""Arrivals of a production service, as they are published; the other sets: tests/jobs."""
 
 import os
 from itertools import pairwise

@@ -18,8 +18,8 @@ _FOUND = re.compile(r"^[^:]+:(?P<line>\d+): error: .*\[(?P<code>[\w-]+)\]$", re.
 #: Their types come from pyspark and prometheus_client, which this check does not look up.
 _EXTERNAL = {
     "aiowheel.instrumentation.prometheus.AiowheelCollector",
-    "aiowheel.pipeline.idle.find_idle",
-    "aiowheel.pipeline.idle.idle_events",
+    "aiowheel.jobs.idle.batch.find_idle",
+    "aiowheel.jobs.idle.batch.idle_events",
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from aiowheel.errors import AiowheelError, MissingExtraError
-from aiowheel.pipeline.java import find_java
+from aiowheel.jobs.spark.java import find_java
 
 _EXTRA_OF = {"starlette": "web", "uvicorn": "web", "numpy": "trace", "pyarrow": "trace"}
 _SPARK_EXTRA_OF = {"pyspark": "spark", "pandas": "spark", "matplotlib": "plot"}

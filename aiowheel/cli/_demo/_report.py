@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ._checks import EARLY, Outcomes
 
 if TYPE_CHECKING:
-    from aiowheel.pipeline.report import ReportResult
+    from aiowheel.jobs.report.job import ReportResult
 
 # The JVM lives for seconds: its second compiler and its parallel collector would not pay.
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -22,8 +22,8 @@ def make_report(trace_folder: Path, out_folder: Path) -> ReportResult:
         MissingExtraError: PySpark, matplotlib or a Java is missing.
         AiowheelError: Spark or the disk refuses.
     """
-    from aiowheel.pipeline.report import run_report
-    from aiowheel.pipeline.session import open_session
+    from aiowheel.jobs.report.job import run_report
+    from aiowheel.jobs.spark.session import open_session
 
     with open_session("aiowheel demo", driver_memory="1g", java_options=_SHORT_LIVED) as spark:
         return run_report(trace_folder, out_folder, spark)

@@ -22,7 +22,7 @@ from ._screen import Progress, Screen
 from ._story import tell_crowd, tell_hold
 
 if TYPE_CHECKING:
-    from aiowheel.pipeline.report import ReportResult
+    from aiowheel.jobs.report.job import ReportResult
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class DemoRun:
         return result
 
     def _run_report(self, crowd: CrowdResult, hold: HoldResult) -> ReportResult:
-        from aiowheel.pipeline._report_text import print_report
+        from aiowheel.jobs.report.text import print_report
 
         self._screen.heading("Part 3: Spark reports on what was recorded")
         with self._working("report", "part 3: Spark starts, then analyses the trace"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiowheel.pipeline._spans import span_text
+from aiowheel.jobs.report.spans import span_text
 
 from ._crowd import CrowdResult
 from ._hold import HoldResult

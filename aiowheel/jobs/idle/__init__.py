@@ -1,0 +1,1 @@
+"""Idle detection over recorded and arriving touches. Rank 5."""

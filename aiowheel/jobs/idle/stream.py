@@ -1,0 +1,173 @@
+"""Idle detection over files that arrive in a folder. Rank 5.
+
+Times stay integers of the files' unit. Only the watermark, which is Spark's and in milliseconds,
+sees a timestamp derived from them; what lies behind it is settled, shard by shard, by the engine in
+`_idle_shard`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
+from pyspark.sql.streaming.query import StreamingQuery
+
+from aiowheel.jobs.idle.processor import EVENTS_DDL, FLUSH_MS, IdleProcessor
+from aiowheel.jobs.idle.touch_files import TOUCHES_DDL, TouchFiles
+from aiowheel.jobs.spark.checkpoint import Checkpoint
+from aiowheel.jobs.spark.path import spark_path
+from aiowheel.jobs.spark.sinks import BatchFolders, batch_folders
+from aiowheel.readers import Unit
+
+_FILES_DDL = "path string, modificationTime timestamp, length bigint, content binary"
+_POLL = "500 milliseconds"
+_LONGEST_AGE = "36500d"  # else Spark forgets, in silence, files a week older than the newest
+
+
+@dataclass(frozen=True)
+class IdleStream:
+    """A stream from a folder of files to a folder of idle events.
+
+    Attributes:
+        folder: Where files arrive, whole: written elsewhere or hidden, then renamed.
+        out: Gets the folders ``events`` and ``rejects``.
+        checkpoint: Remembers how far the stream is; goes with *out*.
+        files: How to read a file.
+        timeout: In the unit of the files, above 0.
+        max_lateness_ms: How far a row may lie behind the newest row of the batches before its own.
+        shards: Engines that share the keys; fixed for the life of the checkpoint.
+        files_per_batch: At most so many files make a micro-batch.
+        written: Idle events per micro-batch of this run.
+    """
+
+    folder: Path
+    out: Path
+    checkpoint: Checkpoint
+    files: TouchFiles
+    timeout: int
+    max_lateness_ms: int
+    shards: int = 16
+    files_per_batch: int = 100
+    written: dict[int, int] = field(default_factory=dict[int, int])
+
+    @property
+    def events(self) -> Path:
+        """Holds one folder of Parquet a micro-batch."""
+        return self.out / "events"
+
+    @property
+    def rejects(self) -> Path:
+        """Holds one Parquet file per input file with bad rows."""
+        return self.out / "rejects"
+
+    def start(self, spark: SparkSession) -> StreamingQuery:
+        """Start the query, or go on where the checkpoint stands.
+
+        Raises:
+            BadInputError: The checkpoint was made with other settings, or has been flushed.
+        """
+        self.checkpoint.open(
+            {
+                "job": "idle",
+                "folder": str(self.folder.resolve()),  # Spark cannot go on with another
+                "timeout": self.timeout,
+                "unit": str(self.files.unit),
+                "max_lateness_ms": self.max_lateness_ms,
+                "shards": self.shards,
+            }
+        )
+        folders = BatchFolders(self.events, self.checkpoint.folder)
+
+        def write(frame: DataFrame, batch_id: int) -> None:
+            # One sorted file a batch. Fire times of later batches are later, so the batches one
+            # after the other are in order. `orderBy` would run the engines twice, to sample.
+            rows = frame.repartition(1).sortWithinPartitions("fire", "key")
+            self.written[batch_id] = folders.write(rows, batch_id)
+
+        events = self._detect(self._touches(spark).unionByName(self._flushes(spark)))
+        return (
+            events.writeStream.queryName("aiowheel-idle")
+            .outputMode("append")
+            .option("checkpointLocation", str(self.checkpoint.folder))
+            .trigger(processingTime=_POLL)
+            .foreachBatch(write)
+            .start()
+        )
+
+    def drain(self, query: StreamingQuery) -> None:
+        """Work off what lies in the folder, end every open key, and stop the query.
+
+        A query that is stopped meanwhile is left as it is, to be drained another time.
+        """
+        query.processAllAvailable()
+        if not query.isActive:
+            return
+        self.checkpoint.send_flush()
+        query.processAllAvailable()
+        if query.isActive:
+            query.stop()
+            self.checkpoint.end()
+
+    def _touches(self, spark: SparkSession) -> DataFrame:
+        paths = (
+            spark.readStream.format("binaryFile")
+            .schema(_FILES_DDL)
+            .option("recursiveFileLookup", "true")
+            .option("maxFilesPerTrigger", self.files_per_batch)
+            .option("maxFileAge", _LONGEST_AGE)
+            .load(spark_path(self.folder))
+            .select("path")
+        )
+        reader: Any = self.files.reader(self.rejects, self.shards)
+        touches = paths.mapInArrow(reader, TOUCHES_DDL).observe(
+            "touches",
+            F.sum("count").alias("rows"),
+            F.sum("rejected").alias("rejected"),
+            F.sum("irregular").alias("irregular"),
+        )
+        return touches.where(F.col("pack").isNotNull()).select(
+            "shard",
+            "pack",
+            F.timestamp_millis(_millis("latest", self.files.unit) + F.lit(1)).alias("ts"),
+        )
+
+    def _flushes(self, spark: SparkSession) -> DataFrame:
+        requests = spark.readStream.format("binaryFile").schema(_FILES_DDL)
+        return requests.load(spark_path(self.checkpoint.flushes)).select(
+            F.lit(0).alias("shard"),
+            F.lit(None).cast("binary").alias("pack"),
+            F.timestamp_millis(F.lit(FLUSH_MS)).alias("ts"),
+        )
+
+    def _detect(self, touches: DataFrame) -> DataFrame:
+        # Spark drops what lies at the watermark too: one more keeps the lateness inclusive.
+        delay = f"{self.max_lateness_ms + 1} milliseconds"
+        processor = IdleProcessor(self.timeout, self.files.unit)
+        events = (
+            touches.withWatermark("ts", delay)
+            .groupBy("shard")
+            .transformWithStateInPandas(processor, EVENTS_DDL, "append", "EventTime")
+            .observe("taken", F.sum("taken").alias("rows"))
+        )
+        return events.where(F.col("key").isNotNull()).select("fire", "key")
+
+
+def read_idle_events(folder: Path) -> Iterator[tuple[int, str]]:
+    """Walk over what a stream has found so far, by fire time and key, without Spark."""
+    for batch in batch_folders(folder):
+        for part in sorted(batch.glob("*.parquet")):
+            with pq.ParquetFile(part) as file:
+                for rows in file.iter_batches():
+                    columns = rows.to_pydict()
+                    yield from zip(columns["fire"], columns["key"], strict=True)
+
+
+def _millis(column: str, unit: Unit) -> Column:
+    if unit is Unit.S:
+        return F.col(column) * F.lit(1_000)
+    return F.expr(f"{column} div {10 ** (unit.digits - 3)}")

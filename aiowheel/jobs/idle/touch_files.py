@@ -1,0 +1,173 @@
+"""Files of touches, read by Spark's workers with the reader of every engine. Rank 5.
+
+What is wrong with a row is written aside where it is read: one Parquet file of rejects per input
+file, named by the latter's path. A task that runs twice replaces what it wrote.
+"""
+
+import hashlib
+import time as clock
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+from zlib import crc32
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from aiowheel.errors import AiowheelError, BadInputError
+from aiowheel.jobs.spark.packs import PACK, PACK_DDL, packs_of
+from aiowheel.readers import (
+    Format,
+    Inputs,
+    Reject,
+    TimedRows,
+    TimeFormat,
+    Unit,
+    time_parser,
+)
+
+#: Packs of touches, by time and key; after each file a row without one that counts its bad rows.
+TOUCHES_DDL = f"{PACK_DDL}, rejected bigint, irregular bigint"
+
+REJECTS = pa.schema(
+    {
+        "source": pa.string(),
+        "line": pa.int64(),
+        "reason": pa.string(),
+        "raw": pa.string(),
+        "used": pa.bool_(),
+    }
+)
+
+_DAY_SECONDS = 86_400
+_REJECTS_AT_ONCE = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class TouchFiles:
+    """How to read a file of touches; goes to the workers as it is.
+
+    Attributes:
+        key: Name of the key column.
+        time: Name of the time column.
+        format: The format of every file, or None to go by each file's suffix.
+        time_format: How times are written.
+        unit: The unit of every integer time.
+        earliest: The least time to accept.
+        latest: The greatest time to accept; None is a day after the moment of reading, so that a
+            time that is none cannot end the stream.
+        limit: What no time may exceed, whatever *latest* says.
+        strict: A bad row or a damaged file ends the run.
+    """
+
+    key: str
+    time: str
+    format: Format | None
+    time_format: TimeFormat
+    unit: Unit
+    earliest: int
+    latest: int | None
+    limit: int
+    strict: bool = False
+
+    def reader(
+        self, rejects: Path, shards: int
+    ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+        """Make the function for ``mapInArrow`` that turns a ``path`` into `TOUCHES_DDL`."""
+
+        def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for address in batch.column("path").to_pylist():
+                    yield from self._read_file(_local_path(address), rejects, shards)
+
+        return read
+
+    def _read_file(self, path: Path, rejects: Path, shards: int) -> Iterator[pa.RecordBatch]:
+        if not path.exists():  # not a flaw of the input: the stream has promised these rows
+            raise AiowheelError(f"{path}: was there when Spark listed it, and is gone")
+        with _RejectsOf(path, rejects) as aside:
+            rows = TimedRows(
+                Inputs([str(path)], self.format),
+                key=self.key,
+                time=self.time,
+                parse_time=time_parser(self.time_format, self.unit),
+                unit=self.unit,
+                earliest=self.earliest,
+                latest=min(self.limit, self._latest_now()),
+                strict=self.strict,
+                allow_empty=True,
+                put_aside=aside.put,
+            )
+            damaged = 0
+            try:
+                for batch in rows.batches():
+                    if batch.keys:
+                        yield _counted(_packed(batch.times, batch.keys, shards), 0, 0)
+            except BadInputError as error:
+                if self.strict:
+                    raise
+                damaged = 1
+                aside.put(Reject(str(path), 0, str(error), "", used=False))
+        nothing = pa.RecordBatch.from_pylist([{}], PACK)
+        yield _counted(nothing, rows.rejected + damaged, rows.irregular)
+
+    def _latest_now(self) -> int:
+        if self.latest is not None:
+            return self.latest
+        return int(clock.time() + _DAY_SECONDS) * int(10**self.unit.digits)
+
+
+class _RejectsOf:
+    """The file of what is wrong with one input file; there only if there is something."""
+
+    def __init__(self, path: Path, folder: Path) -> None:
+        name = hashlib.sha256(str(path).encode()).hexdigest()[:16]
+        self._place = folder / f"{name}.parquet"
+        self._hidden = folder / f".{name}.tmp"
+        self._rows: list[Reject] = []
+        self._writer: pq.ParquetWriter | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def put(self, reject: Reject) -> None:
+        # Bytes that are no UTF-8 cannot go into a column of text as they are.
+        raw = reject.raw.encode(errors="surrogateescape").decode(errors="replace")
+        self._rows.append(reject._replace(raw=raw))
+        if len(self._rows) == _REJECTS_AT_ONCE:
+            self._write()
+
+    def _write(self) -> None:
+        writer = self._writer
+        if writer is None:
+            self._hidden.parent.mkdir(parents=True, exist_ok=True)
+            writer = self._writer = pq.ParquetWriter(self._hidden, REJECTS, compression="zstd")
+        columns = dict(zip(REJECTS.names, zip(*self._rows, strict=True), strict=True))
+        writer.write_batch(pa.RecordBatch.from_pydict(columns, REJECTS))
+        self._rows = []
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None and self._rows:
+            self._write()
+        if self._writer is not None:
+            self._writer.close()
+            self._hidden.replace(self._place) if kind is None else self._hidden.unlink()
+
+
+def _packed(times: list[int], keys: list[str], shards: int) -> pa.RecordBatch:
+    columns = {"time": pa.array(times, pa.int64()), "key": pa.array(keys, pa.string())}
+    encoded = columns["key"].dictionary_encode()
+    homes = [crc32(key.encode()) % shards for key in encoded.dictionary.to_pylist()]
+    columns["shard"] = pa.array(homes, pa.int32()).take(encoded.indices)
+    return packs_of(pa.RecordBatch.from_pydict(columns))
+
+
+def _counted(packs: pa.RecordBatch, rejected: int, irregular: int) -> pa.RecordBatch:
+    for name, count in (("rejected", rejected), ("irregular", irregular)):
+        packs = packs.append_column(name, pa.array([count] * packs.num_rows, pa.int64()))
+    return packs
+
+
+def _local_path(address: str) -> Path:
+    return Path(address.removeprefix("file:")) if address.startswith("file:") else Path(address)

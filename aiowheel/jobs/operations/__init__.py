@@ -1,0 +1,1 @@
+"""The distributed purgatory: operations and events in, outcomes out. Rank 5."""

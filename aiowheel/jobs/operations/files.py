@@ -1,0 +1,180 @@
+"""Traces as one process reads and writes them: files of operations and events. Rank 5: no Spark.
+
+What `_trace_frames` does on Spark, flaw by flaw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from aiowheel.errors import BadInputError
+from aiowheel.jobs.operations.rows import rows_of
+from aiowheel.jobs.operations.schemas import (
+    ALL,
+    ANY,
+    EVENTS,
+    LATEST,
+    OPERATIONS,
+    OUTCOMES,
+    REJECTS,
+    Flaw,
+)
+from aiowheel.readers import Format, Inputs
+from aiowheel.rules import NEVER, NO_VALUE, Ending, Event, Operation
+
+_Row = Mapping[str, Any]
+_Parsed = TypeVar("_Parsed", Operation, Event)
+_FORMATS = (Format.PARQUET, Format.NDJSON, Format.CSV)
+
+
+#: Source, reason and text of the rows that could not be used.
+Rejects = list[tuple[str, str, str]]
+
+
+def format_of_trace(path: Path, form: Format | None) -> Format:
+    """How the files at *path* are laid out: as *form* says, or by their suffix.
+
+    Raises:
+        BadInputError: There is no file, the names do not tell, or the format is none of a trace.
+    """
+    found = form or Inputs([str(path)]).format
+    if found is None:
+        raise BadInputError(f"{path}: the names of its files tell no one format, give --format")
+    if found not in _FORMATS:
+        known = ", ".join(_FORMATS)
+        raise BadInputError(f"{path}: a trace is {known}, not {found}")
+    return found
+
+
+def read_operations(path: Path, form: Format, rejects: Rejects) -> Iterator[Operation]:
+    """Yield the operations in the files at *path*; others go to *rejects*.
+
+    Raises:
+        BadInputError: A file cannot be read, or lacks the columns of the table.
+    """
+    return _read(path, form, OPERATIONS, _operation, rejects)
+
+
+def read_events(path: Path, form: Format, rejects: Rejects) -> Iterator[Event]:
+    """Yield the events in the files at *path*, as `read_operations` does."""
+    return _read(path, form, EVENTS, _event, rejects)
+
+
+def _read(
+    path: Path,
+    form: Format,
+    schema: pa.Schema,
+    parse: Callable[[_Row], _Parsed | Flaw],
+    rejects: Rejects,
+) -> Iterator[_Parsed]:
+    for source, row, raw in rows_of(path, form, schema):
+        parsed = row if isinstance(row, Flaw) else parse(row)
+        if isinstance(parsed, Flaw):
+            rejects.append((source, parsed.value, raw or str(row)))
+        else:
+            yield parsed
+
+
+def _operation(row: _Row) -> Operation | Flaw:
+    keys, thresholds = row["keys"], row["thresholds"]
+    created, deadline = row["created"], row["deadline"]
+    mode = ANY if row["mode"] is None else row["mode"]
+    if not row["id"]:
+        return Flaw.ID
+    if not keys or not all(keys):
+        return Flaw.KEYS
+    if len(set(keys)) != len(keys):
+        return Flaw.REPEATED
+    if thresholds is not None and len(thresholds) != len(keys):
+        return Flaw.THRESHOLDS
+    if mode not in {ANY, ALL}:
+        return Flaw.MODE
+    if not _is_time(created):
+        return Flaw.CREATED
+    if deadline is not None and not _is_time(deadline):
+        return Flaw.DEADLINE
+    least = [None] * len(keys) if thresholds is None else thresholds
+    return Operation(
+        row["id"],
+        tuple(keys),
+        tuple(NO_VALUE if value is None else value for value in least),
+        len(keys) if mode == ALL else 1,
+        created,
+        NEVER if deadline is None else deadline,
+    )
+
+
+def _event(row: _Row) -> Event | Flaw:
+    if not row["key"]:
+        return Flaw.KEY
+    if not _is_time(row["time"]):
+        return Flaw.TIME
+    return Event(row["key"], row["time"], NO_VALUE if row["value"] is None else row["value"])
+
+
+def _is_time(value: int | None) -> bool:
+    return value is not None and 0 <= value <= LATEST
+
+
+def refuse_for_want_of_good_rows(path: Path, rejected: int, reason: str) -> None:
+    """Take a table of nothing but bad rows for a mistake; one without any row is none.
+
+    Args:
+        path: Of the table, which has no good row.
+        rejected: How many it has.
+        reason: Of the last one.
+
+    Raises:
+        BadInputError: There are such rows.
+    """
+    if rejected:
+        raise BadInputError(f"{path}: no good row ({rejected:,} rejected, the last: {reason})")
+
+
+def write_operations(file: Path, operations: Iterable[Operation]) -> None:
+    """Write operations as a Parquet file, beside its place first."""
+    rows = [
+        {
+            "id": row.id,
+            "keys": row.keys,
+            "thresholds": [None if least == NO_VALUE else least for least in row.thresholds],
+            "mode": ANY if row.wanted == 1 else ALL,
+            "created": row.created,
+            "deadline": None if row.deadline == NEVER else row.deadline,
+        }
+        for row in operations
+    ]
+    _write(file, OPERATIONS, rows)
+
+
+def write_events(file: Path, events: Iterable[Event]) -> None:
+    """Write events as a Parquet file, beside its place first."""
+    rows = [
+        {"key": row.key, "time": row.time, "value": None if row.value == NO_VALUE else row.value}
+        for row in events
+    ]
+    _write(file, EVENTS, rows)
+
+
+def write_outcomes(file: Path, endings: Iterable[Ending]) -> None:
+    """Write outcomes as a Parquet file, beside its place first."""
+    _write(file, OUTCOMES, [ending._asdict() for ending in endings])
+
+
+def write_rejects(file: Path, rejects: Rejects) -> None:
+    """Write rejects as a Parquet file, beside its place first."""
+    _write(file, REJECTS, [dict(zip(REJECTS.names, row, strict=True)) for row in rejects])
+
+
+def _write(file: Path, schema: pa.Schema, rows: list[dict[str, Any]]) -> None:
+    hidden = file.with_name(f".{file.name}.tmp")
+    try:
+        pq.write_table(pa.Table.from_pylist(rows, schema), hidden, compression="zstd")
+        hidden.rename(file)
+    finally:
+        hidden.unlink(missing_ok=True)

@@ -1,0 +1,166 @@
+"""The first event that meets an operation, key by key, as a join in two rounds. Rank 5.
+
+An operation waits in *bins*, stretches of time on each of its keys, and is joined with the events
+of the same key and bin. On a key with many events that would be many pairs, of which all but the
+first are for nothing. There bins are narrow, and the first round looks into one of them only; what
+it leaves open, a tenth as a rule, the second looks up in wider ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
+
+from aiowheel.jobs.operations.frames import least_value
+from aiowheel.rules import NEVER
+
+_KEY: Final = "id", "key", "wanted", "expiry", "least", "rest_from", "leads"
+_WAITS_IN_BIN: Final = 4  # how long an operation waits, in a bin of another key
+_IN_BIN: Final = 32  # events, in the mean, in a bin of a busy key
+_SAMPLE: Final = 1_000_000  # events in which to look for busy keys, if there are more
+_MOST_BUSY: Final = 100_000  # keys, of which every worker holds the list
+
+
+@dataclass(frozen=True, slots=True)
+class TraceSize:
+    """What the query must know of a trace before it is planned.
+
+    Attributes:
+        operations: How many there are.
+        events: How many there are.
+        first_event: The time of the first one, or 0.
+        last_event: The time of the last one, or -1.
+        mean_wait: How long an operation may wait for them in the mean, at least 1.
+        any_only: Whether every operation is over with the first key it meets.
+    """
+
+    operations: int
+    events: int
+    first_event: int
+    last_event: int
+    mean_wait: int
+    any_only: bool
+
+
+def first_events(
+    waiting: DataFrame,
+    events: DataFrame,
+    size: TraceSize,
+    keep: Callable[[DataFrame], DataFrame],
+) -> DataFrame:
+    """Select ``id``, ``key``, ``wanted``, ``expiry`` and ``time`` of each key an operation meets.
+
+    A key may come several times: the least of its times is when the operation first meets it. Every
+    operation comes; where ``time`` is null, nothing is said of the key.
+
+    Args:
+        waiting: ``id``, ``keys``, ``thresholds``, ``wanted``, ``created`` and ``expiry``, before
+            which an event must come.
+        events: With the columns of `rules.Event`.
+        size: Of the trace.
+        keep: Called with frames that are used several times; may persist them.
+    """
+    events = events.withColumn("hash", F.xxhash64("key"))
+    busy = F.broadcast(keep(_busy_keys(events, size)))
+    width = F.coalesce("busy_width", F.lit(_wide(size)).cast("bigint"))
+    keys = _by_key(waiting).join(busy, "hash", how="left")
+    first_bin, last_bin = _bins(size, width)
+    open_end = F.col("busy_width").isNotNull() & (last_bin > first_bin)
+    looked_into = F.when(open_end, first_bin).otherwise(last_bin)
+    soon = keep(
+        _first(
+            keys.select(
+                "*",
+                F.when(open_end, (first_bin + 1) * width).alias("rest_from"),
+                F.posexplode(F.sequence(first_bin, looked_into)).alias("of_bins", "bin"),
+                # Of what meets nothing only this is needed: it tells that the operation was there.
+            ).withColumn("leads", (F.col("at") == 0) & (F.col("of_bins") == 0)),
+            # Each bin has few events, so a table of a share of them fits into memory.
+            events.join(busy, "hash", how="left")
+            .withColumn("bin", _bin(F.col("time"), width))
+            .hint("shuffle_hash"),
+            how="left",
+        ).where(F.col("time").isNotNull() | F.col("rest_from").isNotNull() | F.col("leads"))
+    )
+    rest = soon.where(F.col("time").isNull() & F.col("rest_from").isNotNull()).withColumn(
+        "created", F.col("rest_from")
+    )
+    wait = F.lit(size.mean_wait).cast("bigint")
+    first_wide, last_wide = _bins(size, wait)
+    late = _first(
+        rest.withColumn("bin", F.explode(F.sequence(first_wide, last_wide))),
+        events.join(busy, "hash", how="left_semi").withColumn("bin", _bin(F.col("time"), wait)),
+        how="inner",
+    )
+    return soon.unionByName(late)
+
+
+def _busy_keys(events: DataFrame, size: TraceSize) -> DataFrame:
+    """Keys on which an operation of usual length would meet many events: how wide a bin is.
+
+    By their hashes, which are faster to look up; keys that share one have bins of one width.
+    A sample tells. It and the order are certain: worked out twice, the list is the same.
+    """
+    span = max(1, size.last_event - size.first_event)
+    one_in = max(1, size.events // _SAMPLE)
+    in_bin = F.lit(min(span * _IN_BIN // one_in, NEVER)).cast("bigint")
+    width = F.greatest(F.lit(1), F.call_function("div", in_bin, F.col("count")))
+    return (
+        events.where(F.pmod(F.xxhash64("hash", "time"), F.lit(one_in)) == 0)
+        .groupBy("hash")
+        .count()
+        .orderBy(F.desc("count"), "hash")
+        .limit(_MOST_BUSY)
+        .select("hash", width.cast("bigint").alias("busy_width"))
+        .where(F.col("busy_width") < _wide(size) // 2)
+    )
+
+
+def _wide(size: TraceSize) -> int:
+    return min(size.mean_wait * _WAITS_IN_BIN, NEVER)
+
+
+def _by_key(waiting: DataFrame) -> DataFrame:
+    operation = "id", "wanted", "created", "expiry"
+    return waiting.select(*operation, "thresholds", F.posexplode("keys").alias("at", "key")).select(
+        *operation,
+        "at",
+        "key",
+        F.xxhash64("key").alias("hash"),
+        least_value(F.col("at")).alias("least"),
+    )
+
+
+def _first(keys: DataFrame, events: DataFrame, how: str) -> DataFrame:
+    """Of each key in *keys* the first event in time that meets the threshold."""
+    spot = F.xxhash64("key", "bin").alias("spot")
+    watched = keys.select(spot, *_KEY, "created")
+    happened = events.select(spot, F.col("key").alias("of"), "time", "value")
+    # Tables by one integer are the fastest. What else falls on the same one is sorted out here, in
+    # words that Spark does not take for an equality to join by.
+    same_key = (F.col("of") >= F.col("key")) & (F.col("of") <= F.col("key"))
+    in_time = (F.col("time") >= F.col("created")) & (F.col("time") < F.col("expiry"))
+    met = same_key & in_time & (F.col("value") >= F.col("least"))
+    # A minimum of integers needs no sorting, one of structs, with the key, would; and by spot, as
+    # the join has them, the rows need not move.
+    return (
+        watched.join(happened, (watched["spot"] == happened["spot"]) & met, how)
+        .groupBy(watched["spot"], *_KEY)
+        .agg(F.min("time").alias("time"))
+        .drop("spot")
+    )
+
+
+def _bins(size: TraceSize, width: Column) -> tuple[Column, Column]:
+    """The first and the last bin in which an operation waits; one at least."""
+    until = F.least(F.col("expiry"), F.lit(size.last_event + 1))
+    first = _bin(F.col("created"), width)
+    return first, F.greatest(first, _bin(until - 1, width))
+
+
+def _bin(time: Column, width: Column) -> Column:
+    return F.call_function("div", time, width)

@@ -1,0 +1,229 @@
+"""The two stateful stages of the streaming purgatory: by key, then by operation. Rank 5.
+
+Both are a `Shard`, the purgatory in virtual time. In the first an operation waits on each of its
+keys by itself, and what completes there is a *hit* of that key. In the second it waits for its
+hits. The two cannot miss each other: an operation leaves the first stage when it comes, a hit in
+the micro-batch whose watermark passes it, and in that batch the second stage settles no further.
+
+Rows come and go in packs; see `_packs`. So it is the first stage, not Spark, that drops what is
+late, and it tells how many rows it has taken.
+"""
+
+from __future__ import annotations
+
+import gc
+from abc import abstractmethod
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+from zlib import crc32
+
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql.streaming.stateful_processor import (
+    ExpiredTimerInfo,
+    StatefulProcessor,
+    StatefulProcessorHandle,
+    TimerValues,
+)
+
+from aiowheel.jobs.operations.shard import Shard
+from aiowheel.jobs.operations.shard_state import STATE_DDL, dump, load
+from aiowheel.jobs.spark.packs import pack, unpack
+from aiowheel.jobs.spark.watermark import frontier, timestamps
+from aiowheel.readers import Unit
+from aiowheel.rules import COMPLETED, NO_VALUE, Ending, Event, Operation
+
+STATE_NAME: Final = "state"
+
+#: Columns in the packs of the first stage. Of an operation there is a copy for each of its keys,
+#: with all the keys in one of them and null in the others.
+COPIES: Final = ("id", "key", "time", "least", "keys", "wanted", "deadline")
+EVENTS: Final = ("key", "time", "value")
+
+#: In those of the second.
+OPERATIONS: Final = pa.schema(
+    {
+        "id": pa.string(),
+        "time": pa.int64(),
+        "keys": pa.list_(pa.string()),
+        "wanted": pa.int64(),
+        "deadline": pa.int64(),
+    }
+)
+HITS: Final = pa.schema({"id": pa.string(), "time": pa.int64(), "key": pa.string()})
+
+#: What the first stage gives to the second, and in `taken` how many rows it has got.
+MATCHED_DDL: Final = "ts timestamp, shard int, taken bigint, operations binary, events binary"
+OUTCOME_DDL: Final = "id string, outcome string, completed_by string, at bigint"
+
+_Rows = Iterator[pd.DataFrame]
+
+
+class Stage(StatefulProcessor):
+    """One shard of a stage, woken by rows and by each advance of the watermark.
+
+    Args:
+        tick: Of the wheel, in *unit*.
+        unit: Of the times.
+    """
+
+    def __init__(self, tick: int, unit: Unit) -> None:
+        self._tick = tick
+        self._unit = unit
+        self._handle: Any = None  # both are the worker's, and given in `init`
+        self._state: Any = None
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Called by Spark before anything else."""
+        # All a task makes, it keeps until its end: the collector would look at it over and over,
+        # and find nothing, for half of the time.
+        gc.disable()
+        self._handle = handle
+        self._state = handle.getValueState(STATE_NAME, STATE_DDL)
+
+    def handleInputRows(  # noqa: N802 - Spark's names
+        self,
+        key: Any,  # noqa: ARG002
+        rows: Any,
+        timerValues: TimerValues,  # noqa: N803
+    ) -> _Rows:
+        """Take in the rows of a micro-batch, settle, and emit."""
+        shard = self._load()
+        settled = frontier(timerValues.getCurrentWatermarkInMs(), self._unit)
+        for frame in rows:
+            operations, events = (
+                [row for data in frame[name].dropna() for row in unpack(data)]
+                for name in ("operations", "events")
+            )
+            yield from self._feed(shard, operations, events, settled)
+        yield from self._settle(shard, timerValues)
+
+    def handleExpiredTimer(  # noqa: N802 - Spark's names
+        self,
+        key: Any,  # noqa: ARG002
+        timerValues: TimerValues,  # noqa: N803
+        expiredTimerInfo: ExpiredTimerInfo,  # noqa: ARG002, N803
+    ) -> _Rows:
+        """Settle where no row came, for the watermark has gone on."""
+        yield from self._settle(self._load(), timerValues)
+
+    def close(self) -> None:
+        """Called by Spark, at the end of a task."""
+        gc.enable()
+
+    def _load(self) -> Shard:
+        if self._state.exists():
+            return load(self._tick, self._state.get())
+        return Shard(self._tick)
+
+    def _settle(self, shard: Shard, times: TimerValues) -> _Rows:
+        watermark_ms = times.getCurrentWatermarkInMs()
+        endings = shard.settle(frontier(watermark_ms, self._unit))
+        for timer_ms in list(self._handle.listTimers()):
+            self._handle.deleteTimer(timer_ms)
+        if len(shard) or shard.events:
+            self._state.update(dump(shard))
+            self._handle.registerTimer(watermark_ms + 1)  # at the next advance
+        elif self._state.exists():
+            self._state.clear()
+        if endings:
+            yield from self._emit(endings)
+
+    @abstractmethod
+    def _feed(self, shard: Shard, operations: list[Any], events: list[Any], settled: int) -> _Rows:
+        """Give unpacked rows after *settled* to *shard*; what goes to the next stage at once."""
+
+    @abstractmethod
+    def _emit(self, endings: list[Ending]) -> _Rows:
+        """What the ends of operations are to the next stage."""
+
+
+class MatchKeys(Stage):
+    """The first stage: emits each operation once, and its hits.
+
+    Args:
+        tick: Of the wheel, in *unit*.
+        unit: Of the times.
+        shards: Of the second stage.
+    """
+
+    def __init__(self, tick: int, unit: Unit, shards: int) -> None:
+        super().__init__(tick, unit)
+        self._shards = shards
+
+    def _feed(self, shard: Shard, operations: list[Any], events: list[Any], settled: int) -> _Rows:
+        waiting: list[Operation] = []
+        passed_on: list[tuple[Any, ...]] = []
+        for id_, key, time, least, keys, wanted, deadline in operations:
+            if time > settled:
+                waiting.append(Operation(id_, (key,), (least,), 1, time, deadline))
+                if keys is not None:
+                    passed_on.append((id_, time, keys, wanted, deadline))
+        happened = [Event(*row) for row in events if row[1] > settled]
+        shard.feed(waiting, happened)
+        times = [*(row.created for row in waiting), *(row.time for row in happened)]
+        if times:
+            yield self._frame([(max(times), 0, len(times), None, None)])
+            yield from self._spread(passed_on, OPERATIONS)
+
+    def _emit(self, endings: list[Ending]) -> _Rows:
+        hits = [(row.id, row.at, row.completed_by) for row in endings if row.outcome == COMPLETED]
+        yield from self._spread(hits, HITS)
+
+    def _spread(self, rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> _Rows:
+        """Rows that begin with an id and a time, in packs for the shards of the second stage."""
+        by_shard: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
+        for row in rows:
+            by_shard[crc32(row[0].encode()) % self._shards].append(row)
+        packs: list[tuple[Any, ...]] = []
+        for shard, part in by_shard.items():
+            data = pack(schema, part)
+            both = (data, None) if schema is OPERATIONS else (None, data)
+            packs.append((max(row[1] for row in part), shard, 0, *both))
+        if packs:
+            yield self._frame(packs)
+
+    def _frame(self, rows: list[tuple[Any, ...]]) -> pd.DataFrame:
+        times = timestamps([latest for latest, *_ in rows], self._unit)
+        names = ("shard", "taken", "operations", "events")
+        return pd.DataFrame([row[1:] for row in rows], columns=list(names)).assign(ts=times)
+
+
+class DecideOperations(Stage):
+    """The second stage: emits how each operation ended."""
+
+    def _feed(
+        self,
+        shard: Shard,
+        operations: list[Any],
+        events: list[Any],
+        settled: int,  # noqa: ARG002 - the first stage gives nothing that is late
+    ) -> _Rows:
+        hits = [Event(_hit_key(id_, key), time, NO_VALUE) for id_, time, key in events]
+        waiting: list[Operation] = []
+        for id_, time, keys, wanted, deadline in operations:
+            hit_keys = tuple([_hit_key(id_, each) for each in keys])
+            least = (NO_VALUE,) * len(hit_keys)
+            waiting.append(Operation(id_, hit_keys, least, wanted, time, deadline))
+        shard.feed(waiting, hits)
+        return iter(())
+
+    def _emit(self, endings: list[Ending]) -> _Rows:
+        yield pd.DataFrame(
+            [
+                (row.id, row.outcome, key_of_hit(row.id, row.completed_by), row.at)
+                for row in endings
+            ],
+            columns=["id", "outcome", "completed_by", "at"],
+        )
+
+
+def _hit_key(id_: str, key: str) -> str:
+    """A key of its own for each operation, in the order of the keys; the length ends the id."""
+    return f"{len(id_)}:{id_}{key}"
+
+
+def key_of_hit(id_: str, hit_key: str | None) -> str | None:
+    """The key behind what `_hit_key` made."""
+    return None if hit_key is None else hit_key[len(f"{len(id_)}:{id_}") :]

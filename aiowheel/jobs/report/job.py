@@ -1,0 +1,145 @@
+"""The report job: what a trace says about its purgatories. Rank 5; needs the `spark` extra.
+
+Source: a folder of files that `aiowheel.trace.TraceRecorder` wrote. The work is Spark's, whatever
+the size of the trace; what comes out is small: a handful of tables and a page.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
+
+from aiowheel.jobs.report import tables as tables
+from aiowheel.jobs.report.page import write_page
+from aiowheel.jobs.report.trace_check import check_trace
+from aiowheel.jobs.spark.path import spark_path
+from aiowheel.trace import TRACE_COLUMNS
+
+_BUCKETS = 60
+
+
+@dataclass(frozen=True)
+class ReportResult:
+    """What the report job made.
+
+    Attributes:
+        folder: Holds one Parquet file per table, the page and the picture.
+        operations: Rows of the trace.
+        tables: The tables by name; a column's unit is in its name.
+        page: The report as one HTML file.
+        picture: Its charts as one PNG; None without the `plot` extra.
+    """
+
+    folder: Path
+    operations: int
+    tables: Mapping[str, pa.Table]
+    page: Path
+    picture: Path | None
+
+
+def run_report(
+    trace_folder: str | os.PathLike[str],
+    out_folder: str | os.PathLike[str],
+    spark: SparkSession,
+) -> ReportResult:
+    """Analyse a trace and write the tables, the page and the picture.
+
+    Args:
+        trace_folder: Folder with the `trace-*.parquet` files of one or several runs.
+        out_folder: Made when missing; files of an earlier report are replaced.
+        spark: The session to run on.
+
+    Raises:
+        BadInputError: The folder holds no trace, or a file of it is no trace.
+        OSError: A result cannot be written.
+
+    Cost: one pass over the trace per table, nine in all.
+    """
+    trace = read_trace_frame(trace_folder, spark)
+    operations, span_ns = _measure(trace)
+    plans = {
+        "outcomes": tables.outcomes(trace),
+        "timeouts_over_time": tables.timeouts_over_time(trace, choose_bucket_ns(span_ns)),
+        "completion_quantiles": tables.completion_quantiles(trace),
+        "completion_histogram": tables.completion_histogram(trace),
+        "lateness_quantiles": tables.lateness_quantiles(trace),
+        "lateness_histogram": tables.lateness_histogram(trace),
+        "hot_keys": tables.hot_keys(trace),
+        "worst_operations": tables.worst_operations(trace),
+    }
+    folder = Path(out_folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    results: dict[str, pa.Table] = {}
+    for name, plan in plans.items():
+        results[name] = plan.toArrow().sort_by([(key, "ascending") for key in _order(plan)])
+        write_table(results[name], folder / f"{name}.parquet")
+    page = write_page(results, folder / "report.html")
+    return ReportResult(folder, operations, results, page, _draw(results, folder / "report.png"))
+
+
+def choose_bucket_ns(span_ns: int) -> int:
+    """Width of the stretches a trace is cut into: 1, 2 or 5 times a power of ten, at least 1 ms.
+
+    Args:
+        span_ns: From the first to the last operation, at least 0.
+
+    Returns:
+        The least such width that cuts the span into at most 60 stretches.
+    """
+    power = 1_000_000
+    while True:
+        for step in (1, 2, 5):
+            if step * power * _BUCKETS >= span_ns:
+                return step * power
+        power *= 10
+
+
+def read_trace_frame(trace_folder: str | os.PathLike[str], spark: SparkSession) -> DataFrame:
+    """Read a trace as a DataFrame with the columns of the schema.
+
+    Raises:
+        BadInputError: The folder holds no trace, or a file of it is no trace.
+    """
+    files = check_trace(trace_folder)
+    frame = spark.read.parquet(*map(spark_path, files))
+    return frame.select(*(column.name for column in TRACE_COLUMNS))
+
+
+def _draw(results: Mapping[str, pa.Table], path: Path) -> Path | None:
+    if find_spec("matplotlib") is None:
+        return None
+    from aiowheel.jobs.report.picture import draw_picture
+
+    return draw_picture(results, path)
+
+
+def _measure(trace: DataFrame) -> tuple[int, int]:
+    """Rows, and nanoseconds from the first to the last end of an operation."""
+    row = trace.agg(
+        F.count("*").alias("operations"),
+        (F.max("finished") - F.min("finished")).alias("span_ns"),
+    ).first()
+    if row is None:  # an aggregate without groups has one row, also over nothing
+        raise AssertionError
+    return int(row["operations"]), int(row["span_ns"] or 0)
+
+
+def _order(plan: DataFrame) -> list[str]:
+    """The columns that tell the rows of one table apart."""
+    keys = ("purgatory", "kind", "bucket_start_ns", "lower_ns", "rank")
+    return [name for name in keys if name in plan.columns]
+
+
+def write_table(table: pa.Table, path: Path) -> None:
+    """Write *table* as Parquet beside *path* and rename it when it is whole."""
+    hidden = path.with_name(f".{path.name}.tmp")
+    pq.write_table(table, hidden, compression="zstd")
+    hidden.rename(path)

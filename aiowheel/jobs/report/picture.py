@@ -1,0 +1,122 @@
+"""The picture of the report: three panels, one PNG. Rank 5; needs the `plot` extra.
+
+Source: the tables of `_report_tables`. Drawn without pyplot, which would keep every figure in a
+module-level list and look for a screen.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from aiowheel.jobs.report.layout import text_cell
+from aiowheel.jobs.report.spans import span_text
+from aiowheel.jobs.report.tables import HISTOGRAM_EDGES_NS
+
+# Okabe and Ito's colours, apart for most colour-blind readers too.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_Row = dict[str, Any]
+
+
+def draw_picture(tables: Mapping[str, pa.Table], path: Path) -> Path:
+    """Draw lateness, completion times and timeout share over time into *path*."""
+    groups = [_group(row) for row in tables["outcomes"].to_pylist()]
+    colours = {group: _COLOURS[i % len(_COLOURS)] for i, group in enumerate(groups)}
+    figure = Figure(figsize=(10, 11), layout="constrained")
+    late, done, over_time = figure.subplots(3, 1)
+    _draw_histogram(late, tables["lateness_histogram"].to_pylist(), colours)
+    late.set_title("How late timeouts came: outcome minus deadline")
+    late.set_xlabel("lateness (a bar stands between the two ends of its range)")
+    late.set_ylabel("timeouts (%)")
+    _draw_histogram(done, tables["completion_histogram"].to_pylist(), colours)
+    done.set_title("How long completed operations had waited")
+    done.set_xlabel(
+        "time from watch to completion (a bar stands between the two ends of its range)"
+    )
+    done.set_ylabel("completed operations (%)")
+    _draw_timeouts(over_time, tables["timeouts_over_time"].to_pylist(), colours)
+    hidden = path.with_name(f".{path.name}.tmp")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph \d+")  # a box is drawn; the page has the name
+        figure.savefig(hidden, format="png", dpi=110)
+    hidden.rename(path)
+    return path
+
+
+def _group(row: _Row) -> str:
+    return f"{text_cell(row['purgatory'])} / {text_cell(row['kind'])}"
+
+
+def _label(name: str) -> str:
+    # To matplotlib, dollars enclose a formula and a name that begins with an underscore is none.
+    return " " + name.replace("$", r"\$")
+
+
+def _draw_histogram(axes: Axes, rows: list[_Row], colours: Mapping[str, str]) -> None:
+    if not rows:
+        _say_none(axes)
+        return
+    counts: dict[str, dict[int, int]] = {}
+    for row in rows:
+        place = HISTOGRAM_EDGES_NS.index(row["lower_ns"])
+        counts.setdefault(_group(row), {})[place] = row["operations"]
+    first = min(min(places) for places in counts.values())
+    last = max(max(places) for places in counts.values())
+    width = 0.9 / len(counts)
+    for nth, (group, places) in enumerate(counts.items()):
+        total = sum(places.values())
+        axes.bar(
+            [place - 0.45 + width * (nth + 0.5) for place in places],
+            [100 * count / total for count in places.values()],
+            width=width,
+            color=colours[group],
+            label=_label(f"{group} ({total:,})"),
+        )
+    edges = range(first, min(last + 2, len(HISTOGRAM_EDGES_NS)))
+    axes.set_xticks(
+        [edge - 0.5 for edge in edges], [span_text(HISTOGRAM_EDGES_NS[edge]) for edge in edges]
+    )
+    axes.set_xlim(first - 0.6, last + 0.6)
+    axes.legend()
+
+
+def _draw_timeouts(axes: Axes, rows: list[_Row], colours: Mapping[str, str]) -> None:
+    axes.set_title("Share of operations that timed out, over time")
+    axes.set_ylabel("timed out (%)")
+    if not rows:
+        _say_none(axes)
+        return
+    start_ns = min(row["bucket_start_ns"] for row in rows)
+    bucket_ns = rows[0]["bucket_ns"]
+    for group, colour in colours.items():
+        shares = {
+            row["bucket_start_ns"]: row["timeout_share"] for row in rows if _group(row) == group
+        }
+        # A stretch in which nothing finished has no share: NaN breaks the line there.
+        starts = range(min(shares), max(shares) + 1, bucket_ns)
+        axes.plot(
+            [(start + bucket_ns / 2 - start_ns) / 1e9 for start in starts],
+            [100 * shares.get(start, math.nan) for start in starts],
+            color=colour,
+            marker="o",
+            markersize=4,
+            label=_label(group),
+        )
+    axes.set_xlabel(
+        f"seconds since the first operation finished; one point per {span_text(bucket_ns)}"
+    )
+    axes.set_ylim(-3, 103)
+    axes.legend()
+
+
+def _say_none(axes: Axes) -> None:
+    axes.text(0.5, 0.5, "none in this trace", ha="center", va="center", transform=axes.transAxes)
+    axes.set_xticks([])
+    axes.set_yticks([])

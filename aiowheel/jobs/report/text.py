@@ -1,0 +1,28 @@
+"""The report's key tables as text. Rank 5; needs the `cli` extra."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from aiowheel.jobs.report.layout import LAYOUT, MOST_ROWS, keys_cell, text_cell
+
+
+def print_report(tables: Mapping[str, pa.Table], console: Console) -> None:
+    """Print the key tables of a report, hot keys and worst operations cut to a few rows each."""
+    for name, (title, columns) in LAYOUT.items():
+        rows = tables[name].to_pylist()
+        shown = [row for row in rows if row.get("rank", 1) <= MOST_ROWS]
+        # No lines between the columns: eight of them fit into a terminal of 80.
+        table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+        for heading, cell in columns.values():
+            words = cell in {text_cell, keys_cell}
+            table.add_column(heading, justify="left" if words else "right", overflow="fold")
+        for row in shown:
+            table.add_row(*(Text(cell(row[column])) for column, (_, cell) in columns.items()))
+        console.print(table)
+        console.print()

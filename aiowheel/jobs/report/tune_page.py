@@ -1,0 +1,77 @@
+"""The page of the tuning job: the line to paste, and the table that shows why. Rank 5."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from aiowheel.jobs.report.charts import line_chart
+from aiowheel.jobs.report.html import Page
+from aiowheel.jobs.report.spans import span_text
+from aiowheel.jobs.wheels.tune import ARM_NS, CASCADE_NS, WAKE_UP_NS, Tuning
+
+Row = dict[str, Any]
+#: Heading, and how a row says it.
+COLUMNS: Sequence[tuple[str, Callable[[Row], str]]] = (
+    ("tick", lambda row: span_text(row["tick_ns"])),
+    ("wheel size", lambda row: f"{row['wheel_size']:,}"),
+    ("cost", lambda row: f"{row['cost_ns']:,.0f} ns"),
+    ("late, mean", lambda row: span_text(round(row["late_sum_ns"] / max(1, row["expired"])))),
+    ("late, most", lambda row: span_text(row["late_max_ns"])),
+    ("timed out", lambda row: f"{row['expired']:,}"),
+    ("cascades", lambda row: f"{row['cascaded']:,}"),
+    ("wake-ups", lambda row: f"{row['wake_ups']:,}"),
+    ("buckets", lambda row: f"{row['levels'] * row['wheel_size']:,}"),
+    ("within the bound", lambda row: "yes" if row["allowed"] else "no"),
+)
+
+
+def write_page(tuning: Tuning, max_lateness_ns: int, path: Path) -> Path:
+    """Write what the job found to *path*."""
+    rows: list[Row] = tuning.candidates.to_pylist()
+    best = tuning.best
+    page = Page(
+        "Tick and wheel size for this trace",
+        f"{tuning.operations:,} recorded operations, on {len(rows)} wheels; no timeout is to come "
+        f"more than {span_text(max_lateness_ns)} late by the wheel's doing.",
+    )
+    page.cards(
+        [
+            ("tick", span_text(best["tick_ns"])),
+            ("wheel size", f"{best['wheel_size']:,}"),
+            ("cost an operation", f"{best['cost_ns']:,.0f} ns"),
+            ("late, mean", COLUMNS[3][1](best)),
+        ]
+    )
+    page.section("The line to paste")
+    page.code(tuning.line)
+    page.section(
+        "Cost an operation, by tick",
+        f"A timeout that is armed counts {ARM_NS} ns, one that cascades {CASCADE_NS} ns, a wake-up "
+        f"of the event loop {span_text(WAKE_UP_NS)}. A loop that is busy anyway wakes up cheaper.",
+    )
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for row in sorted(rows, key=lambda row: (row["wheel_size"], row["tick_ns"])):
+        name = f"wheel size {row['wheel_size']:,}"
+        lines.setdefault(name, []).append((row["tick_ns"], row["cost_ns"]))
+    chart = line_chart(
+        lines,
+        x_label="tick",
+        y_label="CPU per operation",
+        x_text=lambda tick: span_text(round(tick)),
+        y_text=lambda cost: span_text(round(cost)),
+        log_x=True,
+    )
+    page.figure(chart, "Hover a point for its value.")
+    page.section(
+        "Why",
+        "The best first: within the bound, and of all that cost within 2 % of the least the one "
+        "with the fewest buckets.",
+    )
+    page.table(
+        [name for name, _ in COLUMNS],
+        [[cell(row) for _, cell in COLUMNS] for row in rows],
+        best=0,
+    )
+    return page.save(path)

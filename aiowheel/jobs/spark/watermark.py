@@ -1,0 +1,57 @@
+"""Times of a trace beside Spark's watermark. Rank 5.
+
+Spark's event time is in microseconds, its watermark in milliseconds, ours in any unit. Rounding
+makes no difference here: of a stream with the watermark W a row is late exactly if its time is at
+or before ``frontier(W)``.
+
+Everything is shifted by a millisecond, because the watermark of a stream that saw nothing is 0, and
+Spark would drop what is not later than that: a time of 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
+
+from aiowheel.jobs.operations.schemas import per_second
+from aiowheel.readers import Unit
+from aiowheel.rules import NEVER
+
+#: The time of a flush, in milliseconds: the year 2200.
+FLUSH_MS: Final = 7_258_118_400_000
+_FLUSHED_MS: Final = 7_000_000_000_000  # 2191: beyond every row, and a flush less any lateness
+
+_SHIFT_US: Final = 1_000
+
+
+def timestamp(column: str, unit: Unit) -> Column:
+    """The event time of rows; rounded up, so that what is after the frontier is not late."""
+    time = F.col(column)
+    if unit is Unit.NS:
+        micros = F.call_function("div", time + F.lit(999), F.lit(1_000).cast("bigint"))
+    else:
+        micros = time * F.lit(1_000_000 // per_second(unit))
+    return F.timestamp_micros(micros + F.lit(_SHIFT_US))
+
+
+def timestamps(times: list[int], unit: Unit) -> Any:
+    """As `timestamp`, in Python: a numpy array of microseconds."""
+    if unit is Unit.NS:
+        micros = [-(-time // 1_000) + _SHIFT_US for time in times]
+    else:
+        scale = 1_000_000 // per_second(unit)
+        micros = [time * scale + _SHIFT_US for time in times]
+    return np.array(micros, dtype="datetime64[us]")
+
+
+def frontier(watermark_ms: int, unit: Unit) -> int:
+    """Up to where a trace is settled when Spark's watermark stands at *watermark_ms*.
+
+    After a flush that is all of it: there are deadlines in the year 9999.
+    """
+    if watermark_ms > _FLUSHED_MS:
+        return NEVER - 1
+    return (watermark_ms - 1) * per_second(unit) // 1_000

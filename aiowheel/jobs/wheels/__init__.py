@@ -1,0 +1,1 @@
+"""Wheels in virtual time, under loads that are drawn or recorded. Rank 5."""

@@ -1,0 +1,81 @@
+"""A load drawn from the seeds' distributions, one shard at a time. Rank 5; needs numpy, no Spark.
+
+Source: the benchmark of Kafka's purgatory: exponential gaps between arrivals, log-normal times to
+completion, given by two of their quantiles. A shard is data, not a partition: its numbers depend on
+the seed and on its own number, so any number of partitions draws the same load.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+from aiowheel.jobs.wheels.feed import Chunk, Integers
+
+_CHUNK = 65_536
+_LONGEST_SECONDS = 1e9  # 30 years: a log-normal tail must not leave 64 bits of nanoseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """How long operations take to complete: log-normal.
+
+    Attributes:
+        mu: Mean of the logarithm of the seconds.
+        sigma: Its standard deviation, above 0.
+    """
+
+    mu: float
+    sigma: float
+
+    @classmethod
+    def from_quantiles(
+        cls, low: float, high: float, low_share: float = 0.5, high_share: float = 0.75
+    ) -> Waits:
+        """The distribution of which *low_share* lasts at most *low* seconds, and so for *high*."""
+        low_z, high_z = NormalDist().inv_cdf(low_share), NormalDist().inv_cdf(high_share)
+        sigma = (math.log(high) - math.log(low)) / (high_z - low_z)
+        return cls(math.log(low) - sigma * low_z, sigma)
+
+    def quantile(self, share: float) -> float:
+        """How many seconds a *share* of the operations does not exceed."""
+        return math.exp(self.mu + self.sigma * NormalDist().inv_cdf(share))
+
+    def beyond(self, seconds: float) -> float:
+        """The share of operations that take longer."""
+        return 1.0 - NormalDist(self.mu, self.sigma).cdf(math.log(seconds))
+
+
+def draw(
+    waits: Waits, *, operations: int, rate: float, timeout: int, seed: int, shard: int
+) -> Iterator[Chunk]:
+    """Draw one shard's operations; time begins at 0.
+
+    Args:
+        waits: How long operations take to complete.
+        operations: How many, in this shard.
+        rate: Arrivals a second, in this shard.
+        timeout: Nanoseconds from arrival to deadline.
+        seed: Of the whole load, from 0 to 2**63 - 1.
+        shard: Which one, from 0 to 2**63 - 1.
+    """
+    gaps_from, waits_from = (
+        np.random.Generator(np.random.Philox(key=[seed, 2 * shard + half])) for half in (0, 1)
+    )
+    now = 0
+    for first in range(0, operations, _CHUNK):
+        count = min(_CHUNK, operations - first)
+        # Summed as integers: a sum of floats would depend on where the chunks are cut.
+        created = now + np.cumsum(_nanoseconds(gaps_from.standard_exponential(count) / rate))
+        now = int(created[-1])
+        seconds = np.exp(waits.mu + waits.sigma * waits_from.standard_normal(count))
+        ends = created + _nanoseconds(np.minimum(seconds, _LONGEST_SECONDS))
+        yield Chunk(created, created + timeout, ends)
+
+
+def _nanoseconds(seconds: np.typing.NDArray[np.float64]) -> Integers:
+    return np.rint(seconds * 1e9).astype(np.int64)

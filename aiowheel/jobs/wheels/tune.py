@@ -1,0 +1,191 @@
+"""The tuning job: the tick and wheel size that would have cost least. Rank 5; needs Spark.
+
+Source: every candidate wheel is driven through the recorded operations, one for each run of the
+trace, and its work is weighed. A wheel is late by less than a tick, whatever the load: so the
+lateness bound is a bound on the tick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from aiowheel.errors import BadInputError
+from aiowheel.jobs.wheels.feed import feed
+from aiowheel.jobs.wheels.recorded_load import COLUMNS, RecordedLoad
+from aiowheel.jobs.wheels.run import WheelRun
+
+#: Nanoseconds of CPU, measured with the compiled wheel on one machine with two cores. What counts
+#: is how they relate: a wake-up of an idle event loop costs some hundred timers.
+ARM_NS: Final = 150
+CASCADE_NS: Final = 50
+WAKE_UP_NS: Final = 50_000
+#: What a timer takes: what is found is to be pasted.
+LEAST_TICK_NS: Final = 1_000
+LONGEST_TICK_NS: Final = 3_600_000_000_000
+#: Costs this close are the same to us: the wheel with fewer buckets is the better one.
+_AS_CHEAP: Final = 1.02
+WHEEL_SIZES: Final = (16, 64, 256, 1_024, 4_096)
+
+_COUNTS = ("operations", "expired", "inserts", "cascaded", "wake_ups", "late_sum_ns")
+_PEAKS = ("late_max_ns", "levels", "peak_pending", "span_ns")
+_NAMES = ("tick_ns", "wheel_size", *_COUNTS, *_PEAKS)
+_RUNS = pa.schema([pa.field(name, pa.int64()) for name in _NAMES])
+#: One row per candidate: counts summed over the runs, of the rest the largest; its cost.
+CANDIDATES = pa.schema([*_RUNS, pa.field("cost_ns", pa.float64()), pa.field("allowed", pa.bool_())])
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What the tuning job found.
+
+    Attributes:
+        candidates: As `CANDIDATES`; the best first, then those within the bound, cheapest first.
+        operations: Of the trace, that armed a timeout.
+    """
+
+    candidates: pa.Table
+    operations: int
+
+    @property
+    def best(self) -> dict[str, Any]:
+        """Within the bound: of the candidates within 2 % of the cheapest the smallest wheel."""
+        row: dict[str, Any] = self.candidates.slice(0, 1).to_pylist()[0]
+        return row
+
+    @property
+    def line(self) -> str:
+        """The line of code to paste."""
+        best = self.best
+        return f"Timer(tick={best['tick_ns'] / 1e9:.15g}, wheel_size={best['wheel_size']})"
+
+
+def candidate_ticks(max_lateness_ns: int) -> list[int]:
+    """The bound itself, rounder and finer ones, and two beyond it, to show what the bound costs."""
+    parts = (100, 50, 20, 10, 5, 2, 1)
+    ticks = [max_lateness_ns // part for part in parts]
+    ticks += [2 * max_lateness_ns, 5 * max_lateness_ns]
+    return [tick for tick in ticks if LEAST_TICK_NS <= tick <= LONGEST_TICK_NS]
+
+
+def tune(
+    trace: DataFrame,
+    spark: SparkSession,
+    *,
+    max_lateness_ns: int,
+    ticks_ns: Sequence[int] | None = None,
+    wheel_sizes: Sequence[int] = WHEEL_SIZES,
+) -> Tuning:
+    """Weigh every combination of tick and wheel size on a trace.
+
+    Args:
+        trace: The columns of the trace schema.
+        spark: The session it belongs to.
+        max_lateness_ns: How much later than its deadline a timeout may come by the wheel's doing.
+        ticks_ns: The ticks to try; default: `candidate_ticks`.
+        wheel_sizes: The wheel sizes to try.
+
+    Raises:
+        BadInputError: No tick is within the bound, or no operation armed a timeout.
+
+    Cost: some 0.3 us of CPU per operation and candidate; a worker holds four columns of one run.
+    """
+    ticks = sorted(set(ticks_ns or candidate_ticks(max_lateness_ns)))
+    if ticks[0] > max_lateness_ns:
+        raise BadInputError(
+            f"no tick is within the lateness bound of {max_lateness_ns / 1e9:g} s: "
+            f"the finest is {ticks[0] / 1e9:g} s"
+        )
+    candidates = list(product(ticks, sorted(set(wheel_sizes))))
+    groups = _deal(candidates, spark.sparkContext.defaultParallelism)
+
+    def weigh(key: tuple[Any, ...], rows: pa.Table) -> pa.Table:
+        return weigh_run(rows, groups[key[1].as_py()])
+
+    places = spark.createDataFrame([(place,) for place in range(len(groups))], "place int")
+    found = (
+        trace.select("run_id", *COLUMNS)
+        .crossJoin(F.broadcast(places))
+        .groupBy("run_id", "place")
+        .applyInArrow(weigh, from_arrow_schema(_RUNS))
+        .toArrow()
+    )
+    table = _sum_up(found, max_lateness_ns)
+    if not table.num_rows or not table["operations"][0].as_py():
+        raise BadInputError("no operation of the trace armed a timeout: nothing to tune")
+    return Tuning(table, table["operations"][0].as_py())
+
+
+def weigh_run(rows: pa.Table, candidates: Sequence[tuple[int, int]]) -> pa.Table:
+    """Drive the candidates, pairs of tick and wheel size, through the rows of one run."""
+    load = RecordedLoad.from_table(rows)
+    wheels = [WheelRun(tick, wheel_size, load.start) for tick, wheel_size in candidates]
+    feed(wheels, load.chunks(), max(tick for tick, _ in candidates))
+    answers = [
+        {
+            "tick_ns": tick,
+            "wheel_size": wheel_size,
+            "operations": len(load),
+            "expired": wheel.expired,
+            "inserts": wheel.inserts,
+            "cascaded": wheel.cascaded,
+            "wake_ups": wheel.wake_ups,
+            "late_sum_ns": wheel.late_sum,
+            "late_max_ns": wheel.lateness.maximum_ns,
+            "levels": wheel.levels,
+            "peak_pending": wheel.peak_pending,
+            "span_ns": load.span_ns,
+        }
+        for wheel, (tick, wheel_size) in zip(wheels, candidates, strict=True)
+    ]
+    return pa.Table.from_pylist(answers, _RUNS)
+
+
+def _deal(candidates: list[tuple[int, int]], hands: int) -> list[list[tuple[int, int]]]:
+    """One group a core: the operations are sorted once a group, not once a candidate."""
+    return [candidates[hand::hands] for hand in range(min(hands, len(candidates)))]
+
+
+def _sum_up(found: pa.Table, max_lateness_ns: int) -> pa.Table:
+    wanted = [(name, "sum") for name in _COUNTS] + [(name, "max") for name in _PEAKS]
+    grouped = found.group_by(["tick_ns", "wheel_size"], use_threads=False).aggregate(wanted)
+    names = ["tick_ns", "wheel_size", *(f"{name}_{how}" for name, how in wanted)]
+    rows = [
+        row | {"cost_ns": _cost_ns(row), "allowed": row["tick_ns"] <= max_lateness_ns}
+        for row in grouped.select(names).rename_columns(list(_NAMES)).to_pylist()
+    ]
+    rows.sort(key=_rank)
+    _prefer_small(rows)
+    return pa.Table.from_pylist(rows, CANDIDATES)
+
+
+def _cost_ns(row: dict[str, Any]) -> float:
+    """CPU nanoseconds per operation."""
+    armed = row["inserts"] - row["cascaded"]
+    work = armed * ARM_NS + row["cascaded"] * CASCADE_NS + row["wake_ups"] * WAKE_UP_NS
+    return float(work / max(1, row["operations"]))
+
+
+def _rank(row: dict[str, Any]) -> tuple[bool, float, int]:
+    return not row["allowed"], row["cost_ns"], row["wheel_size"]
+
+
+def _prefer_small(rows: list[dict[str, Any]]) -> None:
+    """Move to the top, of the rows that cost as little as the first, the one with least buckets."""
+    most = rows[0]["cost_ns"] * _AS_CHEAP if rows else 0.0
+    as_cheap = [row for row in rows if row["allowed"] and row["cost_ns"] <= most]
+    if as_cheap:
+        best = min(as_cheap, key=_buckets)
+        rows.remove(best)
+        rows.insert(0, best)
+
+
+def _buckets(row: dict[str, Any]) -> int:
+    return int(row["levels"] * row["wheel_size"])

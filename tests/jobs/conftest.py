@@ -1,0 +1,73 @@
+"""One Spark session for all tests of the jobs, and the reference data.
+
+Real data lies beside the repository in `../shared/data`, or where AIOWHEEL_DATA says.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import nullcontext
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aiowheel.errors import MissingExtraError
+from aiowheel.jobs.spark.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FACTS = [  # view, timeout in seconds, idle events, sha256 of the "fire<TAB>key" lines
+    ("nasa", 30, 8_020, "de305a7e321722b41ceebc17ca2ec2fe7460dbc703dc50202cfd0401ba099e05"),
+    ("nasa", 300, 3_904, "14e3d3b8428d463812185920f242805a15f96218efda6e566153cede90109256"),
+    ("nasa", 1800, 2_989, "b616f3935c7b8feb8368309889fda892e3f4d67e4d528a5a8192fe43457a4d65"),
+    ("trace", 30, 6_958, "a86420506ef65894994ed49a7b16dd62312084102a44af536dd42af62584fb84"),
+    ("trace", 300, 6_958, "ad63ae44fe9e94b975eba73cd24f366455b004c7284e07f22c9496ff869aa08a"),
+    ("trace", 1800, 6_958, "0c74e339755bc6e8c83d5213a5d7a79738d634994ac48d5966ddfc990c3a8169"),
+    ("pod", 30, 2_065, "adae49b14e4ab164624053b6e6f6a4dd559895b097dd107bd894e91468feb9a7"),
+    ("pod", 300, 804, "bc243c3bb83e6f5ebcd2136c747c9d8c1d03e4880880608d86bed25f25246395"),
+    ("pod", 1800, 140, "c8fe7a6b8a07a9ae3169ccce32fcc341d5c2310d152a970dd46e438473ec00b7"),
+    ("logpod", 30, 2_022, "71d9667bcfb483716bfae63da4c60a77662b9e298b6a351b78bc87235af9a8fa"),
+    ("logpod", 300, 776, "5e9e41221b92b1173dc49c48223671f8141951b852992ea378f988cc67fdf7ba"),
+    ("logpod", 1800, 135, "6772bfb146f5bf1889908ec21367cb6be7bde905b876d46d9b3d8fd08c11b615"),
+]
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+@pytest.fixture(scope="session")
+def needs_spark() -> None:
+    """Skip where Spark cannot run, with the reason."""
+    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
+        pytest.skip("PySpark or pyarrow is not installed")
+    try:
+        find_java()
+    except MissingExtraError:
+        pytest.skip("no Java of version 17 or later is found")
+
+
+@pytest.fixture(scope="session")
+def spark(needs_spark: None) -> Iterator["SparkSession"]:
+    """A local session, started once."""
+    from aiowheel.jobs.spark.session import open_session
+
+    with open_session("tests", driver_memory="1g", java_options=QUICK_JVM) as session:
+        yield session
+
+
+@pytest.fixture
+def one_session(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the commands use the session of the tests: a second one cannot be opened beside it."""
+    from aiowheel.jobs.spark import session
+
+    monkeypatch.setattr(session, "open_session", lambda *_, **__: nullcontext(spark))
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    """The folder of the reference data."""
+    beside = Path(__file__).parents[3] / "shared" / "data"
+    folder = Path(os.environ.get("AIOWHEEL_DATA") or beside)
+    if not folder.is_dir():
+        pytest.skip(f"no reference data at {folder}: set AIOWHEEL_DATA")
+    return folder

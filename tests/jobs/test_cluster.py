@@ -1,0 +1,246 @@
+"""Streams and runs that lose an executor, a worker or their driver lose and double no event.
+
+Each is a process of its own, as users start it. `make test-cluster` runs them; they take minutes.
+"""
+
+import contextlib
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+import pytest
+
+from aiowheel.jobs.spark.java import find_java, spark_java_home
+from aiowheel.readers import Inputs, TimedRows, TimeFormat, Unit, time_parser
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.spark_cluster,
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.usefixtures("needs_spark"),
+]
+
+ROOT = Path(__file__).parents[2]
+NASA = "nasa-http-1995-08-01/nasa_19950801.tsv.gz"
+NASA_30 = 8_020, "de305a7e321722b41ceebc17ca2ec2fe7460dbc703dc50202cfd0401ba099e05"
+FILES = 8
+CONF = ["spark.driver.memory=768m", "spark.executor.memory=768m", "spark.executor.cores=1"]
+PATIENCE = 400.0
+
+
+class Arriving(NamedTuple):
+    """A folder of files in the order they came, and where the stream over it writes."""
+
+    folder: Path
+    out: Path
+
+    def command(self, master: str) -> list[str]:
+        """`aiowheel idle` over the folder, to its end."""
+        command = ["idle", str(self.folder), "--stream", "--drain", "--key", "key", "--time", "t"]
+        command += ["--timeout", "30", "--files-per-batch", "1", "--out", str(self.out), "--json"]
+        return [*command, "--master", master, *(part for one in CONF for part in ("--conf", one))]
+
+    def has_committed(self, count: int) -> bool:
+        """Whether so many micro-batches are done."""
+        commits = self.out / "checkpoint" / "commits"
+        return sum(1 for path in commits.glob("*") if path.name.isdigit()) >= count
+
+
+@pytest.fixture
+def arriving(data_folder: Path, tmp_path: Path) -> Arriving:
+    """The requests to a web server of one day, in eight files."""
+    parse = time_parser(TimeFormat.EPOCH, Unit.S)
+    rows = TimedRows(Inputs([str(data_folder / NASA)]), key="host", time="time", parse_time=parse)
+    lines = [
+        f"{key}\t{t}\n"
+        for batch in rows.batches()
+        for t, key in zip(batch.times, batch.keys, strict=True)
+    ]
+    folder, step = tmp_path / "arriving", -(-len(lines) // FILES)
+    folder.mkdir()
+    for number in range(FILES):
+        file = folder / f"{number}.tsv"
+        part = lines[number * step : (number + 1) * step]
+        file.write_text("key\tt\n" + "".join(part), encoding="utf-8")
+        os.utime(file, (1e9 + number, 1e9 + number))
+    return Arriving(folder, tmp_path / "out")
+
+
+def start(command: list[str], tmp_path: Path) -> "subprocess.Popen[str]":
+    """Start `aiowheel` in a session of its own, so that none of its children escapes us."""
+    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    (tmp_path / "tmp").mkdir(exist_ok=True)
+    return subprocess.Popen(
+        [sys.executable, "-m", "aiowheel", *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": paths, "TMPDIR": str(tmp_path / "tmp")},
+        start_new_session=True,
+    )
+
+
+def finish(process: "subprocess.Popen[str]") -> dict[str, int | str]:
+    """Wait for its end; the report it printed."""
+    try:
+        out, err = process.communicate(timeout=PATIENCE)
+    finally:
+        kill_tree(process.pid)
+    assert process.returncode == 0, err
+    report: dict[str, int | str] = json.loads(out)
+    return report
+
+
+def kill_tree(pid: int) -> None:
+    """SIGKILL a process we started, and what it started."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        for each in [*process.children(recursive=True), process]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()
+
+
+def executors(pid: int) -> list[psutil.Process]:
+    """The executors among the descendants of a process."""
+    found: list[psutil.Process] = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                line = child.cmdline()
+                if line and line[0].endswith("java") and "CoarseGrained" in " ".join(line):
+                    found.append(child)
+    return found
+
+
+def wait_until(condition: Callable[[], bool], process: "subprocess.Popen[str]") -> None:
+    """Look at a condition until it holds; a process that ended first will not make it true."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.mark.realtime
+def test_an_executor_dies_in_mid_stream(arriving: Arriving, tmp_path: Path) -> None:
+    """On local-cluster: its tasks run again elsewhere, a new one comes up."""
+    process = start(arriving.command("local-cluster[2,1,1024]"), tmp_path)
+    wait_until(partial(arriving.has_committed, 2), process)
+
+    executors(process.pid)[0].kill()
+
+    report = finish(process)
+    assert (report["total_events"], report["sha256"], report["late"]) == (*NASA_30, 0)
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.mark.realtime
+def test_the_driver_dies_at_three_moments(arriving: Arriving, tmp_path: Path) -> None:
+    """SIGKILL of driver, JVM and workers; the last start goes to the end."""
+    source = random.Random(7)
+    for round_ in range(3):
+        process = start(arriving.command("local[2]"), tmp_path)
+        wait_until(partial(arriving.has_committed, round_ + 1), process)
+        time.sleep(source.random() * 3)
+        kill_tree(process.pid)
+        process.communicate()
+
+    report = finish(start(arriving.command("local[2]"), tmp_path))
+
+    assert (report["total_events"], report["sha256"]) == NASA_30
+
+
+@pytest.mark.realtime
+def test_a_worker_dies_in_mid_stream(arriving: Arriving, tmp_path: Path) -> None:
+    """On a standalone master with two workers: the other one takes over."""
+    with standalone(tmp_path) as (master, workers):
+        process = start(arriving.command(master), tmp_path)
+        wait_until(partial(arriving.has_committed, 2), process)
+
+        kill_tree(workers[0].pid)
+
+        report = finish(process)
+    assert (report["total_events"], report["sha256"], report["late"]) == (*NASA_30, 0)
+
+
+@pytest.mark.realtime
+def test_a_worker_dies_in_a_run_over_files(data_folder: Path, tmp_path: Path) -> None:
+    """Batch on a standalone master; the result is the file of the wheel."""
+    spans = data_folder / "nezha-trainticket/nezha-trainticket-traces.tar.gz"
+    command = ["idle", str(spans), "--key", "PodName", "--time", "StartTimeUnixNano"]
+    command += ["--unit", "ns", "--timeout", "30", "--engine", "spark", "--json"]
+    command += ["--out", str(tmp_path / "idle.csv"), "--conf", "spark.sql.shuffle.partitions=200"]
+    command += [part for one in CONF for part in ("--conf", one)]
+    with standalone(tmp_path) as (master, workers):
+        process = start([*command, "--master", master], tmp_path)
+        wait_until(lambda: bool(executors(workers[0].pid)), process)
+        time.sleep(4)
+
+        kill_tree(workers[0].pid)
+
+        report = finish(process)
+    sha256 = "adae49b14e4ab164624053b6e6f6a4dd559895b097dd107bd894e91468feb9a7"
+    assert (report["idle_events"], report["sha256"]) == (2_065, sha256)
+
+
+@contextlib.contextmanager
+def standalone(tmp_path: Path) -> "Generator[tuple[str, list[subprocess.Popen[bytes]]]]":
+    """A master and two workers of one core each, from the installed package."""
+    import pyspark
+
+    program = Path(pyspark.__file__).parent / "bin" / "spark-class"
+    environment = os.environ | {
+        "JAVA_HOME": str(spark_java_home(find_java())),
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_DIRS": str(tmp_path / "spark-local"),
+        "SPARK_WORKER_DIR": str(tmp_path / "spark-work"),
+    }
+    started: list[subprocess.Popen[bytes]] = []
+
+    def launch(name: str, *arguments: str, until: str) -> "subprocess.Popen[bytes]":
+        log = tmp_path / f"{name}.log"
+        kind = "master.Master" if name == "master" else "worker.Worker"
+        with log.open("wb") as file:
+            process = subprocess.Popen(
+                [program, f"org.apache.spark.deploy.{kind}", "--webui-port", "0", *arguments],
+                stdout=file,
+                stderr=file,
+                env=environment,
+                start_new_session=True,
+            )
+        started.append(process)
+        deadline = time.monotonic() + PATIENCE
+        while until not in log.read_text(encoding="utf-8", errors="replace"):
+            assert process.poll() is None, log.read_text(encoding="utf-8")
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        return process
+
+    try:
+        port = str(free_port())
+        launch("master", "--host", "127.0.0.1", "--port", port, until="New state: ALIVE")
+        master = f"spark://127.0.0.1:{port}"
+        worker = ("--host", "127.0.0.1", "--cores", "1", "--memory", "1g", master)
+        ready = "Successfully registered"
+        yield master, [launch(f"worker{n}", *worker, until=ready) for n in range(2)]
+    finally:
+        for process in started:
+            kill_tree(process.pid)
+            process.wait(10)
+
+
+def free_port() -> int:
+    """A port that nobody listens on, at this moment."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])

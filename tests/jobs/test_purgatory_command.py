@@ -1,0 +1,287 @@
+"""`aiowheel purgatory`, `pending` and `flush` as somebody types them."""
+
+import json
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from aiowheel.cli import run
+from aiowheel.cli._purgatory_stream import print_result
+from aiowheel.jobs.operations.schemas import Flaw
+
+YEAR_2190_MS = 6_942_672_000_000
+
+OPERATIONS: list[dict[str, Any]] = [
+    {"id": "both", "keys": ["a", "b"], "thresholds": [5, None], "mode": "all"}
+    | {"created": 1_000, "deadline": 3_000},
+    {"id": "late", "keys": ["a"], "thresholds": [9], "created": 1_000, "deadline": 1_505},
+    {"id": "ever", "keys": ["c"], "created": 1_000},
+    {"id": "none", "keys": [], "created": 1_000},
+]
+EVENTS: list[dict[str, Any]] = [
+    {"key": "a", "time": 1_400, "value": 3},
+    {"key": "a", "time": 1_600, "value": 7},
+    {"key": "b", "time": 1_700},
+    {"time": 1},
+]
+OUTCOMES = {("both", "completed", "b", 1_700), ("late", "expired", None, 1_510)}
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> list[str]:
+    """The arguments for two folders with a file each."""
+    write(tmp_path / "ops" / "0.ndjson", OPERATIONS)
+    write(tmp_path / "events" / "0.ndjson", EVENTS)
+    return ["purgatory", str(tmp_path / "ops"), str(tmp_path / "events"), "--tick", "10"]
+
+
+def write(file: Path, rows: list[dict[str, Any]]) -> None:
+    """Write rows, and have the file appear when it is whole."""
+    file.parent.mkdir(exist_ok=True)
+    hidden = file.with_name(f".{file.name}")
+    hidden.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    hidden.rename(file)
+
+
+def rows_in(folder: Path) -> list[tuple[Any, ...]]:
+    """Every row of the Parquet files at any depth."""
+    tables = [pq.ParquetFile(file).read() for file in sorted(folder.glob("**/*.parquet"))]
+    return [tuple(row.values()) for table in tables for row in table.to_pylist()]
+
+
+def told(
+    arguments: list[str], out: Path, capsys: pytest.CaptureFixture[str]
+) -> tuple[dict[str, Any], str]:
+    """What a run that succeeds prints as JSON, and on stderr."""
+    code = run([*arguments, "--out", str(out), "--json"])
+    printed = capsys.readouterr()
+    assert code == 0, printed.err
+    return json.loads(printed.out), printed.err
+
+
+def test_a_trace_is_worked_off(
+    trace: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Outcomes and rejects are written, counts are told, and again over an earlier run."""
+    told(trace, tmp_path / "out", capsys)
+    report, errors = told(trace, tmp_path / "out", capsys)
+
+    assert {name: report[name] for name in ("engine", "unit", "tick", "operations", "events")} == {
+        "engine": "wheel",
+        "unit": "ms",
+        "tick": 10,
+        "operations": 3,
+        "events": 3,
+    }
+    counts = [report[name] for name in ("completed", "expired", "pending", "rejected")]
+    assert counts == [1, 1, 1, 2]
+    assert set(rows_in(tmp_path / "out" / "outcomes")) == OUTCOMES
+    reasons = [reason for _, reason, _ in rows_in(tmp_path / "out" / "rejects")]
+    assert reasons == [Flaw.KEYS.value, Flaw.KEY.value]
+    assert errors == f"aiowheel: 2 rows rejected: see {tmp_path / 'out' / 'rejects'}\n"
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.usefixtures("one_session")
+def test_either_engine_tells_the_same(
+    trace: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All but the engine's name, the place and the time taken."""
+    wheel, _ = told(trace, tmp_path / "wheel", capsys)
+    spark, _ = told([*trace, "--engine", "spark"], tmp_path / "spark", capsys)
+
+    different = {name for name, value in wheel.items() if spark[name] != value}
+    assert different <= {"engine", "out", "seconds"}
+    assert set(rows_in(tmp_path / "spark" / "outcomes")) == OUTCOMES
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.usefixtures("one_session")
+def test_a_stream_stops_goes_on_and_is_flushed(
+    trace: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What waits is listed in between; a late row is counted, one far ahead put aside."""
+    out = tmp_path / "out"
+    stream = [*trace, "--stream", "--shards", "2", "--files-per-batch", "1"]
+    checkpoint = ["--checkpoint", str(out / "checkpoint")]
+
+    once, _ = told([*stream, "--once"], out, capsys)
+    assert (once["ended"], once["late"], once["rejected"]) == ("once", 0, 2)
+
+    assert run(["pending", *checkpoint, "--json"]) == 0
+    pending = json.loads(capsys.readouterr().out)
+    assert {row["id"]: row["keys"] for row in pending["operations"]} == {
+        # The watermark of the operations stands at their newest time, 1000.
+        "both": ["a", "b"],
+        "late": ["a"],
+        "ever": ["c"],
+    }
+
+    write(tmp_path / "events" / "1.ndjson", [{"key": "c", "time": YEAR_2190_MS}])
+    write(tmp_path / "ops" / "1.ndjson", [{"id": "old", "keys": ["a"], "created": 5}])
+    assert run(["flush", *checkpoint]) == 0
+    capsys.readouterr()
+    ended, errors = told(stream, out, capsys)
+
+    assert (ended["ended"], ended["late"], ended["rejected"]) == ("drained", 1, 1)
+    assert "1 late and lost" in errors
+    assert ended["fixed_seconds"] > 0
+    assert set(rows_in(out / "outcomes")) == OUTCOMES
+    assert Flaw.AHEAD.value in {reason for _, reason, _ in rows_in(out / "rejects")}
+
+    assert run([*stream, "--out", str(out)]) == 2
+    assert "this stream has been flushed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--once"], "--once is for --stream"),
+        (["--max-lateness", "3"], "--max-lateness is for --stream"),
+        (["--master", "local[2]"], "--master is for --engine spark"),
+        (["--stream", "--once", "--drain"], "--once and --drain exclude each other"),
+        (["--stream", "--max-lateness", "1e9"], "must be at most 31536000 s, got 1000000000.0"),
+        (
+            ["--tick", "4000000000000"],
+            "'--tick': Input should be less than or equal to 3600000000000",
+        ),
+        (["--format", "clf"], "'clf' is not one of 'parquet', 'ndjson', 'csv'"),
+        (["--stream", "--out", "{events}/out"], "lies in a watched folder"),
+        (["--stream", "--checkpoint", "{events}"], "lies in a watched folder, --checkpoint wants"),
+        (["--stream", "--checkpoint", "{file}"], "out.txt: is a file, --checkpoint wants a folder"),
+        (["--out", "{file}"], "out.txt: is a file, --out wants a folder"),
+        (["--out", "{file}/out"], "out.txt: is a file, --out wants a folder"),
+        (["--out", "{events}/out"], "lies in the folder"),
+        (["--out", "{events}"], "lies in the folder"),
+    ],
+)
+def test_options_that_cannot_be_used_are_refused(
+    options: list[str],
+    reason: str,
+    trace: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """One line, exit code 2, and nothing is begun."""
+    (tmp_path / "out.txt").write_text("")
+    places = {"events": tmp_path / "events", "file": tmp_path / "out.txt"}
+    given = [option.format(**places) for option in options]
+    out = [] if "--out" in given else ["--out", str(tmp_path / "out")]
+
+    assert run([*trace, *out, *given]) == 2
+
+    errors = capsys.readouterr().err.splitlines()
+    assert len(errors) == 1
+    assert reason in errors[0]
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("table", ["ops", "events"])
+def test_a_table_of_nothing_but_bad_rows_is_bad_input(
+    table: str, trace: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As for `aiowheel idle`: exit code 2, and the result of an earlier run stays."""
+    refused_for_want_of_good_rows([*trace, "--engine", "wheel"], table, tmp_path, capsys)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.usefixtures("one_session")
+@pytest.mark.parametrize("table", ["ops", "events"])
+def test_spark_refuses_a_table_of_nothing_but_bad_rows(
+    table: str, trace: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the same words."""
+    refused_for_want_of_good_rows([*trace, "--engine", "spark"], table, tmp_path, capsys)
+
+
+def refused_for_want_of_good_rows(
+    arguments: list[str], table: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Spoil a table, run, and look that nothing else was touched."""
+    (folder / table / "0.ndjson").write_text('{"keys": ["a"]}\n{"id": "b"}\n')
+    earlier = folder / "out" / "outcomes" / "part-0.parquet"
+    earlier.parent.mkdir(parents=True)
+    earlier.write_bytes(b"earlier")
+
+    assert run([*arguments, "--out", str(folder / "out")]) == 2
+
+    assert f"{folder / table}: no good row (2 rejected, the last: " in capsys.readouterr().err
+    assert [file for file in folder.glob("out/**/*") if file.is_file()] == [earlier]
+    assert earlier.read_bytes() == b"earlier"
+
+
+def test_tables_without_rows_are_no_mistake(
+    trace: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where nothing happened, all that has a deadline expires."""
+    (tmp_path / "events" / "0.ndjson").write_text("")
+
+    report, _ = told(trace, tmp_path / "out", capsys)
+
+    assert (report["operations"], report["events"], report["expired"]) == (3, 0, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["purgatory", "gone", "events", "--out", "out"], "gone: no such file"),
+        (["purgatory", "gone", "events", "--out", "out", "--stream"], "gone: no such folder"),
+        (["purgatory", "ops", "ops", "--out", "out", "--stream"], "want a folder each"),
+        (["flush", "--checkpoint", "gone"], "gone: no checkpoint of a stream"),
+    ],
+)
+@pytest.mark.usefixtures("trace")
+def test_places_that_do_not_exist_are_named(
+    arguments: list[str],
+    reason: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """One line, exit code 2."""
+    monkeypatch.chdir(tmp_path)
+
+    assert run(arguments) == 2
+
+    assert reason in capsys.readouterr().err
+
+
+def test_that_nothing_waits_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As of a stream that has not begun, or has ended."""
+    pytest.importorskip("pyspark")
+    monkeypatch.setattr("aiowheel.cli.pending.spark_session", lambda *_, **__: nullcontext())
+    monkeypatch.setattr("aiowheel.jobs.operations.pending.pending_operations", lambda *_: [])
+
+    assert run(["pending", "--checkpoint", "checkpoint"]) == 0
+
+    assert capsys.readouterr().out == "0 operations wait\n"
+
+
+def test_what_was_not_measured_has_no_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """A stream without an empty micro-batch says nothing of its cost; JSON says null."""
+    result = {"rows": 4, "fixed_seconds": None}
+
+    print_result(result, as_json=False)
+    assert capsys.readouterr().out.split() == ["rows", "4"]
+
+    print_result(result, as_json=True)
+    assert json.loads(capsys.readouterr().out) == result
+
+
+@pytest.mark.parametrize("command", ["purgatory", "pending", "flush"])
+def test_help_has_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """One that can be typed."""
+    assert run([command, "--help"]) == 0
+
+    assert f"aiowheel {command} " in capsys.readouterr().out.split("Example:")[1]

@@ -1,0 +1,139 @@
+"""A trace replayed on another wheel: no Spark."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from aiowheel import DelayedOperation, ManualTimer, Purgatory
+from aiowheel.cli import run
+from aiowheel.jobs.wheels.replay import replay_trace
+from aiowheel.trace import TraceRecorder
+
+MS = 1_000_000
+
+
+class Reply(DelayedOperation[None]):
+    """Completes when it is told to."""
+
+    ready = False
+
+    def try_complete(self) -> bool:
+        """Look."""
+        return self.ready
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """Recorded on a tick of 1 ms: three timeouts of 95 ms, one completion, two that arm nothing."""
+    folder = tmp_path / "trace"
+    timer = ManualTimer(tick=0.001)
+    with TraceRecorder(
+        folder, clock=timer.time, wall_clock=lambda: 1_800_000_000_000_000_000
+    ) as recorder:
+        fetch = Purgatory("fetch", timer=timer, instruments=[recorder])
+        acks = Purgatory("acks", timer=timer, instruments=[recorder])
+        for purgatory in (fetch, fetch, acks):
+            purgatory.try_complete_else_watch(Reply(timeout=0.095), ["k"])
+        done, at_once, endless = Reply(0.095), Reply(0.095), Reply(float("inf"))
+        at_once.ready = True
+        for operation in (done, at_once, endless):
+            fetch.try_complete_else_watch(operation, ["d"])
+        timer.advance(0.05)
+        done.ready = True
+        fetch.check_and_complete("d")
+        endless.ready = True
+        fetch.check_and_complete("d")
+        timer.advance(1.0)
+    return folder
+
+
+def test_the_wheel_that_recorded_does_the_same_again(trace: Path) -> None:
+    """The same timeouts; what armed none is counted beside."""
+    found = replay_trace(trace, tick_ns=MS, wheel_size=256)
+
+    assert (found.operations, found.at_once, found.without_timeout) == (4, 1, 1)
+    assert found.recorded["expired"] == found.replayed["expired"] == 3
+    assert found.replayed["late_max"] < 0.001
+    assert found.replayed["peak_pending"] == 4
+    assert found.unknown == 0
+
+
+def test_a_coarser_tick_comes_later(trace: Path) -> None:
+    """On a tick of 100 ms the timeouts are late by what is left to the next multiple."""
+    found = replay_trace(trace, tick_ns=100 * MS, wheel_size=16)
+
+    assert found.replayed["expired"] == 3
+    assert 0 < found.replayed["late_max"] < 0.1
+    assert found.replayed["wake_ups"] == 1
+
+
+def test_a_shorter_timeout_times_out_what_completed(trace: Path) -> None:
+    """The operation that waited 50 ms does not survive 40."""
+    found = replay_trace(trace, tick_ns=MS, wheel_size=256, timeout_ns=40 * MS)
+
+    assert found.replayed["expired"] == 5  # the one without a timeout has one now
+    assert found.unknown == 0
+
+
+def test_what_timed_out_before_a_longer_timeout_is_named(trace: Path) -> None:
+    """How long it would have taken is not in the trace."""
+    found = replay_trace(trace, tick_ns=MS, wheel_size=256, timeout_ns=400 * MS)
+
+    assert found.replayed["expired"] == 3
+    assert found.unknown == 3
+
+
+def test_one_purgatory_can_be_replayed_alone(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As JSON; a name that does not occur is bad input, and the line says which do."""
+    assert run(["replay", str(trace), "--purgatory", "acks", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["operations"] == 1
+
+    assert run(["replay", str(trace), "--purgatory", "axe"]) == 2
+    assert capsys.readouterr().err == (
+        "aiowheel: the trace has no purgatory 'axe'; it has 'acks', 'fetch'\n"
+    )
+
+
+def test_both_are_printed_side_by_side(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Plain columns in a pipe, and what was left out."""
+    assert run(["replay", str(trace), "--tick", "0.1", "--timeout", "0.2"]) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["recorded", "replayed"]
+    assert lines[1].split() == ["operations", "5", "5"]
+    assert "1 more were over at once and armed no timeout" in lines
+    assert lines[-1].startswith("3 timed out in the trace before the new timeout")
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--tick", "0"], "--tick: want seconds from 1e-09 to 1e+09, got 0"),
+        (["--timeout", "inf"], "--timeout: want seconds from 1e-09 to 1e+09, got inf"),
+        (["--wheel-size", "1"], "--wheel-size must be from 2 to 16777216, got 1"),
+    ],
+)
+def test_options_out_of_range_are_bad_input(
+    trace: Path, options: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2 and one line."""
+    assert run(["replay", str(trace), *options]) == 2
+
+    assert capsys.readouterr().err == f"aiowheel: {reason}\n"
+
+
+def test_a_parquet_file_that_is_no_trace_is_bad_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its columns are looked at: read as a trace, every one of them would be null."""
+    file = tmp_path / "trace-other.parquet"
+    pq.write_table(pa.table({"a": [1]}), file)
+
+    assert run(["replay", str(tmp_path)]) == 2
+
+    assert capsys.readouterr().err == f"aiowheel: {file}: not a trace: no column 'run_id'\n"

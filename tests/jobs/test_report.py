@@ -1,0 +1,230 @@
+"""The report job on ten operations whose numbers are known."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from aiowheel.errors import BadInputError
+from aiowheel.trace import TRACE_SCHEMA
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from aiowheel.jobs.report.job import ReportResult
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+MS = 1_000_000
+START = 1_800_000_000_000_000_000  # a whole second, ns
+EXPIRES_AFTER = 100 * MS
+
+
+def row(number: int, outcome: str, waited: int, *keys: str, **more: Any) -> dict[str, Any]:
+    """One operation of the trace, created `number` tenths of a second after the start."""
+    created = START + number * 100 * MS
+    deadline = created + EXPIRES_AFTER
+    finished = created + waited
+    return {
+        "run_id": "r",
+        "purgatory": "fetch",
+        "operation_id": number,
+        "kind": "Fetch",
+        "keys": list(keys),
+        "created": created,
+        "deadline": deadline,
+        "finished": finished,
+        "outcome": outcome,
+        "completed_by": keys[0] if outcome == "completed" else None,
+        "lateness": finished - deadline if outcome == "expired" else None,
+        "checks": 2,
+    } | more
+
+
+ROWS = [
+    row(0, "completed", 10 * MS, "a", "b"),
+    row(1, "completed", 20 * MS, "a"),
+    row(2, "completed", 30 * MS, "a"),
+    row(3, "completed", 40 * MS, "b"),
+    row(4, "expired", 100 * MS, "a", "c"),
+    row(5, "expired", 100 * MS + 1_500, "c"),
+    row(6, "expired", 103 * MS, "c"),
+    row(7, "cancelled", 5 * MS, "b"),
+    row(8, "expired", 60 * MS, "b"),  # its purgatory was closed 40 ms ahead of the deadline
+    row(0, "failed", 7 * MS, "z", purgatory="wait", kind="Ack", deadline=None),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trace in two files, with the remains of a crash beside them."""
+    folder = tmp_path_factory.mktemp("trace")
+    for number, rows in enumerate((ROWS[:4], ROWS[4:])):
+        table = pa.Table.from_pylist(rows, TRACE_SCHEMA)
+        pq.write_table(table, folder / f"trace-r-{number}.parquet")
+    (folder / ".trace-r-2.parquet.tmp").write_bytes(b"PAR1")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def report(
+    folder: Path, spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory
+) -> "ReportResult":
+    """The report on it."""
+    from aiowheel.jobs.report.job import run_report
+
+    return run_report(folder, tmp_path_factory.mktemp("out") / "report", spark)
+
+
+def rows_of(report: "ReportResult", table: str) -> list[tuple[Any, ...]]:
+    """A table of the report as plain tuples."""
+    return [tuple(row.values()) for row in report.tables[table].to_pylist()]
+
+
+def test_outcomes_are_counted(report: "ReportResult") -> None:
+    """Per purgatory and kind: operations, completed, expired, cancelled, failed, early, share."""
+    assert report.operations == 10
+    assert rows_of(report, "outcomes") == [
+        ("fetch", "Fetch", 9, 4, 4, 1, 0, 1, 4 / 9),
+        ("wait", "Ack", 1, 0, 0, 0, 1, 0, 0.0),
+    ]
+
+
+def test_completion_times_are_of_completed_operations(report: "ReportResult") -> None:
+    """Quantiles are values that occur; expired and cancelled operations have no part in them."""
+    assert rows_of(report, "completion_quantiles") == [
+        ("fetch", "Fetch", 4, 20 * MS, 40 * MS, 40 * MS, 40 * MS, 40 * MS)
+    ]
+    assert rows_of(report, "completion_histogram") == [
+        ("fetch", "Fetch", 10 * MS, 20 * MS, 1),
+        ("fetch", "Fetch", 20 * MS, 50 * MS, 3),
+    ]
+
+
+def test_lateness_is_of_timeouts(report: "ReportResult") -> None:
+    """An operation that closing expired ahead of its deadline is not late."""
+    assert rows_of(report, "lateness_quantiles") == [
+        ("fetch", "Fetch", 3, 1_500, 3 * MS, 3 * MS, 3 * MS, 3 * MS)
+    ]
+    assert rows_of(report, "lateness_histogram") == [
+        ("fetch", "Fetch", 0, 1_000, 1),
+        ("fetch", "Fetch", 1_000, 2_000, 1),
+        ("fetch", "Fetch", 2 * MS, 5 * MS, 1),
+    ]
+
+
+def test_timeouts_are_counted_over_time(report: "ReportResult") -> None:
+    """Buckets are cut on whole multiples of their width, by when operations finished."""
+    # From 7 ms to 860 ms after the start: 853 ms, in stretches of 20 ms.
+    width = 20 * MS
+    table = rows_of(report, "timeouts_over_time")
+
+    assert table[0] == ("fetch", "Fetch", START, width, 1, 0, 0.0)
+    assert table[4] == ("fetch", "Fetch", START + 500 * MS, width, 1, 1, 1.0)
+    assert table[-1] == ("wait", "Ack", START, width, 1, 0, 0.0)
+    assert sum(row[4] for row in table) == 10
+    assert sum(row[5] for row in table) == 4
+
+
+def test_hot_keys_are_ranked(report: "ReportResult") -> None:
+    """An operation counts for each of its keys; equal counts go by the key's text."""
+    assert rows_of(report, "hot_keys") == [
+        ("fetch", 1, "a", 4, 1, 0.25),
+        ("fetch", 2, "b", 4, 1, 0.25),
+        ("fetch", 3, "c", 3, 3, 1.0),
+        ("wait", 1, "z", 1, 0, 0.0),
+    ]
+
+
+def test_the_worst_are_the_latest(report: "ReportResult") -> None:
+    """By lateness, and at most five of a purgatory and kind; then by the time waited."""
+    worst = [
+        (row[0], row[2], row[4], row[7], row[8]) for row in rows_of(report, "worst_operations")
+    ]
+
+    assert worst == [
+        ("fetch", 1, 6, 103 * MS, 3 * MS),
+        ("fetch", 2, 5, 100 * MS + 1_500, 1_500),
+        ("fetch", 3, 4, 100 * MS, 0),
+        ("fetch", 4, 8, 60 * MS, -40 * MS),
+        ("fetch", 5, 3, 40 * MS, None),
+        ("wait", 1, 0, 7 * MS, None),
+    ]
+
+
+def test_the_tables_are_saved(report: "ReportResult") -> None:
+    """Each table is one Parquet file that holds what the result holds, and nothing lies about."""
+    saved = {path.stem: pq.read_table(path) for path in report.folder.glob("*.parquet")}
+
+    assert saved.keys() == report.tables.keys()
+    assert all(saved[name].equals(table) for name, table in report.tables.items())
+    suffixes = sorted(path.suffix for path in report.folder.iterdir())
+    assert suffixes == [".html", *[".parquet"] * 8, ".png"]
+
+
+def test_the_picture_is_a_picture(report: "ReportResult") -> None:
+    """The PNG opens, and has more than one colour in it."""
+    from matplotlib.image import imread
+
+    assert report.picture is not None
+    pixels = imread(report.picture)
+
+    assert pixels.shape[0] > 800
+    assert pixels.min() < pixels.max()
+
+
+def test_the_key_tables_are_printed(report: "ReportResult") -> None:
+    """The console shows counts and spans as people read them, and keys as they are."""
+    from io import StringIO
+
+    from rich.console import Console
+
+    from aiowheel.jobs.report.text import print_report
+
+    screen = StringIO()
+    print_report(report.tables, Console(file=screen, width=120))
+
+    assert "44.44 %" in screen.getvalue()
+    assert "1.5 µs" in screen.getvalue()
+    assert "How late the timeouts came" in screen.getvalue()
+
+
+def test_a_trace_without_operations_is_reported(spark: "SparkSession", tmp_path: Path) -> None:
+    """No row is no error: empty tables, and a picture that says so."""
+    from aiowheel.jobs.report.job import run_report
+
+    pq.write_table(TRACE_SCHEMA.empty_table(), tmp_path / "trace-r-1.parquet")
+
+    result = run_report(tmp_path, tmp_path / "report", spark)
+
+    assert result.operations == 0
+    assert {table.num_rows for table in result.tables.values()} == {0}
+    assert "The trace holds no operation." in result.page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "no trace file"),
+        (b"not parquet at all", "trace-x.parquet: not a Parquet file"),
+        ("table", "trace-x.parquet: not a trace: no column 'purgatory'"),
+    ],
+)
+def test_what_is_no_trace_is_refused(
+    spark: "SparkSession", tmp_path: Path, content: bytes | str | None, reason: str
+) -> None:
+    """One line names the file and the reason, and no report is begun."""
+    from aiowheel.jobs.report.job import run_report
+
+    file = tmp_path / "trace-x.parquet"
+    if isinstance(content, bytes):
+        file.write_bytes(content)
+    elif content:
+        pq.write_table(pa.table({"run_id": ["r"]}), file)
+
+    with pytest.raises(BadInputError, match=reason):
+        run_report(tmp_path, tmp_path / "report", spark)
+
+    assert not (tmp_path / "report").exists()

@@ -1,0 +1,68 @@
+"""How the report cuts time, and writes spans, names and keys: no Spark."""
+
+from io import StringIO
+
+import pyarrow as pa
+import pytest
+from rich.console import Console
+
+from aiowheel.jobs.report.layout import LAYOUT
+from aiowheel.jobs.report.spans import span_text
+from aiowheel.jobs.report.text import print_report
+
+MS = 1_000_000
+SECOND = 1_000 * MS
+
+
+@pytest.mark.parametrize(
+    ("span_ns", "bucket_ns"),
+    [
+        (0, MS),
+        (60 * MS, MS),
+        (60 * MS + 1, 2 * MS),
+        (10 * SECOND, 200 * MS),
+        (60 * SECOND, SECOND),
+        (3_600 * SECOND, 100 * SECOND),
+    ],
+)
+def test_a_span_is_cut_into_at_most_60_stretches(span_ns: int, bucket_ns: int) -> None:
+    """The width is the least 1, 2 or 5 times a power of ten that does it, at least 1 ms."""
+    report = pytest.importorskip("aiowheel.jobs.report.job", exc_type=ImportError)
+
+    assert report.choose_bucket_ns(span_ns) == bucket_ns
+
+
+@pytest.mark.parametrize(
+    ("span_ns", "text"),
+    [
+        (0, "0"),
+        (1, "1 ns"),
+        (999, "999 ns"),
+        (1_500, "1.5 µs"),
+        (999_499, "999 µs"),
+        (999_500, "1 ms"),
+        (1_234_567, "1.23 ms"),
+        (-40 * MS, "-40 ms"),
+        (999_600_000, "1 s"),
+        (12_345 * SECOND, "12,345 s"),
+    ],
+)
+def test_spans_are_written_with_three_digits(span_ns: int, text: str) -> None:
+    """The unit suits the size, and nothing is written as 1000 of a smaller one."""
+    assert span_text(span_ns) == text
+
+
+@pytest.mark.parametrize(
+    ("key", "shown"),
+    [("plain", "plain"), ("\x1b[2Jgone", "'\\x1b[2Jgone'"), ("[red]", "[red]"), ("café", "café")],
+)
+def test_a_key_does_not_command_the_terminal(key: str, shown: str) -> None:
+    """Escape codes are shown, and markup is text."""
+    row = {"purgatory": "p", "rank": 1, "key": key, "operations": 1, "timeout_share": 0.0}
+    tables = {name: pa.table({}) for name in LAYOUT} | {"hot_keys": pa.Table.from_pylist([row])}
+    screen = StringIO()
+
+    print_report(tables, Console(file=screen, width=100))
+
+    assert f"p          {shown} " in screen.getvalue()
+    assert "\x1b" not in screen.getvalue()

@@ -1,0 +1,108 @@
+"""The simulation job: equal to the closed form, on any number of partitions."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from aiowheel.errors import BadInputError
+
+pytest.importorskip("pyspark")
+
+from aiowheel.jobs.wheels.drawn_load import Waits, draw
+from aiowheel.jobs.wheels.simulate import SHARDS, Sweep, check_sweep, run_simulation
+
+from .closed_form import closed_form
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MS = 1_000_000
+SWEEP = Sweep(
+    operations=20_001,
+    waits=Waits.from_quantiles(0.02, 0.06),
+    ticks_ns=[1 * MS, 7 * MS],
+    wheel_sizes=[8, 256],
+    timeouts_ns=[200 * MS],
+    rates=[4_000.0],
+    seed=7,
+    shards=3,
+)
+
+
+def view_load(spark: "SparkSession", sweep: Sweep, folder: Path) -> None:
+    """The load of a sweep with one rate and one timeout, as the view `load`."""
+    for task in sweep.tasks().to_pylist()[: sweep.shards]:
+        chunks = draw(
+            sweep.waits,
+            operations=task["operations"],
+            rate=task["rate"] / sweep.shards,
+            timeout=task["timeout_ns"],
+            seed=sweep.seed,
+            shard=task["shard"],
+        )
+        for nth, chunk in enumerate(chunks):
+            columns = {"created": chunk.created, "ends": chunk.ends}
+            table = pa.table(columns).append_column(
+                "shard", pa.array([task["shard"]] * len(chunk.created), pa.int32())
+            )
+            pq.write_table(table, folder / f"{task['shard']}-{nth}.parquet")
+    spark.read.parquet(str(folder)).createOrReplaceTempView("load")
+
+
+def test_a_value_given_twice_is_one_setting() -> None:
+    """Else its counts would be those of two, and no row would say so."""
+    twice = replace(SWEEP, ticks_ns=[MS, MS, 7 * MS], rates=[4_000.0, 4e3])
+
+    assert twice.tasks() == SWEEP.tasks()
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_wheel_does_what_the_closed_form_says(spark: "SparkSession", tmp_path: Path) -> None:
+    """Timeouts, cascades, inserts, wake-ups, peak and lateness of every shard, from SQL alone."""
+    sweep = replace(SWEEP, ticks_ns=[MS], wheel_sizes=[8])
+    found = run_simulation(sweep, spark, partitions=2).shards
+
+    view_load(spark, sweep, tmp_path)
+    unknown_to_sql = ["tick_ns", "wheel_size", "timeout_ns", "rate", "levels"]
+    assert found.drop_columns(unknown_to_sql).to_pylist() == closed_form(spark, sweep)
+    assert set(found["levels"].to_pylist()) == {5}
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_partitions_change_no_table(spark: "SparkSession") -> None:
+    """One, two and eight tasks find the same, row by row."""
+    one, two, eight = (run_simulation(SWEEP, spark, partitions=count) for count in (1, 2, 8))
+
+    assert one.shards.schema == SHARDS
+    assert one.shards.equals(two.shards)
+    assert one.shards.equals(eight.shards)
+    assert one.settings.equals(eight.settings)
+    assert one.settings.num_rows == 4
+    assert one.operations == 4 * 20_001
+    assert one.cpu_seconds > 0
+    assert one.peak_bytes > 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"operations": 0}, "operations must be from 1 to 1000000000000, got 0"),
+        ({"shards": 20_002}, "shards must be from 1 to 20001, got 20002"),
+        ({"ticks_ns": [0]}, "tick must be from 1e-09 to 1e\\+09, got 0"),
+        ({"wheel_sizes": [16_777_217]}, "size must be from 2 to 16777216, got 16777217"),
+        ({"timeouts_ns": [MS, -MS]}, "timeout must be from 1e-09 to 1e\\+09, got -0.001"),
+        ({"rates": [0.0]}, "rate must be from 2.0001e-05 to 1e\\+09, got 0"),
+        ({"rates": [float("nan")]}, "rate must be from 2.0001e-05 to 1e\\+09, got nan"),
+        ({"seed": -1}, "seed must be from 0 to 4611686018427387904, got -1"),
+    ],
+)
+def test_a_sweep_out_of_range_is_refused(change: dict[str, Any], reason: str) -> None:
+    """The error names the value and the range."""
+    with pytest.raises(BadInputError, match=reason):
+        check_sweep(replace(SWEEP, **change))

@@ -1,0 +1,283 @@
+"""The two stateful stages of the streaming purgatory, without a JVM."""
+
+import gc
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aiowheel.errors import AiowheelError
+from aiowheel.readers import Unit
+from aiowheel.rules import NEVER, NO_VALUE
+
+pd = pytest.importorskip("pandas")
+pa = pytest.importorskip("pyarrow")
+stages = pytest.importorskip("aiowheel.jobs.operations.stages", exc_type=ImportError)
+testing = pytest.importorskip("pyspark.sql.streaming.tws_tester", exc_type=ImportError)
+
+from aiowheel.jobs.operations.shard_state import STATE_VERSION, read_state  # noqa: E402
+from aiowheel.jobs.spark import watermark as _event_time  # noqa: E402 - it needs what is asked for above
+from aiowheel.jobs.spark.packs import pack_rows, unpack  # noqa: E402
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+TICK = 10
+COPIES = pa.schema(
+    {
+        "id": pa.string(),
+        "key": pa.string(),
+        "time": pa.int64(),
+        "least": pa.int64(),
+        "keys": pa.list_(pa.string()),
+        "wanted": pa.int64(),
+        "deadline": pa.int64(),
+    }
+)
+EVENTS = pa.schema({"key": pa.string(), "time": pa.int64(), "value": pa.int64()})
+
+
+@pytest.fixture(autouse=True)
+def collector() -> Iterator[None]:
+    """A stage in a test bed is not closed, and keeps the collector off."""
+    yield
+    gc.enable()
+
+
+def copy(id_: str, key: str, created: int, deadline: int, **more: Any) -> dict[str, Any]:
+    """One copy of an operation, as the first stage gets it."""
+    row = {"id": id_, "key": key, "time": created, "deadline": deadline}
+    return row | {"least": NO_VALUE, "keys": [key], "wanted": 1} | more
+
+
+def operation(id_: str, keys: list[str], created: int, deadline: int, wanted: int) -> Any:
+    """An operation, as the second stage gets it."""
+    return {"id": id_, "keys": keys, "time": created, "deadline": deadline, "wanted": wanted}
+
+
+def event(key: str, time: int) -> dict[str, Any]:
+    """An event, as the first stage gets it."""
+    return {"key": key, "time": time, "value": NO_VALUE}
+
+
+def hit(id_: str, key: str, time: int) -> dict[str, Any]:
+    """A hit, as the second stage gets it."""
+    return {"id": id_, "key": key, "time": time}
+
+
+def packed(schema: Any, rows: list[dict[str, Any]]) -> bytes | None:
+    """Rows of one shard as a worker packs them."""
+    if not rows:
+        return None
+    batch = pa.RecordBatch.from_pylist(rows, schema)
+    (pack,) = pack_rows([batch.append_column("shard", pa.array([0] * len(rows), pa.int32()))])
+    assert pack.column("count").to_pylist() == [len(rows)]
+    assert pack.column("latest").to_pylist() == [max(row["time"] for row in rows)]
+    data: bytes = pack.column("pack")[0].as_py()
+    return data
+
+
+def frame(operations: list[dict[str, Any]], events: list[dict[str, Any]]) -> "DataFrame":
+    """Rows of a micro-batch, in milliseconds, as the stage gets them to which they belong."""
+    first = any("least" in row for row in operations) or any("value" in row for row in events)
+    schemas = (COPIES, EVENTS) if first else (stages.OPERATIONS, stages.HITS)
+    latest = max(row["time"] for row in (*operations, *events))
+    table: DataFrame = pd.DataFrame(
+        {
+            "shard": [0],
+            "ts": _event_time.timestamps([latest], Unit.MS),
+            "operations": [packed(schemas[0], operations)],
+            "events": [packed(schemas[1], events)],
+        }
+    )
+    return table
+
+
+def bed_of(stage: Any) -> Any:
+    """A stage in a test bed of Spark's, where rows not after the watermark are dropped."""
+    return testing.TwsTester(
+        stage,
+        timeMode="EventTime",
+        eventTimeExtractor=lambda row: int(row["ts"].timestamp() * 1_000),
+    )
+
+
+def first_stage() -> Any:
+    """Before a second one of two shards."""
+    return bed_of(stages.MatchKeys(TICK, Unit.MS, 2))
+
+
+def second_stage() -> Any:
+    """In a test bed of its own."""
+    return bed_of(stages.DecideOperations(TICK, Unit.MS))
+
+
+def passed(table: "DataFrame", kind: str) -> list[tuple[Any, ...]]:
+    """What the first stage put out of one kind."""
+    if table.empty:
+        return []
+    return sorted(row for data in table[kind].dropna() for row in unpack(data))
+
+
+def ended(table: "DataFrame") -> list[tuple[Any, ...]]:
+    """What the second stage put out."""
+    return [] if table.empty else list(table.itertuples(index=False, name=None))
+
+
+def test_the_first_stage_passes_an_operation_on_once() -> None:
+    """With the copy that carries the keys; the others only wait on their key."""
+    copies = [
+        copy("x", "a", 100, 500, keys=["a", "b"], wanted=2),
+        copy("x", "b", 100, 500, keys=None, wanted=2),
+    ]
+
+    table = first_stage().testInPandas(0, frame(copies, []))
+
+    assert passed(table, "operations") == [("x", 100, ["a", "b"], 2, 500)]
+    assert table["taken"].sum() == 2
+
+
+def test_an_operation_and_its_hits_go_to_one_shard() -> None:
+    """Whichever shard of the first stage they come from."""
+    ids = [f"o{number}" for number in range(20)]
+    bed = first_stage()
+    came = bed.testInPandas(0, frame([copy(id_, "a", 100, 500) for id_ in ids], []))
+    bed.testInPandas(0, frame([], [event("a", 200)]))
+
+    hits = bed.setWatermark(300)
+
+    homes = [
+        {(row[0], shard) for data, shard in zip(table[kind], table["shard"], strict=True) if data
+         for row in unpack(data)}
+        for table, kind in ((came, "operations"), (hits, "events"))
+    ]  # fmt: skip
+    assert homes[0] == homes[1]
+    assert {shard for _, shard in homes[0]} == {0, 1}
+    assert len(homes[0]) == len(ids)
+
+
+def test_late_rows_are_not_taken() -> None:
+    """Each by itself, although their pack is as late as the latest of them."""
+    bed = first_stage()
+    bed.setWatermark(301)
+    copies = [copy("late", "a", 300, 900), copy("new", "a", 301, 900)]
+
+    table = bed.testInPandas(0, frame(copies, [event("a", 250), event("a", 305)]))
+
+    assert passed(table, "operations") == [("new", 301, ["a"], 1, 900)]
+    assert table["taken"].sum() == 2
+    assert passed(bed.setWatermark(9_999), "events") == [("new", 305, "a")]
+
+
+def test_hits_leave_when_the_watermark_passes_them() -> None:
+    """Not before, because an earlier event may still come; each key is hit once."""
+    bed = first_stage()
+    bed.testInPandas(0, frame([copy("x", "a", 100, 500)], [event("a", 300), event("a", 200)]))
+
+    early = bed.setWatermark(200)
+    hits = bed.setWatermark(201)  # times are a millisecond behind the watermark
+    later = bed.setWatermark(9_999)
+
+    assert passed(early, "events") == []
+    assert passed(hits, "events") == [("x", 200, "a")]
+    assert hits["ts"].tolist() == [pd.Timestamp(201, unit="ms")]
+    assert passed(later, "events") == []
+    assert not bed.peekValueState(stages.STATE_NAME, 0)
+
+
+def test_rows_out_of_order_are_put_in_order() -> None:
+    """Backwards, and in two batches."""
+    bed = first_stage()
+    bed.testInPandas(0, frame([], [event("a", 450), event("a", 350)]))
+    bed.testInPandas(0, frame([copy("x", "a", 300, 500)], [event("a", 250)]))
+
+    hits = bed.setWatermark(10_000)
+
+    assert passed(hits, "events") == [("x", 350, "a")]
+
+
+def test_the_second_stage_decides() -> None:
+    """By the last of the wanted keys, or by the tick after the deadline."""
+    bed = second_stage()
+    bed.testInPandas(
+        0,
+        frame(
+            [
+                operation("all", ["a", "b"], 100, 505, 2),
+                operation("any", ["a", "b"], 100, 505, 1),
+                operation("none", ["a"], 100, 505, 1),
+                operation("ever", ["a"], 100, NEVER, 1),
+            ],
+            [
+                hit("any", "b", 200),
+                hit("all", "b", 200),
+                hit("all", "a", 300),
+                hit("any", "a", 250),
+            ],
+        ),
+    )
+
+    outcomes = bed.setWatermark(10_000)
+
+    assert ended(outcomes) == [
+        ("any", "completed", "b", 200),
+        ("all", "completed", "a", 300),
+        ("none", "expired", None, 510),
+    ]
+    version, _, data = bed.peekValueState(stages.STATE_NAME, 0)
+    waiting, created, events = read_state(version, data)
+    assert ([row.id for row in waiting], created, events) == (["ever"], [], [])
+    assert stages.key_of_hit("ever", waiting[0].keys[0]) == "a"
+
+
+def test_hits_of_one_operation_are_not_those_of_another() -> None:
+    """However ids and keys may run together."""
+    bed = second_stage()
+    rows = [operation("a", ["bc"], 100, 500, 1), operation("ab", ["c"], 100, 500, 1)]
+    bed.testInPandas(0, frame(rows, [hit("ab", "c", 200)]))
+
+    outcomes = bed.setWatermark(10_000)
+
+    assert [row[:3] for row in ended(outcomes)] == [
+        ("ab", "completed", "c"),
+        ("a", "expired", None),
+    ]
+
+
+def test_the_collector_rests_during_a_task() -> None:
+    """And works again in a worker that is used for something else."""
+    stage = stages.DecideOperations(TICK, Unit.MS)
+    bed_of(stage)
+    assert not gc.isenabled()
+
+    stage.close()
+
+    assert gc.isenabled()
+
+
+def test_state_of_another_version_is_refused() -> None:
+    """It is not misread."""
+    bed = second_stage()
+    bed.testInPandas(0, frame([operation("x", ["a"], 100, 500, 1)], []))
+    _, settled, data = bed.peekValueState(stages.STATE_NAME, 0)
+    bed.updateValueState(stages.STATE_NAME, 0, (STATE_VERSION + 1, settled, data))
+
+    with pytest.raises(AiowheelError, match="state of version 3, this release reads 2"):
+        bed.setWatermark(10_000)
+
+
+@pytest.mark.parametrize("unit", Unit, ids=str)
+@pytest.mark.parametrize("watermark_ms", [1, 2, 999, 1_000, 1_001, 123_456_789])
+def test_what_is_after_the_frontier_is_not_late(unit: Unit, watermark_ms: int) -> None:
+    """And what is not, is: Spark drops what is at or before its watermark, in microseconds."""
+    settled = _event_time.frontier(watermark_ms, unit)
+
+    last, first = _event_time.timestamps([settled, settled + 1], unit).astype(int).tolist()
+
+    assert last <= watermark_ms * 1_000 < first
+
+
+def test_a_time_of_0_is_a_time() -> None:
+    """The watermark of a stream that saw nothing is 0, and would take it for late."""
+    assert _event_time.timestamps([0], Unit.S).astype(int).tolist() == [1_000]
+    assert _event_time.frontier(0, Unit.S) == -1

@@ -1,0 +1,168 @@
+"""The tuning job on loads whose best wheel is known."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("pyspark")
+
+from aiowheel.cli import run
+from aiowheel.jobs.wheels.tune import CANDIDATES, Tuning, candidate_ticks, weigh_run
+from aiowheel.timer import Timer
+from aiowheel.trace import TRACE_SCHEMA
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MS = 1_000_000
+START = 1_800_000_000_000_000_000
+
+
+def row(number: int, waited: int, timeout: int | None, **more: Any) -> dict[str, Any]:
+    """An operation created `number` times 3 ms after the start."""
+    created = START + number * 3 * MS
+    expired = timeout is not None and waited >= timeout
+    return {
+        "run_id": "r",
+        "purgatory": "fetch",
+        "operation_id": number,
+        "kind": "Fetch",
+        "keys": ["k"],
+        "created": created,
+        "deadline": None if timeout is None else created + timeout,
+        "finished": created + waited,
+        "outcome": "expired" if expired else "completed",
+        "completed_by": None,
+        "lateness": waited - timeout if expired and timeout is not None else None,
+        "checks": 2,
+    } | more
+
+
+ROWS = [
+    *(row(number, 500 * MS, 500 * MS) for number in range(200)),
+    *(row(number, 20 * MS, 500 * MS, run_id="s") for number in range(300)),
+    row(900, 0, 500 * MS),
+    row(901, 20 * MS, None),
+]
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """Two runs: one in which everything times out, one in which nothing does."""
+    folder = tmp_path / "trace"
+    folder.mkdir()
+    pq.write_table(pa.Table.from_pylist(ROWS, TRACE_SCHEMA), folder / "trace-r-000001.parquet")
+    return folder
+
+
+def test_ticks_to_try_surround_the_bound() -> None:
+    """The bound itself, parts of it, and two that lie beyond."""
+    assert candidate_ticks(10 * MS) == [
+        *(MS // 10, MS // 5, MS // 2, 1 * MS, 2 * MS, 5 * MS),
+        *(10 * MS, 20 * MS, 50 * MS),
+    ]
+    assert candidate_ticks(3_000) == [1_500, 3_000, 6_000, 15_000]
+
+
+def test_a_candidate_is_weighed_by_what_its_wheel_did() -> None:
+    """Operations that armed no timeout do not count; every timeout is late by the tick's doing."""
+    rows = pa.Table.from_pylist([one for one in ROWS if one["run_id"] == "r"], TRACE_SCHEMA)
+
+    fine, coarse = weigh_run(rows, [(1 * MS, 4_096), (100 * MS, 64)]).to_pylist()
+
+    assert fine["operations"] == coarse["operations"] == 200
+    assert fine["expired"] == coarse["expired"] == 200
+    assert fine["late_max_ns"] == 0
+    assert 90 * MS < coarse["late_max_ns"] < 100 * MS
+    assert fine["wake_ups"] == 200
+    assert coarse["wake_ups"] <= 7
+
+
+@pytest.mark.parametrize("bound_ns", [1_000, 1_234_567_891, 3_600_000_000_000])
+def test_only_ticks_that_a_timer_takes_are_tried(bound_ns: int) -> None:
+    """What is found is to be pasted; the bound itself is always among them."""
+    ticks = candidate_ticks(bound_ns)
+
+    assert bound_ns in ticks
+    for tick in ticks:
+        Timer(tick=tick / 1e9)
+
+
+def test_the_line_to_paste_has_the_tick_to_the_nanosecond() -> None:
+    """Rounded up, it would be beyond the bound."""
+    candidate = dict.fromkeys(CANDIDATES.names, 0) | {"tick_ns": 1_234_567_899, "wheel_size": 64}
+    tuning = Tuning(pa.Table.from_pylist([candidate | {"allowed": True}], CANDIDATES), 1)
+
+    assert tuning.line == "Timer(tick=1.234567899, wheel_size=64)"
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_candidate_given_twice_counts_once(
+    one_session: None, trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its operations are those of the trace, not twice as many."""
+    options = ["--tick", "0.01", "--tick", "0.01", "--wheel-size", "64", "--wheel-size", "64"]
+
+    assert run(["tune", str(trace), *options, "--json"]) == 0
+
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["operations"], len(printed["candidates"])) == (500, 1)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_coarsest_tick_within_the_bound_is_found(
+    one_session: None, trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Fewer wake-ups cost less, and the bound keeps the tick from growing further."""
+    out = tmp_path / "tuning"
+    options = ["--max-lateness", "0.05", "--wheel-size", "256", "--wheel-size", "16"]
+
+    assert run(["tune", str(trace), *options, "--out", str(out), "--json"]) == 0
+
+    printed = json.loads(capsys.readouterr().out)
+    best, *others = printed["candidates"]
+    assert printed["operations"] == 500
+    assert (best["tick_ns"], best["allowed"]) == (50 * MS, True)
+    assert printed["line"] == f"Timer(tick=0.05, wheel_size={best['wheel_size']})"
+    assert {other["tick_ns"] for other in others if not other["allowed"]} == {100 * MS, 250 * MS}
+    assert [other["allowed"] for other in others] == [True] * 13 + [False] * 4
+    assert printed["candidates"] == pq.read_table(out / "candidates.parquet").to_pylist()
+    assert printed["line"] in Path(printed["page"]).read_text("utf-8")
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_bound_finer_than_every_tick_is_bad_input(
+    one_session: None,
+    spark: "SparkSession",
+    trace: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Exit code 2, and a line with both values."""
+    assert run(["tune", str(trace), "--max-lateness", "0.001", "--tick", "0.01"]) == 2
+
+    printed = capsys.readouterr()
+    assert "no tick is within the lateness bound of 0.001 s: the finest is 0.01 s" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--max-lateness", "0"], "--max-lateness: want seconds from 1e-06 to 3600, got 0"),
+        (["--tick", "nan"], "--tick: want seconds from 1e-06 to 3600, got nan"),
+        (["--wheel-size", "1"], "--wheel-size must be from 2 to 16777216, got 1"),
+    ],
+)
+def test_options_out_of_range_are_bad_input(
+    trace: Path, options: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2 and one line, before Spark is started."""
+    assert run(["tune", str(trace), *options]) == 2
+
+    assert capsys.readouterr().err == f"aiowheel: {reason}\n"
