@@ -8,9 +8,9 @@ interpreter.
 
 from __future__ import annotations
 
-from inspect import isasyncgenfunction, iscoroutinefunction
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
+from aiowheel._callbacks import is_coroutine_function
 from aiowheel._types import Delay
 from aiowheel.purgatory._operation import Operation
 
@@ -54,7 +54,7 @@ class DelayedOperation(Operation, Generic[T_co]):
         cls.asynchronous_method = ""
         for name in ("try_complete", "on_complete", "on_expiration"):
             method = getattr(cls, name)
-            if iscoroutinefunction(method) or isasyncgenfunction(method):
+            if is_coroutine_function(method):
                 cls.asynchronous_method = name
                 break
 
