@@ -16,6 +16,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST ?= $(BIN)/python -m pytest
+# The marks that an ordinary run leaves out, from pyproject.toml: an -m of our own replaces them.
+ORDINARY = $(shell sed -n 's/^  "-m", "\(.*\)",.*/\1/p' pyproject.toml)
 DEMO_ARGS ?=
 TEST_ARGS ?=
 # A major version at or above 17, from JAVA_HOME or PATH; the flag is what Spark's launcher passes.
@@ -72,16 +74,21 @@ demo: build  ## run the main job: `aiowheel demo`
 	$(BIN)/aiowheel demo $(DEMO_ARGS)
 
 .PHONY: test
-test: test-compiled test-pure  ## run the whole suite on the compiled and on the pure build
+test: build  ## run the suite on the compiled and on the pure build
+	@# Spark and the marked tests take most of the time and cannot tell the builds apart.
+	@if $(WHICH_BUILD); then \
+		AIOWHEEL_REQUIRE_EXTENSIONS=1 $(PYTEST) $(TEST_ARGS); \
+		AIOWHEEL_NO_EXTENSIONS=1 $(PYTEST) -m "$(ORDINARY) and not spark and not one_build" $(TEST_ARGS); \
+	else AIOWHEEL_NO_EXTENSIONS=1 $(PYTEST) $(TEST_ARGS); fi
 
 .PHONY: test-compiled
-test-compiled: build  ## run the suite on the compiled build, where there is a C compiler
+test-compiled: build  ## run the whole suite on the compiled build, where there is a C compiler
 	@if $(WHICH_BUILD); then \
 		AIOWHEEL_REQUIRE_EXTENSIONS=1 $(PYTEST) $(TEST_ARGS); \
 	else echo "skipped the compiled run: see the line above"; fi
 
 .PHONY: test-pure
-test-pure: build  ## run the suite on the pure build
+test-pure: build  ## run the whole suite on the pure build
 	AIOWHEEL_NO_EXTENSIONS=1 $(PYTEST) $(TEST_ARGS)
 
 # Runs that need more than the suite, or longer.

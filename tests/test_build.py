@@ -19,6 +19,8 @@ import pytest
 import aiowheel
 from aiowheel._build import build_info, fingerprint
 
+pytestmark = pytest.mark.one_build
+
 ROOT = Path(__file__).parent.parent
 SUFFIX = EXTENSION_SUFFIXES[0]
 STAMP = f"_compiled{SUFFIX.rpartition('.')[0]}.txt"

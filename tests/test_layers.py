@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.one_build
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "aiowheel"
 MODULES = sorted(PACKAGE.rglob("*.py"))

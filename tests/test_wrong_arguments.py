@@ -673,6 +673,7 @@ def test_there_are_enough_cases() -> None:
     assert len(CASES) >= 300
 
 
+@pytest.mark.one_build  # it runs both
 def test_both_builds_raise_the_same() -> None:
     """The types and texts of the compiled modules are those of the sources."""
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}

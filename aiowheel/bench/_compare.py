@@ -51,13 +51,13 @@ def stall_line(pending: int, replaced: int) -> Line:
     )
 
 
-def fire_line(pending: int) -> Line:
+def fire_line(pending: int, operations: int) -> Line:
     """Timers that all fire and are armed again."""
     return Line(
         "fire",
         f"{pending:,} pending that all fire and re-arm (CPU ns a firing, loop included)",
         "firing:fire_all",
-        {"pending": pending, "operations": max(pending * 50, 200)},
+        {"pending": pending, "operations": max(pending * 2, min(pending * 50, operations), 200)},
         {"arm and fire": "fire"},
     )
 

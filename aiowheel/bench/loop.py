@@ -132,7 +132,7 @@ def stall(report: Report, plan: LoopPlan) -> None:
 def fire(report: Report, plan: LoopPlan) -> None:
     """Timers that all fire: the loops' own home ground."""
     for size in (1, 100, 1_000):
-        found = contest(report, fire_line(size), plan.rounds, plan.sides, _sides)
+        found = contest(report, fire_line(size, plan.operations), plan.rounds, plan.sides, _sides)
         judge_firing(report, found, size)
 
 

@@ -270,7 +270,7 @@ def idle(report: Report, plan: TimerPlan) -> None:
 def fire(report: Report, plan: TimerPlan) -> None:
     """Timers that all fire: the loops' own home ground."""
     for size in (1, 100, 1_000):
-        found = contest(report, fire_line(size), plan.rounds, plan.sides)
+        found = contest(report, fire_line(size, plan.operations), plan.rounds, plan.sides)
         judge_firing(report, found, size)
 
 

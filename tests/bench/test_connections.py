@@ -17,7 +17,7 @@ from aiowheel.bench.workloads.hall import Hall
 from aiowheel.bench.workloads.silence import DESIGNS
 from aiowheel.cli import run
 
-pytestmark = [pytest.mark.realtime, pytest.mark.slow]
+pytestmark = [pytest.mark.one_build, pytest.mark.realtime, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("design", [name for name in DESIGNS if name not in {"protocol", "task"}])

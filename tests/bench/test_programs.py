@@ -11,7 +11,7 @@ from aiowheel.bench import loop, purgatory, purgatory_micro, timer, wheel
 from aiowheel.bench._loops import loops_here, other_loops
 from aiowheel.cli import run
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.one_build, pytest.mark.slow]
 BUILDS = ["aiowheel", "aiowheel pure"] if accelerated() else ["aiowheel"]
 
 

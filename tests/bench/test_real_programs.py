@@ -23,7 +23,7 @@ from aiowheel.bench.workloads import programs as workloads
 from aiowheel.cli import run
 from aiowheel.errors import AiowheelError
 
-pytestmark = pytest.mark.realtime
+pytestmark = [pytest.mark.one_build, pytest.mark.realtime]
 TINY = replace(programs.QUICK, requests=10, at_once=2, standing=1, connections=3)
 
 

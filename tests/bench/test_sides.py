@@ -14,6 +14,8 @@ from aiowheel.bench._loops import checked_side, loop_factory, other_loops
 from aiowheel.cli import run
 from aiowheel.errors import BadInputError
 
+pytestmark = pytest.mark.one_build
+
 LINE = Line("churn", "", "timers:churn", {"pending": 1, "operations": 1_000_000}, {})
 
 

@@ -28,7 +28,7 @@ from aiowheel.cli._demo._hold import HoldResult, run_hold
 from aiowheel.cli._demo._plan import CrowdPlan, HoldPlan
 from aiowheel.trace import read_trace
 
-pytestmark = pytest.mark.realtime
+pytestmark = [pytest.mark.one_build, pytest.mark.realtime]
 
 SMALL = ["--clients", "50", "--operations", "1000"]
 CROWD = CrowdPlan(

@@ -5,7 +5,7 @@ import importlib.metadata
 import pytest
 
 pytest_plugins = ["pytester"]
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.one_build, pytest.mark.slow]
 
 ASYNC_TEST = """
 import asyncio

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.one_build
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 _EXPECTED = re.compile(r"# expect: (?P<code>[\w-]+)")
