@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
-from aiowheel.jobs.report import tables as tables
 from aiowheel.jobs.report.page import write_page
+from aiowheel.jobs.report.tables import report_tables
 from aiowheel.jobs.report.trace_check import check_trace
 from aiowheel.jobs.spark.path import spark_path
 from aiowheel.trace import TRACE_COLUMNS
@@ -65,16 +65,7 @@ def run_report(
     """
     trace = read_trace_frame(trace_folder, spark)
     operations, span_ns = _measure(trace)
-    plans = {
-        "outcomes": tables.outcomes(trace),
-        "timeouts_over_time": tables.timeouts_over_time(trace, choose_bucket_ns(span_ns)),
-        "completion_quantiles": tables.completion_quantiles(trace),
-        "completion_histogram": tables.completion_histogram(trace),
-        "lateness_quantiles": tables.lateness_quantiles(trace),
-        "lateness_histogram": tables.lateness_histogram(trace),
-        "hot_keys": tables.hot_keys(trace),
-        "worst_operations": tables.worst_operations(trace),
-    }
+    plans = report_tables(trace, bucket_ns=choose_bucket_ns(span_ns))
     folder = Path(out_folder)
     folder.mkdir(parents=True, exist_ok=True)
     results: dict[str, pa.Table] = {}

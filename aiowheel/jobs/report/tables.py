@@ -10,6 +10,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
+from aiowheel._arguments import checked_int
+
 _GROUP = ("purgatory", "kind")
 _QUANTILES = {"p50_ns": 0.5, "p90_ns": 0.9, "p99_ns": 0.99, "p999_ns": 0.999}
 # percentile_approx with this accuracy returns a value that occurs, and the exact rank up to
@@ -25,6 +27,33 @@ HISTOGRAM_EDGES_NS = (
 )
 WORST_OPERATIONS = 5
 HOT_KEYS = 20
+
+
+def report_tables(trace: DataFrame, *, bucket_ns: int = 1_000_000_000) -> dict[str, DataFrame]:
+    """Return the tables of the report on recorded operations, by name.
+
+    The tables are those of `aiowheel report`; see the reference of the trace schema for columns.
+
+    Args:
+        trace: A batch DataFrame with the columns of `aiowheel.trace.TRACE_COLUMNS`.
+        bucket_ns: Width of the stretches of ``timeouts_over_time``, at least 1.
+
+    Raises:
+        TypeError, ValueError: *bucket_ns* is not an int, or is below 1.
+
+    Cost: one pass over the trace per table.
+    """
+    width = checked_int("bucket_ns", bucket_ns, 1, 2**62)
+    return {
+        "outcomes": outcomes(trace),
+        "timeouts_over_time": timeouts_over_time(trace, width),
+        "completion_quantiles": completion_quantiles(trace),
+        "completion_histogram": completion_histogram(trace),
+        "lateness_quantiles": lateness_quantiles(trace),
+        "lateness_histogram": lateness_histogram(trace),
+        "hot_keys": hot_keys(trace),
+        "worst_operations": worst_operations(trace),
+    }
 
 
 def outcomes(trace: DataFrame) -> DataFrame:

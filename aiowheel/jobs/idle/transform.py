@@ -1,0 +1,107 @@
+"""Idle detection as a transform of the caller's DataFrame, batch or streaming. Rank 5."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
+
+from aiowheel._arguments import checked_int, safe_repr
+from aiowheel._units import FOREVER, delay_to_ns
+
+if TYPE_CHECKING:
+    from aiowheel._types import Delay
+
+_INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
+_TIMESTAMPS: Final = ("timestamp", "timestamp_ntz")
+_MOST: Final = 2**62  # a time and a timeout together stay integers of 64 bits
+
+
+def idle_events(
+    df: DataFrame,
+    *,
+    key: str,
+    time: str,
+    timeout: Delay,
+    watermark: Delay | None = None,
+) -> DataFrame:
+    """Return when keys became idle: one row for each gap that is longer than *timeout*.
+
+    A key is idle at ``last + timeout`` if its next row is later than that or if there is none. A
+    row exactly at ``last + timeout`` keeps the key alive. Rows without a key or a time are ignored.
+
+    Args:
+        df: A batch or streaming DataFrame, of any session.
+        key: Name of its column of keys, of any type that Spark groups by.
+        time: Name of its column of times: integers of any unit, or timestamps.
+        timeout: Above 0. For integer times a whole number of their unit, for timestamps seconds or
+            a timedelta, to the microsecond.
+        watermark: How far a row of a stream may lie behind the newest one, in seconds or as a
+            timedelta; a later one is dropped. None for a batch, and for a stream that has a
+            watermark on *time* already.
+
+    Returns:
+        ``key``, and ``last`` and ``fire`` of the type of *time*. From a stream a row comes, in
+        output mode append, when the watermark has passed *fire*; keys that are open when the stream
+        ends have no row.
+
+    Raises:
+        TypeError: *time* is no column of integers or timestamps, or a stream's has integers.
+        ValueError: There is no such column, *timeout* is out of range, or *watermark* is given for
+            a batch.
+
+    Cost: one shuffle by key and a sort by time; for a stream a session window, whose state has one
+    row for each open key.
+    """
+    types = dict(df.dtypes)
+    for argument, name in (("key", key), ("time", time)):
+        if name not in types:
+            raise ValueError(f"{argument} must be one of the columns {df.columns}, got {name!r}")
+    rows = df.select(F.col(key).alias("key"), F.col(time).alias("last")).dropna()
+    if df.isStreaming:
+        if types[time] not in _TIMESTAMPS:
+            raise TypeError(f"time must name a column of timestamps, got {time!r} of {types[time]}")
+        return _by_session(rows, timeout, watermark)
+    if watermark is not None:
+        raise ValueError(f"watermark must be None for a batch, got {safe_repr(watermark)}")
+    if types[time] in _TIMESTAMPS:
+        return _by_next_row(rows, F.expr(f"interval '{_micros('timeout', timeout)}' microsecond"))
+    if types[time] not in _INTEGERS:
+        raise TypeError(
+            f"time must name a column of integers or timestamps, got {time!r} of {types[time]}"
+        )
+    span = F.lit(checked_int("timeout", timeout, 1, _MOST)).cast("bigint")
+    return _by_next_row(rows.withColumn("last", F.col("last").cast("bigint")), span)
+
+
+def _by_next_row(rows: DataFrame, span: Column) -> DataFrame:
+    following = F.lead("last").over(Window.partitionBy("key").orderBy("last"))
+    fire, following_time = F.col("last") + span, F.col("following")
+    return (
+        rows.withColumn("following", following)
+        .where(following_time.isNull() | (following_time > fire))
+        .select("key", "last", fire.alias("fire"))
+    )
+
+
+def _by_session(rows: DataFrame, timeout: Delay, watermark: Delay | None) -> DataFrame:
+    if watermark is not None:
+        late = _micros("watermark", watermark, least=0)
+        rows = rows.withWatermark("last", f"{late} microseconds")
+    # Two rows just the gap apart share a window: the tie that keeps a key alive.
+    gap = f"{_micros('timeout', timeout)} microseconds"
+    session = F.session_window("last", gap).alias("session")
+    return (
+        rows.groupBy("key", session)
+        .agg(F.max("last").alias("latest"))
+        .select("key", F.col("latest").alias("last"), F.col("session.end").alias("fire"))
+    )
+
+
+def _micros(name: str, delay: Delay, least: int = 1) -> int:
+    nanoseconds = int(delay_to_ns(name, delay))
+    if not least * 1_000 <= nanoseconds < FOREVER:
+        bound = "0 s" if least == 0 else "1 microsecond"
+        raise ValueError(f"{name} must be from {bound} to 73 years, got {safe_repr(delay)}")
+    return nanoseconds // 1_000

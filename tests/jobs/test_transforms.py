@@ -1,0 +1,214 @@
+"""The transforms on a session that the caller owns: batch and stream, beside other queries."""
+
+import random
+import re
+import textwrap
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from aiowheel.trace import TRACE_SCHEMA
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+PAGE = Path(__file__).parents[2] / "docs/how-to/use-in-your-own-job.md"
+TIMEOUT = 30
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def touches() -> list[tuple[str, int]]:
+    """Keys and seconds in any order, with repeats and with gaps of just the timeout."""
+    generator = random.Random(1)
+    rows = [(f"k{generator.randrange(40)}", generator.randrange(4_000)) for _ in range(2_000)]
+    rows += [("tie", second) for second in (0, 30, 60, 91, 121)]
+    generator.shuffle(rows)
+    return rows
+
+
+def expected(rows: list[tuple[str, int]]) -> set[tuple[str, int, int]]:
+    """Key, last and fire by the rule, written once more."""
+    by_key: dict[str, list[int]] = defaultdict(list)
+    for key, second in rows:
+        by_key[key].append(second)
+    found: set[tuple[str, int, int]] = set()
+    for key, seconds in by_key.items():
+        ordered = sorted(seconds)
+        for last, following in zip(ordered, [*ordered[1:], None], strict=True):
+            if following is None or following > last + TIMEOUT:
+                found.add((key, last, last + TIMEOUT))
+    return found
+
+
+def moment(second: int) -> datetime:
+    """The timestamp that stands for *second*."""
+    return START + timedelta(seconds=second)
+
+
+def second_of(moment: datetime) -> int:
+    """The inverse of `moment`; Spark hands out naive local times."""
+    return round(moment.astimezone(UTC).timestamp() - START.timestamp())
+
+
+def collected(frame: "DataFrame") -> list[tuple[Any, ...]]:
+    """The rows as tuples."""
+    return [tuple(row) for row in frame.collect()]
+
+
+def test_integers_of_any_unit(spark: "SparkSession") -> None:
+    """Times and keys keep their meaning; rows without one of them are ignored."""
+    from aiowheel.jobs import idle_events
+
+    rows = touches()
+    frame = spark.createDataFrame([*rows, (None, 5), ("k1", None)], "who string, at int")
+
+    found = idle_events(frame, key="who", time="at", timeout=TIMEOUT)
+
+    assert found.dtypes == [("key", "string"), ("last", "bigint"), ("fire", "bigint")]
+    result = collected(found)
+    assert set(result) == expected(rows)
+    assert len(result) == len(set(result))
+
+
+def test_timestamps_and_keys_of_another_type(spark: "SparkSession") -> None:
+    """Twice in one session, with a plan of the caller's before and behind."""
+    from aiowheel.jobs import idle_events
+
+    rows = touches()
+    numbers = {key: place for place, key in enumerate(sorted({key for key, _ in rows}))}
+    frame = spark.createDataFrame(
+        [(numbers[key], moment(second)) for key, second in rows], "device bigint, seen timestamp"
+    ).repartition(3)
+
+    found = idle_events(frame, key="device", time="seen", timeout=timedelta(seconds=TIMEOUT))
+    again = idle_events(frame.where("device < 5"), key="device", time="seen", timeout=TIMEOUT)
+
+    assert found.dtypes == [("key", "bigint"), ("last", "timestamp"), ("fire", "timestamp")]
+    wanted = {(numbers[key], last, fire) for key, last, fire in expected(rows)}
+    assert {
+        (key, second_of(last), second_of(fire)) for key, last, fire in collected(found)
+    } == wanted
+    assert again.count() == sum(key < 5 for key, _, _ in wanted)
+
+
+def test_a_stream_finds_what_the_batch_finds(spark: "SparkSession", tmp_path: Path) -> None:
+    """All gaps that the watermark has passed, each once, however the rows are cut into files."""
+    from aiowheel.jobs import idle_events
+
+    rows = sorted(touches(), key=lambda row: row[1])
+    arriving = tmp_path / "arriving"
+    arriving.mkdir()
+    last_file = [("flush", 1_000_000)]  # it moves the watermark past every other row
+    parts = [*(rows[place : place + 700] for place in range(0, len(rows), 700)), last_file]
+    for number, part in enumerate(parts):
+        columns = {"who": [key for key, _ in part], "at": [moment(second) for _, second in part]}
+        schema = pa.schema([("who", pa.string()), ("at", pa.timestamp("us", "UTC"))])
+        pq.write_table(pa.table(columns, schema), arriving / f"{number}.parquet")
+    stream = (
+        spark.readStream.schema("who string, at timestamp")
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(arriving))
+    )
+
+    found = idle_events(stream, key="who", time="at", timeout=TIMEOUT, watermark=1)
+    query = (
+        found.writeStream.format("memory")
+        .queryName("transformed")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(50)
+
+    result = [
+        (key, second_of(last), second_of(fire))
+        for key, last, fire in collected(spark.table("transformed"))
+    ]
+    assert set(result) == expected(rows)
+    assert len(result) == len(set(result))
+
+
+def test_nothing_runs_before_the_caller_asks(spark: "SparkSession") -> None:
+    """The transforms start no job and change no setting."""
+    from aiowheel.jobs import idle_events, report_tables
+
+    frame = spark.createDataFrame(touches(), "who string, at bigint")
+    trace = spark.createDataFrame(TRACE_SCHEMA.empty_table())
+    before = {row["key"]: row["value"] for row in spark.sql("SET").collect()}
+    context = spark.sparkContext
+    context.setJobGroup("transforms", "what the transforms start")
+    try:
+        idle_events(frame, key="who", time="at", timeout=TIMEOUT)
+        report_tables(trace)
+        started = list(context.statusTracker().getJobIdsForGroup("transforms"))
+    finally:
+        context.setJobGroup("tests", "")
+    after = {row["key"]: row["value"] for row in spark.sql("SET").collect()}
+
+    assert started == []
+    groups = {"spark.jobGroup.id", "spark.job.description"}
+    assert {key: value for key, value in after.items() if before.get(key) != value}.keys() <= groups
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ({"key": "nobody"}, ValueError, "key must be one of the columns ['who', 'at', 'when'], "),
+        ({"time": "who"}, TypeError, "time must name a column of integers or timestamps, got "),
+        ({"timeout": 0}, ValueError, "timeout must be from 1 to "),
+        ({"timeout": 1.5}, TypeError, "timeout must be an int from 1 to "),
+        ({"time": "when", "timeout": 0}, ValueError, "timeout must be from 1 microsecond to 73 "),
+        ({"time": "when", "timeout": "30"}, TypeError, "timeout must be "),
+        ({"watermark": 5}, ValueError, "watermark must be None for a batch, got 5"),
+    ],
+)
+def test_a_wrong_argument_is_named(
+    spark: "SparkSession", arguments: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    """At the call, before Spark is asked for anything."""
+    from aiowheel.jobs import idle_events
+
+    frame = spark.createDataFrame([], "who string, at bigint, when timestamp")
+    usual: dict[str, Any] = {"key": "who", "time": "at", "timeout": TIMEOUT}
+
+    with pytest.raises(error) as caught:
+        idle_events(frame, **usual | arguments)
+
+    assert str(caught.value).startswith(text)
+
+
+def test_a_stream_of_integers_is_refused(spark: "SparkSession") -> None:
+    """Spark's watermarks are timestamps."""
+    from aiowheel.jobs import idle_events
+
+    stream = spark.readStream.format("rate").load()
+
+    with pytest.raises(TypeError, match=r"^time must name a column of timestamps, got 'value' of"):
+        idle_events(stream, key="value", time="value", timeout=TIMEOUT, watermark=1)
+
+
+def test_the_page_runs_as_shown(
+    spark: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its blocks in order, and the table that it prints."""
+    folder = tmp_path / "trace"
+    folder.mkdir()
+    pq.write_table(TRACE_SCHEMA.empty_table(), folder / "trace-1.parquet")
+    page = PAGE.read_text(encoding="utf-8")
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    code = [text for language, text in blocks if language == "python"]
+    shown = next(text for language, text in blocks if language == "text")
+
+    namespace: dict[str, Any] = {"spark": spark, "trace_folder": str(folder)}
+    for text in code:
+        exec(compile(textwrap.dedent(text), str(PAGE), "exec"), namespace)
+
+    assert len(code) == 3
+    assert shown in capsys.readouterr().out
