@@ -1,13 +1,15 @@
 """One Parquet file of a trace, invisible until it is whole. Rank 4.
 
 Source: readers (Spark, pyarrow) skip names that begin with a dot; a rename within one folder is
-atomic. So a file is either absent or complete, also after a crash.
+atomic. So a file is either absent or complete, also after a crash. No file replaces another one:
+the hidden file is opened exclusively and keeps its name until the rename.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import os
 import time
 from pathlib import Path
@@ -38,11 +40,21 @@ class TraceFile:
     """
 
     def __init__(self, path: Path) -> None:
+        """Open the hidden file.
+
+        Raises:
+            FileExistsError: Another writer has a file of this name, open or closed.
+        """
         self.path = path
         self.rows = 0
         self.opened = time.monotonic()
         self._hidden = path.with_name(f".{path.name}.tmp")
-        self._sink = self._hidden.open("wb")
+        self._sink = self._hidden.open("xb")
+        # Looked for after the hidden name is taken: a writer that has closed its file released it.
+        if path.exists():
+            self._sink.close()
+            self._hidden.unlink()
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
         self._writer = pq.ParquetWriter(
             self._sink,
             BATCH_SCHEMA,
