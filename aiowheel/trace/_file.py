@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ._batch import BATCH_SCHEMA
-from .schema import TRACE_SCHEMA
+from .schema import SCHEMA_VERSION, TRACE_SCHEMA, VERSION_KEY
 
 # Times that grow row by row: their differences are a fifth of the bytes, and cheaper to write.
 _WHOLE_NUMBERS = [field.name for field in TRACE_SCHEMA if pa.types.is_integer(field.type)]
@@ -26,8 +26,12 @@ _TIMES = ["created", "deadline", "finished"]
 _TEXTS = ["run_id", "purgatory", "kind", "keys.list.element", "outcome", "completed_by"]
 
 
-# What the file tells readers of itself: that keys are texts, though batches have them as numbers.
-_STORED_SCHEMA = {"ARROW:schema": base64.b64encode(TRACE_SCHEMA.serialize())}
+# What the file tells readers of itself: that keys are texts, though batches have them as numbers,
+# and the version, also to readers that know nothing of Arrow's schema.
+_METADATA = {
+    "ARROW:schema": base64.b64encode(TRACE_SCHEMA.serialize()),
+    VERSION_KEY: str(SCHEMA_VERSION),
+}
 
 
 class TraceFile:
@@ -63,7 +67,7 @@ class TraceFile:
             write_statistics=_TIMES,  # what a reader skips row groups by
             column_encoding=dict.fromkeys(_WHOLE_NUMBERS, "DELTA_BINARY_PACKED"),
         )
-        self._writer.add_key_value_metadata(_STORED_SCHEMA)
+        self._writer.add_key_value_metadata(_METADATA)
 
     @property
     def bytes(self) -> int:

@@ -137,3 +137,34 @@ def test_a_parquet_file_that_is_no_trace_is_bad_input(
     assert run(["replay", str(tmp_path)]) == 2
 
     assert capsys.readouterr().err == f"aiowheel: {file}: not a trace: no column 'run_id'\n"
+
+
+@pytest.mark.parametrize("command", ["replay", "report", "tune", "simulate --fit"])
+def test_a_trace_of_an_unknown_version_is_bad_input(
+    trace: Path, command: str, needs_spark: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every reader of a trace says the same, before Spark is started."""
+    (file,) = trace.glob("*.parquet")
+    table = pq.read_table(file)
+    pq.write_table(table.replace_schema_metadata({"aiowheel.trace.version": "7"}), file)
+
+    assert run([*command.split(), str(trace)]) == 2
+
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == f"aiowheel: {file}: trace version must be 1, got 7\n"
+
+
+def test_a_damaged_page_is_bad_input(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 2 and one line that names the file, where there were 62 of a traceback."""
+    (file,) = trace.glob("*.parquet")
+    chunk = pq.read_metadata(file).row_group(0).column(5)
+    content = bytearray(file.read_bytes())
+    for at in range(chunk.data_page_offset, chunk.data_page_offset + chunk.total_compressed_size):
+        content[at] = 0xFF
+    file.write_bytes(content)
+
+    assert run(["replay", str(trace)]) == 2
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"aiowheel: {file}: not a Parquet file, or damaged: ")
