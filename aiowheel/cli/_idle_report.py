@@ -1,6 +1,5 @@
 """What `aiowheel idle` shows: bars on stderr, then a table or JSON on stdout. Rank 5."""
 
-import json
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -11,6 +10,9 @@ from rich.progress import Progress as Bars
 from rich.table import Column, Table
 from rich.text import Text
 
+from aiowheel._printable import printable
+from aiowheel.cli._destination import STANDARD_OUTPUT
+from aiowheel.cli._job_output import print_json
 from aiowheel.readers import Batch, Inputs, TimedRows
 
 T = TypeVar("T")
@@ -99,29 +101,35 @@ def print_remarks(rows: TimedRows) -> None:
             noun = "row" if count == 1 else "rows"
             print(f"aiowheel: {count:,} {noun} {what}{shown}", file=sys.stderr)
             for remark in named:
-                print(f"  {remark}", file=sys.stderr)
+                print(f"  {printable(remark)}", file=sys.stderr)
 
 
 def print_report(report: IdleReport, *, as_json: bool) -> None:
-    """Print the report on stdout: JSON, a table for a terminal, or plain lines for a pipe."""
+    """Print the report: JSON, a table for a terminal, or plain lines for a pipe.
+
+    It goes to stdout, or to stderr where stdout has taken the idle events.
+    """
     if as_json:
-        print(json.dumps(asdict(report), indent=2, ensure_ascii=False))
-        return
-    print_lines(_lines(report))
+        print_json(asdict(report))
+    else:
+        print_lines(_lines(report), to_stderr=report.out == str(STANDARD_OUTPUT))
 
 
-def print_lines(lines: list[tuple[str, str]]) -> None:
-    """Print names and values on stdout: a table for a terminal, plain lines for a pipe."""
-    console = Console()
+def print_lines(lines: list[tuple[str, str]], *, to_stderr: bool = False) -> None:
+    """Print names and values on stdout: a table for a terminal, plain lines for a pipe.
+
+    What is not printable is escaped.
+    """
+    console = Console(stderr=to_stderr)
     if console.is_terminal:
         table = Table("what", Column("value", overflow="fold"), show_header=False)
         for name, value in lines:
             # Text: a key may hold brackets, which a plain cell would take for markup.
-            table.add_row(name, Text(value))
+            table.add_row(name, Text(printable(value)))
         console.print(table)
         return
     for name, value in lines:
-        print(f"{name:<12} {value}")
+        print(f"{name:<12} {printable(value)}", file=console.file)
 
 
 def _lines(report: IdleReport) -> list[tuple[str, str]]:

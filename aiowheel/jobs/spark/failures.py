@@ -19,7 +19,7 @@ _OURS = re.compile(r"^(?:\w+\.)*errors\.(BadInputError|AiowheelError): (.+)$", r
 # The last line of a Python worker's traceback; Java's lines begin with a blank or name a package.
 _PYTHON = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|ArrowInvalid)): (.+)$", re.MULTILINE)
 _CAUSE = re.compile(r"^(?:Caused by: )([\w.$]+): (.+)$", re.MULTILINE)
-_UNREADABLE = re.compile(r"\[FAILED_READ_FILE\.\w+\] Encountered error while reading file (.+?)\.\s")
+_UNREADABLE = re.compile(r"\[FAILED_READ_FILE\.\w+\] .*? while reading file (.+?)\.\s")
 _LONGEST = 300
 
 _ADVICE = {
