@@ -30,9 +30,7 @@ def test_a_file_appears_when_the_block_ends(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_a_failed_block_leaves_the_earlier_file(
-    tmp_path: Path, error: type[BaseException]
-) -> None:
+def test_a_failed_block_leaves_the_earlier_file(tmp_path: Path, error: type[BaseException]) -> None:
     """And nothing beside it."""
     path = tmp_path / "out.csv"
     path.write_text("earlier")

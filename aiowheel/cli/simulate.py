@@ -66,7 +66,7 @@ def simulate(
     """Drive wheels through a drawn load, in virtual time.
 
     Every combination of --tick, --wheel-size, --timeout and --rate is one setting. Arrivals have
-    exponential gaps, times to completion are log-normal.
+    exponential gaps, times to completion are log-normal; with --fit some may never complete.
 
     \b
     Example:
@@ -171,6 +171,7 @@ def _print(sweep: "Sweep", result: "SimulateResult", page: Path | None, *, as_js
                 "seed": sweep.seed,
                 "mu": sweep.waits.mu,
                 "sigma": sweep.waits.sigma,
+                "never": sweep.waits.never,
                 "operations": result.operations,
                 "cpu_seconds": result.cpu_seconds,
                 "peak_bytes": result.peak_bytes,
@@ -181,6 +182,7 @@ def _print(sweep: "Sweep", result: "SimulateResult", page: Path | None, *, as_js
     print_table([name for name, _ in COLUMNS], [[cell(row) for _, cell in COLUMNS] for row in rows])
     lines = {
         "simulated": f"{result.operations:,} operations, {sweep.shards} wheels, seed {sweep.seed}",
+        "never complete": f"{100 * sweep.waits.never:.4g} %",
         "speed": f"{speed:,.0f} operations a CPU second",
         "memory": f"{result.peak_bytes / 1e6:,.0f} MB at most in one worker",
     }

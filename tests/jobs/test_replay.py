@@ -10,7 +10,7 @@ import pytest
 from aiowheel import DelayedOperation, ManualTimer, Purgatory
 from aiowheel.cli import run
 from aiowheel.jobs.wheels.replay import replay_trace
-from aiowheel.trace import TraceRecorder
+from aiowheel.trace import TRACE_SCHEMA, TraceRecorder
 
 MS = 1_000_000
 
@@ -108,6 +108,38 @@ def test_both_are_printed_side_by_side(trace: Path, capsys: pytest.CaptureFixtur
     assert lines[1].split() == ["operations", "5", "5"]
     assert "1 more were over at once and armed no timeout" in lines
     assert lines[-1].startswith("3 timed out in the trace before the new timeout")
+
+
+@pytest.mark.parametrize("seconds", [600_000_000.0, 1e9])  # 19 years and 31
+def test_a_timeout_of_many_years_times_out(trace: Path, seconds: float) -> None:
+    """It comes up, and late by nothing: no timeout beyond 16 years did."""
+    found = replay_trace(trace, tick_ns=MS, wheel_size=256, timeout_ns=round(seconds * 1e9))
+
+    assert found.replayed["expired"] == 3
+    assert found.replayed["late_max"] < 0.001
+
+
+def test_a_trace_longer_than_the_time_of_a_wheel_is_bad_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A clock that said 1970 at first: one line names the longest time that is possible."""
+    clock = ManualTimer(tick=0.001)
+    with TraceRecorder(tmp_path, clock=clock.time, wall_clock=lambda: 0, run_id="r") as recorder:
+        purgatory = Purgatory("p", timer=clock, instruments=[recorder])
+        purgatory.try_complete_else_watch(Reply(timeout=0.095), ["k"])
+        clock.advance(0.2)
+    (file,) = tmp_path.glob("*.parquet")
+    (row,) = pq.read_table(file).to_pylist()
+    times = {name: row[name] + 1_800_000_000_000_000_000 for name in ("created", "deadline")}
+    later = row | times | {"operation_id": 1, "finished": times["deadline"]}
+    pq.write_table(pa.Table.from_pylist([row, later], TRACE_SCHEMA), file)
+
+    assert run(["replay", str(tmp_path), "--timeout", "1e9"]) == 2
+
+    assert capsys.readouterr().err == (
+        "aiowheel: the time from the first operation of a run to the last deadline must be at most "
+        "2305843009 s with this tick, got 2800000000 s\n"
+    )
 
 
 @pytest.mark.parametrize(
