@@ -36,6 +36,8 @@ def whole_file(path: Path, *, errors: str = "strict") -> Generator[TextIO]:
             file.flush()
             os.fsync(file.fileno())
         hidden.replace(place)
+    except ConnectionError:  # of who makes the result: no disk has one
+        raise
     except OSError as error:
         raise _refused(path, error) from error
     finally:
@@ -45,10 +47,10 @@ def whole_file(path: Path, *, errors: str = "strict") -> Generator[TextIO]:
 
 @contextlib.contextmanager
 def whole_folder(folder: Path) -> Generator[Path]:
-    """Make a hidden folder whose files move to *folder* when the block ends without an error.
+    """Make a hidden folder that becomes *folder* when the block ends without an error.
 
-    A folder that does not exist appears by one rename. In one that does, each file replaces the
-    earlier one of its name, and other files stay.
+    A folder that does not exist appears by one rename. In one that does, each file or folder
+    replaces the earlier one of its name, and others stay.
 
     Raises:
         AiowheelError: The disk refuses; *folder* is then as it was before.
@@ -61,6 +63,8 @@ def whole_folder(folder: Path) -> Generator[Path]:
         hidden.mkdir()
         yield hidden
         _move(hidden, place)
+    except ConnectionError:
+        raise
     except OSError as error:
         raise _refused(folder, error) from error
     finally:
@@ -72,12 +76,15 @@ def _move(hidden: Path, place: Path) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         hidden.rename(place)
         return
-    files = sorted(hidden.iterdir())
-    for file in files:  # before the first is moved
-        if (place / file.name).is_dir():
-            raise IsADirectoryError(21, "a folder has the name of a result", str(file))
-    for file in files:
-        file.replace(place / file.name)
+    results = sorted(hidden.iterdir())
+    for result in results:  # before the first is moved
+        there = place / result.name
+        if there.exists() and there.is_dir() != result.is_dir():
+            raise AiowheelError(f"{there}: is in the way of a result of this name")
+    for result in results:
+        if result.is_dir() and (there := place / result.name).exists():
+            there.rename(hidden / f"{result.name}.earlier")  # goes with the hidden folder
+        result.replace(place / result.name)
 
 
 def _hidden_name() -> str:
@@ -85,4 +92,5 @@ def _hidden_name() -> str:
 
 
 def _refused(path: Path, error: OSError) -> AiowheelError:
-    return AiowheelError(f"{path}: {error.strerror or error}")
+    # Arrow's own text has several parts.
+    return AiowheelError(f"{path}: {os.strerror(error.errno) if error.errno else error}")

@@ -102,7 +102,7 @@ def test_files_move_into_a_folder_that_exists(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("exists", [False, True])
 def test_a_failure_leaves_the_folder_as_it_was(
-    tmp_path: Path, small_disk: None, exists: bool
+    tmp_path: Path, small_disk: None, *, exists: bool
 ) -> None:
     """Not even the files that fitted appear."""
     out = tmp_path / "out"
@@ -125,10 +125,35 @@ def test_a_folder_in_the_way_is_found_before_the_first_file_moves(tmp_path: Path
     (tmp_path / "a").write_text("earlier")
     (tmp_path / "b").mkdir()
 
-    with pytest.raises(AiowheelError, match="a folder has the name of a result"):
-        with whole_folder(tmp_path) as hidden:
-            (hidden / "a").write_text("later")
-            (hidden / "b").write_text("later")
+    with (
+        pytest.raises(AiowheelError, match="b: is in the way of a result"),
+        whole_folder(tmp_path) as hidden,
+    ):
+        (hidden / "a").write_text("later")
+        (hidden / "b").write_text("later")
 
     assert (tmp_path / "a").read_text() == "earlier"
     assert names(tmp_path) == ["a", "b"]
+
+
+def test_a_folder_replaces_the_earlier_one_of_its_name(tmp_path: Path) -> None:
+    """With all that was in it."""
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "part-9").write_text("earlier")
+
+    with whole_folder(tmp_path) as hidden:
+        (hidden / "table").mkdir()
+        (hidden / "table" / "part-0").write_text("later")
+
+    assert names(tmp_path) == ["table"]
+    assert names(tmp_path / "table") == ["part-0"]
+
+
+def test_a_broken_connection_is_not_blamed_on_the_disk(tmp_path: Path) -> None:
+    """It is Spark's, whose results are written."""
+    with pytest.raises(ConnectionRefusedError), whole_file(tmp_path / "out.csv"):
+        raise ConnectionRefusedError
+    with pytest.raises(ConnectionRefusedError), whole_folder(tmp_path / "out"):
+        raise ConnectionRefusedError
+
+    assert names(tmp_path) == []

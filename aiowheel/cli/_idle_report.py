@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Self, TypeVar
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress as Bars
 from rich.table import Column, Table
 from rich.text import Text
@@ -87,7 +88,7 @@ class Progress:
         """Show that work of unknown length goes on, instead of what was shown before."""
         for task in self._bars.task_ids:
             self._bars.remove_task(task)
-        self._bars.add_task(what, total=None)
+        self._bars.add_task(escape(printable(what)), total=None)  # it may name a folder
 
 
 def print_remarks(rows: TimedRows) -> None:

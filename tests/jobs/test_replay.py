@@ -200,3 +200,39 @@ def test_a_damaged_page_is_bad_input(trace: Path, capsys: pytest.CaptureFixture[
 
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"aiowheel: {file}: not a Parquet file, or damaged: ")
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "flaw"),
+    [
+        ("created", pa.array(["1"] * 6), "column 'created' must hold integers, got string"),
+        ("lateness", pa.array([1.5] * 6), "column 'lateness' must hold integers, got double"),
+        ("keys", pa.array(["k"] * 6), "column 'keys' must hold lists, got string"),
+        ("outcome", pa.array([1] * 6), "column 'outcome' must hold texts, got int64"),
+        ("finished", pa.nulls(6, pa.int64()), "column 'finished' has 6 missing values"),
+    ],
+)
+def test_a_column_that_is_none_of_a_trace_is_bad_input(
+    trace: Path, column: str, values: pa.Array, flaw: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The line names the file; there was a traceback, or a result made of nothing."""
+    (file,) = trace.glob("*.parquet")
+    table = pq.read_table(file)
+    pq.write_table(table.set_column(table.column_names.index(column), column, values), file)
+
+    assert run(["replay", str(trace)]) == 2
+
+    assert capsys.readouterr().err == f"aiowheel: {file}: not a trace: {flaw}\n"
+
+
+def test_a_trace_that_another_program_wrote_again_is_read(trace: Path) -> None:
+    """Without dictionaries, as Spark writes it."""
+    (file,) = trace.glob("*.parquet")
+    before = replay_trace(trace, tick_ns=MS, wheel_size=256)
+    plain = [
+        field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
+        for field in TRACE_SCHEMA
+    ]
+    pq.write_table(pq.read_table(file).cast(pa.schema(plain)), file)
+
+    assert replay_trace(trace, tick_ns=MS, wheel_size=256) == before
