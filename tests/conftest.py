@@ -70,6 +70,16 @@ def _skip_without_uvloop() -> asyncio.AbstractEventLoop:
     pytest.skip("uvloop is not installed")
 
 
+@pytest.fixture
+def small_disk() -> Iterator[None]:
+    """Let no file grow beyond 8 KiB: to who writes one, that is a full disk."""
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8_192, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
 @pytest.fixture(autouse=True)
 def early_firings(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, object]]]:
     """Fail the test if any timer, real or manual, fired before its deadline.

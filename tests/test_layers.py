@@ -17,6 +17,7 @@ RANK = {
     "_arguments": 0,
     "_build": 0,
     "_callbacks": 0,
+    "_printable": 0,
     "_types": 0,
     "_units": 0,
     "abc": 0,
@@ -29,6 +30,7 @@ RANK = {
     "loop": 3,
     "recipes": 3,
     "__init__": 3,  # `import aiowheel` loads ranks 0 to 3
+    "_outputs": 4,
     "_signals": 4,
     "dashboard": 4,
     "instrumentation": 4,

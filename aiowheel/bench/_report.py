@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
+from aiowheel._outputs import whole_file
 from aiowheel.bench._machine import describe_machine
 from aiowheel.bench._rounds import Series
 
@@ -74,12 +75,8 @@ class Report:
 
     def write(self, path: Path) -> None:
         """Write the JSON; the file appears whole or not at all."""
-        scratch = path.with_name(path.name + ".part")
-        try:
-            scratch.write_text(self.as_json(), encoding="utf-8")
-            scratch.replace(path)
-        finally:
-            scratch.unlink(missing_ok=True)
+        with whole_file(path) as file:
+            file.write(self.as_json())
 
     def print(self) -> None:
         """Print tables and verdicts on stdout."""

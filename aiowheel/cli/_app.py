@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from aiowheel._build import __version__
+from aiowheel._printable import printable
 from aiowheel.cli._signals import terminated_like_interrupted
 from aiowheel.errors import AiowheelError, BadInputError
 
@@ -120,5 +121,5 @@ def _reason(exc: typer.TyperException) -> str:
 
 
 def _refuse(reason: str, code: int) -> int:
-    print(f"aiowheel: {' '.join(reason.split())}", file=sys.stderr)
+    print(f"aiowheel: {printable(' '.join(reason.split()))}", file=sys.stderr)
     return code

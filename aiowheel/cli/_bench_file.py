@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
+from aiowheel._printable import printable
 from aiowheel.bench._report import Report
-from aiowheel.cli._destination import check_destination, check_folder
+from aiowheel.cli._destination import STANDARD_OUTPUT, check_destination, check_folder
 
 _FOLDER = Path("aiowheel-bench")
 
@@ -15,18 +16,25 @@ def _destination(out: Path | None) -> Path | None:
     if out is None:
         check_folder(_FOLDER, "a benchmark without --out")
     else:
-        check_destination(out)
+        check_destination(out, or_stdout=True)
     return out
 
 
 Out = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Where to write all rounds as JSON.", callback=_destination),
+    typer.Option(
+        metavar="FILE",
+        help="Where to write all rounds as JSON; - prints them.",
+        callback=_destination,
+    ),
 ]
 
 
 def publish(report: Report, out: Path | None, *, as_json: bool) -> Path:
     """Print a report, as tables or JSON, and write it; returns where it is."""
+    if out == STANDARD_OUTPUT:
+        print(report.as_json(), end="")
+        return out
     if as_json:
         print(report.as_json(), end="")
     else:
@@ -35,5 +43,5 @@ def publish(report: Report, out: Path | None, *, as_json: bool) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     report.write(path)
     if not as_json:
-        print(f"\nall rounds: {path}")
+        print(f"\nall rounds: {printable(path)}")
     return path

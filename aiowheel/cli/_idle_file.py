@@ -1,17 +1,14 @@
 """Idle events as a CSV file, whole or not at all, with what a summary tells of them. Rank 5."""
 
-import contextlib
 import csv
 import hashlib
-import os
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TextIO
 
-from aiowheel.errors import AiowheelError
+from aiowheel.cli._destination import open_destination
 
 HEADER = ("fire", "key")
 
@@ -41,10 +38,14 @@ class IdleSummary:
 def write_idle_events(events: Iterable[Event], path: Path) -> IdleSummary:
     """Write ``fire,key`` lines under a header, LF line ends, keys quoted where they must be.
 
+    Args:
+        events: In the order in which they are to be written.
+        path: Of the file; `-` is standard output.
+
     Raises:
         AiowheelError: The disk refuses; *path* is then as it was before.
     """
-    with _replacing(path) as file:
+    with open_destination(path) as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(HEADER)
         return summarize(events, writer.writerows)
@@ -66,19 +67,3 @@ def summarize(
         last.extend(chunk[-_SHOWN:])
         count += len(chunk)
     return IdleSummary(count, tuple(first), tuple(last), digest.hexdigest())
-
-
-@contextlib.contextmanager
-def _replacing(path: Path) -> Generator[TextIO]:
-    """Open a hidden neighbour of *path* that takes its place once it is whole."""
-    hidden = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with hidden.open("w", encoding="utf-8", newline="") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        hidden.replace(path)
-    except OSError as error:
-        raise AiowheelError(f"{path}: {error.strerror}") from error
-    finally:
-        hidden.unlink(missing_ok=True)

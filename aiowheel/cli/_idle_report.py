@@ -1,16 +1,19 @@
 """What `aiowheel idle` shows: bars on stderr, then a table or JSON on stdout. Rank 5."""
 
-import json
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Self, TypeVar
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress as Bars
 from rich.table import Column, Table
 from rich.text import Text
 
+from aiowheel._printable import printable
+from aiowheel.cli._destination import STANDARD_OUTPUT
+from aiowheel.cli._job_output import print_json
 from aiowheel.readers import Batch, Inputs, TimedRows
 
 T = TypeVar("T")
@@ -85,7 +88,7 @@ class Progress:
         """Show that work of unknown length goes on, instead of what was shown before."""
         for task in self._bars.task_ids:
             self._bars.remove_task(task)
-        self._bars.add_task(what, total=None)
+        self._bars.add_task(escape(printable(what)), total=None)  # it may name a folder
 
 
 def print_remarks(rows: TimedRows) -> None:
@@ -99,29 +102,35 @@ def print_remarks(rows: TimedRows) -> None:
             noun = "row" if count == 1 else "rows"
             print(f"aiowheel: {count:,} {noun} {what}{shown}", file=sys.stderr)
             for remark in named:
-                print(f"  {remark}", file=sys.stderr)
+                print(f"  {printable(remark)}", file=sys.stderr)
 
 
 def print_report(report: IdleReport, *, as_json: bool) -> None:
-    """Print the report on stdout: JSON, a table for a terminal, or plain lines for a pipe."""
+    """Print the report: JSON, a table for a terminal, or plain lines for a pipe.
+
+    It goes to stdout, or to stderr where stdout has taken the idle events.
+    """
     if as_json:
-        print(json.dumps(asdict(report), indent=2, ensure_ascii=False))
-        return
-    print_lines(_lines(report))
+        print_json(asdict(report))
+    else:
+        print_lines(_lines(report), to_stderr=report.out == str(STANDARD_OUTPUT))
 
 
-def print_lines(lines: list[tuple[str, str]]) -> None:
-    """Print names and values on stdout: a table for a terminal, plain lines for a pipe."""
-    console = Console()
+def print_lines(lines: list[tuple[str, str]], *, to_stderr: bool = False) -> None:
+    """Print names and values on stdout: a table for a terminal, plain lines for a pipe.
+
+    What is not printable is escaped.
+    """
+    console = Console(stderr=to_stderr)
     if console.is_terminal:
         table = Table("what", Column("value", overflow="fold"), show_header=False)
         for name, value in lines:
             # Text: a key may hold brackets, which a plain cell would take for markup.
-            table.add_row(name, Text(value))
+            table.add_row(name, Text(printable(value)))
         console.print(table)
         return
     for name, value in lines:
-        print(f"{name:<12} {value}")
+        print(f"{name:<12} {printable(value)}", file=console.file)
 
 
 def _lines(report: IdleReport) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aiowheel.cli._destination import check_destination
+from aiowheel.cli._destination import STANDARD_OUTPUT, check_destination
 from aiowheel.cli._idle_file import IdleSummary, write_idle_events
 from aiowheel.cli._idle_report import IdleReport, Progress, print_remarks, print_report
 from aiowheel.cli._idle_table import TableOptions
@@ -64,16 +64,20 @@ def run_files(
         AiowheelError: The disk refuses, or Spark fails; likewise.
     """
     started = clock.perf_counter()
-    check_destination(options.out)
-    outputs = [options.out]
+    check_destination(options.out, or_stdout=True)
+    if options.out == STANDARD_OUTPUT and as_json:
+        raise BadInputError("--json is not for --out -: both print on standard output")
+    outputs = {"--out": options.out}
     if options.rejects is not None:
         check_destination(options.rejects, "--rejects")
         if options.rejects.resolve() == options.out.resolve():
             raise BadInputError(f"{options.rejects}: --rejects wants another file than --out")
-        outputs.append(options.rejects)
+        outputs["--rejects"] = options.rejects
     inputs = Inputs(files, table.format)
-    if taken := {path.resolve() for path in inputs.paths} & {path.resolve() for path in outputs}:
-        raise BadInputError(f"{taken.pop().name}: is one of the inputs, --out wants another file")
+    read = {path.resolve() for path in inputs.paths}
+    for option, path in outputs.items():
+        if path.resolve() in read:
+            raise BadInputError(f"{path}: is one of the inputs, {option} wants another file")
     with ExitStack() as stack:
         put = stack.enter_context(write_rejects(options.rejects)) if options.rejects else None
         rows = table.rows(inputs, options.timeout, put)

@@ -1,14 +1,15 @@
 """What `aiowheel idle --stream` tells when it ends. Rank 5."""
 
-import json
 import statistics
 import sys
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from aiowheel._printable import printable
 from aiowheel.cli._idle_file import summarize
 from aiowheel.cli._idle_report import print_lines
+from aiowheel.cli._job_output import print_json
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -137,11 +138,11 @@ def print_stream_report(report: StreamReport, *, as_json: bool) -> None:
     if report.rejected or report.irregular:
         print(
             f"aiowheel: {report.rejected:,} rejected, {report.irregular:,} irregular and used "
-            f"all the same: see {report.out}/rejects",
+            f"all the same: see {printable(report.out)}/rejects",
             file=sys.stderr,
         )
     if as_json:
-        print(json.dumps(asdict(report), indent=2, ensure_ascii=False))
+        print_json(asdict(report))
     else:
         print_lines(_lines(report))
 

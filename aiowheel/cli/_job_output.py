@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 from rich.console import Console
 from rich.progress import Progress as Bars
 
+from aiowheel._printable import printable
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -63,12 +65,15 @@ class JobProgress:
 
 
 def print_json(value: object) -> None:
-    """Print one JSON value on stdout."""
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    """Print one JSON value on stdout; what is not printable is escaped as in JSON."""
+    lines = json.dumps(value, indent=2, ensure_ascii=False).split("\n")
+    print("\n".join(line if line.isprintable() else _escaped(line) for line in lines))
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, texts: int = 0) -> None:
     """Print rows on stdout as aligned columns; what all rows share is said once, below.
+
+    What is not printable in a cell is escaped.
 
     A single row is printed as names and values.
 
@@ -77,6 +82,7 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, texts
         rows: As they are to be read, at least one.
         texts: Columns aligned to the left, from the first one on.
     """
+    rows = [[printable(cell) for cell in row] for row in rows]
     if len(rows) == 1:
         print_lines(dict(zip(headings, rows[0], strict=True)))
         return
@@ -95,7 +101,12 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, texts
 
 
 def print_lines(lines: Mapping[str, Any]) -> None:
-    """Print names and values on stdout, one a line."""
+    """Print names and values on stdout, one a line; what is not printable is escaped."""
     width = max(map(len, lines))
     for name, value in lines.items():
-        print(f"{name:<{width}}  {value}")
+        print(f"{name:<{width}}  {printable(value)}")
+
+
+def _escaped(line: str) -> str:
+    """A line of JSON, in which only a string can hold what is not printable."""
+    return "".join(sign if sign.isprintable() else json.dumps(sign)[1:-1] for sign in line)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from aiowheel.cli._bench_file import Out, publish
+from aiowheel.cli._destination import STANDARD_OUTPUT
 from aiowheel.errors import BadInputError, MissingExtraError
 
 Quick = Annotated[bool, typer.Option("--quick", help="Small sizes, to see that it runs.")]
@@ -187,6 +188,8 @@ def purgatory(
     )
     report = load.run(plan)
     path = publish(report, out, as_json=json)
+    if path == STANDARD_OUTPUT:  # there is no file beside which charts could lie
+        return
     try:
         charts = draw(report.series, path)
     except MissingExtraError as error:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from aiowheel._printable import printable
 from aiowheel.jobs.spark.checkpoint import Checkpoint
 
 
@@ -24,4 +25,4 @@ def flush(
       aiowheel flush --checkpoint found/checkpoint
     """
     Checkpoint(checkpoint).request_flush()
-    print(f"asked the stream of {checkpoint} to end once its input is worked off")
+    print(f"asked the stream of {printable(checkpoint)} to end once its input is worked off")

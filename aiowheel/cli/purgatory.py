@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aiowheel._printable import printable
 from aiowheel.cli._destination import check_folder
 from aiowheel.cli._idle_report import Progress
 from aiowheel.cli._purgatory_stream import PurgatoryStreamOptions, print_result, run_stream
@@ -161,7 +162,7 @@ def purgatory(
     )
     if result.rejected:
         noun = "row" if result.rejected == 1 else "rows"
-        told = f"{result.rejected:,} {noun} rejected: see {out / 'rejects'}"
+        told = f"{result.rejected:,} {noun} rejected: see {printable(out / 'rejects')}"
         print(f"aiowheel: {told}", file=sys.stderr)
 
 

@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
+from aiowheel._printable import printable
 from aiowheel.cli._destination import check_folder
 from aiowheel.cli._spark_options import ANY_CORE, Conf, Master, Verbose, spark_session
-from aiowheel.errors import AiowheelError, MissingExtraError
+from aiowheel.errors import MissingExtraError
 
 _PIPE_WIDTH = 160
 
@@ -42,17 +43,14 @@ def report(
     except ImportError as error:
         raise MissingExtraError("spark") from error
 
-    check_trace(trace)  # before Spark's slow start
-    check_folder(out)
+    check_folder(out)  # before Spark's slow start
+    check_trace(trace)
     with (
         JobProgress("reporting") as progress,
         spark_session("aiowheel report", master=master, conf=conf, verbose=verbose) as spark,
     ):
         progress.watch(spark)
-        try:
-            result = run_report(trace, out, spark)
-        except OSError as error:
-            raise AiowheelError(f"{out}: {error.strerror or error}") from error
+        result = run_report(trace, out, spark)
     if json:
         tables = {name: table.to_pylist() for name, table in result.tables.items()}
         print_json({"operations": result.operations, "page": str(result.page), "tables": tables})
@@ -64,4 +62,4 @@ def report(
     console = Console()
     # A pipe has no width: wide enough that no name is cut.
     print_report(result.tables, console if console.is_terminal else Console(width=_PIPE_WIDTH))
-    print(f"page  {result.page}")
+    print(f"page  {printable(result.page)}")

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aiowheel._outputs import whole_folder
 from aiowheel.cli._destination import check_folder
 from aiowheel.cli._spark_options import ANY_CORE, Conf, Master, Verbose, spark_session
-from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
+from aiowheel.errors import BadInputError, MissingExtraError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,7 +66,7 @@ def simulate(
     """Drive wheels through a drawn load, in virtual time.
 
     Every combination of --tick, --wheel-size, --timeout and --rate is one setting. Arrivals have
-    exponential gaps, times to completion are log-normal.
+    exponential gaps, times to completion are log-normal; with --fit some may never complete.
 
     \b
     Example:
@@ -94,10 +95,10 @@ def simulate(
         shards=min(shards, _whole(operations)),
     )
     check_sweep(sweep)
-    if fit is not None:
-        check_trace(fit)
     if out is not None:
         check_folder(out)
+    if fit is not None:
+        check_trace(fit)
     with (
         JobProgress("simulating") as progress,
         spark_session("aiowheel simulate", master=master, conf=conf, verbose=verbose) as spark,
@@ -149,13 +150,11 @@ def _save(sweep: "Sweep", result: "SimulateResult", out: Path) -> Path:
     from aiowheel.jobs.report.job import write_table
     from aiowheel.jobs.report.simulate_page import write_page
 
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        write_table(result.settings, out / "settings.parquet")
-        write_table(result.shards, out / "shards.parquet")
-        return write_page(sweep, result, out / "simulate.html")
-    except OSError as error:
-        raise AiowheelError(f"{out}: {error.strerror or error}") from error
+    with whole_folder(out) as folder:
+        write_table(result.settings, folder / "settings.parquet")
+        write_table(result.shards, folder / "shards.parquet")
+        page = write_page(sweep, result, folder / "simulate.html")
+    return out / page.name
 
 
 def _print(sweep: "Sweep", result: "SimulateResult", page: Path | None, *, as_json: bool) -> None:
@@ -172,6 +171,7 @@ def _print(sweep: "Sweep", result: "SimulateResult", page: Path | None, *, as_js
                 "seed": sweep.seed,
                 "mu": sweep.waits.mu,
                 "sigma": sweep.waits.sigma,
+                "never": sweep.waits.never,
                 "operations": result.operations,
                 "cpu_seconds": result.cpu_seconds,
                 "peak_bytes": result.peak_bytes,
@@ -182,6 +182,7 @@ def _print(sweep: "Sweep", result: "SimulateResult", page: Path | None, *, as_js
     print_table([name for name, _ in COLUMNS], [[cell(row) for _, cell in COLUMNS] for row in rows])
     lines = {
         "simulated": f"{result.operations:,} operations, {sweep.shards} wheels, seed {sweep.seed}",
+        "never complete": f"{100 * sweep.waits.never:.4g} %",
         "speed": f"{speed:,.0f} operations a CPU second",
         "memory": f"{result.peak_bytes / 1e6:,.0f} MB at most in one worker",
     }

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aiowheel._outputs import whole_folder
 from aiowheel.cli._destination import check_folder
 from aiowheel.cli._spark_options import ANY_CORE, Conf, Master, Verbose, spark_session
-from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
+from aiowheel.errors import BadInputError, MissingExtraError
 
 if TYPE_CHECKING:
     from aiowheel.jobs.wheels.tune import Tuning
@@ -60,9 +61,9 @@ def tune(
     for size in wheel_size or ():
         if not 2 <= size <= 2**24:
             raise BadInputError(f"--wheel-size must be from 2 to {2**24}, got {size}")
-    check_trace(trace)
     if out is not None:
         check_folder(out)
+    check_trace(trace)
     with (
         JobProgress("tuning") as progress,
         spark_session("aiowheel tune", master=master, conf=conf, verbose=verbose) as spark,
@@ -89,12 +90,10 @@ def _save(tuning: "Tuning", bound_ns: int, out: Path) -> Path:
     from aiowheel.jobs.report.job import write_table
     from aiowheel.jobs.report.tune_page import write_page
 
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        write_table(tuning.candidates, out / "candidates.parquet")
-        return write_page(tuning, bound_ns, out / "tune.html")
-    except OSError as error:
-        raise AiowheelError(f"{out}: {error.strerror or error}") from error
+    with whole_folder(out) as folder:
+        write_table(tuning.candidates, folder / "candidates.parquet")
+        page = write_page(tuning, bound_ns, folder / "tune.html")
+    return out / page.name
 
 
 def _print(tuning: "Tuning", page: Path | None, *, as_json: bool) -> None:

@@ -2,10 +2,10 @@
 
 import contextlib
 import csv
-import os
 from collections.abc import Callable, Generator
 from pathlib import Path
 
+from aiowheel._outputs import whole_file
 from aiowheel.errors import AiowheelError
 from aiowheel.readers._table import Reject
 
@@ -20,24 +20,15 @@ def write_rejects(path: Path) -> Generator[Callable[[Reject], object]]:
     Raises:
         AiowheelError: The disk refuses.
     """
-    hidden = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        # What was no UTF-8 in the input goes out as the bytes that came in.
-        with hidden.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(Reject._fields)
+    # What was no UTF-8 in the input goes out as the bytes that came in.
+    with whole_file(path, errors="surrogateescape") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(Reject._fields)
 
-            def put(reject: Reject) -> None:
-                try:
-                    writer.writerow((*reject[:-1], str(reject.used).lower()))
-                except (
-                    OSError
-                ) as error:  # else the reader takes it for its own, and names the input
-                    raise AiowheelError(f"{path}: {error.strerror}") from error
+        def put(reject: Reject) -> None:
+            try:
+                writer.writerow((*reject[:-1], str(reject.used).lower()))
+            except OSError as error:  # else the reader takes it for its own, and names the input
+                raise AiowheelError(f"{path}: {error.strerror}") from error
 
-            yield put
-        hidden.replace(path)
-    except OSError as error:
-        raise AiowheelError(f"{path}: {error.strerror}") from error
-    finally:
-        hidden.unlink(missing_ok=True)
+        yield put

@@ -1,13 +1,15 @@
 """One Parquet file of a trace, invisible until it is whole. Rank 4.
 
 Source: readers (Spark, pyarrow) skip names that begin with a dot; a rename within one folder is
-atomic. So a file is either absent or complete, also after a crash.
+atomic. So a file is either absent or complete, also after a crash. No file replaces another one:
+the hidden file is opened exclusively and keeps its name until the rename.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import os
 import time
 from pathlib import Path
@@ -16,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ._batch import BATCH_SCHEMA
-from .schema import TRACE_SCHEMA
+from .schema import SCHEMA_VERSION, TRACE_SCHEMA, VERSION_KEY
 
 # Times that grow row by row: their differences are a fifth of the bytes, and cheaper to write.
 _WHOLE_NUMBERS = [field.name for field in TRACE_SCHEMA if pa.types.is_integer(field.type)]
@@ -24,8 +26,12 @@ _TIMES = ["created", "deadline", "finished"]
 _TEXTS = ["run_id", "purgatory", "kind", "keys.list.element", "outcome", "completed_by"]
 
 
-# What the file tells readers of itself: that keys are texts, though batches have them as numbers.
-_STORED_SCHEMA = {"ARROW:schema": base64.b64encode(TRACE_SCHEMA.serialize())}
+# What the file tells readers of itself: that keys are texts, though batches have them as numbers,
+# and the version, also to readers that know nothing of Arrow's schema.
+_METADATA = {
+    "ARROW:schema": base64.b64encode(TRACE_SCHEMA.serialize()),
+    VERSION_KEY: str(SCHEMA_VERSION),
+}
 
 
 class TraceFile:
@@ -38,11 +44,21 @@ class TraceFile:
     """
 
     def __init__(self, path: Path) -> None:
+        """Open the hidden file.
+
+        Raises:
+            FileExistsError: Another writer has a file of this name, open or closed.
+        """
         self.path = path
         self.rows = 0
         self.opened = time.monotonic()
         self._hidden = path.with_name(f".{path.name}.tmp")
-        self._sink = self._hidden.open("wb")
+        self._sink = self._hidden.open("xb")
+        # Looked for after the hidden name is taken: a writer that has closed its file released it.
+        if path.exists():
+            self._sink.close()
+            self._hidden.unlink()
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
         self._writer = pq.ParquetWriter(
             self._sink,
             BATCH_SCHEMA,
@@ -51,7 +67,7 @@ class TraceFile:
             write_statistics=_TIMES,  # what a reader skips row groups by
             column_encoding=dict.fromkeys(_WHOLE_NUMBERS, "DELTA_BINARY_PACKED"),
         )
-        self._writer.add_key_value_metadata(_STORED_SCHEMA)
+        self._writer.add_key_value_metadata(_METADATA)
 
     @property
     def bytes(self) -> int:

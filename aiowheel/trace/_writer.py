@@ -7,17 +7,24 @@ that neither the event loop nor memory pays for a slow disk.
 from __future__ import annotations
 
 import logging
+import os
 import queue
+import secrets
+import socket
 import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 from urllib.parse import quote
 
 import pyarrow as pa
 
 from ._batch import Batch
 from ._file import TraceFile
+
+# A file name has at most 255 bytes; the column `run_id` holds the whole name of the run.
+_LONGEST_PART: Final = 80
 
 _logger = logging.getLogger("aiowheel.trace")
 
@@ -28,7 +35,7 @@ class WriterLimits:
 
     Attributes:
         queued_batches: Batches that may wait for the disk.
-        file_rows: Batch after which a file is closed.
+        file_rows: Rows after which a file is closed.
         file_bytes: Bytes after which a file is closed.
         file_seconds: Age after which a file is closed.
     """
@@ -43,8 +50,8 @@ class TraceWriter:
     """Writes batches to rotating files, on a thread of its own.
 
     Attributes:
-        written: Batch in closed files.
-        failed: Batch lost to errors of the disk.
+        written: Rows in closed files.
+        failed: Rows lost to errors of the disk, or to a file name that is taken.
         files: Closed files, oldest first.
     """
 
@@ -54,8 +61,7 @@ class TraceWriter:
         self.files: list[Path] = []
         self._folder = folder
         self._run_id = run_id
-        # A slash would be a folder that is not there, and Spark cannot read a name with a colon.
-        self._name = quote(run_id, safe=" ")
+        self._name = _file_name(run_id)
         self._limits = limits
         self._file: TraceFile | None = None
         self._files_begun = 0
@@ -123,11 +129,8 @@ class TraceWriter:
             self._give_up(batch.count, error)
 
     def _next_path(self) -> Path:
-        while True:
-            self._files_begun += 1
-            path = self._folder / f"trace-{self._name}-{self._files_begun:06d}.parquet"
-            if not path.exists():  # else an earlier run had this name too: its rows stay
-                return path
+        self._files_begun += 1
+        return self._folder / f"{self._name}-{self._files_begun:06d}.parquet"
 
     def _close_file(self) -> None:
         if self._file is None:
@@ -150,3 +153,10 @@ class TraceWriter:
             self._file = None
         self.failed += rows
         _logger.error("trace of run %s: %d rows lost: %s", self._run_id, rows, error)
+
+
+def _file_name(run_id: str) -> str:
+    """Return what the names of one writer's files begin with: no other writer has the same."""
+    # A slash would be a folder that is not there, and Spark cannot read a name with a colon.
+    run, host = (quote(text, safe=" ")[:_LONGEST_PART] for text in (run_id, socket.gethostname()))
+    return f"trace-{run}-{host}-{os.getpid()}-{secrets.token_hex(8)}"

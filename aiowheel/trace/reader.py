@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from ._stored import stored_schema, unreadable
 from .schema import TRACE_SCHEMA
 
 if TYPE_CHECKING:
@@ -41,10 +42,10 @@ def read_trace(folder: str | os.PathLike[str], *, columns: Sequence[str] | None 
 
     Raises:
         FileNotFoundError: The folder does not exist or holds no trace file.
+        BadInputError: A file is damaged, or has a trace version that this version cannot read.
     """
-    files = [str(file) for file in trace_files(folder)]
-    dataset = ds.dataset(files, schema=TRACE_SCHEMA, format="parquet")
-    table = dataset.to_table(columns=None if columns is None else list(columns))
+    names = None if columns is None else list(columns)
+    table = pa.concat_tables([_read_file(str(file), names) for file in trace_files(folder)])
     # Every row group brings dictionaries of its own, and Arrow groups by none but shared ones.
     return table.unify_dictionaries()
 
@@ -60,6 +61,7 @@ def read_trace_pandas(
 
     Raises:
         FileNotFoundError: The folder does not exist or holds no trace file.
+        BadInputError: A file is damaged, or has a trace version that this version cannot read.
     """
     import pandas as pd
 
@@ -70,3 +72,11 @@ def read_trace_pandas(
         types_mapper=whole_numbers.get
     )
     return frame
+
+
+def _read_file(file: str, columns: list[str] | None) -> pa.Table:
+    stored_schema(file)
+    try:
+        return ds.dataset(file, schema=TRACE_SCHEMA, format="parquet").to_table(columns=columns)
+    except (OSError, pa.ArrowException) as error:  # read one by one: Arrow names no file
+        raise unreadable(file, error) from error

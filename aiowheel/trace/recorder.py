@@ -35,7 +35,7 @@ class RecorderStatistics:
         recorded: Operations the recorder was told of.
         written: Of these, rows in closed files.
         dropped: Rows given up because the queue was full or the recorder closed.
-        failed: Rows lost to errors of the disk.
+        failed: Rows lost to errors of the disk, or to a file name that is taken.
         files: Closed files.
     """
 
@@ -60,8 +60,8 @@ class TraceRecorder(RowCollector, Instrument):
     Memory is bounded by `batch_rows * (queued_batches + 2)` rows of some 60 bytes, and their keys,
     each once a batch; as long as the disk keeps up, it is that of two batches. A crash loses at
     most the rows of the file that is still open, `file_seconds` of them, and never a closed file.
-    One recorder serves one event loop; several loops or processes may share one folder, each with
-    a recorder of its own.
+    One recorder serves one event loop; several loops, processes and hosts may share one folder and
+    one `run_id`, each with a recorder of its own. A file is never written over another one.
     """
 
     def __init__(
@@ -82,8 +82,8 @@ class TraceRecorder(RowCollector, Instrument):
 
         Args:
             folder: Where the files go; made when missing.
-            run_id: Names this recorder in the trace and, written as in a URL, in file names; made
-                up when None.
+            run_id: Names this recorder in the trace; made up when None. File names begin with it,
+                written as in a URL, and carry the host, the process and a random part as well.
             batch_rows: Rows per row group, at least 1.
             queued_batches: Batches that may wait for the disk, at least 1.
             flush_seconds: A batch is handed over at this age although it is not full. Needs a

@@ -12,6 +12,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 SCHEMA_VERSION = 1
+#: The key of the metadata under which a file carries its version.
+VERSION_KEY = "aiowheel.trace.version"
 
 
 class TraceColumn(NamedTuple):
@@ -88,5 +90,5 @@ TRACE_SCHEMA: pa.Schema = pa.schema(
         )
         for column in TRACE_COLUMNS
     ],
-    metadata={"aiowheel.trace.version": str(SCHEMA_VERSION)},
+    metadata={VERSION_KEY: str(SCHEMA_VERSION)},
 )

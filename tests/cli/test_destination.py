@@ -1,12 +1,17 @@
 """Where a result may go: told before the work begins."""
 
+import json
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from aiowheel.bench import wheel
+from aiowheel.bench._report import Report
 from aiowheel.cli import run
 from aiowheel.cli._destination import check_destination, check_folder
 from aiowheel.errors import BadInputError
@@ -15,18 +20,22 @@ from aiowheel.errors import BadInputError
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes to make")
 def test_a_device_is_not_replaced_by_a_file(tmp_path: Path) -> None:
     """`--out /dev/null`, given to root, would take /dev/null away from everybody."""
-    pipe = tmp_path / "pipe"
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
     os.mkfifo(pipe)
+    link.symlink_to(pipe)
     (tmp_path / "in.csv").write_text("k,t\na,1\n")
     idle = ["idle", str(tmp_path / "in.csv"), "--key", "k", "--time", "t", "--timeout", "1"]
 
     for arguments in (
         [*idle, "--out", str(pipe)],
         [*idle, "--out", str(tmp_path / "out.csv"), "--rejects", str(pipe)],
+        [*idle, "--out", str(link)],
         ["bench", "wheel", "--quick", "--out", str(pipe)],
+        ["report", str(tmp_path), "--out", str(pipe)],
     ):
         assert run(arguments) == 2
 
+    assert link.is_symlink()
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
@@ -106,3 +115,146 @@ def test_a_benchmark_looks_at_its_own_folder_too(
 
     assert run(["bench", "wheel"]) == 2
     assert "aiowheel-bench: is a file, a benchmark without --out wants" in capsys.readouterr().err
+
+
+def idle(folder: Path, *arguments: str) -> list[str]:
+    """A command line with one idle event, at 2, of the key a."""
+    (folder / "in.csv").write_text("k,t\na,1\n")
+    options = ["--key", "k", "--time", "t", "--timeout", "1"]
+    return ["idle", str(folder / "in.csv"), *options, *arguments]
+
+
+def in_a_process(arguments: list[str], **how: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command line in a process of its own."""
+    command = [sys.executable, "-m", "aiowheel", *arguments]
+    return subprocess.run(command, check=False, text=True, stderr=subprocess.PIPE, **how)
+
+
+def test_a_dash_is_standard_output(tmp_path: Path) -> None:
+    """The result alone is there; what is told of the run goes to stderr."""
+    ended = in_a_process(idle(tmp_path, "--out", "-"), stdout=subprocess.PIPE)
+
+    assert ended.returncode == 0
+    assert ended.stdout == "fire,key\n2,a\n"
+    assert "idle events  1\n" in ended.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]
+
+
+def test_a_reader_that_has_gone_is_one_line(tmp_path: Path) -> None:
+    """No traceback, neither at once nor when the interpreter ends."""
+    reading, writing = os.pipe()
+    os.close(reading)
+
+    ended = in_a_process(idle(tmp_path, "--out", "-"), stdout=writing)
+    os.close(writing)
+
+    assert (ended.returncode, ended.stderr) == (1, "aiowheel: standard output: Broken pipe\n")
+
+
+@pytest.mark.skipif(not Path("/dev/stdout").is_symlink(), reason="there is no such link")
+@pytest.mark.parametrize("kind", ["file", "pipe"])
+def test_the_link_of_standard_output_is_refused(tmp_path: Path, kind: str) -> None:
+    """Given to root, it was replaced by a file; `-` is the name to use."""
+    before = os.readlink("/dev/stdout")  # noqa: PTH115
+    with (tmp_path / "printed").open("w") as file:
+        stdout = file if kind == "file" else subprocess.PIPE
+        ended = in_a_process(idle(tmp_path, "--out", "/dev/stdout"), stdout=stdout)
+
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("aiowheel: /dev/stdout: is ")
+    assert ended.stderr.count("\n") == 1
+    assert os.readlink("/dev/stdout") == before  # noqa: PTH115
+    assert (tmp_path / "printed").read_text() == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["report", "t", "--out", "-"], "--out must be a folder, got -: several files are written"),
+        (["tune", "t", "--out", "-"], "--out must be a folder, got -: several files are written"),
+        (["simulate", "--out", "-"], "--out must be a folder, got -: several files are written"),
+        (["purgatory", "o", "e", "--out", "-"], "--out must be a folder, got -"),
+        (["demo", "--out", "-"], "--out must be a folder, got -: several files are written"),
+        (["idle", "t", "--timeout", "1", "--out", "-", "--json"], "--json is not for --out -"),
+        (
+            ["idle", "t", "--timeout", "1", "--out", "x", "--rejects", "-"],
+            "--rejects must be a file, got -: it cannot go to standard output",
+        ),
+        (
+            ["idle", "t", "--timeout", "1", "--out", "-", "--stream", "--key", "k", "--time", "t"],
+            "--out must be a folder, got -",
+        ),
+    ],
+)
+def test_a_dash_is_refused_where_it_cannot_be(
+    tmp_path: Path,
+    arguments: list[str],
+    reason: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Before anything is read."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t").mkdir()
+
+    assert run(arguments) == 2
+
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(f"aiowheel: {reason}")
+    assert printed.err.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["t"]
+
+
+def test_a_benchmark_prints_its_rounds_to_a_dash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As JSON, and leaves no file."""
+    monkeypatch.setattr(wheel, "run", lambda _plan: Report("wheel", {}))
+    monkeypatch.chdir(tmp_path)
+
+    assert run(["bench", "wheel", "--out", "-"]) == 0
+
+    assert json.loads(capsys.readouterr().out)["program"] == "wheel"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_input_is_named_with_the_option_that_names_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The line blamed `--out` for what `--rejects` said; a link to an input is that input."""
+    link = tmp_path / "link.csv"
+    link.symlink_to(tmp_path / "in.csv")
+    out = ["--out", str(tmp_path / "out.csv")]
+
+    assert run(idle(tmp_path, *out, "--rejects", str(tmp_path / "in.csv"))) == 2
+    assert run(idle(tmp_path, "--out", str(link))) == 2
+
+    assert capsys.readouterr().err.splitlines() == [
+        f"aiowheel: {tmp_path}/in.csv: is one of the inputs, --rejects wants another file",
+        f"aiowheel: {link}: is one of the inputs, --out wants another file",
+    ]
+
+
+def test_a_loop_of_links_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is nobody's file."""
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+
+    assert run(idle(tmp_path, "--out", str(loop))) == 2
+
+    assert capsys.readouterr().err == f"aiowheel: {loop}: is a loop of links, --out wants a file\n"
+
+
+def test_names_in_a_line_of_an_error_command_no_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The name of a file is what its owner made it."""
+    (tmp_path / "in\x1b[2J.csv").write_text("k\n")
+    table = ["--key", "k", "--time", "t", "--timeout", "1", "--out", str(tmp_path / "out.csv")]
+
+    assert run(["idle", str(tmp_path / "in\x1b[2J.csv"), *table]) == 2
+
+    error = capsys.readouterr().err
+    assert r"in\x1b[2J.csv" in error
+    assert "\x1b" not in error

@@ -86,6 +86,26 @@ def test_a_pipe_gets_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert "\x1b" not in printed.out
 
 
+@pytest.mark.parametrize("kind", ["pipe", "terminal", "json"])
+def test_a_key_commands_no_terminal(
+    kind: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is escaped where it is printed, and written as it is."""
+    if kind == "terminal":
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        monkeypatch.setenv("COLUMNS", "200")
+    Path("a.csv").write_text("key,t\na\x1b[2J\x9b7m,1\n\x1b]0;title\x07,x\n")
+
+    assert idle("a.csv", *(["--json"] if kind == "json" else [])) == 0
+
+    printed = capsys.readouterr()
+    assert "\x1b[2J" not in printed.out + printed.err
+    assert "\x1b]0" not in printed.out + printed.err
+    assert "\x9b" not in printed.out + printed.err
+    assert (r"a\u001b[2J\u009b7m" if kind == "json" else r"a\x1b[2J\x9b7m") in printed.out
+    assert Path("out.csv").read_text() == "fire,key\n31,a\x1b[2J\x9b7m\n"
+
+
 def test_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     """Every count and the digest, for scripts."""
     Path("a.csv").write_text(ROWS + "k,-1\n")

@@ -5,6 +5,7 @@ import pytest
 
 from aiowheel.jobs.wheels.drawn_load import Waits, draw
 from aiowheel.jobs.wheels.feed import Chunk
+from aiowheel.jobs.wheels.run import NEVER
 
 MS = 1_000_000
 WAITS = Waits.from_quantiles(0.02, 0.06)
@@ -64,3 +65,43 @@ def test_the_same_seed_is_the_same_load_everywhere() -> None:
 
     assert chunk.created.tolist() == [376_560, 2_753_322, 3_097_844]
     assert chunk.ends.tolist() == [47_411_241, 5_888_490, 10_157_893]
+
+
+def test_a_share_never_completes() -> None:
+    """The others' times are those of a load in which all complete."""
+    (some,) = draw(
+        Waits(WAITS.mu, WAITS.sigma, never=0.26),
+        operations=50_000,
+        rate=1_000,
+        timeout=200 * MS,
+        seed=1,
+        shard=0,
+    )
+    (every,) = drawn(50_000)
+    never = some.ends == NEVER
+
+    assert never.mean() == pytest.approx(0.26, abs=0.01)
+    assert (some.created == every.created).all()
+    assert (some.ends[~never] == every.ends[~never]).all()
+
+
+def test_the_operations_that_never_complete_differ_between_seeds_and_shards() -> None:
+    """Seeds are no floats, which would be the same for neighbours."""
+    waits = Waits(WAITS.mu, WAITS.sigma, never=0.5)
+    found = {
+        bytes(chunk.ends == NEVER)
+        for seed in (0, 1, 2**62)
+        for shard in (0, 1)
+        for chunk in draw(waits, operations=64, rate=1, timeout=MS, seed=seed, shard=shard)
+    }
+
+    assert len(found) == 6
+
+
+def test_what_never_completes_takes_longer_than_any_time() -> None:
+    """Quantiles are those of the operations that complete."""
+    waits = Waits(WAITS.mu, WAITS.sigma, never=0.2)
+
+    assert waits.quantile(0.5) == pytest.approx(0.02)
+    assert waits.beyond(0.06) == pytest.approx(0.2 + 0.8 * 0.25)
+    assert waits.beyond(1e9) == pytest.approx(0.2)

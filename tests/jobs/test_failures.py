@@ -33,11 +33,18 @@ JAVA = """An error occurred while calling o1.save.
 Caused by: java.io.IOException: Disk quota exceeded
 \tat java.base/java.io.FileOutputStream.writeBytes(Native Method)
 """
+DAMAGED = """An error occurred while calling o4.collect.
+: org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file \
+file:///data/a%20b/trace.x.parquet.  SQLSTATE: KD001
+\tat org.apache.spark.Thing(Thing.scala:1)
+Caused by: java.io.IOException: FAILED_TO_UNCOMPRESS(5)
+"""
 
 
 @pytest.mark.parametrize(
     ("text", "kind", "reason"),
     [
+        (DAMAGED, BadInputError, "/data/a b/trace.x.parquet: cannot be read: FAILED_TO_UNCOMPRESS"),
         (PYTHON, BadInputError, "a.csv: line 3: the key is empty"),
         (ARROW, AiowheelError, "ArrowInvalid: Casting would result in out of bounds"),
         (JAVA, AiowheelError, "Disk quota exceeded"),

@@ -1,8 +1,10 @@
 """What the commands over jobs print on stdout."""
 
+import json
+
 import pytest
 
-from aiowheel.cli._job_output import print_table
+from aiowheel.cli._job_output import print_json, print_lines, print_table
 
 
 def test_columns_are_aligned_and_what_rows_share_is_said_once(
@@ -24,3 +26,17 @@ def test_one_row_is_names_and_values(capsys: pytest.CaptureFixture[str]) -> None
     print_table(["tick", "wake-ups"], [["1 ms", "7"]])
 
     assert capsys.readouterr().out.splitlines() == ["tick      1 ms", "wake-ups  7"]
+
+
+def test_cells_and_json_command_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """Escaped in words as Python does it, in JSON as JSON does it."""
+    evil = "a\x1b[2J\x9b31m\u202e"
+
+    print_table(["id", "n"], [[evil, "1"], ["b", "2"]], texts=1)
+    print_lines({"id": evil})
+    print_json({evil: evil})
+
+    printed = capsys.readouterr().out
+    assert printed.replace("\n", "").isprintable()
+    assert printed.count(r"a\x1b[2J\x9b31m\u202e") == 2
+    assert json.loads(printed[printed.index("{") :]) == {evil: evil}

@@ -1,6 +1,7 @@
 """`aiowheel purgatory`, `pending` and `flush` as somebody types them."""
 
 import json
+import secrets
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -285,3 +286,30 @@ def test_help_has_an_example(command: str, capsys: pytest.CaptureFixture[str]) -
     assert run([command, "--help"]) == 0
 
     assert f"aiowheel {command} " in capsys.readouterr().out.split("Example:")[1]
+
+
+@pytest.mark.parametrize("earlier", [True, False])
+def test_a_full_disk_leaves_the_earlier_result(
+    trace: list[str],
+    tmp_path: Path,
+    small_disk: None,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    earlier: bool,
+) -> None:
+    """Rejects that fitted do not appear beside outcomes that did not."""
+    out = tmp_path / "found"
+    if earlier:
+        (out / "outcomes").mkdir(parents=True)
+        (out / "outcomes" / "part-0.parquet").write_bytes(b"earlier")
+    for number in range(1, 6):
+        ids = [secrets.token_hex(99) for _ in range(30)]
+        many = [{"id": each, "keys": ["a"], "created": 1, "deadline": 2} for each in ids]
+        write(tmp_path / "ops" / f"{number}.ndjson", many)
+
+    assert run([*trace, "--out", str(out)]) == 1
+
+    assert capsys.readouterr().err == f"aiowheel: {out}: File too large\n"
+    assert out.exists() == earlier
+    left = [path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()]
+    assert left == (["outcomes/part-0.parquet"] if earlier else [])

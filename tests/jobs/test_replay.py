@@ -10,7 +10,7 @@ import pytest
 from aiowheel import DelayedOperation, ManualTimer, Purgatory
 from aiowheel.cli import run
 from aiowheel.jobs.wheels.replay import replay_trace
-from aiowheel.trace import TraceRecorder
+from aiowheel.trace import TRACE_SCHEMA, TraceRecorder
 
 MS = 1_000_000
 
@@ -110,6 +110,38 @@ def test_both_are_printed_side_by_side(trace: Path, capsys: pytest.CaptureFixtur
     assert lines[-1].startswith("3 timed out in the trace before the new timeout")
 
 
+@pytest.mark.parametrize("seconds", [600_000_000.0, 1e9])  # 19 years and 31
+def test_a_timeout_of_many_years_times_out(trace: Path, seconds: float) -> None:
+    """It comes up, and late by nothing: no timeout beyond 16 years did."""
+    found = replay_trace(trace, tick_ns=MS, wheel_size=256, timeout_ns=round(seconds * 1e9))
+
+    assert found.replayed["expired"] == 3
+    assert found.replayed["late_max"] < 0.001
+
+
+def test_a_trace_longer_than_the_time_of_a_wheel_is_bad_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A clock that said 1970 at first: one line names the longest time that is possible."""
+    clock = ManualTimer(tick=0.001)
+    with TraceRecorder(tmp_path, clock=clock.time, wall_clock=lambda: 0, run_id="r") as recorder:
+        purgatory = Purgatory("p", timer=clock, instruments=[recorder])
+        purgatory.try_complete_else_watch(Reply(timeout=0.095), ["k"])
+        clock.advance(0.2)
+    (file,) = tmp_path.glob("*.parquet")
+    (row,) = pq.read_table(file).to_pylist()
+    times = {name: row[name] + 1_800_000_000_000_000_000 for name in ("created", "deadline")}
+    later = row | times | {"operation_id": 1, "finished": times["deadline"]}
+    pq.write_table(pa.Table.from_pylist([row, later], TRACE_SCHEMA), file)
+
+    assert run(["replay", str(tmp_path), "--timeout", "1e9"]) == 2
+
+    assert capsys.readouterr().err == (
+        "aiowheel: the time from the first operation of a run to the last deadline must be at most "
+        "2305843009 s with this tick, got 2800000000 s\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
@@ -137,3 +169,70 @@ def test_a_parquet_file_that_is_no_trace_is_bad_input(
     assert run(["replay", str(tmp_path)]) == 2
 
     assert capsys.readouterr().err == f"aiowheel: {file}: not a trace: no column 'run_id'\n"
+
+
+@pytest.mark.parametrize("command", ["replay", "report", "tune", "simulate --fit"])
+def test_a_trace_of_an_unknown_version_is_bad_input(
+    trace: Path, command: str, needs_spark: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every reader of a trace says the same, before Spark is started."""
+    (file,) = trace.glob("*.parquet")
+    table = pq.read_table(file)
+    pq.write_table(table.replace_schema_metadata({"aiowheel.trace.version": "7"}), file)
+
+    assert run([*command.split(), str(trace)]) == 2
+
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == f"aiowheel: {file}: trace version must be 1, got 7\n"
+
+
+def test_a_damaged_page_is_bad_input(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 2 and one line that names the file, where there were 62 of a traceback."""
+    (file,) = trace.glob("*.parquet")
+    chunk = pq.read_metadata(file).row_group(0).column(5)
+    content = bytearray(file.read_bytes())
+    for at in range(chunk.data_page_offset, chunk.data_page_offset + chunk.total_compressed_size):
+        content[at] = 0xFF
+    file.write_bytes(content)
+
+    assert run(["replay", str(trace)]) == 2
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"aiowheel: {file}: not a Parquet file, or damaged: ")
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "flaw"),
+    [
+        ("created", pa.array(["1"] * 6), "column 'created' must hold integers, got string"),
+        ("lateness", pa.array([1.5] * 6), "column 'lateness' must hold integers, got double"),
+        ("keys", pa.array(["k"] * 6), "column 'keys' must hold lists, got string"),
+        ("outcome", pa.array([1] * 6), "column 'outcome' must hold texts, got int64"),
+        ("finished", pa.nulls(6, pa.int64()), "column 'finished' has 6 missing values"),
+    ],
+)
+def test_a_column_that_is_none_of_a_trace_is_bad_input(
+    trace: Path, column: str, values: pa.Array, flaw: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The line names the file; there was a traceback, or a result made of nothing."""
+    (file,) = trace.glob("*.parquet")
+    table = pq.read_table(file)
+    pq.write_table(table.set_column(table.column_names.index(column), column, values), file)
+
+    assert run(["replay", str(trace)]) == 2
+
+    assert capsys.readouterr().err == f"aiowheel: {file}: not a trace: {flaw}\n"
+
+
+def test_a_trace_that_another_program_wrote_again_is_read(trace: Path) -> None:
+    """Without dictionaries, as Spark writes it."""
+    (file,) = trace.glob("*.parquet")
+    before = replay_trace(trace, tick_ns=MS, wheel_size=256)
+    plain = [
+        field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
+        for field in TRACE_SCHEMA
+    ]
+    pq.write_table(pq.read_table(file).cast(pa.schema(plain)), file)
+
+    assert replay_trace(trace, tick_ns=MS, wheel_size=256) == before

@@ -208,7 +208,7 @@ def test_a_trace_without_operations_is_reported(spark: "SparkSession", tmp_path:
     ("content", "reason"),
     [
         (None, "no trace file"),
-        (b"not parquet at all", "trace-x.parquet: not a Parquet file"),
+        (b"not parquet at all", "trace-x.parquet: not a Parquet file, or damaged"),
         ("table", "trace-x.parquet: not a trace: no column 'purgatory'"),
     ],
 )

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from aiowheel import DelayedOperation, ManualTimer, Purgatory
@@ -35,6 +36,17 @@ def trace(tmp_path: Path) -> Path:
         purgatory.check_and_complete("b")
         timer.advance(1.0)
     return folder
+
+
+def damage(trace: Path) -> Path:
+    """Overwrite the column `created` of a trace; its footer stays sound."""
+    (file,) = trace.glob("*.parquet")
+    chunk = pq.read_metadata(file).row_group(0).column(5)
+    content = bytearray(file.read_bytes())
+    for at in range(chunk.data_page_offset, chunk.data_page_offset + chunk.total_compressed_size):
+        content[at] = 0xFF
+    file.write_bytes(content)
+    return file
 
 
 @pytest.mark.spark
@@ -96,3 +108,78 @@ def test_an_output_that_is_a_file_is_refused(
 
     assert "is a file, --out wants a folder" in capsys.readouterr().err
     assert file.read_text() == "mine"
+
+
+EARLIER = ("report.html", "outcomes.parquet", "notes.txt")
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("failure", ["full disk", "damaged page"])
+def test_a_report_that_fails_leaves_the_earlier_one(
+    one_session: None,
+    trace: Path,
+    tmp_path: Path,
+    failure: str,
+    request: pytest.FixtureRequest,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Nothing new stands beside the old page, and nothing hidden is left; one line says why."""
+    out, new = tmp_path / "report", tmp_path / "new"
+    out.mkdir()
+    for name in EARLIER:
+        (out / name).write_text("earlier")
+    if failure == "full disk":
+        request.getfixturevalue("small_disk")
+        code, reason = 1, f"{out}: File too large"
+    else:
+        file = damage(trace)
+        code, reason = 2, f"{file}: cannot be read: "
+
+    for folder in (out, new):
+        assert run(["report", str(trace), "--out", str(folder)]) == code
+
+    (line, _) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"aiowheel: {reason}")
+    assert sorted(path.name for path in out.iterdir()) == sorted(EARLIER)
+    assert {path.read_text() for path in out.iterdir()} == {"earlier"}
+    assert not new.exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report", "trace"]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_commands_on_a_damaged_page_leave_nothing(
+    one_session: None, trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2 and one line that names the file."""
+    file = damage(trace)
+
+    for command in ("tune", "simulate --fit"):
+        out = ["--out", str(tmp_path / "out")]
+        assert run([*command.split(), str(trace), *out]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"aiowheel: {file}: cannot be read: ")
+
+    assert [path.name for path in tmp_path.iterdir()] == ["trace"]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_tuning_and_a_simulation_on_a_full_disk_leave_nothing(
+    one_session: None,
+    trace: Path,
+    tmp_path: Path,
+    small_disk: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The page is the last file, and takes the tables with it."""
+    monkeypatch.setattr("aiowheel.jobs.report.html._STYLE", "x" * 10_000)
+    out = ["--out", str(tmp_path / "out")]
+
+    assert run(["tune", str(trace), "--tick", "0.001", "--wheel-size", "64", *out]) == 1
+    assert run(["simulate", "--operations", "10", "--shards", "1", *out]) == 1
+
+    assert capsys.readouterr().err == f"aiowheel: {tmp_path}/out: File too large\n" * 2
+    assert [path.name for path in tmp_path.iterdir()] == ["trace"]

@@ -34,7 +34,7 @@ def tables_of(purgatory: str, kind: str) -> dict[str, pa.Table]:
         ("$x$", "k", "$x$ / k"),
         ("_inner", "_k", "_inner / _k"),
         ("\u4e3b", "k", "\u4e3b / k"),
-        ("a\x1b[31m", "k", "'a\\x1b[31m' / k"),
+        ("a\x1b[31m", "k", "a\\x1b[31m / k"),
     ],
 )
 def test_a_name_is_shown_as_it_is(

@@ -54,7 +54,7 @@ def test_spans_are_written_with_three_digits(span_ns: int, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("key", "shown"),
-    [("plain", "plain"), ("\x1b[2Jgone", "'\\x1b[2Jgone'"), ("[red]", "[red]"), ("café", "café")],
+    [("plain", "plain"), ("\x1b[2Jgone", "\\x1b[2Jgone"), ("[red]", "[red]"), ("café", "café")],
 )
 def test_a_key_does_not_command_the_terminal(key: str, shown: str) -> None:
     """Escape codes are shown, and markup is text."""

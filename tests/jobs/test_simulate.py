@@ -13,7 +13,7 @@ from aiowheel.errors import BadInputError
 pytest.importorskip("pyspark")
 
 from aiowheel.jobs.wheels.drawn_load import Waits, draw
-from aiowheel.jobs.wheels.simulate import SHARDS, Sweep, check_sweep, run_simulation
+from aiowheel.jobs.wheels.simulate import SHARDS, Sweep, check_sweep, run_simulation, run_task
 
 from .closed_form import closed_form
 
@@ -89,6 +89,26 @@ def test_partitions_change_no_table(spark: "SparkSession") -> None:
     assert one.peak_bytes > 1_000_000
 
 
+@pytest.mark.parametrize("operations", [1, 2_000])
+@pytest.mark.parametrize("seconds", [1e-9, 1e9])
+def test_no_operation_is_lost_at_the_least_rate(operations: int, seconds: float) -> None:
+    """Nor with the longest tick and timeout: beyond the wheel's time no timeout came up."""
+    most = round(1e9 * seconds)
+    sweep = replace(
+        SWEEP, operations=operations, shards=1, ticks_ns=[most], timeouts_ns=[most], rates=[0.0]
+    )
+    with pytest.raises(BadInputError, match="rate must be from") as refused:
+        check_sweep(sweep)
+    least = float(str(refused.value).split()[4]) * 1.000_01  # it is shown rounded
+
+    for seed in range(20):
+        legal = replace(sweep, rates=[least], seed=seed, waits=replace(sweep.waits, never=0.5))
+        check_sweep(legal)
+        task = legal.tasks().to_pylist()[0]
+        row = run_task(task, legal)
+        assert row["completed"] + row["expired"] == operations
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -97,8 +117,8 @@ def test_partitions_change_no_table(spark: "SparkSession") -> None:
         ({"ticks_ns": [0]}, "tick must be from 1e-09 to 1e\\+09, got 0"),
         ({"wheel_sizes": [16_777_217]}, "size must be from 2 to 16777216, got 16777217"),
         ({"timeouts_ns": [MS, -MS]}, "timeout must be from 1e-09 to 1e\\+09, got -0.001"),
-        ({"rates": [0.0]}, "rate must be from 2.0001e-05 to 1e\\+09, got 0"),
-        ({"rates": [float("nan")]}, "rate must be from 2.0001e-05 to 1e\\+09, got nan"),
+        ({"rates": [0.0]}, "rate must be from 9.80143e-06 to 1e\\+09, got 0"),
+        ({"rates": [float("nan")]}, "rate must be from 9.80143e-06 to 1e\\+09, got nan"),
         ({"seed": -1}, "seed must be from 0 to 4611686018427387904, got -1"),
     ],
 )

@@ -1,16 +1,18 @@
 """`aiowheel simulate`: what it prints, writes and refuses."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from aiowheel.cli import run
-from aiowheel.trace import TRACE_SCHEMA
+from aiowheel.trace import TRACE_SCHEMA, read_trace
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,16 +20,16 @@ if TYPE_CHECKING:
 MS = 1_000_000
 
 
-def write_trace(folder: Path) -> Path:
+def write_trace(folder: Path, timeout: int = 80 * MS, never: float = 0.0) -> Path:
     """4,000 operations at 1,000 a second, half done within 50 ms, three quarters within 100 ms."""
     pytest.importorskip("pyspark")
     from aiowheel.jobs.wheels.drawn_load import Waits, draw
 
     (chunk,) = draw(
-        Waits.from_quantiles(0.05, 0.1),
+        replace(Waits.from_quantiles(0.05, 0.1), never=never),
         operations=4_000,
         rate=1_000,
-        timeout=80 * MS,
+        timeout=timeout,
         seed=5,
         shard=0,
     )
@@ -95,6 +97,78 @@ def test_a_load_is_fitted_to_a_trace(
     assert setting["expired"] / 4_000 == pytest.approx(0.324, abs=0.03)
 
 
+def write_runs(folder: Path, starts_ns: dict[str, list[int]]) -> Path:
+    """Operations of several runs, a millisecond each, at the given times."""
+    folder.mkdir()
+    rows = [
+        {
+            "run_id": run,
+            "purgatory": "fetch",
+            "operation_id": number,
+            "kind": "Fetch",
+            "keys": ["k"],
+            "created": created,
+            "deadline": created + 80 * MS,
+            "finished": created + (1 + number % 7) * MS,
+            "outcome": "completed",
+            "completed_by": None,
+            "lateness": None,
+            "checks": 1,
+        }
+        for run, times in starts_ns.items()
+        for number, created in enumerate(times)
+    ]
+    table = pa.Table.from_pylist(rows, TRACE_SCHEMA)
+    pq.write_table(table, folder / "trace-r-000001.parquet")
+    return folder
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("starts", "rate"),
+    [
+        ({"a": 0, "b": 86_400_000 * MS}, 1_000),  # a day apart: it was 0.023
+        ({"a": 0, "b": 500 * MS}, 2_000 / 1.5),  # side by side for half of the time
+        ({"a": 0, "b": 0}, 2_000),
+    ],
+)
+def test_the_rate_is_that_of_the_time_within_runs(
+    one_session: None,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    starts: dict[str, int],
+    rate: float,
+) -> None:
+    """Two runs of a second each, at 1,000 operations a second."""
+    times = {run: [start + n * MS for n in range(1_000)] for run, start in starts.items()}
+    trace = write_runs(tmp_path / "trace", times)
+
+    assert run(["simulate", "--fit", str(trace), "--operations", "10", "--json"]) == 0
+
+    (setting,) = json.loads(capsys.readouterr().out)["settings"]
+    assert setting["rate"] == pytest.approx(rate, rel=0.002)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("timeout_ms", [200, 10_000])
+def test_the_share_that_is_never_answered_is_simulated(
+    one_session: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], timeout_ms: int
+) -> None:
+    """26 % time out in the trace and in the simulation; it was between 4 % and 0.1 %."""
+    trace = write_trace(tmp_path / "trace", timeout=timeout_ms * MS, never=0.26)
+    expired = pc.mean(pc.equal(read_trace(trace)["outcome"], "expired").cast(pa.int8())).as_py()
+
+    assert run(["simulate", "--fit", str(trace), "--operations", "4000", "--json"]) == 0
+
+    printed = json.loads(capsys.readouterr().out)
+    (setting,) = printed["settings"]
+    assert expired > 0.24
+    assert printed["never"] == pytest.approx(0.26, abs=0.04)
+    assert setting["expired"] / 4_000 == pytest.approx(expired, abs=0.02)
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 def test_options_that_are_given_win_over_the_trace(
@@ -135,6 +209,11 @@ def test_a_trace_in_which_nothing_completed_cannot_be_fitted(
         (["--timeout", "-1"], "--timeout: want seconds from 1e-09 to 1e+09, got -1"),
         (["--p50", "0.1"], "--p50 and --p75: want 0 < p50 < p75 < 1e9, got 0.1 and 0.06"),
         (["--wheel-size", "1"], "wheel size must be from 2 to 16777216, got 1"),
+        (["--rate", "1e-9"], "rate must be from 0.000451375 to 1e+09, got 1e-09"),
+        (
+            ["--operations", "1", "--rate", "1e-9"],
+            "rate must be from 2.64545e-08 to 1e+09, got 1e-09",
+        ),
         (["--fit", "nowhere"], "no trace file (trace-*.parquet) in 'nowhere'"),
     ],
 )

@@ -82,6 +82,17 @@ def test_a_candidate_is_weighed_by_what_its_wheel_did() -> None:
     assert coarse["wake_ups"] <= 7
 
 
+def test_a_timeout_of_many_years_is_weighed() -> None:
+    """Nothing of it comes up within the trace, and none is lost."""
+    years = 10**18 + 5
+    rows = [row(number, 20 * MS, years) for number in range(10)]
+    rows += [row(10 + number, years, years) for number in range(10)]
+
+    (found,) = weigh_run(pa.Table.from_pylist(rows, TRACE_SCHEMA), [(MS, 64)]).to_pylist()
+
+    assert (found["operations"], found["expired"]) == (20, 10)
+
+
 @pytest.mark.parametrize("bound_ns", [1_000, 1_234_567_891, 3_600_000_000_000])
 def test_only_ticks_that_a_timer_takes_are_tried(bound_ns: int) -> None:
     """What is found is to be pasted; the bound itself is always among them."""

@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 from aiowheel import Outcome
+from aiowheel.errors import BadInputError
 from aiowheel.trace import TRACE_SCHEMA, TraceRecorder, read_trace, read_trace_pandas, trace_files
 
 from .conftest import Finish
@@ -56,3 +58,66 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     """The error names the folder, not an internal file."""
     with pytest.raises(FileNotFoundError, match=r"no trace file .* in '.*nowhere'"):
         trace_files(tmp_path / "nowhere")
+
+
+def rewrite(file: Path, version: bytes | None) -> None:
+    """Give a trace file another version, or none."""
+    table = pq.read_table(file)
+    metadata = {b"aiowheel.trace.version": version} if version is not None else None
+    pq.write_table(table.replace_schema_metadata(metadata), file)
+
+
+def test_the_version_is_in_the_file_itself(trace: Path) -> None:
+    """Also for a reader that knows nothing of Arrow's schema."""
+    for file in trace_files(trace):
+        assert pq.read_metadata(file).metadata[b"aiowheel.trace.version"] == b"1"
+
+
+def test_a_trace_without_a_version_is_version_1(trace: Path) -> None:
+    """What was written before files carried one stays readable."""
+    for file in trace_files(trace):
+        rewrite(file, None)
+
+    assert read_trace(trace)["operation_id"].to_pylist() == [0, 1]
+
+
+@pytest.mark.parametrize(("version", "shown"), [(b"2", "2"), (b"\x1b[2J", r"b'\x1b[2J'")])
+def test_an_unknown_version_is_refused(trace: Path, version: bytes, shown: str) -> None:
+    """One error names the file, the version found and the versions understood."""
+    rewrite(trace_files(trace)[1], version)
+
+    with pytest.raises(BadInputError) as caught:
+        read_trace(trace)
+
+    assert str(caught.value) == f"{trace_files(trace)[1]}: trace version must be 1, got {shown}"
+
+
+def damage(file: Path, column: str) -> None:
+    """Overwrite the data of a column; the footer stays sound."""
+    group = pq.read_metadata(file).row_group(0)
+    place = pq.read_schema(file).names.index(column)
+    chunk = group.column(place)
+    content = bytearray(file.read_bytes())
+    start = chunk.data_page_offset
+    content[start : start + chunk.total_compressed_size] = b"\xff" * chunk.total_compressed_size
+    file.write_bytes(content)
+
+
+def test_a_damaged_file_is_named(trace: Path) -> None:
+    """Arrow names none."""
+    damage(trace_files(trace)[1], "created")
+
+    with pytest.raises(BadInputError, match="or damaged") as caught:
+        read_trace(trace)
+
+    assert str(trace_files(trace)[1]) in str(caught.value)
+
+
+def test_a_file_that_is_gone_is_named(trace: Path) -> None:
+    """As the system says it."""
+    file = trace_files(trace)[0]
+    file.unlink()
+    file.symlink_to(trace / "gone")
+
+    with pytest.raises(BadInputError, match=r"\.parquet: .*No such file"):
+        read_trace(trace)

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from aiowheel import Outcome
-from aiowheel.trace import TRACE_SCHEMA, TraceRecorder, read_trace, trace_files
+from aiowheel.trace import TRACE_SCHEMA, TraceRecorder, _writer, read_trace, trace_files
 from aiowheel.trace._batch import Batch
 from aiowheel.trace._file import TraceFile
 
@@ -298,7 +299,8 @@ def test_an_open_file_is_invisible(tmp_path: Path, finish: Finish) -> None:
     recorder.close()
 
     assert len(rows_of(tmp_path)) == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["trace-r-000001.parquet"]
+    (file,) = tmp_path.iterdir()
+    assert re.fullmatch(r"trace-r-.+-\d+-[0-9a-f]{16}-000001\.parquet", file.name)
 
 
 def test_overload_drops_the_newest_and_counts_them(
@@ -453,7 +455,73 @@ def test_a_run_of_the_same_name_leaves_the_files_of_the_earlier_one(
         with recorder_at_noon(tmp_path) as recorder:
             finish(recorder, times=times)
 
-    assert [pq.read_metadata(file).num_rows for file in trace_files(tmp_path)] == [2, 3]
+    assert sorted(pq.read_metadata(file).num_rows for file in trace_files(tmp_path)) == [2, 3]
+
+
+RECORDING = """
+import sys
+from aiowheel import DelayedOperation
+from aiowheel.trace import TraceRecorder
+
+recorder = TraceRecorder(sys.argv[1], run_id="shared", batch_rows=50, queued_batches=1000)
+operation = DelayedOperation(1.0)
+operation.force_complete()
+for _ in range(200):
+    recorder.operation_finished("room", operation)
+print("recorded", flush=True)
+sys.stdin.readline()
+recorder.close()
+print(recorder.statistics().written, flush=True)
+"""
+
+
+def test_two_processes_with_one_run_id_lose_no_row(tmp_path: Path) -> None:
+    """Both have a file open at the same time, and both files stay."""
+    command = [sys.executable, "-c", RECORDING, str(tmp_path)]
+    children = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    for child in children:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "recorded\n"
+    told = [child.communicate("close\n", timeout=60)[0] for child in children]
+
+    assert told == ["200\n", "200\n"]
+    rows = [(row["run_id"], row["operation_id"]) for row in rows_of(tmp_path)]
+    assert sorted(rows) == sorted([("shared", number) for number in range(200)] * 2)
+
+
+@pytest.mark.parametrize("taken", [".{}.tmp", "{}"])
+def test_a_file_name_that_is_taken_is_an_error_and_replaces_nothing(
+    tmp_path: Path,
+    finish: Finish,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    taken: str,
+) -> None:
+    """The rows of the batch are counted as lost, and the next file has a name of its own."""
+    monkeypatch.setattr(_writer, "_file_name", lambda _run_id: "trace-same")
+    other = tmp_path / taken.format("trace-same-000001.parquet")
+    other.write_bytes(b"of another writer")
+
+    with recorder_at_noon(tmp_path, batch_rows=10, file_rows=10) as recorder:
+        finish(recorder, times=10)
+        finish(recorder, times=10)
+
+    assert other.read_bytes() == b"of another writer"
+    assert (recorder.statistics().failed, recorder.statistics().written) == (10, 10)
+    assert "10 rows lost: [Errno 17] File exists" in caplog.text
+    assert (tmp_path / "trace-same-000002.parquet").exists()
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_run_with_a_long_name_is_recorded(tmp_path: Path, finish: Finish) -> None:
+    """The file name holds a part of it, the column all of it."""
+    with TraceRecorder(tmp_path, run_id="größe" * 100) as recorder:
+        finish(recorder)
+
+    assert [row["run_id"] for row in rows_of(tmp_path)] == ["größe" * 100]
 
 
 def test_a_forgotten_recorder_closes_its_file(tmp_path: Path, finish: Finish) -> None:

@@ -14,10 +14,11 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
+from aiowheel._outputs import whole_folder
 from aiowheel.jobs.operations.files import format_of_trace, refuse_for_want_of_good_rows
 from aiowheel.jobs.operations.first_events import TraceSize, first_events
 from aiowheel.jobs.operations.frames import read_events, read_operations, rejects, sound
-from aiowheel.jobs.operations.in_process import PurgatoryResult, result_in
+from aiowheel.jobs.operations.in_process import PurgatoryResult, remove_stale, result_in
 from aiowheel.jobs.spark.sinks import replace_folder
 from aiowheel.readers import Format
 from aiowheel.rules import COMPLETED, EXPIRED, NEVER
@@ -35,7 +36,7 @@ def run_purgatory(
         spark: The session.
         operations: A file or folder.
         events: A file or folder.
-        out: Made when missing; what an earlier run put there is replaced.
+        out: Made when missing; what an earlier run put there is replaced, all or nothing.
         tick: Of the wheel, in the unit of the trace.
         form: Of the files; None goes by their suffixes.
 
@@ -50,14 +51,16 @@ def run_purgatory(
     happened = _measure_events(sound(event_rows))
     waits = Observation()
     seen = operation_rows.observe(waits, *_measures(happened["last_event"], tick))
-    rejected = replace_folder(rejects(seen).unionByName(rejects(event_rows)), out / "rejects")
-    size = TraceSize(
-        operations=waits.get["operations"],
-        mean_wait=max(1, int(waits.get["mean_wait"] or 1)),
-        any_only=(waits.get["wanted"] or 1) == 1,
-        **happened,
-    )
     with ExitStack() as kept:
+        hidden = kept.enter_context(whole_folder(out))
+        bad_rows = rejects(seen).unionByName(rejects(event_rows))
+        rejected = replace_folder(bad_rows, hidden / "rejects")
+        size = TraceSize(
+            operations=waits.get["operations"],
+            mean_wait=max(1, int(waits.get["mean_wait"] or 1)),
+            any_only=(waits.get["wanted"] or 1) == 1,
+            **happened,
+        )
         kept.enter_context(_settings_for(spark, size.events))
 
         def keep(frame: DataFrame) -> DataFrame:
@@ -67,7 +70,8 @@ def run_purgatory(
         if rejected:  # else there is nothing to leave out, and no row to be checked again
             operation_rows, event_rows = sound(operation_rows), sound(event_rows)
         found = outcomes(operation_rows, event_rows, tick, size, keep)
-        replace_folder(found, out / "outcomes")
+        ended = replace_folder(found, hidden / "outcomes")
+    remove_stale(out, outcomes=not ended, rejects=not rejected)
     return result_in(out, size.operations, size.events, rejected)
 
 

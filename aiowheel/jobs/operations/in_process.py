@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from aiowheel._outputs import whole_folder
 from aiowheel.jobs.operations.files import (
     Rejects,
     format_of_trace,
@@ -52,12 +53,13 @@ def run_replay(
     Args:
         operations: A file or folder.
         events: A file or folder.
-        out: Made when missing; what an earlier run put there is replaced.
+        out: Made when missing; what an earlier run put there is replaced, all or nothing.
         tick: Of the wheel, in the unit of the trace.
         form: Of the files; None goes by their suffixes.
 
     Raises:
         BadInputError: There is nothing to read, it is no trace, or a table has bad rows only.
+        AiowheelError: The disk refuses; *out* is then as it was before.
 
     Cost: the trace is held in memory, some 500 bytes a row.
     """
@@ -65,14 +67,14 @@ def run_replay(
     rejects = _feed(shard, operations, events, form)
     counts = len(shard.operations), len(shard.events)
     endings = shard.settle(NEVER - 1)
-    for name in ("outcomes", "rejects"):
-        shutil.rmtree(out / name, ignore_errors=True)
-    if endings:
-        (out / "outcomes").mkdir(parents=True)
-        write_outcomes(out / "outcomes" / "part-0.parquet", endings)
-    if rejects:
-        (out / "rejects").mkdir(parents=True)
-        write_rejects(out / "rejects" / "part-0.parquet", rejects)
+    with whole_folder(out) as hidden:
+        if endings:
+            (hidden / "outcomes").mkdir()
+            write_outcomes(hidden / "outcomes" / "part-0.parquet", endings)
+        if rejects:
+            (hidden / "rejects").mkdir()
+            write_rejects(hidden / "rejects" / "part-0.parquet", rejects)
+    remove_stale(out, outcomes=not endings, rejects=not rejects)
     return result_in(out, *counts, len(rejects))
 
 
@@ -91,6 +93,13 @@ def _feed(shard: Shard, operations: Path, events: Path, form: Format | None) -> 
         if bad and not good:
             refuse_for_want_of_good_rows(path, len(bad), bad[-1][1])
     return bad_operations + bad_events
+
+
+def remove_stale(out: Path, **empty: bool) -> None:
+    """Remove from *out* the tables of an earlier run that are empty in this one."""
+    for name, is_empty in empty.items():
+        if is_empty:
+            shutil.rmtree(out / name, ignore_errors=True)
 
 
 def result_in(out: Path, operations: int, events: int, rejected: int) -> PurgatoryResult:

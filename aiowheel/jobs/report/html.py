@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
+from aiowheel._printable import printable
+
 _STYLE = """\
 :root { color-scheme: light dark; --ink: #1c2330; --soft: #5b6576; --line: #dde1e8;
   --paper: #fff; --card: #f5f7fa; --c0: #0067a5; --c1: #c8500a; --c2: #00805a; --c3: #a8457f;
@@ -56,8 +58,7 @@ svg text { fill: var(--soft); }
 
 def shown(text: object) -> str:
     """A text as HTML; what is not printable is written as Python would."""
-    words = str(text)
-    return escape(words if words.isprintable() else repr(words))
+    return escape(printable(text))
 
 
 class Page:
@@ -130,7 +131,7 @@ class Page:
         )
 
     def save(self, path: Path) -> Path:
-        """Write the page beside its place and rename it when it is whole."""
+        """Write the page to *path*."""
         html = (
             '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -138,7 +139,5 @@ class Page:
             + "\n".join(self._parts)
             + "\n</body></html>\n"
         )
-        hidden = path.with_name(f".{path.name}.tmp")
-        hidden.write_text(html, encoding="utf-8", errors="backslashreplace")
-        hidden.rename(path)
+        path.write_text(html, encoding="utf-8", errors="backslashreplace")
         return path

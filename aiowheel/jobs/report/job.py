@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
+from aiowheel._outputs import whole_folder
 from aiowheel.jobs.report.page import write_page
 from aiowheel.jobs.report.tables import report_tables
 from aiowheel.jobs.report.trace_check import check_trace
@@ -54,26 +55,33 @@ def run_report(
 
     Args:
         trace_folder: Folder with the `trace-*.parquet` files of one or several runs.
-        out_folder: Made when missing; files of an earlier report are replaced.
+        out_folder: Made when missing; files of an earlier report are replaced, all or none.
         spark: The session to run on.
 
     Raises:
         BadInputError: The folder holds no trace, or a file of it is no trace.
-        OSError: A result cannot be written.
+        AiowheelError: A result cannot be written; *out_folder* is then as it was before.
 
     Cost: one pass over the trace per table, nine in all.
     """
     trace = read_trace_frame(trace_folder, spark)
     operations, span_ns = _measure(trace)
     plans = report_tables(trace, bucket_ns=choose_bucket_ns(span_ns))
+    results = {
+        name: plan.toArrow().sort_by([(key, "ascending") for key in _order(plan)])
+        for name, plan in plans.items()
+    }
     folder = Path(out_folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    results: dict[str, pa.Table] = {}
-    for name, plan in plans.items():
-        results[name] = plan.toArrow().sort_by([(key, "ascending") for key in _order(plan)])
-        write_table(results[name], folder / f"{name}.parquet")
-    page = write_page(results, folder / "report.html")
-    return ReportResult(folder, operations, results, page, _draw(results, folder / "report.png"))
+    with whole_folder(folder) as hidden:
+        for name, table in results.items():
+            write_table(table, hidden / f"{name}.parquet")
+        page = write_page(results, hidden / "report.html")
+        picture = _draw(results, hidden / "report.png")
+    if picture is None:  # an earlier one would stand beside tables that it does not show
+        (folder / "report.png").unlink(missing_ok=True)
+    return ReportResult(
+        folder, operations, results, folder / page.name, picture and folder / picture.name
+    )
 
 
 def choose_bucket_ns(span_ns: int) -> int:
@@ -130,7 +138,5 @@ def _order(plan: DataFrame) -> list[str]:
 
 
 def write_table(table: pa.Table, path: Path) -> None:
-    """Write *table* as Parquet beside *path* and rename it when it is whole."""
-    hidden = path.with_name(f".{path.name}.tmp")
-    pq.write_table(table, hidden, compression="zstd")
-    hidden.rename(path)
+    """Write *table* as Parquet."""
+    pq.write_table(table, path, compression="zstd")

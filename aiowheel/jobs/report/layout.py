@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from aiowheel._printable import printable
 from aiowheel.jobs.report.spans import span_text
 
 Cell = Callable[[Any], str]
@@ -14,9 +15,7 @@ MOST_ROWS = 5
 
 def text_cell(value: Any) -> str:
     """Return *value* as one line of text that is safe to print on a terminal."""
-    text = str(value)
-    # Names and keys may come from anywhere: none of them commands the terminal.
-    return text if text.isprintable() else repr(text)
+    return printable(value)
 
 
 def _count(value: Any) -> str:

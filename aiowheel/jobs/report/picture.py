@@ -42,11 +42,9 @@ def draw_picture(tables: Mapping[str, pa.Table], path: Path) -> Path:
     )
     done.set_ylabel("completed operations (%)")
     _draw_timeouts(over_time, tables["timeouts_over_time"].to_pylist(), colours)
-    hidden = path.with_name(f".{path.name}.tmp")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"Glyph \d+")  # a box is drawn; the page has the name
-        figure.savefig(hidden, format="png", dpi=110)
-    hidden.rename(path)
+        figure.savefig(path, format="png", dpi=110)
     return path
 
 

@@ -41,7 +41,7 @@ def write_page(sweep: Sweep, result: SimulateResult, path: Path) -> Path:
     page = Page(
         "Wheels under a drawn load",
         f"{sweep.operations:,} operations a setting on {sweep.shards} wheels, seed {sweep.seed}; "
-        f"half complete within {sweep.waits.quantile(0.5):.4g} s, three quarters within "
+        f"{_never(sweep)} complete within {sweep.waits.quantile(0.5):.4g} s, three quarters within "
         f"{sweep.waits.quantile(0.75):.4g} s.",
     )
     speed = result.operations / max(result.cpu_seconds, 1e-9)
@@ -75,6 +75,11 @@ def write_page(sweep: Sweep, result: SimulateResult, path: Path) -> Path:
         )
         page.figure(chart, "Hover a point for its value.")
     return page.save(path)
+
+
+def _never(sweep: Sweep) -> str:
+    never = sweep.waits.never
+    return f"{100 * never:.4g} % never complete; of the others half" if never else "half"
 
 
 def _wake_ups(row: Row, sweep: Sweep) -> float:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from aiowheel.errors import BadInputError
 from aiowheel.trace import TRACE_COLUMNS, trace_files
+from aiowheel.trace._stored import stored_schema
 
 
 def check_trace(trace_folder: str | os.PathLike[str]) -> list[str]:
     """List the files of a trace, each with all columns of the schema.
 
     Raises:
-        BadInputError: The folder holds no trace, or a file of it is no trace.
+        BadInputError: The folder holds no trace, or a file of it is no trace, or one of a version
+            that cannot be read.
     """
     try:
         files = [str(file.resolve()) for file in trace_files(trace_folder)]
@@ -23,13 +26,33 @@ def check_trace(trace_folder: str | os.PathLike[str]) -> list[str]:
         raise BadInputError(str(error)) from None
     for file in files:
         # Spark would say the same in sixty lines of Java.
-        try:
-            names = pq.read_schema(file).names
-        except pa.ArrowInvalid as error:
-            raise BadInputError(f"{file}: not a Parquet file: {error}") from None
-        except PermissionError:
-            raise BadInputError(f"{file}: no permission to read it") from None
-        missing = [column.name for column in TRACE_COLUMNS if column.name not in names]
-        if missing:
-            raise BadInputError(f"{file}: not a trace: no column {missing[0]!r}")
+        for flaw in _flaws(file):
+            raise BadInputError(f"{file}: not a trace: {flaw}")
     return files
+
+
+def _flaws(file: str) -> Iterator[str]:
+    schema = stored_schema(file)
+    for column in TRACE_COLUMNS:
+        if column.name not in schema.names:
+            yield f"no column {column.name!r}"
+        elif _kind(found := schema.field(column.name).type) != (wanted := _kind(column.type)):
+            yield f"column {column.name!r} must hold {wanted}, got {found}"
+    required = {column.name for column in TRACE_COLUMNS if not column.nullable}
+    metadata = pq.read_metadata(file)
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            name, found = column.path_in_schema, column.statistics
+            if name in required and found is not None and found.null_count:
+                yield f"column {name!r} has {found.null_count:,} missing values"
+
+
+def _kind(found: pa.DataType) -> str:
+    """What a column holds, whatever its width: another program may have written it again."""
+    if pa.types.is_dictionary(found):
+        found = found.value_type
+    if pa.types.is_integer(found):
+        return "integers"
+    if pa.types.is_string(found) or pa.types.is_large_string(found):
+        return "texts"
+    return "lists" if pa.types.is_list(found) or pa.types.is_large_list(found) else str(found)

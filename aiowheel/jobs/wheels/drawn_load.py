@@ -15,6 +15,7 @@ from statistics import NormalDist
 import numpy as np
 
 from aiowheel.jobs.wheels.feed import Chunk, Integers
+from aiowheel.jobs.wheels.run import NEVER
 
 _CHUNK = 65_536
 _LONGEST_SECONDS = 1e9  # 30 years: a log-normal tail must not leave 64 bits of nanoseconds
@@ -22,32 +23,38 @@ _LONGEST_SECONDS = 1e9  # 30 years: a log-normal tail must not leave 64 bits of 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """How long operations take to complete: log-normal.
+    """How long operations take to complete: log-normal, and some never do.
 
     Attributes:
-        mu: Mean of the logarithm of the seconds.
+        mu: Mean of the logarithm of the seconds, of the operations that complete.
         sigma: Its standard deviation, above 0.
+        never: The share of operations that never complete, from 0 to below 1.
     """
 
     mu: float
     sigma: float
+    never: float = 0.0
 
     @classmethod
     def from_quantiles(
         cls, low: float, high: float, low_share: float = 0.5, high_share: float = 0.75
     ) -> Waits:
-        """The distribution of which *low_share* lasts at most *low* seconds, and so for *high*."""
+        """The distribution of which *low_share* lasts at most *low* seconds, and so for *high*.
+
+        All operations complete.
+        """
         low_z, high_z = NormalDist().inv_cdf(low_share), NormalDist().inv_cdf(high_share)
         sigma = (math.log(high) - math.log(low)) / (high_z - low_z)
         return cls(math.log(low) - sigma * low_z, sigma)
 
     def quantile(self, share: float) -> float:
-        """How many seconds a *share* of the operations does not exceed."""
+        """How many seconds a *share* of the operations that complete does not exceed."""
         return math.exp(self.mu + self.sigma * NormalDist().inv_cdf(share))
 
     def beyond(self, seconds: float) -> float:
-        """The share of operations that take longer."""
-        return 1.0 - NormalDist(self.mu, self.sigma).cdf(math.log(seconds))
+        """The share of operations that take longer, or never complete."""
+        longer = 1.0 - NormalDist(self.mu, self.sigma).cdf(math.log(seconds))
+        return self.never + (1.0 - self.never) * longer
 
 
 def draw(
@@ -66,6 +73,9 @@ def draw(
     gaps_from, waits_from = (
         np.random.Generator(np.random.Philox(key=[seed, 2 * shard + half])) for half in (0, 1)
     )
+    # Another key than any shard of any seed has: a load in which all complete is the same without.
+    never_key = np.array([2**63 + seed, 2 * shard], np.uint64)
+    never_from = np.random.Generator(np.random.Philox(key=never_key))
     now = 0
     for first in range(0, operations, _CHUNK):
         count = min(_CHUNK, operations - first)
@@ -74,6 +84,8 @@ def draw(
         now = int(created[-1])
         seconds = np.exp(waits.mu + waits.sigma * waits_from.standard_normal(count))
         ends = created + _nanoseconds(np.minimum(seconds, _LONGEST_SECONDS))
+        if waits.never:
+            ends[never_from.random(count) < waits.never] = NEVER
         yield Chunk(created, created + timeout, ends)
 
 

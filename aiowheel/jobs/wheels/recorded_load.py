@@ -8,21 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
+from aiowheel.errors import BadInputError
 from aiowheel.jobs.wheels.feed import Chunk, Integers
 from aiowheel.jobs.wheels.run import NEVER
+from aiowheel.wheel._wheel import LIMIT
 
 #: What of a trace is needed.
 COLUMNS = ("created", "deadline", "finished", "outcome")
+#: The longest timeout that a wheel is tried with, in nanoseconds: 30 years.
+LONGEST_NS: Final = 10**18
 _CHUNK = 65_536
 
 
 @dataclass(frozen=True)
 class RecordedLoad:
-    """The operations of one event loop that were armed, ascending by creation; times in ns.
+    """The operations of one event loop that were armed, ascending by creation.
+
+    Times are nanoseconds since the first of them was created: a wheel takes 73 years, and more
+    than 50 have passed since 1970. A timeout beyond `LONGEST_NS` counts as that.
 
     Attributes:
         created: When each was.
@@ -49,21 +57,22 @@ class RecordedLoad:
         created = _integers(table["created"])
         finished = _integers(table["finished"])
         endless = np.asarray(table["deadline"].is_null())
-        deadlines = _integers(table["deadline"].fill_null(NEVER))
+        timeouts = _integers(table["deadline"].fill_null(NEVER)) - created
         if timeout_ns is not None:
             endless = np.zeros(len(created), bool)
-            deadlines = created + timeout_ns
+            timeouts = np.full(len(created), timeout_ns)
         expired = np.array([outcome == "expired" for outcome in table["outcome"].to_pylist()], bool)
         # What closing its purgatory expired ahead of its deadline did not time out.
         timed_out = expired & (finished >= _integers(table["deadline"].fill_null(NEVER)))
-        ends = np.where(timed_out, NEVER, finished)
         at_once = finished <= created
         armed = np.flatnonzero(~at_once & ~endless)
         armed = armed[np.argsort(created[armed], kind="stable")]
+        start = created[armed[0]] if len(armed) else 0
+        created = created - start
         return cls(
             created[armed],
-            deadlines[armed],
-            ends[armed],
+            (created + np.minimum(timeouts, LONGEST_NS))[armed],
+            np.where(timed_out, NEVER, finished - start)[armed],
             at_once=int(at_once.sum()),
             without_timeout=int((endless & ~at_once).sum()),
         )
@@ -72,14 +81,23 @@ class RecordedLoad:
         return len(self.created)
 
     @property
-    def start(self) -> int:
-        """When the first operation was created; 0 without any."""
-        return int(self.created[0]) if len(self) else 0
-
-    @property
     def span_ns(self) -> int:
         """From the first creation to the last."""
-        return int(self.created[-1] - self.created[0]) if len(self) else 0
+        return int(self.created[-1]) if len(self) else 0
+
+    def check_range(self, tick_ns: int) -> None:
+        """Refuse a load that no wheel of this tick can work off.
+
+        Raises:
+            BadInputError: Names the time from the first operation to the last deadline, and the
+                longest that is possible.
+        """
+        until = int(self.deadlines.max()) if len(self) else 0
+        if until + tick_ns > LIMIT:
+            raise BadInputError(
+                "the time from the first operation of a run to the last deadline must be at most "
+                f"{(LIMIT - tick_ns) / 1e9:.10g} s with this tick, got {until / 1e9:.10g} s"
+            )
 
     def chunks(self) -> Iterator[Chunk]:
         """The load in pieces."""

@@ -73,8 +73,9 @@ def replay_trace(
     unknown = 0
     for run in _runs(table):
         load = RecordedLoad.from_table(run, timeout_ns)
+        load.check_range(tick_ns)
         try:
-            wheel = WheelRun(tick_ns, wheel_size, load.start)
+            wheel = WheelRun(tick_ns, wheel_size)
         except ValueError as error:
             raise BadInputError(str(error)) from error
         feed([wheel], load.chunks(), tick_ns)

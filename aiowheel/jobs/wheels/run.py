@@ -25,7 +25,6 @@ class WheelRun:
     Args:
         tick: Width of a bucket in nanoseconds, at least 1.
         wheel_size: Buckets a level, at least 2.
-        start: Where time begins; no operation is created before.
 
     Attributes:
         completed: Operations that completed before they expired.
@@ -47,9 +46,9 @@ class WheelRun:
         "wake_ups",
     )
 
-    def __init__(self, tick: int, wheel_size: int, start: int = 0) -> None:
+    def __init__(self, tick: int, wheel_size: int) -> None:
         self._counts = Counts()
-        self._wheel = TimingWheel(tick, wheel_size, start, counts=self._counts)
+        self._wheel = TimingWheel(tick, wheel_size, counts=self._counts)
         self._due: i64 = NEVER  # nothing is due before; cancelling leaves it too early
         self._entries: list[TimerEntry] = []  # those whose end is still to come
         self.completed: i64 = 0

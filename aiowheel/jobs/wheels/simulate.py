@@ -6,6 +6,7 @@ through virtual time. A shard is data, so the tables are the same on any number 
 
 from __future__ import annotations
 
+import math
 import resource
 import sys
 import time
@@ -22,6 +23,7 @@ from aiowheel.errors import BadInputError
 from aiowheel.jobs.wheels.drawn_load import Waits, draw
 from aiowheel.jobs.wheels.feed import feed
 from aiowheel.jobs.wheels.run import WheelRun
+from aiowheel.wheel._wheel import LIMIT
 
 _PARTITIONS_A_CORE = 4
 _LONGEST_SECONDS = 1e9
@@ -54,7 +56,7 @@ class Sweep:
         ticks_ns: Widths of a bucket, each at least 1.
         wheel_sizes: Buckets a level, each at least 2.
         timeouts_ns: From arrival to deadline, each at least 1.
-        rates: Arrivals a second, each above 0.
+        rates: Arrivals a second; the last arrival must be within 73 years less timeout and tick.
         seed: Of the load, from 0 to 2**62.
         shards: Wheels that share the load, as the nodes of a cluster do, at least 1.
     """
@@ -180,11 +182,16 @@ def _sum_up(shards: pa.Table) -> pa.Table:
 
 
 def check_sweep(sweep: Sweep) -> None:
-    """Refuse what no wheel takes, or what leaves 64 bits of nanoseconds.
+    """Refuse what no wheel takes: its time ends 73 years after 0, with the last tick.
 
     Raises:
         BadInputError: Names the value and the legal range.
     """
+    longest = max((*sweep.timeouts_ns, 0)) + max((*sweep.ticks_ns, 0))
+    each = math.ceil(sweep.operations / max(1, sweep.shards))
+    # Beyond any chance: ten standard deviations, and 50 mean gaps for a shard of few operations.
+    gaps = each + 10 * math.sqrt(each) + 50
+    least_rate = sweep.shards * gaps / max(1.0, (LIMIT - longest) / 1e9)
     bounds: list[tuple[str, Sequence[float], float, float]] = [
         ("operations", [sweep.operations], 1, 10**12),
         ("shards", [sweep.shards], 1, min(sweep.operations, 10**6)),
@@ -192,7 +199,7 @@ def check_sweep(sweep: Sweep) -> None:
         ("tick", [tick / 1e9 for tick in sweep.ticks_ns], 1e-9, _LONGEST_SECONDS),
         ("wheel size", sweep.wheel_sizes, 2, 2**24),
         ("timeout", [timeout / 1e9 for timeout in sweep.timeouts_ns], 1e-9, _LONGEST_SECONDS),
-        ("rate", sweep.rates, sweep.operations / _LONGEST_SECONDS, 1e9),
+        ("rate", sweep.rates, least_rate, 1e9),
     ]
     for name, values, least, most in bounds:
         for value in values:

@@ -126,8 +126,10 @@ def tune(
 def weigh_run(rows: pa.Table, candidates: Sequence[tuple[int, int]]) -> pa.Table:
     """Drive the candidates, pairs of tick and wheel size, through the rows of one run."""
     load = RecordedLoad.from_table(rows)
-    wheels = [WheelRun(tick, wheel_size, load.start) for tick, wheel_size in candidates]
-    feed(wheels, load.chunks(), max(tick for tick, _ in candidates))
+    widest = max(tick for tick, _ in candidates)
+    load.check_range(widest)
+    wheels = [WheelRun(tick, wheel_size) for tick, wheel_size in candidates]
+    feed(wheels, load.chunks(), widest)
     answers = [
         {
             "tick_ns": tick,

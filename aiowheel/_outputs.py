@@ -1,0 +1,96 @@
+"""Files and folders of results that appear whole or not at all. Rank 4.
+
+Source: a rename within one file system is atomic. A hidden name beside the place takes what is
+half-written, and goes away when the block fails.
+"""
+
+import contextlib
+import os
+import secrets
+import shutil
+from collections.abc import Generator
+from pathlib import Path
+from typing import TextIO
+
+from aiowheel.errors import AiowheelError
+
+
+@contextlib.contextmanager
+def whole_file(path: Path, *, errors: str = "strict") -> Generator[TextIO]:
+    """Open a hidden file that replaces *path* when the block ends without an error.
+
+    A symbolic link stays: the file that it points to is replaced.
+
+    Args:
+        path: Of the result.
+        errors: What to do with text that is no UTF-8, as of `open`.
+
+    Raises:
+        AiowheelError: The disk refuses; *path* is then as it was before.
+    """
+    place = Path(os.path.realpath(path))
+    hidden = place.with_name(_hidden_name())
+    try:
+        with hidden.open("x", encoding="utf-8", errors=errors, newline="") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        hidden.replace(place)
+    except ConnectionError:  # of who makes the result: no disk has one
+        raise
+    except OSError as error:
+        raise _refused(path, error) from error
+    finally:
+        with contextlib.suppress(OSError):
+            hidden.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def whole_folder(folder: Path) -> Generator[Path]:
+    """Make a hidden folder that becomes *folder* when the block ends without an error.
+
+    A folder that does not exist appears by one rename. In one that does, each file or folder
+    replaces the earlier one of its name, and others stay.
+
+    Raises:
+        AiowheelError: The disk refuses; *folder* is then as it was before.
+    """
+    place = Path(os.path.realpath(folder))
+    # Inside a folder that exists, which may be a file system of its own.
+    near = next(parent for parent in (place, *place.parents) if parent.is_dir())
+    hidden = near / _hidden_name()
+    try:
+        hidden.mkdir()
+        yield hidden
+        _move(hidden, place)
+    except ConnectionError:
+        raise
+    except OSError as error:
+        raise _refused(folder, error) from error
+    finally:
+        shutil.rmtree(hidden, ignore_errors=True)
+
+
+def _move(hidden: Path, place: Path) -> None:
+    if not place.is_dir():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        hidden.rename(place)
+        return
+    results = sorted(hidden.iterdir())
+    for result in results:  # before the first is moved
+        there = place / result.name
+        if there.exists() and there.is_dir() != result.is_dir():
+            raise AiowheelError(f"{there}: is in the way of a result of this name")
+    for result in results:
+        if result.is_dir() and (there := place / result.name).exists():
+            there.rename(hidden / f"{result.name}.earlier")  # goes with the hidden folder
+        result.replace(place / result.name)
+
+
+def _hidden_name() -> str:
+    return f".aiowheel-{secrets.token_hex(8)}.tmp"  # as long for every result, and never taken
+
+
+def _refused(path: Path, error: OSError) -> AiowheelError:
+    # Arrow's own text has several parts.
+    return AiowheelError(f"{path}: {os.strerror(error.errno) if error.errno else error}")

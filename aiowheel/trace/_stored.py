@@ -1,0 +1,46 @@
+"""The schema that a trace file carries, and whether this version understands it. Rank 4."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from aiowheel.errors import BadInputError
+
+from .schema import SCHEMA_VERSION, VERSION_KEY
+
+#: What a reader of this version understands. A file without a version is older: version 1.
+UNDERSTOOD: Final = (SCHEMA_VERSION,)
+_OLDEST: Final = "1"
+
+
+def stored_schema(file: str | os.PathLike[str]) -> pa.Schema:
+    """Read the schema of a trace file.
+
+    Raises:
+        BadInputError: The file cannot be read, is no Parquet file, or has another trace version.
+    """
+    name = os.fspath(file)
+    try:
+        schema = pq.read_schema(name)
+    except (OSError, pa.ArrowException) as error:
+        raise unreadable(name, error) from error
+    found = (schema.metadata or {}).get(VERSION_KEY.encode(), _OLDEST.encode())
+    if found not in {str(version).encode() for version in UNDERSTOOD}:
+        legal = " or ".join(map(str, UNDERSTOOD))
+        shown = found.decode() if found.isdigit() else repr(found)
+        raise BadInputError(f"{name}: trace version must be {legal}, got {shown}")
+    return schema
+
+
+def unreadable(file: str, error: Exception) -> BadInputError:
+    """Return the error for a file that Arrow or the system refuses to read."""
+    if isinstance(error, PermissionError):
+        return BadInputError(f"{file}: no permission to read it")
+    if isinstance(error, OSError) and error.strerror:
+        return BadInputError(f"{file}: {error.strerror}")
+    # Arrow tells of damaged data as an OSError without a number, or as an error of its own.
+    return BadInputError(f"{file}: not a Parquet file, or damaged: {error}")

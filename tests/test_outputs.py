@@ -1,0 +1,159 @@
+"""Results appear whole or not at all."""
+
+from pathlib import Path
+
+import pytest
+
+from aiowheel._outputs import whole_file, whole_folder
+from aiowheel.errors import AiowheelError
+
+LARGE = "x" * 100_000
+
+
+def names(folder: Path) -> list[str]:
+    """What a folder holds, hidden files too."""
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_file_appears_when_the_block_ends(tmp_path: Path) -> None:
+    """Until then the earlier one is there."""
+    path = tmp_path / "out.csv"
+    path.write_text("earlier")
+
+    with whole_file(path) as file:
+        file.write("later\n")
+        file.flush()
+        assert path.read_text() == "earlier"
+
+    assert path.read_text() == "later\n"
+    assert names(tmp_path) == ["out.csv"]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_a_failed_block_leaves_the_earlier_file(tmp_path: Path, error: type[BaseException]) -> None:
+    """And nothing beside it."""
+    path = tmp_path / "out.csv"
+    path.write_text("earlier")
+
+    with pytest.raises(error), whole_file(path) as file:
+        file.write("half")
+        raise error
+
+    assert path.read_text() == "earlier"
+    assert names(tmp_path) == ["out.csv"]
+
+
+def test_a_full_disk_leaves_the_earlier_file(tmp_path: Path, small_disk: None) -> None:
+    """The error names the file that was asked for."""
+    path = tmp_path / "out.csv"
+    path.write_text("earlier")
+
+    with pytest.raises(AiowheelError, match=r"out\.csv: File too large"), whole_file(path) as file:
+        file.write(LARGE)
+
+    assert path.read_text() == "earlier"
+    assert names(tmp_path) == ["out.csv"]
+
+
+@pytest.mark.parametrize("target", ["there", "missing"])
+def test_a_link_stays_and_its_target_is_replaced(tmp_path: Path, target: str) -> None:
+    """In the target's folder, also where there was no file yet."""
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "there").write_text("earlier")
+    link = tmp_path / "out.csv"
+    link.symlink_to(data / target)
+
+    with whole_file(link) as file:
+        file.write("later")
+
+    assert link.is_symlink()
+    assert (data / target).read_text() == "later"
+    assert names(tmp_path) == ["data", "out.csv"]
+    assert names(data) == sorted({"there", target})
+
+
+def test_a_new_folder_appears_when_the_block_ends(tmp_path: Path) -> None:
+    """With the folders above it."""
+    out = tmp_path / "new" / "out"
+
+    with whole_folder(out) as hidden:
+        (hidden / "a").write_text("a")
+        assert not out.exists()
+
+    assert names(out) == ["a"]
+    assert names(tmp_path) == ["new"]
+
+
+def test_files_move_into_a_folder_that_exists(tmp_path: Path) -> None:
+    """Those of the same name are replaced, the others stay."""
+    for name in ("a", "notes"):
+        (tmp_path / name).write_text("earlier")
+
+    with whole_folder(tmp_path) as hidden:
+        (hidden / "a").write_text("later")
+        (hidden / "b").write_text("later")
+        assert (tmp_path / "a").read_text() == "earlier"
+
+    assert names(tmp_path) == ["a", "b", "notes"]
+    assert (tmp_path / "a").read_text() == (tmp_path / "b").read_text() == "later"
+    assert (tmp_path / "notes").read_text() == "earlier"
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_failure_leaves_the_folder_as_it_was(
+    tmp_path: Path, small_disk: None, *, exists: bool
+) -> None:
+    """Not even the files that fitted appear."""
+    out = tmp_path / "out"
+    if exists:
+        out.mkdir()
+        (out / "a").write_text("earlier")
+
+    with pytest.raises(AiowheelError, match="out: File too large"), whole_folder(out) as hidden:
+        (hidden / "a").write_text("later")
+        (hidden / "b").write_text(LARGE)
+
+    assert names(tmp_path) == (["out"] if exists else [])
+    if exists:
+        assert names(out) == ["a"]
+        assert (out / "a").read_text() == "earlier"
+
+
+def test_a_folder_in_the_way_is_found_before_the_first_file_moves(tmp_path: Path) -> None:
+    """New files never stand beside old ones."""
+    (tmp_path / "a").write_text("earlier")
+    (tmp_path / "b").mkdir()
+
+    with (
+        pytest.raises(AiowheelError, match="b: is in the way of a result"),
+        whole_folder(tmp_path) as hidden,
+    ):
+        (hidden / "a").write_text("later")
+        (hidden / "b").write_text("later")
+
+    assert (tmp_path / "a").read_text() == "earlier"
+    assert names(tmp_path) == ["a", "b"]
+
+
+def test_a_folder_replaces_the_earlier_one_of_its_name(tmp_path: Path) -> None:
+    """With all that was in it."""
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "part-9").write_text("earlier")
+
+    with whole_folder(tmp_path) as hidden:
+        (hidden / "table").mkdir()
+        (hidden / "table" / "part-0").write_text("later")
+
+    assert names(tmp_path) == ["table"]
+    assert names(tmp_path / "table") == ["part-0"]
+
+
+def test_a_broken_connection_is_not_blamed_on_the_disk(tmp_path: Path) -> None:
+    """It is Spark's, whose results are written."""
+    with pytest.raises(ConnectionRefusedError), whole_file(tmp_path / "out.csv"):
+        raise ConnectionRefusedError
+    with pytest.raises(ConnectionRefusedError), whole_folder(tmp_path / "out"):
+        raise ConnectionRefusedError
+
+    assert names(tmp_path) == []

@@ -1,0 +1,23 @@
+"""What is printed commands no terminal."""
+
+import pytest
+
+from aiowheel._printable import printable
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain key", "plain key"),
+        ("café 日本 🦊", "café 日本 🦊"),
+        ("\x1b[2Jgone", r"\x1b[2Jgone"),
+        ("\x9b31m", r"\x9b31m"),
+        ("two\nlines\ttab\r", r"two\nlines\ttab\r"),
+        ("abc\u202edcba", r"abc\u202edcba"),
+        ("\udcff", r"\udcff"),
+        (7, "7"),
+    ],
+)
+def test_what_is_not_printable_is_escaped(text: object, shown: str) -> None:
+    """The rest stays as it is."""
+    assert printable(text) == shown
