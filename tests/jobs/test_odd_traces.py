@@ -24,8 +24,6 @@ from .conftest import assert_nothing_lost
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-on_spark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(240)]
-
 ODD_EVENTS = [
     b'[{"key": "a", "time": 1}, {"key": "b", "time": 2}]',
     b"[]",
@@ -156,13 +154,24 @@ def write_parquet(folder: Path) -> None:
     """Rows of Parquet that no table would have; in parts, some of them without rows."""
     for name in ("ops", "events"):
         (folder / name).mkdir()
-    texts = [b"a", b"", None, b"h\xff\x1f", b"\xed\xa0\x80", b'q"\\\n\x00\x1f', "é\u2028😀".encode()]
+    texts = [
+        b"a",
+        b"",
+        None,
+        b"h\xff\x1f",
+        b"\xed\xa0\x80",
+        b'q"\\\n\x00\x1f',
+        "é\u2028😀".encode(),
+    ]
     times = [1, None, -1, 2**62, 5]
     pairs = [(text, time) for text in texts for time in times]
     keys = pa.array([text for text, _ in pairs], pa.binary())
     events = {"key": as_text(keys), "time": pa.array([time for _, time in pairs], pa.int64())}
     pq.write_table(pa.table(events), folder / "events" / "0.parquet")
-    narrow = {"key": pa.array(["n", "n"]).dictionary_encode(), "time": pa.array([1, -1], pa.int32())}
+    narrow = {
+        "key": pa.array(["n", "n"]).dictionary_encode(),
+        "time": pa.array([1, -1], pa.int32()),
+    }
     pq.write_table(pa.table(narrow), folder / "events" / "1 +.parquet")
     pq.write_table(pa.table({"key": [], "time": []}), folder / "events" / "none.parquet")
     rows = [
@@ -240,3 +249,218 @@ def test_both_engines_reject_the_same_rows(
     assert tables_in(tmp_path / "spark") == tables_in(tmp_path / "wheel")
     assert by_wheel.rejected >= 20
     assert by_wheel.completed >= 1
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_a_folder_is_read_at_any_depth_by_both(tmp_path: Path, spark: "SparkSession") -> None:
+    """Spark would leave out what does not lie at the top, and trip over day=1."""
+    from aiowheel.jobs.operations import frames
+
+    for number, place in enumerate(("", "sub/deep", "day=1", "_hidden")):
+        (tmp_path / place).mkdir(parents=True, exist_ok=True)
+        row = f'{{"key": "{number}", "time": 1}}\n'
+        (tmp_path / place / f"{number}.ndjson").write_text(row)
+
+    used = {event.key for event in read_events(tmp_path, Format.NDJSON, [])}
+
+    rows = frames.read_events(spark, tmp_path, Format.NDJSON).collect()
+    assert {row.key for row in rows} == used == {"0", "1", "2"}
+
+
+def test_what_is_no_utf8_is_rejected_and_can_be_written(tmp_path: Path) -> None:
+    """Replaced, two keys might become one; and a table of rejects is UTF-8."""
+    (tmp_path / "events.ndjson").write_bytes(b"\xff\xfe\n")
+    (tmp_path / "events.csv").write_bytes(b"key,time,value\n\xff,x,\n\xff,1,\n")
+    rejected: Rejects = []
+
+    assert list(read_events(tmp_path / "events.ndjson", Format.NDJSON, rejected)) == []
+    assert list(read_events(tmp_path / "events.csv", Format.CSV, rejected)) == []
+
+    write_rejects(tmp_path / "rejects.parquet", rejected)
+    assert pq.read_table(tmp_path / "rejects.parquet").column("raw").to_pylist() == [
+        "\ufffd\ufffd",
+        "\ufffd,x,",
+        "\ufffd,1,",
+    ]
+
+
+def test_a_row_of_a_csv_ends_with_its_line(tmp_path: Path) -> None:
+    """A quote that is left open takes no other row with it; a field may be long."""
+    file = tmp_path / "events.csv"
+    file.write_text(f'key,time,value\n"open,1,\n{"k" * 200_000},1,\n"a,b",2,\n')
+    rejected: Rejects = []
+
+    events = list(read_events(file, Format.CSV, rejected))
+
+    assert [event.key for event in events] == ["k" * 200_000, "a,b"]
+    assert [raw for _, _, raw in rejected] == ['"open,1,']
+
+
+def test_a_truncated_file_is_named(tmp_path: Path) -> None:
+    """The file, and what is wrong with it."""
+    file = tmp_path / "events.ndjson.gz"
+    file.write_bytes(gzip.compress(b'{"key": "a", "time": 1}\n')[:-9])
+
+    with pytest.raises(BadInputError, match=r"events\.ndjson\.gz: the compressed data ends too"):
+        list(read_events(file, Format.NDJSON, []))
+
+
+def damaged_page(file: Path) -> None:
+    """A file of which the footer is whole."""
+    table = pa.table({"key": [f"k{n % 977}-{n}" for n in range(20_000)], "time": range(20_000)})
+    pq.write_table(table, file, compression="snappy", use_dictionary=False)
+    data = bytearray(file.read_bytes())
+    data[2_000:2_400] = bytes(byte ^ 0xFF for byte in data[2_000:2_400])
+    file.write_bytes(data)
+
+
+BAD_FILES: dict[str, tuple[str, Callable[[Path], object], str]] = {
+    "truncated gz": (
+        "1.ndjson.gz",
+        lambda file: file.write_bytes(gzip.compress(os.urandom(9_000))[:-9]),
+        "",
+    ),
+    "random Parquet": ("1.parquet", lambda file: file.write_bytes(os.urandom(500)), "Parquet"),
+    "empty Parquet": ("1.parquet", lambda file: file.write_bytes(b""), "Parquet file size is 0"),
+    "damaged page": ("1.parquet", damaged_page, ""),
+    "float times": (
+        "1.parquet",
+        lambda file: pq.write_table(pa.table({"key": ["a"], "time": [1.5]}), file),
+        "column time must be int64, got double",
+    ),
+    "text for a time": (
+        "1.parquet",
+        lambda file: pq.write_table(pa.table({"key": ["a"], "time": ["1"]}), file),
+        "column time must be int64, got string",
+    ),
+    "a column twice": (
+        "1.parquet",
+        lambda file: pq.write_table(
+            pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], ["key", "KEY"]), file
+        ),
+        "want one column key, got key, KEY",
+    ),
+    "no header": (
+        "1.csv",
+        lambda file: file.write_text("a,1,\n"),
+        "line 1: want the columns key,time,value, got a,1,",
+    ),
+    "another header": (
+        "1.csv",
+        lambda file: file.write_text("key,key,time\na,1,\n"),
+        "line 1: want the columns key,time,value, got key,key,time",
+    ),
+}
+
+
+def refused(bad: str, engine: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 2, one line that names the file, and what was there before is there still."""
+    name, write, reason = BAD_FILES[bad]
+    (folder / "events").mkdir(exist_ok=True)
+    write(folder / "events" / name)
+    (folder / "ops.ndjson").write_text('{"id": "x", "keys": ["a"], "created": 1}\n')
+    (folder / "out" / "outcomes").mkdir(parents=True, exist_ok=True)
+    (folder / "out" / "outcomes" / "earlier").touch()
+
+    arguments = [str(folder / "ops.ndjson"), str(folder / "events"), "--out", str(folder / "out")]
+    assert run(["purgatory", *arguments, "--engine", engine]) == 2
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{folder / 'events' / name}: " in line
+    assert reason in line
+    assert "Py4J" not in line
+    assert [path.name for path in folder.glob("out/**/*")] == ["outcomes", "earlier"]
+
+
+@pytest.mark.parametrize("bad", BAD_FILES)
+def test_a_bad_file_is_named(bad: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By one process."""
+    refused(bad, "wheel", tmp_path, capsys)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.usefixtures("one_session")
+@pytest.mark.parametrize("bad", BAD_FILES)
+def test_spark_names_a_bad_file(
+    bad: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the words of the one process, where it is not Spark that finds it."""
+    refused(bad, "spark", tmp_path, capsys)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(("name", "reason"), [("0.tgz", "reads no archives"), ("0.csv", "is gzip")])
+def test_what_spark_would_unpack_otherwise_is_refused(
+    name: str, reason: str, tmp_path: Path, spark: "SparkSession"
+) -> None:
+    """One process goes by the content, Spark by the name, and would find no lines."""
+    from aiowheel.jobs.operations import frames
+
+    (tmp_path / name).write_bytes(gzip.compress(b"key,time,value\n"))
+
+    with pytest.raises(BadInputError, match=f"{name}: .*{reason}"):
+        frames.read_events(spark, tmp_path, Format.CSV)
+
+
+def run_over(
+    folder: Path, engine: str, form: str, capsys: pytest.CaptureFixture[str]
+) -> dict[str, Any]:
+    """The report of a run over the folders of operations and events that is to succeed."""
+    arguments = [str(folder / "ops"), str(folder / "events"), "--out", str(folder / "out")]
+    code = run(["purgatory", *arguments, "--engine", engine, "--format", form, "--json"])
+    printed = capsys.readouterr()
+    assert code == 0, printed.err
+    report: dict[str, Any] = json.loads(printed.out)
+    return report
+
+
+def nothing_from_nothing(engine: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Tables without rows, as one file or as Spark writes them, among parts with rows."""
+    for table, schema in (("ops", OPERATIONS), ("events", EVENTS)):
+        (folder / table).mkdir()
+        pq.write_table(schema.empty_table(), folder / table / "0.parquet")
+    report = run_over(folder, engine, "parquet", capsys)
+    assert_nothing_lost(report, folder / "out", 0)
+    (found,) = (folder / "out" / "outcomes").glob("*.parquet")
+    assert pq.read_schema(found).names == OUTCOMES.names
+    assert not (folder / "out" / "rejects").exists()
+
+    row = {"id": "x", "keys": ["a"], "created": 1}
+    pq.write_table(pa.Table.from_pylist([row]), folder / "ops" / "1.parquet")
+    report = run_over(folder, engine, "parquet", capsys)
+    assert_nothing_lost(report, folder / "out", 1)
+    assert report["pending"] == 1
+
+    for form, text in (("csv", ",".join(OPERATIONS.names) + "\n"), ("ndjson", "")):
+        (folder / "ops" / f"0.{form}").write_text(text)
+        (folder / "events" / f"0.{form}").write_text("")
+        for file in folder.glob("*/*.parquet"):
+            file.unlink()
+        assert_nothing_lost(run_over(folder, engine, form, capsys), folder / "out", 0)
+        assert list((folder / "out" / "outcomes").glob("*.parquet"))
+        (folder / "ops" / f"0.{form}").unlink()
+        (folder / "events" / f"0.{form}").unlink()
+
+
+def test_tables_without_rows_have_an_empty_result(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of one process."""
+    nothing_from_nothing("wheel", tmp_path, capsys)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.usefixtures("one_session")
+def test_tables_without_rows_have_an_empty_result_on_spark(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Likewise."""
+    nothing_from_nothing("spark", tmp_path, capsys)
