@@ -33,6 +33,12 @@ JAVA = """An error occurred while calling o1.save.
 Caused by: java.io.IOException: Disk quota exceeded
 \tat java.base/java.io.FileOutputStream.writeBytes(Native Method)
 """
+GZIP = """An error occurred while calling o1.save.
+: org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file \
+file:///in/a%20b.csv.gz.  SQLSTATE: KD001
+\tat org.apache.spark.Thing(Thing.scala:1)
+Caused by: java.io.EOFException: Unexpected end of input stream
+"""
 
 
 @pytest.mark.parametrize(
@@ -45,6 +51,7 @@ Caused by: java.io.IOException: Disk quota exceeded
         ("java.lang.OutOfMemoryError: Java heap space", AiowheelError, "spark.driver.memory"),
         ("[PATH_NOT_FOUND] Path does not exist: x. SQLSTATE: 42K03\n\n", AiowheelError, "Path"),
         ("Relative path in absolute URI: .12:30.crc", AiowheelError, "a colon in its name"),
+        (GZIP, BadInputError, "/in/a b.csv.gz: cannot be read (Unexpected end of input stream)"),
         ("", AiowheelError, "no reason given"),
     ],
 )
