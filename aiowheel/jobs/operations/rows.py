@@ -245,9 +245,9 @@ def _will_do(found: pa.DataType, wanted: pa.DataType) -> bool:
         is_list = pa.types.is_list(found) or pa.types.is_large_list(found)
         return is_list and _will_do(found.value_type, wanted.value_type)
     if wanted == pa.int64():
-        return pa.types.is_integer(found) and found != pa.uint64()
+        return bool(pa.types.is_integer(found)) and found != pa.uint64()
     bare = found.value_type if pa.types.is_dictionary(found) else found
-    return pa.types.is_string(bare) or pa.types.is_large_string(bare)
+    return bool(pa.types.is_string(bare) or pa.types.is_large_string(bare))
 
 
 def _parquet_rows(file: Path, schema: pa.Schema) -> Iterator[tuple[Row | Flaw, str]]:
