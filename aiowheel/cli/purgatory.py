@@ -29,7 +29,7 @@ from aiowheel.readers import Format, Unit
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from aiowheel.jobs.operations.in_process import PurgatoryResult
+    from aiowheel.jobs.operations.results import PurgatoryResult
 
 Session = AbstractContextManager["SparkSession"]
 Job = Callable[[Path, Path, Path, int, Format | None], "PurgatoryResult"]

@@ -4,11 +4,11 @@ Real data lies beside the repository in `../shared/data`, or where AIOWHEEL_DATA
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -71,3 +71,20 @@ def data_folder() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no reference data at {folder}: set AIOWHEEL_DATA")
     return folder
+
+
+def assert_nothing_lost(report: Mapping[str, Any], out: Path, rows: int) -> None:
+    """Of a run of `aiowheel purgatory` over *rows* rows: each of them is where it belongs.
+
+    A row is an operation, an event or a reject; an operation has an outcome or waits.
+    """
+    from aiowheel.jobs.operations.schemas import OUTCOMES, REJECTS
+    from aiowheel.jobs.spark.sinks import read_folder
+
+    outcomes = read_folder(out / "outcomes", OUTCOMES).num_rows
+    rejects = read_folder(out / "rejects", REJECTS).num_rows
+    assert report["operations"] + report["events"] + rejects == rows
+    assert report["rejected"] == rejects
+    assert report["completed"] + report["expired"] == outcomes
+    assert outcomes + report["pending"] == report["operations"]
+    assert not (out / ".purgatory.tmp").exists()

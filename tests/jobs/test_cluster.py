@@ -36,6 +36,8 @@ NASA_30 = 8_020, "de305a7e321722b41ceebc17ca2ec2fe7460dbc703dc50202cfd0401ba099e
 FILES = 8
 CONF = ["spark.driver.memory=768m", "spark.executor.memory=768m", "spark.executor.cores=1"]
 PATIENCE = 400.0
+#: Runs a command to which the folder named before it is another one than to everybody else.
+OWN_DISK = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"']
 
 
 class Arriving(NamedTuple):
@@ -193,9 +195,38 @@ def test_a_worker_dies_in_a_run_over_files(data_folder: Path, tmp_path: Path) ->
     assert (report["idle_events"], report["sha256"]) == (2_065, sha256)
 
 
+@pytest.mark.realtime
+def test_workers_with_disks_of_their_own_are_a_failure(tmp_path: Path) -> None:
+    """Each sees a folder of its own where the driver has its output; nothing is left there."""
+    if subprocess.run([*OWN_DISK, str(tmp_path), "true"], check=False).returncode:
+        pytest.skip("this machine gives no process mounts of its own")
+    (tmp_path / "result").mkdir()
+    rows = [f'{{"id": "{n}", "keys": ["a"], "created": 1, "deadline": 9}}\n' for n in range(1_000)]
+    (tmp_path / "ops.ndjson").write_text("".join(rows))
+    (tmp_path / "events.ndjson").write_text('{"key": "a", "time": 2}\n')
+    command = ["purgatory", str(tmp_path / "ops.ndjson"), str(tmp_path / "events.ndjson")]
+    command += ["--engine", "spark", "--out", str(tmp_path / "result" / "found"), "--json"]
+    command += [part for one in CONF for part in ("--conf", one)]
+    with standalone(tmp_path, own=tmp_path / "result") as (master, _):
+        process = start([*command, "--master", master], tmp_path)
+        try:
+            out, err = process.communicate(timeout=PATIENCE)
+        finally:
+            kill_tree(process.pid)
+
+    assert (process.returncode, out) == (1, "")
+    assert "outcomes: 1,000 rows were written, 0 can be read back" in err
+    assert list((tmp_path / "result").iterdir()) == []
+
+
 @contextlib.contextmanager
-def standalone(tmp_path: Path) -> "Generator[tuple[str, list[subprocess.Popen[bytes]]]]":
-    """A master and two workers of one core each, from the installed package."""
+def standalone(
+    tmp_path: Path, own: Path | None = None
+) -> "Generator[tuple[str, list[subprocess.Popen[bytes]]]]":
+    """A master and two workers of one core each, from the installed package.
+
+    Of the folder *own* each of the workers has one that no other process sees.
+    """
     import pyspark
 
     program = Path(pyspark.__file__).parent / "bin" / "spark-class"
@@ -211,9 +242,17 @@ def standalone(tmp_path: Path) -> "Generator[tuple[str, list[subprocess.Popen[by
     def launch(name: str, *arguments: str, until: str) -> "subprocess.Popen[bytes]":
         log = tmp_path / f"{name}.log"
         kind = "master.Master" if name == "master" else "worker.Worker"
+        apart = [*OWN_DISK, str(own)] if own is not None and name != "master" else []
         with log.open("wb") as file:
             process = subprocess.Popen(
-                [program, f"org.apache.spark.deploy.{kind}", "--webui-port", "0", *arguments],
+                [
+                    *apart,
+                    program,
+                    f"org.apache.spark.deploy.{kind}",
+                    "--webui-port",
+                    "0",
+                    *arguments,
+                ],
                 stdout=file,
                 stderr=file,
                 env=environment,

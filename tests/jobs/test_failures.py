@@ -39,6 +39,12 @@ file:///data/a%20b/trace.x.parquet.  SQLSTATE: KD001
 \tat org.apache.spark.Thing(Thing.scala:1)
 Caused by: java.io.IOException: FAILED_TO_UNCOMPRESS(5)
 """
+GZIP = """An error occurred while calling o1.save.
+: org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file \
+file:///in/a%20b.csv.gz.  SQLSTATE: KD001
+\tat org.apache.spark.Thing(Thing.scala:1)
+Caused by: java.io.EOFException: Unexpected end of input stream
+"""
 
 
 @pytest.mark.parametrize(
@@ -52,6 +58,7 @@ Caused by: java.io.IOException: FAILED_TO_UNCOMPRESS(5)
         ("java.lang.OutOfMemoryError: Java heap space", AiowheelError, "spark.driver.memory"),
         ("[PATH_NOT_FOUND] Path does not exist: x. SQLSTATE: 42K03\n\n", AiowheelError, "Path"),
         ("Relative path in absolute URI: .12:30.crc", AiowheelError, "a colon in its name"),
+        (GZIP, BadInputError, "/in/a b.csv.gz: cannot be read: Unexpected end of input stream"),
         ("", AiowheelError, "no reason given"),
     ],
 )

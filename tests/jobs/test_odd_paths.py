@@ -1,6 +1,6 @@
 """Jobs in folders with names that Spark takes for a pattern, or writes as in a URL."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,8 @@ from aiowheel.jobs.spark.sinks import read_batches, read_folder
 from aiowheel.readers import Format, TimeFormat, Unit
 from aiowheel.rules import NEVER, NO_VALUE, Event, Operation
 from aiowheel.trace import TRACE_SCHEMA
+
+from .conftest import assert_nothing_lost
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,6 +104,7 @@ def test_a_query_reads_its_own_folders(spark: "SparkSession", tmp_path: Path) ->
 
     found = read_folder(out / "outcomes", OUTCOMES).to_pylist()
     assert result.operations == 3
+    assert_nothing_lost(asdict(result), out, 5)
     assert sorted(tuple(row.values()) for row in found) == ENDINGS
 
 

@@ -1,69 +1,254 @@
 """Files of a trace that are unlike what they should be: the same to Python and to Spark."""
 
 import gzip
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from aiowheel.cli import run
 from aiowheel.errors import BadInputError
-from aiowheel.jobs.operations.files import Rejects, read_events, write_rejects
+from aiowheel.jobs.operations.files import Rejects, read_events, read_operations, write_rejects
+from aiowheel.jobs.operations.in_process import run_replay
+from aiowheel.jobs.operations.schemas import EVENTS, OPERATIONS, OUTCOMES, REJECTS
 from aiowheel.readers import Format
-from aiowheel.rules import Event
+
+from .conftest import assert_nothing_lost
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ODD_LINES = [
-    '[{"key": "a", "time": 1}, {"key": "b", "time": 2}]',
-    "[]",
-    '[{"key": "c", "time": 3}, {"key": "d", "time": "x"}]',
-    '[{"key": "e", "time": 4}, 5]',
-    '[{"time": 6}]',
-    '{"key": 1.50, "time": 7}',
-    '{"key": true, "time": 8}',
-    "{'key': 'f', 'time': 9}",
-    '{"key": NaN, "time": 9}',
-    '{"key": "g\\ud800", "time": 10}',
+ODD_EVENTS = [
+    b'[{"key": "a", "time": 1}, {"key": "b", "time": 2}]',
+    b"[]",
+    b'[{"key": "c", "time": 3}, {"key": "d", "time": "x"}]',
+    b'[{"key": "e", "time": 4}, 5]',
+    b'[{"time": 6}]',
+    b'[["a"]]',
+    b'{"key": 1.50, "time": 7}',
+    b'{"key": true, "time": 8}',
+    b'{"key": 12345678901234567890, "time": 8}',
+    b"{'key': 'f', 'time': 9}",
+    b'{"key": NaN, "time": 9}',
+    b'{"key": "g\\ud800", "time": 10}',
+    b'{"key": "g\\ud83d\\ude00", "time": 10}',
+    b'{"key": "h\xff", "time": 11}',
+    b'{"key": "h\xed\xa0\x80\xc3", "time": 11}',
+    "{'key': 'é\u2028', 'time': 11}".encode(),
+    b'{"key": {"of": "a"}, "time": 12}',
+    b'{"key": ["a"], "time": 12}',
+    b'{"key": "n\\u0000", "time": 13}',
+    b'{"key": "n\x00", "time": 13}',
+    b'{"key": "n", \x00"time": 13}',
+    b'{"key": "t", "time": 1.0}',
+    b'{"key": "t", "time": 1e3}',
+    b'{"key": "t", "time": 9223372036854775808}',
+    b'{"key": "t", "time": -1, "value": -1}',
+    b'{"key": "t", "time": true}',
+    b'{"key": "t", "time": 14} {"key": "u", "time": 14}',
+    b'{"key": "t", "time": 14}, {"key": "u", "time": 14}',
+    b'{"key": "t", "time": 14}][',
+    b'{"key": "t", "time": 14,}',
+    b'{"key": "t", "time": 014}',
+    b'{"key": "t", "time": 15',
+    b'{"key": "t", "key": "twice", "time": 16}',
+    b'{"key": "t", "key": null, "time": 16}',
+    b'{"Key": "t", "time": 16}',
+    b'  {"key": "blank", "time": 17, "more": {"of": [{}]}} \t',
+    b"\xef\xbb\xbf{}",
+    b'"text"',
+    b"null",
+    b"\\",
+    b"   ",
+    b"",
+]
+ODD_OPERATIONS = [
+    b'{"id": "a", "keys": ["a"], "created": 1, "deadline": 50}',
+    b'{"id": "b", "keys": ["a"], "created": 1.5}',
+    b'{"id": "b", "keys": ["a"], "created": 1, "deadline": -5}',
+    b'{"id": "b", "keys": "a", "created": 1}',
+    b'{"id": "b", "keys": [["a"]], "created": 1}',
+    b'{"id": "b", "keys": [{"of": "a"}], "created": 1}',
+    b'{"id": "b", "keys": [null], "created": 1}',
+    b'{"id": "c", "keys": [1, "a"], "thresholds": [], "created": 1}',
+    b'{"id": "b", "keys": ["a"], "thresholds": [1.5], "created": 1}',
+    b'{"id": "b", "keys": ["a"], "thresholds": ["1"], "created": 1}',
+    b'{"id": "b", "keys": ["a", "b"], "thresholds": [1], "created": 1}',
+    b'{"id": "b", "keys": ["a", "a"], "created": 1}',
+    b'{"id": "b", "keys": ["a"], "mode": 1, "created": 1}',
+    b'{"keys": ["a"], "created": 1}',
+    b'{"id": "b", "keys": ["a"]}',
+    b'{"id": "b", "keys": ["a"], "created": "1"}',
+]
+CSV_EVENTS = [
+    b"key,time,value",
+    b"a,1,",
+    b"key,time,value",
+    b'"b",2,""',
+    b'"b,""c""",2,3',
+    b'"open,2,',
+    b'a"b,3,',
+    b'"a"b,3,',
+    b"a,1.0,",
+    b"a,1e3,",
+    b"a,-1,-1",
+    b"a, 1,",
+    b"a,1",
+    b"a,1,,",
+    b"n\x00,1,",
+    b"\xff,1,",
+    b"\xc3\xa9,1,",
+    b"a,9223372036854775808,",
+    "a,\u0661,".encode(),
+    b",,",
+    b"\t",
+    b"",
+    b"last,5,",
+]
+CSV_OPERATIONS = [
+    b"id,keys,thresholds,mode,created,deadline",
+    b"a,a,,,1,50",
+    b"b,a|b,1|,all,1,",
+    b'"c","a|b","1",all,1,',
+    b"c,|,,any,1,",
+    b"c,a|a,,any,1,",
+    b"c,a,one,any,1,",
+    b"c,a,,some,1,",
+    b"c,a,,any,-1,",
+    b"c,a,,any,1,-5",
+    b"c,a,,any,1.0,",
+    b"c,[[a]],,any,1,2",
 ]
 
 
+def write_lines(folder: Path, form: Format) -> tuple[int, int]:
+    """Odd lines of operations and events; also as UTF-16, zipped, with other line ends.
+
+    Returns the number of rows in both tables.
+    """
+    tables = (ODD_OPERATIONS, ODD_EVENTS)
+    if form is Format.CSV:
+        tables = (CSV_OPERATIONS, CSV_EVENTS)
+    for name, lines in zip(("ops", "events"), tables, strict=True):
+        (folder / name).mkdir()
+        whole = b"\n".join(lines)
+        (folder / name / f"0.{form}").write_bytes(whole)
+    first = b"key,time,value\r" if form is Format.CSV else b""
+    rows = b"z,1,\rbad\r\nz,2,\r" if form is Format.CSV else b'{"key":"z","time":1}\r1\r\n'
+    (folder / "events" / f"a b+c%41é.{form}").write_bytes(b"\xef\xbb\xbf" + first + rows)
+    (folder / "events" / f"zipped.{form}.gz").write_bytes(gzip.compress(first + rows))
+    (folder / "events" / f"empty.{form}").write_bytes(b"")
+    if form is Format.NDJSON:
+        text = '{"key": "w", "time": 1}\n{"key": "w", "time": 1}\n'
+        (folder / "events" / "utf16.ndjson").write_bytes(b"\xff\xfe" + text.encode("utf-16-le"))
+    return len(list((folder / "ops").iterdir())), len(list((folder / "events").iterdir()))
+
+
+def write_parquet(folder: Path) -> None:
+    """Rows of Parquet that no table would have; in parts, some of them without rows."""
+    for name in ("ops", "events"):
+        (folder / name).mkdir()
+    texts = [
+        b"a",
+        b"",
+        None,
+        b"h\xff\x1f",
+        b"\xed\xa0\x80",
+        b'q"\\\n\x00\x1f',
+        "é\u2028😀".encode(),
+    ]
+    times = [1, None, -1, 2**62, 5]
+    pairs = [(text, time) for text in texts for time in times]
+    keys = pa.array([text for text, _ in pairs], pa.binary())
+    events = {"key": as_text(keys), "time": pa.array([time for _, time in pairs], pa.int64())}
+    pq.write_table(pa.table(events), folder / "events" / "0.parquet")
+    narrow = {
+        "key": pa.array(["n", "n"]).dictionary_encode(),
+        "time": pa.array([1, -1], pa.int32()),
+    }
+    pq.write_table(pa.table(narrow), folder / "events" / "1 +.parquet")
+    pq.write_table(pa.table({"key": [], "time": []}), folder / "events" / "none.parquet")
+    rows = [
+        (id_, keys, thresholds, mode, created, deadline)
+        for id_, created in ((b"x", 1), (b"\xff", 1), (None, 1), (b"y", -1), (b"z", None))
+        for keys in ([b"a"], [b"a", b"a"], [b"\xc3", b"\xa9"], [b"q\x01\\", None], [], None)
+        for thresholds in (None, [], [None, 1])
+        for mode, deadline in ((None, 9), (b"all", None), (b"\xff", -1))
+    ]
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    columns[0] = [id_ and id_ + str(place).encode() for place, id_ in enumerate(columns[0])]
+    texts_of = pa.list_(pa.binary())
+    listed = pa.array(columns[1], texts_of)
+    operations = {
+        "id": as_text(pa.array(columns[0], pa.binary())),
+        "keys": pa.ListArray.from_arrays(
+            listed.offsets, as_text(listed.values), mask=listed.is_null()
+        ),
+        "thresholds": pa.array(columns[2], pa.list_(pa.int64())),
+        "mode": as_text(pa.array(columns[3], pa.binary())),
+        "created": pa.array(columns[4], pa.int64()),
+        "deadline": pa.array(columns[5], pa.int64()),
+        "more": pa.array(range(len(rows))),
+    }
+    pq.write_table(pa.table(operations), folder / "ops" / "0.parquet")
+    bare = {"id": ["bare"], "keys": [["a"]], "thresholds": [None], "mode": [None]}
+    pq.write_table(pa.table(bare | {"created": [1]}), folder / "ops" / "1.parquet")
+
+
+def as_text(values: Any) -> pa.StringArray:
+    """Bytes as Parquet's text, which they need not be."""
+    return pa.Array.from_buffers(
+        pa.string(), len(values), values.buffers(), values.null_count, values.offset
+    )
+
+
+def tables_in(out: Path) -> tuple[list[Any], list[Any]]:
+    """Outcomes and rejects in an order of their own."""
+    from aiowheel.jobs.spark.sinks import read_folder
+
+    outcomes = read_folder(out / "outcomes", OUTCOMES)
+    rejects = read_folder(out / "rejects", REJECTS)
+    rejects.validate(full=True)  # is UTF-8
+    return tuple(
+        sorted((tuple(row.values()) for row in table.to_pylist()), key=repr)
+        for table in (outcomes, rejects)
+    )  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("form", [Format.NDJSON, Format.CSV, Format.PARQUET], ids=str)
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_odd_lines_are_the_same_to_both(tmp_path: Path, spark: "SparkSession") -> None:
-    """An array of objects is its objects, all of them or none."""
-    from aiowheel.jobs.operations import frames as _trace_frames
+def test_both_engines_reject_the_same_rows(
+    form: Format, tmp_path: Path, spark: "SparkSession"
+) -> None:
+    """With the same file, reason and text, letter by letter; and use the same ones."""
+    from aiowheel.jobs.operations.batch import run_purgatory
 
-    file = tmp_path / "events.ndjson"
-    broken = b'{"key": "h\xff", "time": 11}\n'
-    file.write_bytes("\n".join([*ODD_LINES, ""]).encode() + broken)
+    if form is Format.PARQUET:
+        write_parquet(tmp_path)
+    else:
+        write_lines(tmp_path, form)
+    tables = tmp_path / "ops", tmp_path / "events"
     rejected: Rejects = []
+    used = [*read_operations(tables[0], form, rejected), *read_events(tables[1], form, rejected)]
+    rows = len(used) + len(rejected)
 
-    used = list(read_events(file, Format.NDJSON, rejected))
-    rows = _trace_frames.read_events(spark, file, Format.NDJSON).collect()
+    by_wheel = run_replay(*tables, tmp_path / "wheel", 1, form)
+    by_spark = run_purgatory(spark, *tables, tmp_path / "spark", 1, form)
 
-    assert [event.key for event in used] == ["a", "b", "1.50", "true", "g?"]
-    assert [Event(row.key, row.time, row.value) for row in rows if row.flaw is None] == used
-    assert [reason for _, reason, _ in rejected] == [row.flaw for row in rows if row.flaw]
-    assert len(rejected) == 7
-
-
-@pytest.mark.spark
-@pytest.mark.slow
-@pytest.mark.timeout(240)
-def test_blank_lines_of_a_csv_are_no_rows_to_both(tmp_path: Path, spark: "SparkSession") -> None:
-    """Blanks and tabs are none either."""
-    from aiowheel.jobs.operations import frames as _trace_frames
-
-    file = tmp_path / "events.csv"
-    file.write_text("\nkey,time,value\n  \na,1,\n\t\n\nb,2,\n")
-
-    used = list(read_events(file, Format.CSV, []))
-
-    rows = _trace_frames.read_events(spark, file, Format.CSV).collect()
-    assert [row.key for row in rows] == [event.key for event in used] == ["a", "b"]
+    assert by_wheel == by_spark
+    assert_nothing_lost(asdict(by_wheel), tmp_path / "wheel", rows)
+    assert_nothing_lost(asdict(by_spark), tmp_path / "spark", rows)
+    assert tables_in(tmp_path / "spark") == tables_in(tmp_path / "wheel")
+    assert by_wheel.rejected >= 20
+    assert by_wheel.completed >= 1
 
 
 @pytest.mark.spark
@@ -71,7 +256,7 @@ def test_blank_lines_of_a_csv_are_no_rows_to_both(tmp_path: Path, spark: "SparkS
 @pytest.mark.timeout(240)
 def test_a_folder_is_read_at_any_depth_by_both(tmp_path: Path, spark: "SparkSession") -> None:
     """Spark would leave out what does not lie at the top, and trip over day=1."""
-    from aiowheel.jobs.operations import frames as _trace_frames
+    from aiowheel.jobs.operations import frames
 
     for number, place in enumerate(("", "sub/deep", "day=1", "_hidden")):
         (tmp_path / place).mkdir(parents=True, exist_ok=True)
@@ -80,36 +265,37 @@ def test_a_folder_is_read_at_any_depth_by_both(tmp_path: Path, spark: "SparkSess
 
     used = {event.key for event in read_events(tmp_path, Format.NDJSON, [])}
 
-    rows = _trace_frames.read_events(spark, tmp_path, Format.NDJSON).collect()
+    rows = frames.read_events(spark, tmp_path, Format.NDJSON).collect()
     assert {row.key for row in rows} == used == {"0", "1", "2"}
 
 
 def test_what_is_no_utf8_is_rejected_and_can_be_written(tmp_path: Path) -> None:
-    """Text that has no UTF-8 would end the writing of the rejects."""
+    """Replaced, two keys might become one; and a table of rejects is UTF-8."""
     (tmp_path / "events.ndjson").write_bytes(b"\xff\xfe\n")
     (tmp_path / "events.csv").write_bytes(b"key,time,value\n\xff,x,\n\xff,1,\n")
     rejected: Rejects = []
 
     assert list(read_events(tmp_path / "events.ndjson", Format.NDJSON, rejected)) == []
-    (event,) = read_events(tmp_path / "events.csv", Format.CSV, rejected)
+    assert list(read_events(tmp_path / "events.csv", Format.CSV, rejected)) == []
 
-    assert event.key == "\ufffd"
     write_rejects(tmp_path / "rejects.parquet", rejected)
     assert pq.read_table(tmp_path / "rejects.parquet").column("raw").to_pylist() == [
         "\ufffd\ufffd",
         "\ufffd,x,",
+        "\ufffd,1,",
     ]
 
 
-def test_a_field_beyond_the_reader_is_a_bad_row(tmp_path: Path) -> None:
-    """The rows after it are read."""
-    (tmp_path / "events.csv").write_text(f"key,time,value\n{'k' * 200_000},1,\na,2,\n")
+def test_a_row_of_a_csv_ends_with_its_line(tmp_path: Path) -> None:
+    """A quote that is left open takes no other row with it; a field may be long."""
+    file = tmp_path / "events.csv"
+    file.write_text(f'key,time,value\n"open,1,\n{"k" * 200_000},1,\n"a,b",2,\n')
     rejected: Rejects = []
 
-    events = list(read_events(tmp_path / "events.csv", Format.CSV, rejected))
+    events = list(read_events(file, Format.CSV, rejected))
 
-    assert [event.key for event in events] == ["a"]
-    assert len(rejected) == 1
+    assert [event.key for event in events] == ["k" * 200_000, "a,b"]
+    assert [raw for _, _, raw in rejected] == ['"open,1,']
 
 
 def test_a_truncated_file_is_named(tmp_path: Path) -> None:
@@ -119,3 +305,162 @@ def test_a_truncated_file_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(BadInputError, match=r"events\.ndjson\.gz: the compressed data ends too"):
         list(read_events(file, Format.NDJSON, []))
+
+
+def damaged_page(file: Path) -> None:
+    """A file of which the footer is whole."""
+    table = pa.table({"key": [f"k{n % 977}-{n}" for n in range(20_000)], "time": range(20_000)})
+    pq.write_table(table, file, compression="snappy", use_dictionary=False)
+    data = bytearray(file.read_bytes())
+    data[2_000:2_400] = bytes(byte ^ 0xFF for byte in data[2_000:2_400])
+    file.write_bytes(data)
+
+
+BAD_FILES: dict[str, tuple[str, Callable[[Path], object], str]] = {
+    "truncated gz": (
+        "1.ndjson.gz",
+        lambda file: file.write_bytes(gzip.compress(os.urandom(9_000))[:-9]),
+        "",
+    ),
+    "random Parquet": ("1.parquet", lambda file: file.write_bytes(os.urandom(500)), "Parquet"),
+    "empty Parquet": ("1.parquet", lambda file: file.write_bytes(b""), "Parquet file size is 0"),
+    "damaged page": ("1.parquet", damaged_page, ""),
+    "float times": (
+        "1.parquet",
+        lambda file: pq.write_table(pa.table({"key": ["a"], "time": [1.5]}), file),
+        "column time must be int64, got double",
+    ),
+    "text for a time": (
+        "1.parquet",
+        lambda file: pq.write_table(pa.table({"key": ["a"], "time": ["1"]}), file),
+        "column time must be int64, got string",
+    ),
+    "a column twice": (
+        "1.parquet",
+        lambda file: pq.write_table(
+            pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], ["key", "KEY"]), file
+        ),
+        "want one column key, got key, KEY",
+    ),
+    "no header": (
+        "1.csv",
+        lambda file: file.write_text("a,1,\n"),
+        "line 1: want the columns key,time,value, got a,1,",
+    ),
+    "another header": (
+        "1.csv",
+        lambda file: file.write_text("key,key,time\na,1,\n"),
+        "line 1: want the columns key,time,value, got key,key,time",
+    ),
+}
+
+
+def refused(bad: str, engine: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 2, one line that names the file, and what was there before is there still."""
+    name, write, reason = BAD_FILES[bad]
+    (folder / "events").mkdir(exist_ok=True)
+    write(folder / "events" / name)
+    (folder / "ops.ndjson").write_text('{"id": "x", "keys": ["a"], "created": 1}\n')
+    (folder / "out" / "outcomes").mkdir(parents=True, exist_ok=True)
+    (folder / "out" / "outcomes" / "earlier").touch()
+
+    arguments = [str(folder / "ops.ndjson"), str(folder / "events"), "--out", str(folder / "out")]
+    assert run(["purgatory", *arguments, "--engine", engine]) == 2
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{folder / 'events' / name}: " in line
+    assert reason in line
+    assert "Py4J" not in line
+    assert [path.name for path in folder.glob("out/**/*")] == ["outcomes", "earlier"]
+
+
+@pytest.mark.parametrize("bad", BAD_FILES)
+def test_a_bad_file_is_named(bad: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By one process."""
+    refused(bad, "wheel", tmp_path, capsys)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.usefixtures("one_session")
+@pytest.mark.parametrize("bad", BAD_FILES)
+def test_spark_names_a_bad_file(
+    bad: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the words of the one process, where it is not Spark that finds it."""
+    refused(bad, "spark", tmp_path, capsys)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(("name", "reason"), [("0.tgz", "reads no archives"), ("0.csv", "is gzip")])
+def test_what_spark_would_unpack_otherwise_is_refused(
+    name: str, reason: str, tmp_path: Path, spark: "SparkSession"
+) -> None:
+    """One process goes by the content, Spark by the name, and would find no lines."""
+    from aiowheel.jobs.operations import frames
+
+    (tmp_path / name).write_bytes(gzip.compress(b"key,time,value\n"))
+
+    with pytest.raises(BadInputError, match=f"{name}: .*{reason}"):
+        frames.read_events(spark, tmp_path, Format.CSV)
+
+
+def run_over(
+    folder: Path, engine: str, form: str, capsys: pytest.CaptureFixture[str]
+) -> dict[str, Any]:
+    """The report of a run over the folders of operations and events that is to succeed."""
+    arguments = [str(folder / "ops"), str(folder / "events"), "--out", str(folder / "out")]
+    code = run(["purgatory", *arguments, "--engine", engine, "--format", form, "--json"])
+    printed = capsys.readouterr()
+    assert code == 0, printed.err
+    report: dict[str, Any] = json.loads(printed.out)
+    return report
+
+
+def nothing_from_nothing(engine: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Tables without rows, as one file or as Spark writes them, among parts with rows."""
+    for table, schema in (("ops", OPERATIONS), ("events", EVENTS)):
+        (folder / table).mkdir()
+        pq.write_table(schema.empty_table(), folder / table / "0.parquet")
+    report = run_over(folder, engine, "parquet", capsys)
+    assert_nothing_lost(report, folder / "out", 0)
+    (found,) = (folder / "out" / "outcomes").glob("*.parquet")
+    assert pq.read_schema(found).names == OUTCOMES.names
+    assert not (folder / "out" / "rejects").exists()
+
+    row = {"id": "x", "keys": ["a"], "created": 1}
+    pq.write_table(pa.Table.from_pylist([row]), folder / "ops" / "1.parquet")
+    report = run_over(folder, engine, "parquet", capsys)
+    assert_nothing_lost(report, folder / "out", 1)
+    assert report["pending"] == 1
+
+    for form, text in (("csv", ",".join(OPERATIONS.names) + "\n"), ("ndjson", "")):
+        (folder / "ops" / f"0.{form}").write_text(text)
+        (folder / "events" / f"0.{form}").write_text("")
+        for file in folder.glob("*/*.parquet"):
+            file.unlink()
+        assert_nothing_lost(run_over(folder, engine, form, capsys), folder / "out", 0)
+        assert list((folder / "out" / "outcomes").glob("*.parquet"))
+        (folder / "ops" / f"0.{form}").unlink()
+        (folder / "events" / f"0.{form}").unlink()
+
+
+def test_tables_without_rows_have_an_empty_result(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of one process."""
+    nothing_from_nothing("wheel", tmp_path, capsys)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.usefixtures("one_session")
+def test_tables_without_rows_have_an_empty_result_on_spark(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Likewise."""
+    nothing_from_nothing("spark", tmp_path, capsys)

@@ -5,6 +5,7 @@ sees another's events.
 """
 
 import random
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -16,6 +17,8 @@ from aiowheel.jobs.operations.shard import Shard
 from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.readers import Unit
 from aiowheel.rules import NEVER, NO_VALUE, Ending, Event, Operation
+
+from .conftest import assert_nothing_lost
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -138,8 +141,8 @@ def by_query(trace: Trace, spark: "SparkSession", folder: Path) -> list[Ending]:
     tables = folder / "operations", folder / "events"
     result = run_purgatory(spark, *tables, folder / "found", TICK, None)
     found = read_folder(folder / "found" / "outcomes", OUTCOMES)
-    assert result.completed + result.expired == found.num_rows
-    assert result.pending == len(trace.operations) - found.num_rows
+    rows = len(trace.operations) + len(trace.events)
+    assert_nothing_lost(asdict(result), folder / "found", rows)
     return sorted(Ending(*row.values()) for row in found.to_pylist())
 
 

@@ -12,6 +12,9 @@ import pytest
 from aiowheel.cli import run
 from aiowheel.cli._purgatory_stream import print_result
 from aiowheel.jobs.operations.schemas import Flaw
+from aiowheel.jobs.operations.shard import Shard
+
+from .conftest import assert_nothing_lost
 
 YEAR_2190_MS = 6_942_672_000_000
 
@@ -60,7 +63,16 @@ def told(
     code = run([*arguments, "--out", str(out), "--json"])
     printed = capsys.readouterr()
     assert code == 0, printed.err
-    return json.loads(printed.out), printed.err
+    report = json.loads(printed.out)
+    if "engine" in report:
+        assert_nothing_lost(report, out, lines_of(arguments))
+    return report, printed.err
+
+
+def lines_of(arguments: list[str]) -> int:
+    """How many rows lie in the two folders of a command."""
+    files = [file for folder in arguments[1:3] for file in Path(folder).glob("[0-9]*")]
+    return sum(len(file.read_text().splitlines()) for file in files)
 
 
 def test_a_trace_is_worked_off(
@@ -135,7 +147,8 @@ def test_a_stream_stops_goes_on_and_is_flushed(
     assert "1 late and lost" in errors
     assert ended["fixed_seconds"] > 0
     assert set(rows_in(out / "outcomes")) == OUTCOMES
-    assert Flaw.AHEAD.value in {reason for _, reason, _ in rows_in(out / "rejects")}
+    rejects = {(reason, raw) for _, reason, raw in rows_in(out / "rejects")}
+    assert (Flaw.AHEAD.value, json.dumps({"key": "c", "time": YEAR_2190_MS})) in rejects
 
     assert run([*stream, "--out", str(out)]) == 2
     assert "this stream has been flushed" in capsys.readouterr().err
@@ -229,6 +242,67 @@ def test_tables_without_rows_are_no_mistake(
     report, _ = told(trace, tmp_path / "out", capsys)
 
     assert (report["operations"], report["events"], report["expired"]) == (3, 0, 2)
+
+
+@pytest.mark.parametrize("engine", ["wheel", pytest.param("spark", marks=pytest.mark.spark)])
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_a_row_that_is_lost_is_a_failure(
+    engine: str,
+    trace: list[str],
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It names the numbers, and leaves what an earlier run found."""
+    out = tmp_path / "out"
+    told(trace, out, capsys)
+    earlier = {file: file.read_bytes() for file in out.glob("**/*.parquet")}
+    if engine == "spark":  # two operations become one
+        request.getfixturevalue("one_session")
+        write(tmp_path / "ops" / "1.ndjson", OPERATIONS[:1])
+    else:
+        monkeypatch.setattr(Shard, "settle", lambda *_: [])
+        monkeypatch.setattr(Shard, "__len__", lambda _: 1)
+
+    assert run([*trace, "--engine", engine, "--out", str(out)]) == 1
+
+    counts = "4 read, but 2 outcomes and 1 pending" if engine == "spark" else "3 read, but 0"
+    assert f"operations are lost or doubled: {counts}" in capsys.readouterr().err
+    assert {file: file.read_bytes() for file in out.glob("**/*.parquet")} == earlier
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.usefixtures("one_session")
+@pytest.mark.parametrize("table", ["outcomes", "rejects"])
+def test_executors_with_disks_of_their_own_are_a_failure(
+    table: str,
+    trace: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The driver finds no part of what they wrote, and makes no result of that."""
+    from pyspark.sql import DataFrameWriter
+
+    write_parts = DataFrameWriter.parquet
+
+    def write_elsewhere(writer: DataFrameWriter, path: str) -> None:
+        write_parts(writer, path)
+        for part in Path(path).glob("part-*"):
+            if table in path:
+                part.unlink()
+
+    monkeypatch.setattr(DataFrameWriter, "parquet", write_elsewhere)
+
+    assert run([*trace, "--engine", "spark", "--out", str(tmp_path / "out")]) == 1
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{table}: 2 rows were written, 0 can be read back" in line
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ deadline is a nanosecond later.
 import csv
 from collections import Counter
 from collections.abc import Container
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -19,6 +20,8 @@ from aiowheel.jobs.operations.shard import Shard
 from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.readers import Inputs, Unit
 from aiowheel.rules import EXPIRED, NEVER, NO_VALUE, Ending, Event, Operation
+
+from .conftest import assert_nothing_lost
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,6 +94,8 @@ def by_query(trace: Trace, spark: "SparkSession", folder: Path) -> list[Ending]:
         spark, folder / "ops.parquet", folder / "events.parquet", folder / "query", 1, None
     )
     assert (result.rejected, result.pending) == (0, 0)
+    rows = len(trace.operations) + len(trace.events)
+    assert_nothing_lost(asdict(result), folder / "query", rows)
     found = read_folder(folder / "query" / "outcomes", OUTCOMES)
     return sorted(Ending(*row.values()) for row in found.to_pylist())
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from aiowheel.errors import BadInputError
+from aiowheel.errors import AiowheelError, BadInputError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -97,3 +97,27 @@ def test_a_stream_goes_on_in_its_folder(
     BatchFolders(sink.folder, tmp_path / "checkpoint").write(numbers(spark, 2), 1)
 
     assert written(sink.folder) == [1, 2]
+
+
+def test_parts_that_vanish_are_a_failure(
+    spark: "SparkSession", sink: "BatchFolders", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where an executor writes to a disk of its own; a repeated batch leaves what there was."""
+    from pyspark.sql import DataFrameWriter
+
+    sink.write(numbers(spark, 1, 2, 3), 0)
+    write_parts = DataFrameWriter.parquet
+
+    def lose_a_part(writer: DataFrameWriter, path: str) -> None:
+        write_parts(writer, path)
+        parts = sorted(Path(path).glob("part-*"), key=lambda part: part.stat().st_size)
+        parts[-1].unlink()
+        parts[0].write_bytes(b"PAR1")
+
+    monkeypatch.setattr(DataFrameWriter, "parquet", lose_a_part)
+
+    with pytest.raises(AiowheelError, match=r"batch_id=000000: 3 rows were written, 0 can be read"):
+        sink.write(numbers(spark, 1, 2, 3).repartition(2), 0)
+
+    assert sorted(written(sink.folder)) == [1, 2, 3]
+    assert [path.name for path in sink.folder.iterdir()] == ["batch_id=000000"]

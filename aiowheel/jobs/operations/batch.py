@@ -1,6 +1,6 @@
 """The purgatory as one query: every operation of a trace meets its events in a join. Rank 5.
 
-No Python function. The rules are those of `aiowheel.rules`, in SQL.
+The rules are those of `aiowheel.rules`, in SQL. Python is called for lines of text only.
 """
 
 from __future__ import annotations
@@ -10,21 +10,24 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
-from aiowheel._outputs import whole_folder
 from aiowheel.jobs.operations.files import format_of_trace, refuse_for_want_of_good_rows
 from aiowheel.jobs.operations.first_events import TraceSize, first_events
 from aiowheel.jobs.operations.frames import read_events, read_operations, rejects, sound
-from aiowheel.jobs.operations.in_process import PurgatoryResult, remove_stale, result_in
+from aiowheel.jobs.operations.results import PurgatoryResult, result_in, results_beside
+from aiowheel.jobs.operations.rows import parquet_files
+from aiowheel.jobs.operations.schemas import EVENTS, OPERATIONS
 from aiowheel.jobs.spark.sinks import replace_folder
 from aiowheel.readers import Format
 from aiowheel.rules import COMPLETED, EXPIRED, NEVER
 
 # Some 100 bytes each: a table of them stays in the cache of a core, where looking up is fastest.
 _EVENTS_PER_PARTITION: Final = 125_000
+_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
 
 def run_purgatory(
@@ -36,74 +39,106 @@ def run_purgatory(
         spark: The session.
         operations: A file or folder.
         events: A file or folder.
-        out: Made when missing; what an earlier run put there is replaced, all or nothing.
+        out: Made when missing; what an earlier run put there is replaced.
         tick: Of the wheel, in the unit of the trace.
         form: Of the files; None goes by their suffixes.
 
     Raises:
         BadInputError: There is nothing to read, it is no trace, or a table has bad rows only.
+        AiowheelError: A row was lost; what an earlier run put into *out* stays.
     """
-    operation_rows = read_operations(spark, operations, format_of_trace(operations, form))
-    event_rows = read_events(spark, events, format_of_trace(events, form))
-    for path, rows in ((operations, operation_rows), (events, event_rows)):
-        if sound(rows).isEmpty():
-            _refuse_if_rejected(path, rows)
-    happened = _measure_events(sound(event_rows))
-    waits = Observation()
-    seen = operation_rows.observe(waits, *_measures(happened["last_event"], tick))
+    forms = format_of_trace(operations, form), format_of_trace(events, form)
     with ExitStack() as kept:
-        hidden = kept.enter_context(whole_folder(out))
-        bad_rows = rejects(seen).unionByName(rejects(event_rows))
-        rejected = replace_folder(bad_rows, hidden / "rejects")
-        size = TraceSize(
-            operations=waits.get["operations"],
-            mean_wait=max(1, int(waits.get["mean_wait"] or 1)),
-            any_only=(waits.get["wanted"] or 1) == 1,
-            **happened,
-        )
-        kept.enter_context(_settings_for(spark, size.events))
 
         def keep(frame: DataFrame) -> DataFrame:
             kept.callback(frame.persist(StorageLevel.DISK_ONLY).unpersist)
             return frame
 
+        # To look for the best compression of a frame that is read twice costs more than it saves.
+        kept.enter_context(_setting(spark, "spark.sql.inMemoryColumnarStorage.compressed", "false"))
+        operation_rows = read_operations(spark, operations, forms[0])
+        event_rows = read_events(spark, events, forms[1])
+        for rows, each in ((operation_rows, forms[0]), (event_rows, forms[1])):
+            if each is not Format.PARQUET:
+                keep(rows)  # lines are parsed once, however often they are used
+        folder = kept.enter_context(results_beside(out))
+        happened = _measure_events(event_rows)
+        waits = Observation()
+        seen = _rejectable(operation_rows).observe(waits, *_measures(happened["last_event"], tick))
+        bad = rejects(seen).unionByName(rejects(_rejectable(event_rows)))
+        rejected = replace_folder(bad, folder / "rejects")
+        seen_rows, used = (int(waits.get[name]) for name in ("rows", "operations"))
+        for path, rows, count, good in (
+            (operations, operation_rows, seen_rows, used),
+            (events, event_rows, happened["rows"], happened["events"]),
+        ):
+            if count and not good:
+                refuse_for_want_of_good_rows(path, count, _last_reason(rows))
+        size = TraceSize(
+            operations=used,
+            events=happened["events"],
+            first_event=happened["first_event"],
+            last_event=happened["last_event"],
+            mean_wait=max(1, int(waits.get["mean_wait"] or 1)),
+            any_only=(waits.get["wanted"] or 1) == 1,
+        )
         if rejected:  # else there is nothing to leave out, and no row to be checked again
             operation_rows, event_rows = sound(operation_rows), sound(event_rows)
-        found = outcomes(operation_rows, event_rows, tick, size, keep)
-        ended = replace_folder(found, hidden / "outcomes")
-    remove_stale(out, outcomes=not ended, rejects=not rejected)
-    return result_in(out, size.operations, size.events, rejected)
+        partitions = max(_partitions(spark), size.events // _EVENTS_PER_PARTITION)
+        kept.enter_context(_setting(spark, _PARTITIONS, str(partitions)))
+        ends = outcomes(operation_rows, event_rows, tick, size, keep)
+        left = Observation()
+        pending = F.count_if(F.col("outcome").isNull())
+        ended = ends.observe(left, pending.alias("pending")).where("outcome IS NOT NULL")
+        replace_folder(ended, folder / "outcomes")
+        return result_in(
+            folder,
+            rows=_rows_in(operations, forms[0], OPERATIONS, seen_rows)
+            + _rows_in(events, forms[1], EVENTS, happened["rows"]),
+            operations=size.operations,
+            events=size.events,
+            pending=int(left.get["pending"]),
+        )
 
 
-def _refuse_if_rejected(path: Path, rows: DataFrame) -> None:
-    bad = rejects(rows).agg(F.count("*").alias("count"), F.last("reason").alias("reason")).first()
-    if bad is not None:  # an aggregate without groups has one row, also over nothing
-        refuse_for_want_of_good_rows(path, bad["count"], bad["reason"])
+def _rejectable(rows: DataFrame) -> DataFrame:
+    """Make up source and text of what is rejected only: that costs more than to check a row."""
+    is_bad = F.col("flaw").isNotNull()
+    return rows.withColumns({name: F.when(is_bad, F.col(name)) for name in ("source", "raw")})
+
+
+def _last_reason(rows: DataFrame) -> str:
+    last = rejects(rows).agg(F.last("reason").alias("reason")).first()
+    return str(last and last["reason"])
+
+
+def _rows_in(path: Path, form: Format, table: pa.Schema, counted: int) -> int:
+    """Of Parquet what its files say, which does not depend on what Spark has read of them."""
+    return sum(parquet_files(path, table).values()) if form is Format.PARQUET else counted
+
+
+def _partitions(spark: SparkSession) -> int:
+    return int(str(spark.conf.get(_PARTITIONS)))
 
 
 @contextmanager
-def _settings_for(spark: SparkSession, events: int) -> Generator[None]:
-    """Have partitions as `_EVENTS_PER_PARTITION` says, and keep frames as they are, in the block.
-
-    To look for the best compression of a frame that is read twice costs more than it saves.
-    """
-    partitions = "spark.sql.shuffle.partitions"
-    compressed = "spark.sql.inMemoryColumnarStorage.compressed"
-    before = {name: str(spark.conf.get(name)) for name in (partitions, compressed)}
-    spark.conf.set(partitions, max(int(before[partitions]), events // _EVENTS_PER_PARTITION))
-    spark.conf.set(compressed, "false")
+def _setting(spark: SparkSession, name: str, value: str) -> Generator[None]:
+    before = str(spark.conf.get(name))
+    spark.conf.set(name, value)
     try:
         yield
     finally:
-        for name, value in before.items():
-            spark.conf.set(name, value)
+        spark.conf.set(name, before)
 
 
 def _measure_events(events: DataFrame) -> Mapping[str, int]:
+    is_sound = F.col("flaw").isNull()
+    time = F.when(is_sound, F.col("time"))
     row = events.agg(
-        F.count("*").alias("events"),
-        F.coalesce(F.min("time"), F.lit(0)).alias("first_event"),
-        F.coalesce(F.max("time"), F.lit(-1)).alias("last_event"),
+        F.count("*").alias("rows"),
+        F.count_if(is_sound).alias("events"),
+        F.coalesce(F.min(time), F.lit(0)).alias("first_event"),
+        F.coalesce(F.max(time), F.lit(-1)).alias("last_event"),
     ).first()
     if row is None:  # an aggregate without groups has one row, also over nothing
         raise AssertionError
@@ -116,6 +151,7 @@ def _measures(last_event: int, tick: int) -> list[Column]:
     until = F.least(_expiry(tick), F.lit(last_event + 1))
     wait = F.greatest(until - F.col("created"), F.lit(1))
     return [
+        F.count(F.lit(1)).alias("rows"),
         F.count_if(is_sound).alias("operations"),
         F.avg(F.when(is_sound, wait)).alias("mean_wait"),
         F.max(F.when(is_sound, F.col("wanted"))).alias("wanted"),
@@ -129,7 +165,9 @@ def outcomes(
     size: TraceSize,
     keep: Callable[[DataFrame], DataFrame],
 ) -> DataFrame:
-    """Select ``id``, ``outcome``, ``completed_by`` and ``at`` of every operation that ends.
+    """Select ``id``, ``outcome``, ``completed_by`` and ``at`` of every operation.
+
+    Of one that waits for ever they are null but for its ``id``.
 
     Args:
         operations: With the columns of `rules.Operation`; ids are unique.
@@ -147,11 +185,12 @@ def outcomes(
     firsts = first_events(waiting, events, size, keep).repartition("id")
     ends = _first_of_any(firsts) if size.any_only else _last_of_wanted(firsts)
     completed = F.col("end").isNotNull()
-    return ends.where(completed | (F.col("expiry") != NEVER)).select(
+    expired = F.col("expiry") != NEVER
+    return ends.select(
         "id",
-        F.when(completed, F.lit(COMPLETED)).otherwise(F.lit(EXPIRED)).alias("outcome"),
+        F.when(completed, F.lit(COMPLETED)).when(expired, F.lit(EXPIRED)).alias("outcome"),
         F.col("end.key").alias("completed_by"),
-        F.coalesce("end.time", "expiry").alias("at"),
+        F.coalesce("end.time", F.when(expired, F.col("expiry"))).alias("at"),
     )
 
 

@@ -1,11 +1,11 @@
 """Traces as one process reads and writes them: files of operations and events. Rank 5: no Spark.
 
-What `_trace_frames` does on Spark, flaw by flaw.
+What `frames` does on Spark with Parquet, flaw by flaw; text goes through the same checks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from aiowheel.errors import BadInputError
-from aiowheel.jobs.operations.rows import rows_of
+from aiowheel.jobs.operations.rows import Row, json_text, rows_of
 from aiowheel.jobs.operations.schemas import (
     ALL,
     ANY,
@@ -27,7 +27,6 @@ from aiowheel.jobs.operations.schemas import (
 from aiowheel.readers import Format, Inputs
 from aiowheel.rules import NEVER, NO_VALUE, Ending, Event, Operation
 
-_Row = Mapping[str, Any]
 _Parsed = TypeVar("_Parsed", Operation, Event)
 _FORMATS = (Format.PARQUET, Format.NDJSON, Format.CSV)
 
@@ -57,30 +56,32 @@ def read_operations(path: Path, form: Format, rejects: Rejects) -> Iterator[Oper
     Raises:
         BadInputError: A file cannot be read, or lacks the columns of the table.
     """
-    return _read(path, form, OPERATIONS, _operation, rejects)
+    return _read(path, form, OPERATIONS, parse_operation, rejects)
 
 
 def read_events(path: Path, form: Format, rejects: Rejects) -> Iterator[Event]:
     """Yield the events in the files at *path*, as `read_operations` does."""
-    return _read(path, form, EVENTS, _event, rejects)
+    return _read(path, form, EVENTS, parse_event, rejects)
 
 
 def _read(
     path: Path,
     form: Format,
     schema: pa.Schema,
-    parse: Callable[[_Row], _Parsed | Flaw],
+    parse: Callable[[Row], _Parsed | Flaw],
     rejects: Rejects,
 ) -> Iterator[_Parsed]:
     for source, row, raw in rows_of(path, form, schema):
         parsed = row if isinstance(row, Flaw) else parse(row)
         if isinstance(parsed, Flaw):
-            rejects.append((source, parsed.value, raw or str(row)))
+            text = raw if isinstance(row, Flaw) else raw or json_text(row)
+            rejects.append((source, parsed.value, text))
         else:
             yield parsed
 
 
-def _operation(row: _Row) -> Operation | Flaw:
+def parse_operation(row: Row) -> Operation | Flaw:
+    """Check a row of the table of operations."""
     keys, thresholds = row["keys"], row["thresholds"]
     created, deadline = row["created"], row["deadline"]
     mode = ANY if row["mode"] is None else row["mode"]
@@ -90,7 +91,7 @@ def _operation(row: _Row) -> Operation | Flaw:
         return Flaw.KEYS
     if len(set(keys)) != len(keys):
         return Flaw.REPEATED
-    if thresholds is not None and len(thresholds) != len(keys):
+    if thresholds and len(thresholds) != len(keys):
         return Flaw.THRESHOLDS
     if mode not in {ANY, ALL}:
         return Flaw.MODE
@@ -98,7 +99,7 @@ def _operation(row: _Row) -> Operation | Flaw:
         return Flaw.CREATED
     if deadline is not None and not _is_time(deadline):
         return Flaw.DEADLINE
-    least = [None] * len(keys) if thresholds is None else thresholds
+    least = thresholds or [None] * len(keys)
     return Operation(
         row["id"],
         tuple(keys),
@@ -109,7 +110,8 @@ def _operation(row: _Row) -> Operation | Flaw:
     )
 
 
-def _event(row: _Row) -> Event | Flaw:
+def parse_event(row: Row) -> Event | Flaw:
+    """Check a row of the table of events."""
     if not row["key"]:
         return Flaw.KEY
     if not _is_time(row["time"]):

@@ -1,23 +1,34 @@
-"""Traces as Spark reads them: files to checked columns, without a Python function. Rank 5.
+"""Traces as Spark reads them: files to checked columns. Rank 5.
 
-What `trace_files` does for one process, flaw by flaw.
+Parquet is checked without a Python function, flaw by flaw as `files` does for one process. Lines of
+text are parsed by Python, so that both engines take the same ones for rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
-from aiowheel.jobs.operations.schemas import ALL, ANY, LATEST, SEPARATOR, Flaw
+from aiowheel.errors import BadInputError
+from aiowheel.jobs.operations.rows import parquet_files
+from aiowheel.jobs.operations.schemas import ALL, ANY, EVENTS, LATEST, OPERATIONS, Flaw
+from aiowheel.jobs.operations.text_frames import (
+    EVENT_DDL,
+    OPERATION_DDL,
+    checked_events,
+    checked_operations,
+)
 from aiowheel.jobs.spark.path import spark_path
-from aiowheel.readers import Format
+from aiowheel.readers import Format, Inputs
 from aiowheel.rules import NEVER, NO_VALUE
 
-_OPERATIONS: Final = {
+_OPERATION_TYPES: Final = {
     "id": "string",
     "keys": "array<string>",
     "thresholds": "array<bigint>",
@@ -25,10 +36,12 @@ _OPERATIONS: Final = {
     "created": "bigint",
     "deadline": "bigint",
 }
-_EVENTS: Final = {"key": "string", "time": "bigint", "value": "bigint"}
-_BROKEN: Final = "_broken"  # the text of what is no record at all
+_EVENT_TYPES: Final = {"key": "string", "time": "bigint", "value": "bigint"}
 _LONGEST_AGE: Final = "36500d"  # Spark forgets, in silence, files a week older than the newest
-_NUMBER: Final = r"^-?[0-9]{1,19}$"
+_FILES_ONLY: Final = {"recursiveFileLookup": "true"}  # no columns out of names like day=1
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+
+_Check = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def read_operations(
@@ -46,23 +59,31 @@ def read_operations(
     Returns:
         ``id``, ``keys``, ``thresholds``, ``wanted``, ``created`` and ``deadline`` as in
         `rules.Operation`, but for ``thresholds``: null, as a whole or for a key, if any event will
-        do; ``flaw``, or null; ``source`` and ``raw`` for a table of rejects.
+        do; ``flaw``, or null; ``source`` and ``raw`` for a table of rejects, which of Parquet cost
+        much where they are used, and of lines without a flaw only a stream has.
+
+    Raises:
+        BadInputError: A file is not as Spark reads it, or a Parquet file has other columns.
     """
+    if form is not Format.PARQUET:
+        check = partial(checked_operations, form=form, keep_raw=files_per_batch > 0)
+        return _read_text(spark, path, files_per_batch).mapInArrow(check, OPERATION_DDL)
     # That reader of Spark 4 fails on a file in which all elements of all `thresholds` are null:
     # "Index 0 out of bounds for length 0".
     spark.conf.set("spark.sql.parquet.enableNestedColumnVectorizedReader", "false")
-    rows = _read(spark, path, form, _OPERATIONS, files_per_batch)
+    rows = _read_parquet(spark, path, OPERATIONS, _OPERATION_TYPES, files_per_batch)
     empty_id = F.coalesce(F.col("id"), F.lit("")) == ""
     count = F.coalesce(F.size("keys"), F.lit(-1))
     mode = F.coalesce(F.col("mode"), F.lit(ANY))
     # Null if one is null. Spark makes Java of this, and calls back for each element of `exists`.
     empty_key = F.coalesce(F.array_contains("keys", ""), F.lit(True))
     flaws = {
-        Flaw.RECORD: F.col("unread"),
+        # Joined by a comma, so that the end of a key and the begin of the next make no character.
+        Flaw.RECORD: _no_utf8("id", "mode", F.array_join("keys", ",")),
         Flaw.ID: empty_id,
         Flaw.KEYS: (count <= 0) | empty_key,
         Flaw.REPEATED: F.size(F.array_distinct("keys")) != count,
-        Flaw.THRESHOLDS: F.col("thresholds").isNotNull() & (F.size("thresholds") != count),
+        Flaw.THRESHOLDS: (F.size("thresholds") > 0) & (F.size("thresholds") != count),
         Flaw.MODE: ~mode.isin(ANY, ALL),
         Flaw.CREATED: _no_time("created"),
         Flaw.DEADLINE: F.col("deadline").isNotNull() & _no_time("deadline"),
@@ -74,7 +95,7 @@ def read_operations(
         F.when(mode == ALL, count).otherwise(F.lit(1)).alias("wanted"),
         "created",
         F.coalesce(F.col("deadline"), F.lit(NEVER)).alias("deadline"),
-        *_checked(flaws),
+        *_checked(flaws, _OPERATION_TYPES),
     )
 
 
@@ -86,10 +107,13 @@ def read_events(
     Args and extra columns as of `read_operations`; else ``key``, ``time`` and ``value`` as in
     `rules.Event`.
     """
-    rows = _read(spark, path, form, _EVENTS, files_per_batch)
+    if form is not Format.PARQUET:
+        check = partial(checked_events, form=form, keep_raw=files_per_batch > 0)
+        return _read_text(spark, path, files_per_batch).mapInArrow(check, EVENT_DDL)
+    rows = _read_parquet(spark, path, EVENTS, _EVENT_TYPES, files_per_batch)
     empty_key = F.coalesce(F.col("key"), F.lit("")) == ""
     flaws = {
-        Flaw.RECORD: F.col("unread"),
+        Flaw.RECORD: _no_utf8("key"),
         Flaw.KEY: empty_key,
         Flaw.TIME: _no_time("time"),
     }
@@ -97,7 +121,7 @@ def read_events(
         "key",
         "time",
         F.coalesce(F.col("value"), F.lit(NO_VALUE)).alias("value"),
-        *_checked(flaws),
+        *_checked(flaws, _EVENT_TYPES),
     )
 
 
@@ -118,76 +142,92 @@ def rejects(rows: DataFrame) -> DataFrame:
     )
 
 
-def _read(
-    spark: SparkSession, path: Path, form: Format, columns: Mapping[str, str], files_per_batch: int
+def _read_parquet(
+    spark: SparkSession,
+    path: Path,
+    table: pa.Schema,
+    types: Mapping[str, str],
+    files_per_batch: int,
 ) -> DataFrame:
-    types = dict.fromkeys(columns, "string") if form is Format.CSV else dict(columns)
-    if form is not Format.PARQUET:
-        types[_BROKEN] = "string"
-    schema = ", ".join(f"{name} {kind}" for name, kind in types.items())
-    options = {"columnNameOfCorruptRecord": _BROKEN, "mode": "PERMISSIVE"}
-    if form is Format.CSV:
-        options |= {"header": "true", "escape": '"', "enforceSchema": "false"}
-    if form is Format.NDJSON:
-        options |= {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
-    name = "json" if form is Format.NDJSON else form.value
+    ddl = ", ".join(f"{name} {kind}" for name, kind in types.items())
     if files_per_batch:
-        options |= {"maxFilesPerTrigger": str(files_per_batch), "maxFileAge": _LONGEST_AGE}
-        stream = spark.readStream.format(name).schema(schema).options(**options)
-        rows = stream.load(spark_path(path))
+        stream = spark.readStream.schema(ddl).options(**_arriving(files_per_batch))
+        return _with_url(stream.parquet(spark_path(path)))
+    files = parquet_files(path, table)
+    if not files:
+        return _with_url(spark.createDataFrame([], ddl))
+    reader = spark.read.schema(ddl).options(**_FILES_ONLY)
+    return _with_url(reader.parquet(*map(spark_path, files)))
+
+
+def _with_url(rows: DataFrame) -> DataFrame:
+    # Not `_metadata.file_path`: Spark would make that up for every row, asked for or not.
+    return rows.withColumn("url", F.input_file_name())
+
+
+def _read_text(spark: SparkSession, path: Path, files_per_batch: int) -> DataFrame:
+    """The lines of text files, as `checked_operations` wants them."""
+    if files_per_batch:
+        lines = spark.readStream.options(**_arriving(files_per_batch)).text(spark_path(path))
     else:
-        options["recursiveFileLookup"] = "true"  # else a file in a folder of its own is left out
-        table = spark.read.format(name).schema(schema).options(**options)
-        rows = table.load(spark_path(path))
-    if form is Format.PARQUET:
-        rows = rows.withColumn(_BROKEN, F.lit(None).cast("string"))
-    rows = rows.withColumns(
-        {
-            # Not `_metadata.file_path`: Spark would make that up for every row, asked for or not.
-            "source": F.input_file_name(),
-            "raw": F.coalesce(F.col(_BROKEN), F.to_json(F.struct(*columns))),
-            "unread": F.col(_BROKEN).isNotNull(),
-        }
+        files = Inputs([str(path)]).paths
+        for file in files:
+            _refuse_other_packing(file)
+        reader = spark.read.options(**_FILES_ONLY)
+        lines = reader.text([spark_path(file) for file in files])
+    return lines.select(
+        F.input_file_name().alias("source"),
+        F.input_file_block_start().alias("start"),
+        F.col("value").cast("binary").alias("line"),
     )
-    return _typed(rows, columns) if form is Format.CSV else rows
 
 
-def _typed(rows: DataFrame, columns: Mapping[str, str]) -> DataFrame:
-    """The columns of a csv, which are all text; what is no number makes a row unread."""
-    unread = F.col("unread")
-    values: dict[str, Column] = {}
-    for name, kind in columns.items():
-        text = F.nullif(F.col(name), F.lit(""))
-        texts = F.split(text, f"[{SEPARATOR}]")
-        if "bigint" in kind:
-            numbers = texts if "array" in kind else F.array(text)
-            unread |= F.coalesce(F.exists(numbers, _is_odd), F.lit(False))
-        values[name] = {
-            "string": text,
-            "bigint": _number(text),
-            "array<string>": texts,
-            "array<bigint>": F.transform(texts, _number),
-        }[kind]
-    return rows.withColumns({**values, "unread": unread})
+def _arriving(files_per_batch: int) -> Mapping[str, str]:
+    return {"maxFilesPerTrigger": str(files_per_batch), "maxFileAge": _LONGEST_AGE}
 
 
-def _number(text: Column) -> Column:
-    return F.when(text.rlike(_NUMBER), text.try_cast("bigint"))
+def _refuse_other_packing(file: Path) -> None:
+    """Refuse what one process could unpack, and Spark, which goes by the name, would misread."""
+    if file.name.endswith((".tar.gz", ".tgz")):
+        raise BadInputError(f"{file}: Spark reads no archives: unpack it, or use --engine wheel")
+    try:
+        with file.open("rb") as opened:
+            zipped = opened.read(2) == _GZIP_MAGIC
+    except OSError as error:
+        raise BadInputError(f"{file}: {error.strerror}") from error
+    if zipped and file.suffix != ".gz":
+        raise BadInputError(f"{file}: is gzipped: Spark wants a name that ends in .gz")
 
 
-def _is_odd(text: Column) -> Column:
-    return (text != "") & _number(text).isNull()
+def _no_utf8(*texts: Column | str) -> Column:
+    flawed = F.lit(False)
+    for text in texts:
+        flawed |= ~F.coalesce(F.is_valid_utf8(text), F.lit(True))
+    return flawed
 
 
 def _no_time(column: str) -> Column:
     return ~F.coalesce(F.col(column).between(0, LATEST), F.lit(False))
 
 
-def _checked(flaws: Mapping[Flaw, Column]) -> list[Column]:
+def _checked(flaws: Mapping[Flaw, Column], types: Mapping[str, str]) -> list[Column]:
     cases = [
         F.when(F.coalesce(holds, F.lit(False)), F.lit(flaw.value)) for flaw, holds in flaws.items()
     ]
-    flaw = F.coalesce(*cases)
-    # Only of what is rejected: to make up the text of a row costs more than to check it.
-    raw = F.when(flaw.isNotNull(), F.col("raw"))
-    return [flaw.alias("flaw"), F.col("source"), raw.alias("raw")]
+    valid = [_valid(name, kind).alias(name) for name, kind in types.items()]
+    return [
+        F.coalesce(*cases).alias("flaw"),
+        _path_of("url").alias("source"),
+        F.to_json(F.struct(*valid)).alias("raw"),
+    ]
+
+
+def _path_of(url: str) -> Column:
+    plus = F.replace(F.col(url), F.lit("+"), F.lit("%2B"))  # else it becomes a blank
+    return F.regexp_replace(F.url_decode(plus), "^file:/+", "/")
+
+
+def _valid(column: str, kind: str) -> Column:
+    if kind == "string":
+        return F.make_valid_utf8(column)
+    return F.transform(column, F.make_valid_utf8) if kind == "array<string>" else F.col(column)

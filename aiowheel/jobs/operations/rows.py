@@ -1,7 +1,7 @@
 """Rows of Parquet, ndjson and csv files with the columns and types of a table. Rank 5: no Spark.
 
-As Spark reads them: a column that is missing is null, a number will do for a text, and a text never
-for a number.
+A column that is missing is null, a number will do for a text, and a text never for a number. Spark
+reads Parquet itself, and gives the lines of text files to `rows_of_lines`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +22,19 @@ from aiowheel.readers import Format, Inputs
 from aiowheel.readers._inputs import READ_ERRORS, read_failure
 
 Row = dict[str, Any]
-#: The file, the row or what is wrong with it, and the row as it was written.
-Read = tuple[str, Row | Flaw, str]
 
 _BATCH_ROWS = 16_384
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
 _LEAST, _MOST = -(2**63), 2**63 - 1
+_SHORT = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
+_ESCAPES = str.maketrans({chr(code): f"\\u{code:04X}" for code in range(32)} | _SHORT)
 
 
-def rows_of(path: Path, form: Format, schema: pa.Schema) -> Iterator[Read]:
-    """Yield every row of the files at *path*.
+def rows_of(path: Path, form: Format, schema: pa.Schema) -> Iterator[tuple[str, Row | Flaw, str]]:
+    """Yield every row of the files at *path*: the file, the row or its flaw, and the row as text.
+
+    The file has its absolute path, as Spark names it. The text of a row of Parquet is "" unless it
+    has a flaw: see `json_text`.
 
     Raises:
         BadInputError: A file cannot be read, or has not these columns.
@@ -39,52 +42,73 @@ def rows_of(path: Path, form: Format, schema: pa.Schema) -> Iterator[Read]:
     inputs = Inputs([str(path)], form)
     if form is Format.PARQUET:
         for file in inputs.paths:
-            yield from _parquet_rows(file, schema)
+            for row, raw in _parquet_rows(file, schema):
+                yield str(file.absolute()), row, raw
         return
-    split = _csv_rows if form is Format.CSV else _ndjson_rows
     for source in inputs.sources():
+        place = str(Path(source.name).absolute())
+        lines = (line.rstrip("\r\n") for line in source.text)
         try:
-            for row, raw in split(source.name, source.text, schema):
-                yield source.name, row, raw
+            for row, raw in rows_of_lines(source.name, lines, form, schema):
+                yield place, row, raw
         except READ_ERRORS as error:
             raise BadInputError(f"{source.name}: {read_failure(error)}") from error
 
 
-def _parquet_rows(file: Path, schema: pa.Schema) -> Iterator[Read]:
-    try:
-        with pq.ParquetFile(file) as opened:
-            there = [name for name in schema.names if name in opened.schema_arrow.names]
-            for batch in opened.iter_batches(_BATCH_ROWS, columns=there):
-                for row in _typed(batch, schema).to_pylist():
-                    yield str(file), row, ""
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
-        raise BadInputError(f"{file}: {error}") from error
+# --- text -----------------------------------------------------------------------------------------
 
 
-def _typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
-    columns = [
-        batch.column(name).cast(schema.field(name).type)
-        if name in batch.schema.names
-        else pa.nulls(batch.num_rows, schema.field(name).type)
-        for name in schema.names
-    ]
-    return pa.table(columns, names=schema.names)
-
-
-def _ndjson_rows(
-    _name: str, lines: Iterator[str], schema: pa.Schema
+def rows_of_lines(
+    name: str, lines: Iterable[str], form: Format, schema: pa.Schema, *, from_start: bool = True
 ) -> Iterator[tuple[Row | Flaw, str]]:
-    for line in lines:
-        read = line.strip()
-        if not read:
-            continue
-        text = _unicode(read)
-        try:
-            value = json.loads(text, parse_float=str) if text == read else None
-        except (ValueError, RecursionError):
-            value = None
-        for row in _json_rows(value, schema):
-            yield row, text
+    """Yield the rows of a file of text, each with its line; blank lines are no rows.
+
+    Args:
+        name: Of the file.
+        lines: Without their ends; what is no UTF-8 as lone surrogates.
+        form: Ndjson or csv.
+        schema: Of the table.
+        from_start: Whether *lines* begin with the first one of the file, where a csv has a header.
+
+    Raises:
+        BadInputError: The header is another one.
+    """
+    texts = (line for line in lines if line and not line.isspace())
+    if form is Format.NDJSON:
+        for text in texts:
+            record = _json(text) if _is_unicode(text) else None
+            for row in _json_rows(record, schema):
+                yield row, _readable(text)
+        return
+    if from_start and (header := next(texts, None)) is not None:
+        _check_header(name, header, schema)
+    for text in texts:
+        yield _csv_row(text, schema), _readable(text)
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether *text* has no lone surrogates: neither of bytes that are no UTF-8 nor of JSON."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _readable(text: str) -> str:
+    """The *text* of a line, with what was no UTF-8 replaced."""
+    if _is_unicode(text):
+        return text
+    return text.encode(errors="surrogateescape").decode(errors="replace")
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text, parse_float=str)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _json_rows(value: Any, schema: pa.Schema) -> list[Row | Flaw]:
@@ -100,82 +124,174 @@ def _json_rows(value: Any, schema: pa.Schema) -> list[Row | Flaw]:
 def _json_row(record: Any, schema: pa.Schema) -> Row | Flaw:
     if not isinstance(record, dict):
         return Flaw.RECORD
-    row: Row = {}
-    for column in schema:
-        try:
-            row[column.name] = _json_value(record.get(column.name), column.type)
-        except ValueError:
-            return Flaw.RECORD
-    return row
+    try:
+        return {column.name: _json_value(record.get(column.name), column.type) for column in schema}
+    except ValueError:
+        return Flaw.RECORD
 
 
 def _json_value(value: Any, kind: pa.DataType) -> Any:
     if value is None:
         return None
-    if pa.types.is_list(kind) and isinstance(value, list):
+    if kind == pa.string():
+        if isinstance(value, str) and _is_unicode(value):
+            return value
+        if isinstance(value, int):
+            return json.dumps(value)
+    elif kind == pa.int64():
+        if type(value) is int and _LEAST <= value <= _MOST:
+            return value
+    elif isinstance(value, list):
         return [_json_value(each, kind.value_type) for each in value]
-    if kind == pa.string() and isinstance(value, bool):
-        return json.dumps(value)
-    if kind == pa.string() and isinstance(value, (str, int)):
-        return str(value).encode(errors="replace").decode()  # "\ud800" is half a character
-    if kind == pa.int64() and type(value) is int and _LEAST <= value <= _MOST:
-        return value
     raise ValueError(value)
 
 
-def _csv_rows(
-    name: str, lines: Iterator[str], schema: pa.Schema
-) -> Iterator[tuple[Row | Flaw, str]]:
-    reader = csv.reader(map(_unicode, lines))
-    header = next(_records(reader), None) or []
+def _check_header(name: str, line: str, schema: pa.Schema) -> None:
+    header = _fields(line)
     if header != schema.names:
-        got = ",".join(header) or "none"
+        got = _readable(",".join(header or [line]))
         raise BadInputError(f"{name}: line 1: want the columns {','.join(schema.names)}, got {got}")
-    for fields in _records(reader):
-        raw = ",".join(fields or ())
-        if fields is None or len(fields) != len(header):
-            yield Flaw.RECORD, raw
-            continue
-        try:
-            yield (
-                {
-                    column.name: _csv_value(text, column.type)
-                    for column, text in zip(schema, fields, strict=True)
-                },
-                raw,
-            )
-        except ValueError:
-            yield Flaw.RECORD, raw
 
 
-def _records(reader: Iterator[list[str]]) -> Iterator[list[str] | None]:
-    """The records that are not blank; None for one that cannot be read."""
-    while True:
-        try:
-            fields = next(reader, None)
-        except csv.Error:  # a field of more than 131,072 characters
-            yield None
-            continue
-        if fields is None:
-            return
-        if len(fields) > 1 or "".join(fields).strip():
-            yield fields
+def _csv_row(text: str, schema: pa.Schema) -> Row | Flaw:
+    fields = _fields(text)
+    if fields is None or len(fields) != len(schema) or not _is_unicode(text):
+        return Flaw.RECORD
+    try:
+        return {
+            column.name: _csv_value(field, column.type)
+            for column, field in zip(schema, fields, strict=True)
+        }
+    except ValueError:
+        return Flaw.RECORD
 
 
-def _unicode(text: str) -> str:
-    """The *text* of a source, with what was no UTF-8 replaced."""
-    if text.isascii():
-        return text
-    return text.encode(errors="surrogateescape").decode(errors="replace")
+def _fields(line: str) -> list[str] | None:
+    """The fields of a line; None where its quotes are odd."""
+    if '"' not in line:
+        return line.split(",")
+    try:
+        return next(csv.reader([line], strict=True))
+    except csv.Error:
+        return None
 
 
 def _csv_value(text: str, kind: pa.DataType) -> Any:
     if not text:
         return None
-    if pa.types.is_list(kind):
-        return [_csv_value(each, kind.value_type) for each in text.split(SEPARATOR)]
     if kind == pa.string():
         return text
+    if kind != pa.int64():
+        return [_csv_value(each, kind.value_type) for each in text.split(SEPARATOR)]
     if not _NUMBER.fullmatch(text) or not _LEAST <= int(text) <= _MOST:
         raise ValueError(text)
     return int(text)
+
+
+# --- Parquet --------------------------------------------------------------------------------------
+
+
+def parquet_files(path: Path, schema: pa.Schema) -> dict[Path, int]:
+    """Find the Parquet files at *path* that have rows, and how many.
+
+    Raises:
+        BadInputError: A file is no Parquet, or one with rows has columns of other types.
+    """
+    counts = {file: _check_file(file, schema) for file in Inputs([str(path)]).paths}
+    return {file: count for file, count in counts.items() if count}
+
+
+def json_text(row: Row) -> str:
+    """Write a row of Parquet as Spark's `to_json` does: without nulls, but for those in a list."""
+    there = {name: value for name, value in row.items() if value is not None}
+    return _json_text(there)
+
+
+def _json_text(value: Any) -> str:
+    if isinstance(value, str):
+        return f'"{value.translate(_ESCAPES)}"'
+    if isinstance(value, list):
+        return f"[{','.join(map(_json_text, value))}]"
+    if isinstance(value, dict):
+        return (
+            f"{{{','.join(f'{_json_text(name)}:{_json_text(of)}' for name, of in value.items())}}}"
+        )
+    return "null" if value is None else str(value)
+
+
+def _check_file(file: Path, schema: pa.Schema) -> int:
+    """Count the rows of *file* after a look at its columns, of which Spark says less."""
+    try:
+        with pq.ParquetFile(file) as opened:
+            rows = int(opened.metadata.num_rows)
+            found = opened.schema_arrow
+    except (pa.ArrowException, OSError) as error:
+        raise BadInputError(f"{file}: {error}") from error
+    for column in schema if rows else ():
+        # Spark takes names of other cases for the same column, one process does not.
+        names = [name for name in found.names if name.lower() == column.name]
+        if names not in ([], [column.name]):
+            raise BadInputError(f"{file}: want one column {column.name}, got {', '.join(names)}")
+        if names and not _will_do(found.field(column.name).type, column.type):
+            got = found.field(column.name).type
+            raise BadInputError(f"{file}: column {column.name} must be {column.type}, got {got}")
+    return rows
+
+
+def _will_do(found: pa.DataType, wanted: pa.DataType) -> bool:
+    if pa.types.is_null(found):
+        return True
+    if pa.types.is_list(wanted):
+        is_list = pa.types.is_list(found) or pa.types.is_large_list(found)
+        return is_list and _will_do(found.value_type, wanted.value_type)
+    if wanted == pa.int64():
+        return bool(pa.types.is_integer(found)) and found != pa.uint64()
+    bare = found.value_type if pa.types.is_dictionary(found) else found
+    return bool(pa.types.is_string(bare) or pa.types.is_large_string(bare))
+
+
+def _parquet_rows(file: Path, schema: pa.Schema) -> Iterator[tuple[Row | Flaw, str]]:
+    if not _check_file(file, schema):
+        return
+    try:
+        with pq.ParquetFile(file) as opened:
+            there = [name for name in schema.names if name in opened.schema_arrow.names]
+            for batch in opened.iter_batches(_BATCH_ROWS, columns=there):
+                table = _typed(batch, schema)
+                try:
+                    rows = table.to_pylist()
+                except UnicodeDecodeError:
+                    yield from _decoded_rows(table)
+                else:
+                    for row in rows:
+                        yield row, ""
+    except (pa.ArrowException, OSError) as error:
+        raise BadInputError(f"{file}: {error}") from error
+
+
+def _typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
+    columns = [
+        batch.column(name).cast(schema.field(name).type)
+        if name in batch.schema.names
+        else pa.nulls(batch.num_rows, schema.field(name).type)
+        for name in schema.names
+    ]
+    return pa.table(columns, names=schema.names)
+
+
+def _decoded_rows(table: pa.Table) -> Iterator[tuple[Row | Flaw, str]]:
+    """The rows of a table in which some text is no UTF-8."""
+    texts = {pa.string(): pa.binary(), pa.list_(pa.string()): pa.list_(pa.binary())}
+    kinds = [texts.get(field.type, field.type) for field in table.schema]
+    for row in table.cast(pa.schema(zip(table.column_names, kinds, strict=True))).to_pylist():
+        try:
+            yield {name: _decoded(value, "strict") for name, value in row.items()}, ""
+        except UnicodeDecodeError:
+            readable = {name: _decoded(value, "replace") for name, value in row.items()}
+            yield Flaw.RECORD, json_text(readable)
+
+
+def _decoded(value: Any, errors: str) -> Any:
+    if isinstance(value, list):
+        return [_decoded(each, errors) for each in value]
+    return value.decode(errors=errors) if isinstance(value, bytes) else value

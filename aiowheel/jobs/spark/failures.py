@@ -10,7 +10,7 @@ import re
 import sys
 import traceback
 from collections.abc import Generator
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from aiowheel.errors import AiowheelError, BadInputError
 
@@ -19,7 +19,7 @@ _OURS = re.compile(r"^(?:\w+\.)*errors\.(BadInputError|AiowheelError): (.+)$", r
 # The last line of a Python worker's traceback; Java's lines begin with a blank or name a package.
 _PYTHON = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|ArrowInvalid)): (.+)$", re.MULTILINE)
 _CAUSE = re.compile(r"^(?:Caused by: )([\w.$]+): (.+)$", re.MULTILINE)
-_UNREADABLE = re.compile(r"\[FAILED_READ_FILE\.\w+\] .*? while reading file (.+?)\.\s")
+_FILE = re.compile(r"\[FAILED_READ_FILE[\w.]*\] Encountered error while reading file (\S+)\. ")
 _LONGEST = 300
 
 _ADVICE = {
@@ -42,7 +42,7 @@ def one_line_failures(*, verbose: bool = False) -> Generator[None]:
         verbose: Print Spark's own words and the traceback on stderr first.
 
     Raises:
-        BadInputError: A worker refused the input, or a file is damaged.
+        BadInputError: A worker refused the input.
         AiowheelError: Anything else that Spark, its Java or the disk reports.
         KeyboardInterrupt: Spark failed because it was interrupted.
     """
@@ -82,9 +82,9 @@ def explain_failure(error: BaseException) -> AiowheelError:
     for mark, advice in _ADVICE.items():
         if mark in text:
             return AiowheelError(advice)
-    if unreadable := _UNREADABLE.search(text):
-        file = unquote(unreadable[1]).removeprefix("file://")
-        return BadInputError(f"{file}: cannot be read: {_reason(text)[:_LONGEST]}")
+    if files := _FILE.findall(text):
+        reason = " ".join(_reason(text).split())[:_LONGEST]
+        return BadInputError(f"{unquote(urlsplit(files[0]).path)}: cannot be read: {reason}")
     if isinstance(error, ConnectionError) or "Py4JNetworkError" in type(error).__name__:
         return AiowheelError("Spark's Java process ended unexpectedly (--verbose shows its log)")
     return AiowheelError(f"Spark failed: {_reason(text)[:_LONGEST]} (--verbose shows all it says)")

@@ -7,6 +7,7 @@ every reader. Spark's own file sink is exact for those readers only that know it
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
-from aiowheel.errors import BadInputError
+from aiowheel.errors import AiowheelError, BadInputError
 
 _PREFIX = "batch_id="
 
@@ -62,6 +63,10 @@ def replace_folder(frame: DataFrame, place: Path) -> int:
     Returns:
         How many rows that were.
 
+    Raises:
+        AiowheelError: Fewer or more rows can be read back than were written, as where executors
+            write to disks of their own; *place* is left as it was.
+
     Cost: one action on *frame*.
     """
     place = place.absolute()  # to Spark, what stands before a colon is a scheme
@@ -72,6 +77,7 @@ def replace_folder(frame: DataFrame, place: Path) -> int:
     try:
         counted.write.mode("overwrite").option("compression", "zstd").parquet(str(hidden))
         count = int(rows.get["rows"])
+        _compare(place, count, _rows_in(hidden))
         if count:
             _force_to_disk(hidden)
         # A repeated batch holds what the folder of its number holds already.
@@ -81,6 +87,23 @@ def replace_folder(frame: DataFrame, place: Path) -> int:
     finally:
         shutil.rmtree(hidden, ignore_errors=True)
     return count
+
+
+def _rows_in(folder: Path) -> int:
+    """How many rows the driver finds; a part that it cannot read has none."""
+    rows = 0
+    for file in folder.glob("*.parquet"):
+        with contextlib.suppress(OSError, pa.ArrowException):
+            rows += int(pq.read_metadata(file).num_rows)
+    return rows
+
+
+def _compare(place: Path, written: int, found: int) -> None:
+    if found != written:
+        raise AiowheelError(
+            f"{place}: {written:,} rows were written, {found:,} can be read back: driver and "
+            "executors must share the disk of the output"
+        )
 
 
 def batch_folders(folder: Path) -> Iterator[Path]:

@@ -1,0 +1,99 @@
+"""Lines of text that Spark reads, checked as one process checks them. Rank 5: no Spark here.
+
+Spark's own readers of JSON and csv take for rows what Python does not: what follows a JSON object
+on its line, a half record, an object where a text should be. So both engines share one parser.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+
+from aiowheel.jobs.operations.files import parse_event, parse_operation
+from aiowheel.jobs.operations.rows import Row, rows_of_lines
+from aiowheel.jobs.operations.schemas import EVENTS, OPERATIONS, Flaw
+from aiowheel.readers import Format
+from aiowheel.rules import Event, Operation
+
+_ROWS: Final = 8_192
+_CHECKED: Final = {"flaw": pa.string(), "source": pa.string(), "raw": pa.string()}
+_OPERATION: Final = {
+    "id": pa.string(),
+    "keys": pa.list_(pa.string()),
+    "thresholds": pa.list_(pa.int64()),
+    "wanted": pa.int32(),
+    "created": pa.int64(),
+    "deadline": pa.int64(),
+}
+_EVENT: Final = {"key": pa.string(), "time": pa.int64(), "value": pa.int64()}
+
+#: What `checked_operations` and `checked_events` yield, as Spark writes it.
+OPERATION_DDL: Final = (
+    "id string, keys array<string>, thresholds array<bigint>, wanted int, created bigint, "
+    "deadline bigint, flaw string, source string, raw string"
+)
+EVENT_DDL: Final = "key string, time bigint, value bigint, flaw string, source string, raw string"
+
+_Lines = Iterable[pa.RecordBatch]
+
+
+def checked_operations(
+    batches: _Lines, form: Format, *, keep_raw: bool
+) -> Iterator[pa.RecordBatch]:
+    """Check lines of operations, for `mapInArrow`.
+
+    Args:
+        batches: Of ``source``, the URL of a file, ``start``, the place in it where this part
+            begins, and ``line``, its bytes; all lines of a part in one go.
+        form: Ndjson or csv.
+        keep_raw: Keep the text of rows without a flaw, too.
+
+    Raises:
+        BadInputError: A csv has another header.
+    """
+    rows = _checked(batches, form, OPERATIONS, parse_operation, keep_raw=keep_raw)
+    return _batches(rows, pa.schema(_OPERATION | _CHECKED))
+
+
+def checked_events(batches: _Lines, form: Format, *, keep_raw: bool) -> Iterator[pa.RecordBatch]:
+    """Check lines of events, as `checked_operations` does."""
+    rows = _checked(batches, form, EVENTS, parse_event, keep_raw=keep_raw)
+    return _batches(rows, pa.schema(_EVENT | _CHECKED))
+
+
+def _checked(
+    batches: _Lines,
+    form: Format,
+    schema: pa.Schema,
+    parse: Callable[[Row], Operation | Event | Flaw],
+    *,
+    keep_raw: bool,
+) -> Iterator[tuple[Any, ...]]:
+    nothing = (None,) * (len(_OPERATION) if schema is OPERATIONS else len(_EVENT))
+    for (url, start), part in groupby(_lines(batches), itemgetter(0, 1)):
+        source = unquote(urlsplit(url).path)
+        lines = (line.decode(errors="surrogateescape") for _, _, line in part)
+        for row, raw in rows_of_lines(source, lines, form, schema, from_start=start == 0):
+            parsed = row if isinstance(row, Flaw) else parse(row)
+            if isinstance(parsed, Flaw):
+                yield (*nothing, parsed.value, source, raw)
+            else:
+                yield (*parsed, None, source, raw if keep_raw else None)
+
+
+def _lines(batches: _Lines) -> Iterator[tuple[str, int, bytes]]:
+    for batch in batches:
+        columns = (batch.column(name).to_pylist() for name in ("source", "start", "line"))
+        yield from zip(*columns, strict=True)
+
+
+def _batches(rows: Iterator[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    while taken := [row for _, row in zip(range(_ROWS), rows, strict=False)]:
+        columns = zip(*taken, strict=True)
+        arrays = [pa.array(values, of.type) for values, of in zip(columns, schema, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
