@@ -8,7 +8,8 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Protocol, TextIO, cast
 
 from aiowheel.errors import BadInputError
@@ -26,6 +27,9 @@ _CLF_LINE = re.compile(
     r'"(?P<request>(?:[^"\\]|\\.)*)" (?P<response>\S+) (?P<bytes>\S+)'
     r'(?: "(?P<referer>(?:[^"\\]|\\.)*)" "(?P<useragent>(?:[^"\\]|\\.)*)".*)?'
 )
+
+
+_UNCLOSED = "the file ends inside a quoted field"
 
 
 class _FieldReader(Protocol):
@@ -74,21 +78,45 @@ def raw_text(raw: Raw) -> str:
 
 def _csv_records(source: Source, key: str, time: str) -> Iterator[Record]:
     # RFC 4180: a field in double quotes may hold commas and line ends, "" is a quote.
-    yield from _delimited(source, csv.reader(source.text), key, time)
+    text = _Text(source.text)
+    yield from _delimited(source, csv.reader(text), text, key, time)
 
 
 def _tsv_records(source: Source, key: str, time: str) -> Iterator[Record]:
     # Tab-separated values have no quoting: a quote is a character like any other.
-    reader = csv.reader(source.text, delimiter="\t", quoting=csv.QUOTE_NONE)
-    yield from _delimited(source, reader, key, time)
+    text = _Text(source.text)
+    reader = csv.reader(text, delimiter="\t", quoting=csv.QUOTE_NONE)
+    yield from _delimited(source, reader, text, key, time)
 
 
-def _delimited(source: Source, reader: _FieldReader, key: str, time: str) -> Iterator[Record]:
+class _Text:
+    """The lines of a table, and whether `csv.reader` asked for one more than there are.
+
+    It asks only inside a quoted field, and then takes the end of the text for the end of the field.
+    """
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._lines = lines
+        self.is_over = False
+
+    def __iter__(self) -> Iterator[str]:
+        return chain(self._lines, self._end())
+
+    def _end(self) -> Iterator[str]:
+        self.is_over = True
+        yield from ()
+
+
+def _delimited(
+    source: Source, reader: _FieldReader, text: _Text, key: str, time: str
+) -> Iterator[Record]:
     header: list[str] = []
     try:
         header = next((fields for fields in reader if fields), header)
     except csv.Error as error:
         raise BadInputError(f"{source.name}: line 1: {error}: not a table of text?") from error
+    if header and text.is_over:
+        raise BadInputError(f"{source.name}: line 1: {_UNCLOSED}")
     key_at, time_at = _column(source, header, key), _column(source, header, time)
     width, last = len(header), max(key_at, time_at)
     while True:
@@ -100,7 +128,9 @@ def _delimited(source: Source, reader: _FieldReader, key: str, time: str) -> Ite
         except csv.Error as error:
             yield first_line, "", "", str(error), ""
             continue
-        if len(fields) == width:
+        if text.is_over:
+            yield first_line, "", "", _UNCLOSED, fields
+        elif len(fields) == width:
             yield first_line, fields[key_at], fields[time_at], "", fields
         elif len(fields) > last:
             flaw = f"{len(fields)} fields where the header has {width}"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from aiowheel.errors import BadInputError
-from aiowheel.readers._formats import Unit
+from aiowheel.readers._formats import Format, Unit
 from aiowheel.readers._inputs import READ_ERRORS, Inputs, Source, read_failure
 from aiowheel.readers._record import Raw
 from aiowheel.readers._records import raw_text, records
@@ -112,8 +112,10 @@ class TimedRows:
             self.files += 1
             accepted, rejected = self.accepted, self.rejected
             yield from self._batches_of(source)
-            if self.accepted == accepted and not self._allow_empty:
-                bad = self.rejected - rejected
+            bad = self.rejected - rejected
+            # Spark writes a part without rows for each task that found none.
+            is_empty_part = source.format is Format.PARQUET and not bad
+            if self.accepted == accepted and not (self._allow_empty or is_empty_part):
                 why = f", the last: {self._last_reject}" if bad else ""
                 raise BadInputError(f"{source.name}: no good row ({bad:,} rejected{why})")
 
