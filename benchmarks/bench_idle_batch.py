@@ -19,11 +19,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
-from aiowheel.cli._idle_file import write_idle_events
-from aiowheel.jobs.idle.batch import find_idle, idle_events
+from aiowheel.cli._idle_columns import write_idle_columns
+from aiowheel.jobs.idle.batch import find_idle, tasks_for
 from aiowheel.jobs.idle.parquet_touches import ParquetTouches
 from aiowheel.jobs.spark.session import open_session
 from aiowheel.readers import Inputs, TimedRows, TimeFormat, Unit, time_parser

@@ -16,7 +16,7 @@ from aiowheel.errors import AiowheelError
 HEADER = ("fire", "key")
 
 _CHUNK = 8_192
-_SHOWN = 3
+SHOWN = 3
 
 Event = tuple[int, str]
 
@@ -44,7 +44,7 @@ def write_idle_events(events: Iterable[Event], path: Path) -> IdleSummary:
     Raises:
         AiowheelError: The disk refuses; *path* is then as it was before.
     """
-    with _replacing(path) as file:
+    with replacing(path) as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(HEADER)
         return summarize(events, writer.writerows)
@@ -54,23 +54,44 @@ def summarize(
     events: Iterable[Event], write: Callable[[list[Event]], object] = lambda _: None
 ) -> IdleSummary:
     """Walk over events once, handing them to *write* some thousand at a time."""
-    digest = hashlib.sha256()
-    first: list[Event] = []
-    last: deque[Event] = deque(maxlen=_SHOWN)
-    count = 0
+    told = Telling()
     source = iter(events)
     while chunk := list(islice(source, _CHUNK)):
         write(chunk)
-        digest.update("".join(f"{fire}\t{key}\n" for fire, key in chunk).encode())
-        first += chunk[: _SHOWN - len(first)]
-        last.extend(chunk[-_SHOWN:])
-        count += len(chunk)
-    return IdleSummary(count, tuple(first), tuple(last), digest.hexdigest())
+        lines = "".join(f"{fire}\t{key}\n" for fire, key in chunk).encode()
+        told.add(lines, len(chunk), chunk[:SHOWN], chunk[-SHOWN:])
+    return told.summary()
+
+
+class Telling:
+    """Collects what a summary tells, chunk by chunk."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+        self._first: list[Event] = []
+        self._last: deque[Event] = deque(maxlen=SHOWN)
+        self._count = 0
+
+    def add(self, lines: bytes, count: int, first: list[Event], last: list[Event]) -> None:
+        """Take in the lines ``fire<TAB>key<LF>`` of *count* events, and some at both of its ends."""
+        self._digest.update(lines)
+        self._first += first[: SHOWN - len(self._first)]
+        self._last.extend(last)
+        self._count += count
+
+    def summary(self) -> IdleSummary:
+        """Tell about all events so far."""
+        digest = self._digest.hexdigest()
+        return IdleSummary(self._count, tuple(self._first), tuple(self._last), digest)
 
 
 @contextlib.contextmanager
-def _replacing(path: Path) -> Generator[TextIO]:
-    """Open a hidden neighbour of *path* that takes its place once it is whole."""
+def replacing(path: Path) -> Generator[TextIO]:
+    """Open a hidden neighbour of *path* that takes its place once it is whole.
+
+    Raises:
+        AiowheelError: The disk refuses; *path* is then as it was before.
+    """
     hidden = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with hidden.open("w", encoding="utf-8", newline="") as file:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePath
-from typing import IO, BinaryIO, TextIO, cast
+from typing import IO, BinaryIO, Protocol, TextIO, cast
 
 from aiowheel.errors import BadInputError
 from aiowheel.readers._formats import Format, format_of
@@ -18,9 +18,9 @@ from aiowheel.readers._formats import Format, format_of
 #: What reading a damaged or vanishing file raises.
 READ_ERRORS = (EOFError, OSError, zlib.error, tarfile.TarError)
 
-_GZIP_MAGIC = b"\x1f\x8b"
+GZIP_MAGIC = b"\x1f\x8b"
 _HIDDEN = (".", "_")  # Spark leaves files like _SUCCESS beside its tables
-_TAR_SUFFIXES = (".tar.gz", ".tgz")
+TAR_SUFFIXES = (".tar.gz", ".tgz")
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,13 @@ class Source:
         name: The path; for a member ``archive.tar.gz:path/inside``.
         format: How to split the text into fields.
         data: The open stream of its bytes, decompressed.
+        lines_before: How many lines of the table stand before those of ``data``.
     """
 
     name: str
     format: Format
     data: BinaryIO
+    lines_before: int = 0
 
     @cached_property  # it closes the stream when it goes, so it must not go before the table
     def text(self) -> TextIO:
@@ -43,6 +45,18 @@ class Source:
         return io.TextIOWrapper(
             self.data, encoding="utf-8-sig", errors="surrogateescape", newline=""
         )
+
+
+class Sources(Protocol):
+    """Tables to read, one after the other."""
+
+    def sources(self) -> Iterator[Source]:
+        """Open one table after the other; each is closed when the next is asked for.
+
+        Raises:
+            BadInputError: A file cannot be opened, is damaged, or has no known format.
+        """
+        ...
 
 
 class Inputs:
@@ -59,6 +73,7 @@ class Inputs:
     Attributes:
         paths: The files, archives not opened.
         format: The one format of them all, given or told by every name alike; else None.
+        forced_format: As given.
         total_bytes: Their size on disk.
 
     Raises:
@@ -72,7 +87,7 @@ class Inputs:
         self.paths: tuple[Path, ...] = tuple(found.values())
         told = {form or format_of(path.name) for path in self.paths}
         self.format: Format | None = told.pop() if len(told) == 1 else None
-        self._format = form
+        self.forced_format: Format | None = form
         self._finished_bytes = 0
         self._open_file: io.BufferedReader | None = None
         try:
@@ -94,55 +109,67 @@ class Inputs:
             BadInputError: A file cannot be opened, is damaged, or has no known format.
         """
         for path in self.paths:
-            with _opened(path) as raw:
+            with opened(path) as raw:
                 self._open_file = raw
                 try:
-                    yield from self._sources_of(path, raw)
+                    yield from sources_of(str(path), raw, self.forced_format)
                 finally:
                     self._finished_bytes = self.bytes_read
                     self._open_file = None
 
-    def _sources_of(self, path: Path, raw: io.BufferedReader) -> Iterator[Source]:
-        name = str(path)
-        try:
-            data = _unzipped(raw)
-        except OSError as error:
-            raise BadInputError(f"{name}: {error.strerror}") from error
-        if name.endswith(_TAR_SUFFIXES):
-            yield from self._members(name, data)
-            return
-        form = self._format or format_of(name)
-        if form is None:
-            raise BadInputError(f"{name}: the name does not tell the format, give --format")
-        yield Source(name, form, data)
 
-    def _members(self, name: str, data: BinaryIO) -> Iterator[Source]:
-        taken = 0
-        try:
-            # tarfile's own gzip reader takes a truncated stream for a short one; ours raises.
-            with tarfile.open(fileobj=data, mode="r|") as archive:
-                for member in archive:
-                    form = self._format_of_member(member.name)
-                    content = archive.extractfile(member) if member.isfile() else None
-                    if form is not None and content is not None:
-                        taken += 1
-                        inside = _unzipped(io.BufferedReader(_MemberBytes(content)))
-                        yield Source(f"{name}:{member.name}", form, inside)
-            while data.read(1 << 20):  # to the end, where gzip checks length and sum
-                pass
-        except READ_ERRORS as error:
-            raise BadInputError(f"{name}: {read_failure(error)}") from error
-        if taken == 0:
-            wanted = self._format or "tsv, csv, ndjson, log or parquet"
-            raise BadInputError(f"{name}: no {wanted} file inside")
+def sources_of(name: str, raw: io.BufferedReader, form: Format | None) -> Iterator[Source]:
+    """Open the tables of one file: itself, or the members of an archive.
 
-    def _format_of_member(self, name: str) -> Format | None:
-        known = format_of(name)
-        if PurePath(name).name.startswith("."):
-            return None
-        if self._format is Format.CLF and known is None:
-            return Format.CLF  # servers name their logs as they like: access_log
-        return known if self._format in {None, known} else None
+    Args:
+        name: What messages call the file.
+        raw: The open file, at its beginning.
+        form: The format, or None to go by the suffix.
+
+    Raises:
+        BadInputError: It is damaged, or has no known format.
+    """
+    try:
+        data = _unzipped(raw)
+    except OSError as error:
+        raise BadInputError(f"{name}: {error.strerror}") from error
+    if name.endswith(TAR_SUFFIXES):
+        yield from _members(name, data, form)
+        return
+    told = form or format_of(name)
+    if told is None:
+        raise BadInputError(f"{name}: the name does not tell the format, give --format")
+    yield Source(name, told, data)
+
+
+def _members(name: str, data: BinaryIO, form: Format | None) -> Iterator[Source]:
+    taken = 0
+    try:
+        # tarfile's own gzip reader takes a truncated stream for a short one; ours raises.
+        with tarfile.open(fileobj=data, mode="r|") as archive:
+            for member in archive:
+                told = _format_of_member(member.name, form)
+                content = archive.extractfile(member) if member.isfile() else None
+                if told is not None and content is not None:
+                    taken += 1
+                    inside = _unzipped(io.BufferedReader(_MemberBytes(content)))
+                    yield Source(f"{name}:{member.name}", told, inside)
+        while data.read(1 << 20):  # to the end, where gzip checks length and sum
+            pass
+    except READ_ERRORS as error:
+        raise BadInputError(f"{name}: {read_failure(error)}") from error
+    if taken == 0:
+        wanted = form or "tsv, csv, ndjson, log or parquet"
+        raise BadInputError(f"{name}: no {wanted} file inside")
+
+
+def _format_of_member(name: str, form: Format | None) -> Format | None:
+    known = format_of(name)
+    if PurePath(name).name.startswith("."):
+        return None
+    if form is Format.CLF and known is None:
+        return Format.CLF  # servers name their logs as they like: access_log
+    return known if form in {None, known} else None
 
 
 class _MemberBytes(io.RawIOBase):
@@ -201,7 +228,8 @@ def _files_at(path: Path) -> list[Path]:
     return sorted(found)
 
 
-def _opened(path: Path) -> io.BufferedReader:
+def opened(path: Path) -> io.BufferedReader:
+    """Open a file to read its bytes; what the disk refuses is a `BadInputError`."""
     try:
         return path.open("rb")
     except OSError as error:
@@ -209,6 +237,6 @@ def _opened(path: Path) -> io.BufferedReader:
 
 
 def _unzipped(data: io.BufferedReader) -> BinaryIO:
-    if data.peek(2)[:2] == _GZIP_MAGIC:
+    if data.peek(2)[:2] == GZIP_MAGIC:
         return cast("BinaryIO", gzip.GzipFile(fileobj=data))
     return data

@@ -1,7 +1,8 @@
 """Touches in Parquet, read by Spark itself, by the rules of the readers. Rank 5."""
 
+import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -12,8 +13,10 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
-from aiowheel.readers import Reject, TimedRows, raw_text
+from aiowheel.readers import Format, Piece, Reject, Tally, TimedRows, raw_text
 
+# Spark of 4.0 on says which file it could not read.
+_UNREADABLE = re.compile(r"FAILED_READ_FILE\S* Encountered error while reading file (\S+?)\.(?:\s|$)")
 _ODD = re.compile(r"[*?\[\]{}\\:]")  # to Spark a pattern; and it reads no file with a colon
 
 
@@ -48,7 +51,7 @@ class ParquetTouches:
 
     Attributes:
         table: All rows: key, t, reason (null for a good row), and where the row stands.
-        counts: Filled by the first action over `good`.
+        counts: Filled by the first action over `rows`.
         sizes: Of every file, by the name it was given by, how many rows it has.
         names: That name, by the one that Spark knows it by.
     """
@@ -74,8 +77,14 @@ class ParquetTouches:
             {str(path.resolve()): str(path) for path in paths},
         )
 
-    def good(self) -> DataFrame:
-        """Select ``key, t`` of the good rows; an action over it counts all rows on its way."""
+    @property
+    def size(self) -> int:
+        """How many rows there are."""
+        return sum(self.sizes.values())
+
+    @property
+    def rows(self) -> DataFrame:
+        """``key, t`` of the good rows; an action over it counts all rows on its way."""
         bad = F.col("reason").isNotNull()
         return (
             self.table.select("key", "t", "reason")  # Spark prunes no column behind `observe`
@@ -84,15 +93,51 @@ class ParquetTouches:
             .select("key", "t")
         )
 
-    def rejects(self) -> Iterator[Reject]:
-        """Walk over the bad rows; after an action over `good`, which counted them."""
-        if not self.counts.get["rejected"]:
-            return
+    def found(self, _parts: Sequence[Path]) -> Iterator[Reject | Tally]:
+        """Walk over the bad rows and the tally of each file, in the order of the files.
+
+        After an action over `rows`, which counted the bad ones: they are read again if there are.
+        """
+        rejects = self._rejects() if self.counts.get["rejected"] else iter(())
+        reject = next(rejects, None)
+        for source, size in self.sizes.items():
+            accepted = size
+            while reject is not None and reject.source == source:
+                yield reject
+                accepted -= 1
+                reject = next(rejects, None)
+            yield Tally(source, Format.PARQUET, accepted, ends_source=True)
+
+    @contextlib.contextmanager
+    def damage_told(self, rows: TimedRows) -> Generator[None]:
+        """Where Spark fails to read a file, say of it what the reader of every engine says.
+
+        Raises:
+            BadInputError: Inside the block, Spark could not read a file, nor can the reader.
+        """
+        try:
+            yield
+        except Exception as error:
+            if match := _UNREADABLE.search(str(error)):
+                file = unquote(urlparse(match[1]).path)
+                for name in filter(None, [self.names.get(file)]):
+                    piece = Piece(name, Path(file), Format.PARQUET)
+                    for _ in rows.by_the_same_rules(piece, None).batches():
+                        pass
+            raise
+
+    def _rejects(self) -> Iterator[Reject]:
         bad = self.table.where(F.col("reason").isNotNull())
-        for row in bad.toLocalIterator():
+        found = [row["source"] for row in bad.select("source").distinct().collect()]
+        order = {name: place for place, name in enumerate(self.sizes)}
+        found.sort(key=lambda source: order[self._name_of(source)])
+        place = F.array_position(F.array(*map(F.lit, found)), F.col("source"))
+        for row in bad.orderBy(place, "line").toLocalIterator():
             raw = raw_text(["" if row[name] is None else str(row[name]) for name in ("key", "t")])
-            source = self.names[unquote(urlparse(row["source"]).path)]
-            yield Reject(source, row["line"], row["reason"], raw, used=False)
+            yield Reject(self._name_of(row["source"]), row["line"], row["reason"], raw, used=False)
+
+    def _name_of(self, source: str) -> str:
+        return self.names[unquote(urlparse(source).path)]
 
 
 def _reason(earliest: int, latest: int) -> Column:
