@@ -65,7 +65,7 @@ def run_job(spark: SparkSession, folder: Path, timeout: int) -> dict[str, int]:
     inputs = Inputs([str(folder)])
     rows = TimedRows(inputs, key="key", time="t", parse_time=time_parser(TimeFormat.EPOCH, Unit.US))
     with tempfile.TemporaryDirectory(prefix="aiowheel-bench-") as name:
-        touches = ParquetTouches.of(spark, inputs.paths, rows)
+        touches = ParquetTouches.of(spark, inputs.paths, "key", rows)
         tasks = tasks_for(touches.size, spark.sparkContext.defaultParallelism)
         found = find_idle(touches.rows, timeout, Path(name, "parts"), tasks)
         rows.take_over(touches.found(found.parts))

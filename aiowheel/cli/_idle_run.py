@@ -153,7 +153,7 @@ class IdleRun:
         try:
             from aiowheel.cli._idle_columns import write_idle_columns
             from aiowheel.jobs.idle.batch import find_idle, tasks_for
-            from aiowheel.jobs.idle.parquet_touches import ParquetTouches, spark_reads
+            from aiowheel.jobs.idle.parquet_touches import ParquetTouches, key_that_spark_reads
             from aiowheel.jobs.idle.piece_touches import PieceTouches
         except ImportError as error:
             raise MissingExtraError("spark") from error
@@ -161,14 +161,14 @@ class IdleRun:
 
         find_java()  # a missing Java is told before Spark's slow start
         rows, paths = self.rows, self.inputs.paths
-        direct = rows.reads_whole_numbers and spark_reads(paths, rows.key, rows.time)
+        key = key_that_spark_reads(paths, rows.key, rows.time)
         parts = self.out.with_name(f".{self.out.name}.{os.getpid()}.parts")
         self.progress.waiting("running Spark")
         try:
             with open_session() as spark:
                 touches = (
-                    ParquetTouches.of(spark, paths, rows)
-                    if direct
+                    ParquetTouches.of(spark, paths, key, rows)
+                    if key and rows.reads_whole_numbers
                     else PieceTouches.of(spark, self.inputs, rows)
                 )
                 tasks = tasks_for(touches.size, spark.sparkContext.defaultParallelism)

@@ -1,5 +1,6 @@
 """Files, folders, globs, gz and tar.gz as one run of open text streams. Rank 4."""
 
+import contextlib
 import glob
 import gzip
 import io
@@ -20,6 +21,8 @@ READ_ERRORS = (EOFError, OSError, zlib.error, tarfile.TarError)
 
 GZIP_MAGIC = b"\x1f\x8b"
 _HIDDEN = (".", "_")  # Spark leaves files like _SUCCESS beside its tables
+_ZEEK_MAGIC = b"#separator "
+_PERHAPS_ZEEK = (Format.CLF, Format.TSV, None)
 TAR_SUFFIXES = (".tar.gz", ".tgz")
 
 
@@ -72,7 +75,7 @@ class Inputs:
 
     Attributes:
         paths: The files, archives not opened.
-        format: The one format of them all, given or told by every name alike; else None.
+        format: The one format of them all, given or told by every file alike; else None.
         forced_format: As given.
         total_bytes: Their size on disk.
 
@@ -85,7 +88,7 @@ class Inputs:
         for path in (path for pattern in patterns for path in _expand(pattern)):
             found.setdefault(os.path.realpath(path), path)  # Path.resolve raises at a loop of links
         self.paths: tuple[Path, ...] = tuple(found.values())
-        told = {form or format_of(path.name) for path in self.paths}
+        told = {form or _format_of_file(path) for path in self.paths}
         self.format: Format | None = told.pop() if len(told) == 1 else None
         self.forced_format: Format | None = form
         self._finished_bytes = 0
@@ -136,10 +139,31 @@ def sources_of(name: str, raw: io.BufferedReader, form: Format | None) -> Iterat
     if name.endswith(TAR_SUFFIXES):
         yield from _members(name, data, form)
         return
-    told = form or format_of(name)
+    told = form or _format_told(name, data)
     if told is None:
         raise BadInputError(f"{name}: the name does not tell the format, give --format")
     yield Source(name, told, data)
+
+
+def is_zeek(data: "_Peekable") -> bool:
+    """Whether the bytes begin as a log of Zeek does."""
+    return data.peek(len(_ZEEK_MAGIC))[: len(_ZEEK_MAGIC)] == _ZEEK_MAGIC
+
+
+class _Peekable(Protocol):
+    def peek(self, size: int, /) -> bytes: ...
+
+
+def _format_told(name: str, data: BinaryIO) -> Format | None:
+    """Tell the format by the name; of a log, or of a name that tells nothing, by the content."""
+    told = format_of(name)
+    if told in _PERHAPS_ZEEK:
+        try:
+            if is_zeek(cast("_Peekable", data)):
+                return Format.ZEEK
+        except READ_ERRORS as error:
+            raise BadInputError(f"{name}: after line 0: {read_failure(error)}") from error
+    return told
 
 
 def _members(name: str, data: BinaryIO, form: Format | None) -> Iterator[Source]:
@@ -148,11 +172,13 @@ def _members(name: str, data: BinaryIO, form: Format | None) -> Iterator[Source]
         # tarfile's own gzip reader takes a truncated stream for a short one; ours raises.
         with tarfile.open(fileobj=data, mode="r|") as archive:
             for member in archive:
-                told = _format_of_member(member.name, form)
                 content = archive.extractfile(member) if member.isfile() else None
-                if told is not None and content is not None:
+                if content is None or PurePath(member.name).name.startswith("."):
+                    continue
+                inside = _unzipped(io.BufferedReader(_MemberBytes(content)))
+                told = _format_of_member(f"{name}:{member.name}", inside, form)
+                if told is not None:
                     taken += 1
-                    inside = _unzipped(io.BufferedReader(_MemberBytes(content)))
                     yield Source(f"{name}:{member.name}", told, inside)
         while data.read(1 << 20):  # to the end, where gzip checks length and sum
             pass
@@ -163,10 +189,8 @@ def _members(name: str, data: BinaryIO, form: Format | None) -> Iterator[Source]
         raise BadInputError(f"{name}: no {wanted} file inside")
 
 
-def _format_of_member(name: str, form: Format | None) -> Format | None:
-    known = format_of(name)
-    if PurePath(name).name.startswith("."):
-        return None
+def _format_of_member(name: str, data: BinaryIO, form: Format | None) -> Format | None:
+    known = _format_told(name, data)
     if form is Format.CLF and known is None:
         return Format.CLF  # servers name their logs as they like: access_log
     return known if form in {None, known} else None
@@ -226,6 +250,16 @@ def _files_at(path: Path) -> list[Path]:
     if not found:
         raise BadInputError(f"{path}: no file inside")
     return sorted(found)
+
+
+def _format_of_file(path: Path) -> Format | None:
+    if format_of(path.name) in _PERHAPS_ZEEK and not path.name.endswith(TAR_SUFFIXES):
+        # What cannot be opened or read is told of when it is read; a pipe gives its bytes once.
+        with contextlib.suppress(*READ_ERRORS, BadInputError):
+            if path.is_file():
+                with opened(path) as raw:
+                    return _format_told(path.name, _unzipped(raw))
+    return format_of(path.name)
 
 
 def opened(path: Path) -> io.BufferedReader:

@@ -19,6 +19,7 @@ from aiowheel.readers._inputs import (
     TAR_SUFFIXES,
     Inputs,
     Source,
+    is_zeek,
     opened,
     sources_of,
 )
@@ -136,7 +137,7 @@ def _cut(path: Path, form: Format | None, size: int) -> list[Piece]:
     if told not in _BY_LINES or path.name.endswith(TAR_SUFFIXES):
         return [whole]
     with opened(path) as file:
-        if file.peek(2)[:2] == GZIP_MAGIC or not file.seekable():
+        if file.peek(2)[:2] == GZIP_MAGIC or is_zeek(file) or not file.seekable():
             return [whole]
         head = _head(file, told)
         total = file.seek(0, io.SEEK_END)

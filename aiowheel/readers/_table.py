@@ -6,7 +6,7 @@ from typing import NamedTuple
 from aiowheel.errors import BadInputError
 from aiowheel.readers._formats import Format, Unit
 from aiowheel.readers._inputs import READ_ERRORS, Source, Sources, read_failure
-from aiowheel.readers._record import Raw
+from aiowheel.readers._record import Names, Raw
 from aiowheel.readers._records import raw_text, records
 from aiowheel.readers._times import LATEST_TIME, TimeParser, parse_epoch
 
@@ -64,7 +64,7 @@ class TimedRows:
 
     Args:
         inputs: Where to read.
-        key: Name of the key column.
+        key: Name of the key column; or several, of which the first one that is there counts.
         time: Name of the time column.
         parse_time: Turns a written time into an integer, or raises ValueError with the reason.
         unit: What the timestamps of a Parquet file are turned into.
@@ -75,7 +75,8 @@ class TimedRows:
         put_aside: Called with each rejected or irregular row.
 
     Attributes:
-        key, time, earliest, latest: As given.
+        key: Its names.
+        time, earliest, latest: As given.
         files: Tables read so far, members of archives each on its own.
         accepted: Rows handed out so far, irregular ones among them.
         rejected: Rows left out so far.
@@ -88,7 +89,7 @@ class TimedRows:
         self,
         inputs: Sources,
         *,
-        key: str,
+        key: str | Names,
         time: str,
         parse_time: TimeParser,
         unit: Unit = Unit.S,
@@ -99,7 +100,7 @@ class TimedRows:
         put_aside: Callable[[Reject], object] | None = None,
     ) -> None:
         self._inputs = inputs
-        self.key = key
+        self.key: Names = (key,) if isinstance(key, str) else key
         self.time = time
         self._parse_time = parse_time
         self._unit = unit

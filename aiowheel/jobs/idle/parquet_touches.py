@@ -20,29 +20,36 @@ _UNREADABLE = re.compile(r"FAILED_READ_FILE\S* Encountered error while reading f
 _ODD = re.compile(r"[*?\[\]{}\\:]")  # to Spark a pattern; and it reads no file with a colon
 
 
-def spark_reads(paths: Sequence[Path], key: str, time: str) -> bool:
-    """Whether all files are Parquet with text or whole numbers as keys, whole numbers as times.
+def key_that_spark_reads(paths: Sequence[Path], names: Sequence[str], time: str) -> str | None:
+    """Choose the key column, if all files are Parquet with one key and times of one whole type.
 
     Everything else is for the reader, which knows more types and tells what is wrong with a file.
+
+    Args:
+        paths: The files.
+        names: What the key column may be called; the first one that is there counts.
+        time: Name of the time column.
     """
-    found: set[tuple[pa.DataType, pa.DataType]] = set()
+    found: set[tuple[str, pa.DataType, pa.DataType]] = set()
     for path in paths:
         if path.suffix != ".parquet" or _ODD.search(str(path.resolve())):
-            return False
+            return None
         try:
             schema = pq.read_schema(path)
         except (OSError, pa.ArrowException):
-            return False
-        names = [name.lower() for name in schema.names]  # to Spark, K is k
-        if not {key, time} <= set(schema.names) or len(set(names)) < len(names):
-            return False
+            return None
+        key = next((name for name in names if name in schema.names), None)
+        lower = {name.lower() for name in schema.names}  # to Spark, K is k
+        if key is None or time not in schema.names or len(lower) < len(schema.names):
+            return None
         kinds = schema.field(key).type, schema.field(time).type
         if not (pa.types.is_string(kinds[0]) or pa.types.is_signed_integer(kinds[0])):
-            return False
+            return None
         if not pa.types.is_signed_integer(kinds[1]):
-            return False
-        found.add(kinds)
-    return len(found) == 1  # it reads all files by the schema of one
+            return None
+        found.add((key, *kinds))
+    # Spark reads all files by the schema of one.
+    return found.pop()[0] if len(found) == 1 else None
 
 
 @dataclass(frozen=True)
@@ -62,10 +69,10 @@ class ParquetTouches:
     names: Mapping[str, str]
 
     @classmethod
-    def of(cls, spark: SparkSession, paths: Sequence[Path], rows: TimedRows) -> Self:
-        """Plan the reading of files of which `spark_reads` is true, by the rules of *rows*."""
+    def of(cls, spark: SparkSession, paths: Sequence[Path], key: str, rows: TimedRows) -> Self:
+        """Plan the reading of files by the rules of *rows*; *key* is of `key_that_spark_reads`."""
         table = spark.read.parquet(*(str(path.resolve()) for path in paths)).select(
-            F.col(f"`{rows.key}`").cast("string").alias("key"),
+            F.col(f"`{key}`").cast("string").alias("key"),
             F.col(f"`{rows.time}`").cast("bigint").alias("t"),
             F.col("_metadata.file_path").alias("source"),
             (F.col("_metadata.row_index") + 1).alias("line"),
@@ -98,7 +105,8 @@ class ParquetTouches:
 
         After an action over `rows`, which counted the bad ones: they are read again if there are.
         """
-        rejects = self._rejects() if self.counts.get["rejected"] else iter(())
+        # Of no rows at all Spark observes nothing.
+        rejects = self._rejects() if self.size and self.counts.get["rejected"] else iter(())
         reject = next(rejects, None)
         for source, size in self.sizes.items():
             accepted = size
