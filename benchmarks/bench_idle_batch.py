@@ -68,7 +68,7 @@ def run_job(spark: SparkSession, folder: Path, timeout: int) -> dict[str, int]:
         touches = ParquetTouches.of(spark, inputs.paths, "key", rows)
         tasks = tasks_for(touches.size, spark.sparkContext.defaultParallelism)
         found = find_idle(touches.rows, timeout, Path(name, "parts"), tasks)
-        rows.take_over(touches.found(found.parts))
+        rows.take_over(touches.found(found))
         summary = write_idle_columns(found.batches(), Path(name, "idle.csv"))
         keys = found.count_keys()
     return {"rows": rows.accepted, "keys": keys, "idle_events": summary.events}

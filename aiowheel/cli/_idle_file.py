@@ -73,7 +73,7 @@ class Telling:
         self._count = 0
 
     def add(self, lines: bytes, count: int, first: list[Event], last: list[Event]) -> None:
-        """Take in the lines ``fire<TAB>key<LF>`` of *count* events, and some at both of its ends."""
+        """Take in the lines ``fire<TAB>key<LF>`` of *count* events, and some from both ends."""
         self._digest.update(lines)
         self._first += first[: SHOWN - len(self._first)]
         self._last.extend(last)

@@ -174,7 +174,7 @@ class IdleRun:
                 tasks = tasks_for(touches.size, spark.sparkContext.defaultParallelism)
                 with touches.damage_told(rows):
                     found = find_idle(touches.rows, self.timeout, parts, tasks)
-                rows.take_over(touches.found(found.parts))
+                rows.take_over(touches.found(found))
             self.progress.waiting("writing")
             return write_idle_columns(found.batches(), self.out), found.count_keys()
         finally:

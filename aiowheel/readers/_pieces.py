@@ -114,8 +114,8 @@ def pieces_of(
 ) -> list[Piece]:
     """Cut the files of *inputs* into pieces of about *size* bytes, in their order.
 
-    Files that cannot be cut are one piece: archives, gzipped and Parquet files, and CSV whose quotes
-    do not pair.
+    Files that cannot be cut are one piece: archives, gzipped files, Parquet, logs of Zeek, and CSV
+    whose quotes do not pair.
 
     Args:
         inputs: The files.

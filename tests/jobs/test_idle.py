@@ -147,7 +147,11 @@ def test_spark_writes_the_file_of_the_wheel(
     summary = write_idle_columns(found.batches(), tmp_path / "idle.csv")
 
     by_wheel, file = wheel_file(name, seconds)
-    assert (summary.events, summary.sha256, found.count_keys()) == (events, sha256, VIEWS[name].keys)
+    assert (summary.events, summary.sha256, found.count_keys()) == (
+        events,
+        sha256,
+        VIEWS[name].keys,
+    )
     assert summary == by_wheel
     assert (tmp_path / "idle.csv").read_bytes() == file.read_bytes()
 
@@ -161,7 +165,21 @@ def test_the_engines_agree_on_awkward_rows(spark: "SparkSession", tmp_path: Path
     from aiowheel.jobs.idle.batch import find_idle
 
     source = random.Random(7)
-    keys = [" ", ",", '"', "a\nb", "A", "a", "\t", "\r", "\0", "é", "\uffff", "\U00010000", "z" * 300]
+    keys = [
+        " ",
+        ",",
+        '"',
+        "a\nb",
+        "A",
+        "a",
+        "\t",
+        "\r",
+        "\0",
+        "é",
+        "\uffff",
+        "\U00010000",
+        "z" * 300,
+    ]
     rows = [(source.randrange(2000) * 5, source.choice(keys)) for _ in range(5_000)]
 
     found = find_idle(spark.createDataFrame(rows, "t long, key string"), 25, tmp_path / "events", 4)

@@ -279,9 +279,7 @@ def test_a_path_that_leads_nowhere_is_a_rejected_row(row: str, tmp_path: Path) -
     rows = table(path, key="h[].id")
 
     assert pairs(rows) == [(1, "a")]
-    assert rows.rejects == [
-        f"{path}: line 2: field 'h[].id' is missing or neither text nor number"
-    ]
+    assert rows.rejects == [f"{path}: line 2: field 'h[].id' is missing or neither text nor number"]
 
 
 ZEEK = (

@@ -38,12 +38,18 @@ class FoundIdle:
         return sorted(self.folder.glob("part-*.parquet"))
 
     def count_keys(self) -> int:
-        """Count the distinct keys among the rows: each is idle after its last row."""
-        return sum(
-            pc.sum(batch.column("last"), min_count=0).as_py()
-            for part in self.parts
-            for batch in pq.ParquetFile(part).iter_batches(columns=["last"])
-        )
+        """Count the distinct keys among the rows: each has one last event."""
+        return sum(len(counts) - counts.null_count for counts in self._counts())
+
+    def count_rows(self) -> int:
+        """Count the rows."""
+        return sum(pc.sum(counts, min_count=0).as_py() for counts in self._counts())
+
+    def _counts(self) -> Iterator[pa.Array]:
+        for part in self.parts:
+            with pq.ParquetFile(part) as file:
+                for batch in file.iter_batches(columns=["key_rows"]):
+                    yield batch.column("key_rows")
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Walk over ``fire: int64, key: string`` by fire time, then by key as UTF-8 bytes.
@@ -84,11 +90,12 @@ def find_idle(rows: DataFrame, timeout: int, folder: Path, tasks: int | None = N
 
 
 def idle_events(rows: DataFrame, timeout: int) -> DataFrame:
-    """Select ``fire: bigint, key: string, last: boolean``, and ``note`` if *rows* has it.
+    """Select ``fire: bigint, key: string, key_rows: int``, and ``note`` if *rows* has it.
 
     The rule is that of the wheel: idle at t + timeout if the key's next t is later than that, or
-    if there is none, and then it is the key's last event. A touch exactly at t + timeout keeps the
-    key alive; at such a tie a purgatory does the opposite, and expires the operation.
+    if there is none. That is the key's last event, and only there ``key_rows`` is how many rows the
+    key has. A touch exactly at t + timeout keeps the key alive; at such a tie a purgatory does the
+    opposite, and expires the operation.
     """
     note = [name for name in rows.columns if name == "note"]
     # Eight bytes of a hash tell most keys apart, and those are compared as one integer.
@@ -99,12 +106,18 @@ def idle_events(rows: DataFrame, timeout: int) -> DataFrame:
         is_event |= F.col(name).isNotNull()
     return (
         rows.withColumn("hash", F.xxhash64("key"))
-        .withColumn("next_t", F.lead("t").over(by_time))
+        .select(
+            "key",
+            "t",
+            *note,
+            F.lead("t").over(by_time).alias("next_t"),
+            F.row_number().over(by_time).alias("number"),
+        )
         .where(is_event)
         .select(
             fire.alias("fire"),
             "key",
-            (next_t.isNull() & F.col("key").isNotNull()).alias("last"),
+            F.when(next_t.isNull() & F.col("key").isNotNull(), F.col("number")).alias("key_rows"),
             *note,
         )
     )

@@ -10,13 +10,16 @@ from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
+from aiowheel.jobs.idle.batch import FoundIdle
 from aiowheel.readers import Format, Piece, Reject, Tally, TimedRows, raw_text
 
 # Spark of 4.0 on says which file it could not read.
-_UNREADABLE = re.compile(r"FAILED_READ_FILE\S* Encountered error while reading file (\S+?)\.(?:\s|$)")
+_UNREADABLE = re.compile(
+    r"FAILED_READ_FILE\S* Encountered error while reading file (\S+?)\.(?:\s|$)"
+)
 _ODD = re.compile(r"[*?\[\]{}\\:]")  # to Spark a pattern; and it reads no file with a colon
 
 
@@ -58,13 +61,11 @@ class ParquetTouches:
 
     Attributes:
         table: All rows: key, t, reason (null for a good row), and where the row stands.
-        counts: Filled by the first action over `rows`.
         sizes: Of every file, by the name it was given by, how many rows it has.
         names: That name, by the one that Spark knows it by.
     """
 
     table: DataFrame
-    counts: Observation
     sizes: Mapping[str, int]
     names: Mapping[str, str]
 
@@ -79,7 +80,6 @@ class ParquetTouches:
         )
         return cls(
             table.withColumn("reason", _reason(rows.earliest, rows.latest)),
-            Observation(),
             {str(path): pq.read_metadata(path).num_rows for path in paths},
             {str(path.resolve()): str(path) for path in paths},
         )
@@ -91,22 +91,15 @@ class ParquetTouches:
 
     @property
     def rows(self) -> DataFrame:
-        """``key, t`` of the good rows; an action over it counts all rows on its way."""
-        bad = F.col("reason").isNotNull()
-        return (
-            self.table.select("key", "t", "reason")  # Spark prunes no column behind `observe`
-            .observe(self.counts, F.count_if(bad).alias("rejected"))
-            .where(~bad)
-            .select("key", "t")
-        )
+        """``key, t`` of the good rows."""
+        return self.table.where(F.col("reason").isNull()).select("key", "t")
 
-    def found(self, _parts: Sequence[Path]) -> Iterator[Reject | Tally]:
+    def found(self, idle: FoundIdle) -> Iterator[Reject | Tally]:
         """Walk over the bad rows and the tally of each file, in the order of the files.
 
-        After an action over `rows`, which counted the bad ones: they are read again if there are.
+        The files are read again if *idle* comes from fewer rows than they have.
         """
-        # Of no rows at all Spark observes nothing.
-        rejects = self._rejects() if self.size and self.counts.get["rejected"] else iter(())
+        rejects = self._rejects() if idle.count_rows() < self.size else iter(())
         reject = next(rejects, None)
         for source, size in self.sizes.items():
             accepted = size

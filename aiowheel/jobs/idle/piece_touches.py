@@ -1,13 +1,13 @@
 """Touches in text, in archives and in odd Parquet, read by Spark's workers. Rank 5.
 
 The workers run the reader of every engine on pieces of the files. What it finds wrong goes along
-with the rows: one job finds the idle events and the rejects, and a task that runs twice counts once.
+with the rows: one job finds the idle events and the rejects, and a task that runs twice counts
+once.
 """
 
 import contextlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from aiowheel.errors import BadInputError
+from aiowheel.jobs.idle.batch import FoundIdle
 from aiowheel.readers import Format, Inputs, Piece, Reject, Scan, Tally, TimedRows, pieces_of
 from aiowheel.readers._inputs import Source
 
@@ -69,13 +70,12 @@ class PieceTouches:
         numbers = spark.range(0, len(tasks), 1, len(tasks))
         return cls(numbers.mapInArrow(read, _DDL), inputs.total_bytes // _ROW_BYTES)
 
-    def found(self, parts: Sequence[Path]) -> Iterator[Reject | Tally | BadInputError]:
+    def found(self, idle: FoundIdle) -> Iterator[Reject | Tally | BadInputError]:
         """Walk over the notes among the events, in the order of the inputs."""
-        for part in parts:  # all are in one part: they share the key null
+        for part in idle.parts:  # all are in one part: they share the key null
             with pq.ParquetFile(part) as file:
                 for batch in file.iter_batches(columns=["note"]):
                     yield from map(_unpacked, batch.column("note").drop_null().to_pylist())
-
 
     @contextlib.contextmanager
     def damage_told(self, _rows: TimedRows) -> Generator[None]:
@@ -90,7 +90,9 @@ def _scan_all(spark: SparkSession, pieces: Sequence[Piece]) -> list[Scan]:
     def scan(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column("id").to_pylist():
-                yield pa.RecordBatch.from_pylist([{"id": number, **pieces[number].scan()._asdict()}])
+                yield pa.RecordBatch.from_pylist(
+                    [{"id": number, **pieces[number].scan()._asdict()}]
+                )
 
     types = "id bigint, lines bigint, quotes bigint, outside boolean, inside boolean"
     numbers = spark.range(0, len(pieces), 1, len(pieces))
