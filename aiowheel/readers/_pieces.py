@@ -169,10 +169,13 @@ def _head(file: BinaryIO, form: Format) -> bytes | None:
             taken.append(line)
             yield line.decode("utf-8", "surrogateescape")
 
-    quoting = csv.QUOTE_MINIMAL if form is Format.CSV else csv.QUOTE_NONE
-    delimiter = "," if form is Format.CSV else "\t"
+    reader = (
+        csv.reader(lines())
+        if form is Format.CSV
+        else csv.reader(lines(), delimiter="\t", quoting=csv.QUOTE_NONE)
+    )
     try:
-        any(csv.reader(lines(), delimiter=delimiter, quoting=quoting))  # up to the first full row
+        any(reader)  # up to the first full row
     except csv.Error:
         return None
     return b"".join(taken)

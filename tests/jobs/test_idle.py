@@ -196,6 +196,31 @@ def test_the_engines_agree_on_awkward_rows(spark: "SparkSession", tmp_path: Path
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(180)
+def test_text_and_parquet_are_shuffled_once(
+    spark: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By key; no sort of all events, no sample of them."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    from aiowheel.jobs.idle.batch import sorted_events
+    from aiowheel.jobs.idle.parquet_touches import ParquetTouches
+    from aiowheel.jobs.idle.piece_touches import PieceTouches
+
+    pq.write_table(pa.table({"key": ["k"], "t": [1]}), tmp_path / "a.parquet")
+    (tmp_path / "a.csv").write_text("key,t\nk,1\n")
+    text, parquet = Inputs([str(tmp_path / "a.csv")]), Inputs([str(tmp_path / "a.parquet")])
+    view = View("", "key", "t", Unit.S, 1, 0, 1)
+    for rows in (
+        PieceTouches.of(spark, text, table_of(view, text)).rows,
+        ParquetTouches.of(spark, parquet.paths, "key", table_of(view, parquet)).rows,
+    ):
+        sorted_events(rows, 30, 3).explain()
+
+        assert capsys.readouterr().out.count("Exchange") == 1
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(180)
 def test_the_command_runs_either_engine(
     data_folder: Path,
     spark: "SparkSession",

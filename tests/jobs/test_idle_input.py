@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from aiowheel.cli import run
+from aiowheel.readers import pieces_of
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -143,9 +144,8 @@ def test_rejects_of_files_cut_into_pieces(
     options: tuple[str, ...], both: Callable[..., Ending], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the order of files and lines, byte for byte, text that is no UTF-8 among them."""
-    from aiowheel.jobs.idle import piece_touches
-
-    monkeypatch.setattr(piece_touches, "pieces_of", partial(piece_touches.pieces_of, size=150))
+    pieces_of_text = partial(pieces_of, size=150)
+    monkeypatch.setattr("aiowheel.jobs.idle.piece_touches.pieces_of", pieces_of_text)
     source = random.Random(7)
     keys = [b"k", b"", b"\xff", b'"k,\n1"', b'"say ""hi"""', "é".encode()]
     rows = [

@@ -1,4 +1,4 @@
-"""The parts that Spark's tasks wrote are merged into one order, and written as the wheel's events."""
+"""The parts of Spark's tasks are merged into one order, and written as the wheel's events."""
 
 import random
 from pathlib import Path

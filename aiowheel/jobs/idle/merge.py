@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 _EVENTS_IN_MEMORY = 1_000_000
 _FEWEST_A_PART = 4_096
+_NEVER = 2**63 - 1
 _ORDER = [("fire", "ascending"), ("key", "ascending")]  # text by its UTF-8 bytes
 
 
@@ -26,10 +27,10 @@ def merged_parts(parts: Sequence[Path]) -> Iterator[pa.RecordBatch]:
         ahead = [part for part in ahead if not part.is_empty]
         while ahead:
             # What is still to be read of a part is not before its newest row.
-            bound = min((part.newest for part in ahead if not part.is_over), default=None)
-            taken = pa.concat_batches([part.take_before(bound) for part in ahead])
-            if taken.num_rows:
-                yield taken.take(pc.sort_indices(taken, sort_keys=_ORDER))
+            bound = min((part.newest for part in ahead if not part.is_over), default=_NEVER)
+            taken = pa.concat_tables([part.take_before(bound) for part in ahead])
+            ordered = taken.take(pc.sort_indices(taken, sort_keys=_ORDER))
+            yield from ordered.combine_chunks().to_batches()
             for part in ahead:
                 if not part.is_over and part.newest == bound:
                     part.read_on()
@@ -41,30 +42,29 @@ class _Part:
 
     def __init__(self, file: pq.ParquetFile, at_once: int) -> None:
         self._batches = file.iter_batches(at_once, columns=["fire", "key"])
-        self._events: pa.RecordBatch | None = None
-        self.newest: int | None = None
+        self._events = pa.table(
+            {"fire": pa.array([], pa.int64()), "key": pa.array([], pa.string())}
+        )
+        self.newest: int = _NEVER
         self.is_over = False
         self.read_on()
 
     @property
     def is_empty(self) -> bool:
-        return self.is_over and (self._events is None or not self._events.num_rows)
+        return self.is_over and not self._events.num_rows
 
     def read_on(self) -> None:
         batch = next(self._batches, None)
         if batch is None:
             self.is_over = True
             return
-        self._events = batch if self._events is None else pa.concat_batches([self._events, batch])
+        self._events = pa.concat_tables([self._events, pa.Table.from_batches([batch])])
         if batch.num_rows:
             self.newest = batch.column("fire")[-1].as_py()
 
-    def take_before(self, bound: int | None) -> pa.RecordBatch:
+    def take_before(self, bound: int) -> pa.Table:
         events = self._events
-        assert events is not None
-        count = events.num_rows
-        if bound is not None:
-            count = int(np.searchsorted(events.column("fire").to_numpy(), bound))
+        count = int(np.searchsorted(events.column("fire").to_numpy(), bound))
         self._events = events.slice(count)
         taken = events.slice(0, count)
         keys = taken.column("key")
