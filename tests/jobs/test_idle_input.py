@@ -139,6 +139,23 @@ def test_an_unusable_file_is_named(
     assert ending.told.count("\n") == 1
 
 
+def test_rejects_of_parquet(both: Callable[..., Ending]) -> None:
+    """In the order of the files and rows, not of the tasks; a key that is no UTF-8 as it is."""
+    offsets, data = pa.array([0, 1, 2], pa.int32()).buffers()[1], pa.py_buffer(b"a\xff")
+    no_utf8 = pa.Array.from_buffers(pa.string(), 2, [None, offsets, data])
+    pq.write_table(pa.table({"key": no_utf8, "t": [1, 5]}), "in/b.parquet")
+    columns = {"key": ["k", None, "", "k", "k"] * 99, "t": [1, 2, 3, None, -4] * 99}
+    pq.write_table(pa.table(columns), "in/a.parquet")
+    pq.write_table(pa.table(columns), "in/c d.parquet")
+
+    ending = both()
+
+    sources = [line.partition(b",")[0] for line in ending.rejects.splitlines()[1:]]
+    assert sources == sorted(sources)
+    assert len(sources) == 2 * 4 * 99 + 1
+    assert b'in/b.parquet,2,the key is not UTF-8,"\xff,5",false\n' in ending.rejects
+
+
 @pytest.mark.parametrize("options", [(), ("--strict",)])
 def test_rejects_of_files_cut_into_pieces(
     options: tuple[str, ...], both: Callable[..., Ending], monkeypatch: pytest.MonkeyPatch

@@ -133,8 +133,11 @@ class ParquetTouches:
         order = {name: place for place, name in enumerate(self.sizes)}
         found.sort(key=lambda source: order[self._name_of(source)])
         place = F.array_position(F.array(*map(F.lit, found)), F.col("source"))
-        for row in bad.orderBy(place, "line").toLocalIterator():
-            raw = raw_text(["" if row[name] is None else str(row[name]) for name in ("key", "t")])
+        # As bytes: a key may be no UTF-8.
+        rows = bad.orderBy(place, "line").withColumn("key", F.col("key").cast("binary"))
+        for row in rows.toLocalIterator():
+            key = (row["key"] or b"").decode(errors="surrogateescape")
+            raw = raw_text([key, "" if row["t"] is None else str(row["t"])])
             yield Reject(self._name_of(row["source"]), row["line"], row["reason"], raw, used=False)
 
     def _name_of(self, source: str) -> str:
