@@ -13,7 +13,7 @@ from aiowheel.cli._destination import open_destination
 HEADER = ("fire", "key")
 
 _CHUNK = 8_192
-_SHOWN = 3
+SHOWN = 3
 
 Event = tuple[int, str]
 
@@ -55,15 +55,32 @@ def summarize(
     events: Iterable[Event], write: Callable[[list[Event]], object] = lambda _: None
 ) -> IdleSummary:
     """Walk over events once, handing them to *write* some thousand at a time."""
-    digest = hashlib.sha256()
-    first: list[Event] = []
-    last: deque[Event] = deque(maxlen=_SHOWN)
-    count = 0
+    told = Telling()
     source = iter(events)
     while chunk := list(islice(source, _CHUNK)):
         write(chunk)
-        digest.update("".join(f"{fire}\t{key}\n" for fire, key in chunk).encode())
-        first += chunk[: _SHOWN - len(first)]
-        last.extend(chunk[-_SHOWN:])
-        count += len(chunk)
-    return IdleSummary(count, tuple(first), tuple(last), digest.hexdigest())
+        lines = "".join(f"{fire}\t{key}\n" for fire, key in chunk).encode()
+        told.add(lines, len(chunk), chunk[:SHOWN], chunk[-SHOWN:])
+    return told.summary()
+
+
+class Telling:
+    """Collects what a summary tells, chunk by chunk."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+        self._first: list[Event] = []
+        self._last: deque[Event] = deque(maxlen=SHOWN)
+        self._count = 0
+
+    def add(self, lines: bytes, count: int, first: list[Event], last: list[Event]) -> None:
+        """Take in the lines ``fire<TAB>key<LF>`` of *count* events, and some from both ends."""
+        self._digest.update(lines)
+        self._first += first[: SHOWN - len(self._first)]
+        self._last.extend(last)
+        self._count += count
+
+    def summary(self) -> IdleSummary:
+        """Tell about all events so far."""
+        digest = self._digest.hexdigest()
+        return IdleSummary(self._count, tuple(self._first), tuple(self._last), digest)

@@ -1,7 +1,8 @@
 """`aiowheel idle` over files that are all there: rows in, one file of idle events out. Rank 5."""
 
+import os
+import shutil
 import sqlite3
-import tempfile
 import time as clock
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -144,32 +145,41 @@ class IdleRun:
             raise AiowheelError(f"sorting on disk failed: {error}") from error
 
     def on_spark(self, open_session: OpenSession) -> tuple[IdleSummary, int]:
-        """Have Spark find and sort the events: of Parquet as it is, of text staged as Parquet.
+        """Have Spark read, find and sort, each in parallel; merge the sorted parts into the file.
+
+        The parts stand in a hidden folder beside the file, where the workers of a cluster write as
+        well.
 
         Raises:
             MissingExtraError: PySpark or Java is missing.
             BadInputError, AiowheelError: As `on_wheel`; or Spark fails.
         """
         try:
-            from aiowheel.jobs.idle.batch import find_idle, stage_rows
-            from aiowheel.jobs.idle.parquet_touches import ParquetTouches, spark_reads
+            from aiowheel.cli._idle_columns import write_idle_columns
+            from aiowheel.jobs.idle.batch import find_idle, tasks_for
+            from aiowheel.jobs.idle.parquet_touches import ParquetTouches, key_that_spark_reads
+            from aiowheel.jobs.idle.piece_touches import PieceTouches
         except ImportError as error:
             raise MissingExtraError("spark") from error
         from aiowheel.jobs.spark.java import find_java
 
-        find_java()  # a missing Java is told before the reading, bad rows before Spark's slow start
+        find_java()  # a missing Java is told before Spark's slow start
         rows, paths = self.rows, self.inputs.paths
-        with tempfile.TemporaryDirectory(prefix="aiowheel-idle-") as name:
-            scratch, staged = Path(name), Path(name, "rows.parquet")
-            direct = rows.reads_whole_numbers and spark_reads(paths, rows.key, rows.time)
-            if not direct:
-                stage_rows(self.progress.reading(self.inputs, rows), staged)
-            self.progress.waiting("running Spark")
+        key = key_that_spark_reads(paths, rows.key, rows.time)
+        parts = self.out.with_name(f".{self.out.name}.{os.getpid()}.parts")
+        self.progress.waiting("running Spark")
+        try:
             with open_session() as spark:
-                if direct:
-                    touches = ParquetTouches.of(spark, paths, rows)
-                    found = find_idle(touches.good(), self.timeout, scratch)
-                    rows.take_over(touches.sizes, touches.rejects())
-                else:
-                    found = find_idle(spark.read.parquet(str(staged)), self.timeout, scratch)
-                return write_idle_events(found, self.out), found.keys
+                touches = (
+                    ParquetTouches.of(spark, paths, key, rows)
+                    if key and rows.reads_whole_numbers
+                    else PieceTouches.of(spark, self.inputs, rows)
+                )
+                tasks = tasks_for(touches.size, spark.sparkContext.defaultParallelism)
+                with touches.damage_told(rows):
+                    found = find_idle(touches.rows, self.timeout, parts, tasks)
+                rows.take_over(touches.found(found))
+            self.progress.waiting("writing")
+            return write_idle_columns(found.batches(), self.out), found.count_keys()
+        finally:
+            shutil.rmtree(parts, ignore_errors=True)

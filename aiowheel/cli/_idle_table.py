@@ -22,11 +22,18 @@ if TYPE_CHECKING:
     from aiowheel.jobs.idle.touch_files import TouchFiles
 
 
+# Key, time and its format where they are the same in every file of a format.
+_USUAL: dict[Format | None, tuple[tuple[str, ...], str, TimeFormat]] = {
+    Format.CLF: (("host",), "time", TimeFormat.CLF),
+    Format.ZEEK: ((), "ts", TimeFormat.DECIMAL),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class TableOptions:
     """The options on rows, as given; what is missing depends on the format."""
 
-    key: str
+    key: tuple[str, ...]
     time: str
     format: Format | None
     unit: Unit
@@ -82,15 +89,13 @@ class TableOptions:
             strict=self.strict,
         )
 
-    def _columns(self, known: Format | None) -> tuple[str, str, TimeFormat]:
-        is_clf = known is Format.CLF
-        written = self.time_format or (TimeFormat.CLF if is_clf else TimeFormat.EPOCH)
-        key = self.key or ("host" if is_clf else "")
-        time = self.time or ("time" if is_clf else "")
-        for option, column in (("--key", key), ("--time", time)):
-            if not column:
+    def _columns(self, known: Format | None) -> tuple[tuple[str, ...], str, TimeFormat]:
+        host, moment, written = _USUAL.get(known, ((), "", TimeFormat.EPOCH))
+        key, time = self.key or host, self.time or moment
+        for option, is_there in (("--key", key and all(key)), ("--time", time)):
+            if not is_there:
                 raise BadInputError(f"{option} is needed: which column?")
-        return key, time, written
+        return key, time, self.time_format or written
 
     def _latest(self, limit: int) -> int:
         latest = limit if self.latest is None else min(self.latest, limit)

@@ -31,12 +31,17 @@ def idle(
     out: Annotated[
         Path, typer.Option(metavar="OUT.csv", help="The file to write; with --stream a folder.")
     ],
-    key: Annotated[str, typer.Option(metavar="COL", help="Key column; clf: host.")] = "",
-    time: Annotated[str, typer.Option(metavar="COL", help="Time column; clf: time.")] = "",
+    key: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COL", help="Key column; again: the first one present. clf: host."),
+    ] = None,
+    time: Annotated[
+        str, typer.Option(metavar="COL", help="Time column; clf: time; zeek: ts.")
+    ] = "",
     format: Annotated[Format | None, typer.Option(help="Default: by the file's suffix.")] = None,  # noqa: A002
     unit: Annotated[Unit, typer.Option(help="Unit of the integer times, in and out.")] = Unit.S,
     time_format: Annotated[
-        TimeFormat | None, typer.Option(help="Default: epoch; clf: clf.")
+        TimeFormat | None, typer.Option(help="Default: epoch; clf: clf; zeek: decimal.")
     ] = None,
     earliest: Annotated[int, typer.Option(min=0, help="Reject times below, in the unit.")] = 0,
     latest: Annotated[
@@ -81,7 +86,8 @@ def idle(
       aiowheel idle arriving/ --stream --format csv --key user --time at --unit ms
           --timeout 30 --max-lateness 5 --out idle/
     """
-    table = TableOptions(key, time, format, unit, time_format, earliest, latest, strict=strict)
+    names = tuple(key or ())
+    table = TableOptions(names, time, format, unit, time_format, earliest, latest, strict=strict)
     ticks = table.ticks("--timeout", timeout)
     open_session = partial(
         spark_session, "aiowheel idle", master=master, conf=conf, verbose=verbose

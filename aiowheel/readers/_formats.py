@@ -12,6 +12,7 @@ class Format(StrEnum):
     NDJSON = "ndjson"
     CLF = "clf"
     PARQUET = "parquet"
+    ZEEK = "zeek"
 
 
 class TimeFormat(StrEnum):

@@ -1,5 +1,6 @@
 """Files, folders, globs, gz and tar.gz as one run of open text streams. Rank 4."""
 
+import contextlib
 import glob
 import gzip
 import io
@@ -10,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePath
-from typing import IO, BinaryIO, TextIO, cast
+from typing import IO, BinaryIO, Protocol, TextIO, cast
 
 from aiowheel.errors import BadInputError
 from aiowheel.readers._formats import Format, format_of
@@ -18,9 +19,11 @@ from aiowheel.readers._formats import Format, format_of
 #: What reading a damaged or vanishing file raises.
 READ_ERRORS = (EOFError, OSError, zlib.error, tarfile.TarError)
 
-_GZIP_MAGIC = b"\x1f\x8b"
+GZIP_MAGIC = b"\x1f\x8b"
 _HIDDEN = (".", "_")  # Spark leaves files like _SUCCESS beside its tables
-_TAR_SUFFIXES = (".tar.gz", ".tgz")
+_ZEEK_MAGIC = b"#separator "
+_PERHAPS_ZEEK = (Format.CLF, Format.TSV, None)
+TAR_SUFFIXES = (".tar.gz", ".tgz")
 
 
 @dataclass(frozen=True)
@@ -31,11 +34,13 @@ class Source:
         name: The path; for a member ``archive.tar.gz:path/inside``.
         format: How to split the text into fields.
         data: The open stream of its bytes, decompressed.
+        lines_before: How many lines of the table stand before those of ``data``.
     """
 
     name: str
     format: Format
     data: BinaryIO
+    lines_before: int = 0
 
     @cached_property  # it closes the stream when it goes, so it must not go before the table
     def text(self) -> TextIO:
@@ -43,6 +48,18 @@ class Source:
         return io.TextIOWrapper(
             self.data, encoding="utf-8-sig", errors="surrogateescape", newline=""
         )
+
+
+class Sources(Protocol):
+    """Tables to read, one after the other."""
+
+    def sources(self) -> Iterator[Source]:
+        """Open one table after the other; each is closed when the next is asked for.
+
+        Raises:
+            BadInputError: A file cannot be opened, is damaged, or has no known format.
+        """
+        ...
 
 
 class Inputs:
@@ -58,7 +75,8 @@ class Inputs:
 
     Attributes:
         paths: The files, archives not opened.
-        format: The one format of them all, given or told by every name alike; else None.
+        format: The one format of them all, given or told by every file alike; else None.
+        forced_format: As given.
         total_bytes: Their size on disk.
 
     Raises:
@@ -70,9 +88,9 @@ class Inputs:
         for path in (path for pattern in patterns for path in _expand(pattern)):
             found.setdefault(os.path.realpath(path), path)  # Path.resolve raises at a loop of links
         self.paths: tuple[Path, ...] = tuple(found.values())
-        told = {form or format_of(path.name) for path in self.paths}
+        told = {form or _format_of_file(path) for path in self.paths}
         self.format: Format | None = told.pop() if len(told) == 1 else None
-        self._format = form
+        self.forced_format: Format | None = form
         self._finished_bytes = 0
         self._open_file: io.BufferedReader | None = None
         try:
@@ -94,55 +112,88 @@ class Inputs:
             BadInputError: A file cannot be opened, is damaged, or has no known format.
         """
         for path in self.paths:
-            with _opened(path) as raw:
+            with opened(path) as raw:
                 self._open_file = raw
                 try:
-                    yield from self._sources_of(path, raw)
+                    yield from sources_of(str(path), raw, self.forced_format)
                 finally:
                     self._finished_bytes = self.bytes_read
                     self._open_file = None
 
-    def _sources_of(self, path: Path, raw: io.BufferedReader) -> Iterator[Source]:
-        name = str(path)
-        try:
-            data = _unzipped(raw)
-        except OSError as error:
-            raise BadInputError(f"{name}: {error.strerror}") from error
-        if name.endswith(_TAR_SUFFIXES):
-            yield from self._members(name, data)
-            return
-        form = self._format or format_of(name)
-        if form is None:
-            raise BadInputError(f"{name}: the name does not tell the format, give --format")
-        yield Source(name, form, data)
 
-    def _members(self, name: str, data: BinaryIO) -> Iterator[Source]:
-        taken = 0
+def sources_of(name: str, raw: io.BufferedReader, form: Format | None) -> Iterator[Source]:
+    """Open the tables of one file: itself, or the members of an archive.
+
+    Args:
+        name: What messages call the file.
+        raw: The open file, at its beginning.
+        form: The format, or None to go by the suffix.
+
+    Raises:
+        BadInputError: It is damaged, or has no known format.
+    """
+    try:
+        data = _unzipped(raw)
+    except OSError as error:
+        raise BadInputError(f"{name}: {error.strerror}") from error
+    if name.endswith(TAR_SUFFIXES):
+        yield from _members(name, data, form)
+        return
+    told = form or _format_told(name, data)
+    if told is None:
+        raise BadInputError(f"{name}: the name does not tell the format, give --format")
+    yield Source(name, told, data)
+
+
+def is_zeek(data: "_Peekable") -> bool:
+    """Whether the bytes begin as a log of Zeek does."""
+    return data.peek(len(_ZEEK_MAGIC))[: len(_ZEEK_MAGIC)] == _ZEEK_MAGIC
+
+
+class _Peekable(Protocol):
+    def peek(self, size: int, /) -> bytes: ...
+
+
+def _format_told(name: str, data: BinaryIO) -> Format | None:
+    """Tell the format by the name; of a log, or of a name that tells nothing, by the content."""
+    told = format_of(name)
+    if told in _PERHAPS_ZEEK:
         try:
-            # tarfile's own gzip reader takes a truncated stream for a short one; ours raises.
-            with tarfile.open(fileobj=data, mode="r|") as archive:
-                for member in archive:
-                    form = self._format_of_member(member.name)
-                    content = archive.extractfile(member) if member.isfile() else None
-                    if form is not None and content is not None:
-                        taken += 1
-                        inside = _unzipped(io.BufferedReader(_MemberBytes(content)))
-                        yield Source(f"{name}:{member.name}", form, inside)
-            while data.read(1 << 20):  # to the end, where gzip checks length and sum
-                pass
+            if is_zeek(cast("_Peekable", data)):
+                return Format.ZEEK
         except READ_ERRORS as error:
-            raise BadInputError(f"{name}: {read_failure(error)}") from error
-        if taken == 0:
-            wanted = self._format or "tsv, csv, ndjson, log or parquet"
-            raise BadInputError(f"{name}: no {wanted} file inside")
+            raise BadInputError(f"{name}: after line 0: {read_failure(error)}") from error
+    return told
 
-    def _format_of_member(self, name: str) -> Format | None:
-        known = format_of(name)
-        if PurePath(name).name.startswith("."):
-            return None
-        if self._format is Format.CLF and known is None:
-            return Format.CLF  # servers name their logs as they like: access_log
-        return known if self._format in {None, known} else None
+
+def _members(name: str, data: BinaryIO, form: Format | None) -> Iterator[Source]:
+    taken = 0
+    try:
+        # tarfile's own gzip reader takes a truncated stream for a short one; ours raises.
+        with tarfile.open(fileobj=data, mode="r|") as archive:
+            for member in archive:
+                content = archive.extractfile(member) if member.isfile() else None
+                if content is None or PurePath(member.name).name.startswith("."):
+                    continue
+                inside = _unzipped(io.BufferedReader(_MemberBytes(content)))
+                told = _format_of_member(f"{name}:{member.name}", inside, form)
+                if told is not None:
+                    taken += 1
+                    yield Source(f"{name}:{member.name}", told, inside)
+        while data.read(1 << 20):  # to the end, where gzip checks length and sum
+            pass
+    except READ_ERRORS as error:
+        raise BadInputError(f"{name}: {read_failure(error)}") from error
+    if taken == 0:
+        wanted = form or "tsv, csv, ndjson, log or parquet"
+        raise BadInputError(f"{name}: no {wanted} file inside")
+
+
+def _format_of_member(name: str, data: BinaryIO, form: Format | None) -> Format | None:
+    known = _format_told(name, data)
+    if form is Format.CLF and known is None:
+        return Format.CLF  # servers name their logs as they like: access_log
+    return known if form in {None, known} else None
 
 
 class _MemberBytes(io.RawIOBase):
@@ -201,7 +252,18 @@ def _files_at(path: Path) -> list[Path]:
     return sorted(found)
 
 
-def _opened(path: Path) -> io.BufferedReader:
+def _format_of_file(path: Path) -> Format | None:
+    if format_of(path.name) in _PERHAPS_ZEEK and not path.name.endswith(TAR_SUFFIXES):
+        # What cannot be opened or read is told of when it is read; a pipe gives its bytes once.
+        with contextlib.suppress(*READ_ERRORS, BadInputError):
+            if path.is_file():
+                with opened(path) as raw:
+                    return _format_told(path.name, _unzipped(raw))
+    return format_of(path.name)
+
+
+def opened(path: Path) -> io.BufferedReader:
+    """Open a file to read its bytes; what the disk refuses is a `BadInputError`."""
     try:
         return path.open("rb")
     except OSError as error:
@@ -209,6 +271,6 @@ def _opened(path: Path) -> io.BufferedReader:
 
 
 def _unzipped(data: io.BufferedReader) -> BinaryIO:
-    if data.peek(2)[:2] == _GZIP_MAGIC:
+    if data.peek(2)[:2] == GZIP_MAGIC:
         return cast("BinaryIO", gzip.GzipFile(fileobj=data))
     return data

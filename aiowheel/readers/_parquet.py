@@ -7,7 +7,7 @@ from typing import cast
 from aiowheel.errors import BadInputError, MissingExtraError
 from aiowheel.readers._formats import Unit
 from aiowheel.readers._inputs import Source
-from aiowheel.readers._record import Record
+from aiowheel.readers._record import Names, Record
 
 try:
     import pyarrow as pa
@@ -19,7 +19,7 @@ except ImportError as error:
 _BATCH_ROWS = 65_536
 
 
-def parquet_records(source: Source, key: str, time: str, unit: Unit) -> Iterator[Record]:
+def parquet_records(source: Source, names: Names, time: str, unit: Unit) -> Iterator[Record]:
     """Yield the records of a file: texts and whole numbers as they are, timestamps in *unit*.
 
     A timestamp that *unit* cannot hold is no whole number, and is left to the table to refuse.
@@ -31,6 +31,7 @@ def parquet_records(source: Source, key: str, time: str, unit: Unit) -> Iterator
     data = source.data if source.data.seekable() else io.BytesIO(source.data.read())
     try:
         file = pq.ParquetFile(data)
+        key = next((name for name in names if name in file.schema_arrow.names), names[0])
         for name in (key, time):
             _check_column(source, file.schema_arrow, name)
         rows = 0

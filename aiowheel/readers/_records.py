@@ -8,13 +8,15 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Protocol, TextIO, cast
 
 from aiowheel.errors import BadInputError
 from aiowheel.readers._formats import Format, Unit
 from aiowheel.readers._inputs import Source
-from aiowheel.readers._record import Raw, Record
+from aiowheel.readers._json_paths import values_of
+from aiowheel.readers._record import Names, Raw, Record
 
 CLF_COLUMNS = (
     "host", "logname", "user", "time", "request", "response", "bytes", "referer", "useragent",
@@ -28,6 +30,10 @@ _CLF_LINE = re.compile(
 )
 
 
+_UNESCAPED = re.compile(r"\\x([0-9a-fA-F]{2})")
+_UNCLOSED = "the file ends inside a quoted field"
+
+
 class _FieldReader(Protocol):
     """What `csv.reader` makes; its type has a public name from Python 3.13 on only."""
 
@@ -37,12 +43,12 @@ class _FieldReader(Protocol):
     def __next__(self) -> list[str]: ...
 
 
-def records(source: Source, key: str, time: str, unit: Unit) -> Iterator[Record]:
+def records(source: Source, key: Names, time: str, unit: Unit) -> Iterator[Record]:
     """Yield the records of a table.
 
     Args:
         source: An open table.
-        key: Name of the key column.
+        key: Names of the key column, of which the first one that is there counts.
         time: Name of the time column.
         unit: What the timestamps of a Parquet file are turned into.
 
@@ -54,11 +60,12 @@ def records(source: Source, key: str, time: str, unit: Unit) -> Iterator[Record]
         from aiowheel.readers._parquet import parquet_records
 
         return parquet_records(source, key, time, unit)
-    split: dict[Format, Callable[[Source, str, str], Iterator[Record]]] = {
+    split: dict[Format, Callable[[Source, Names, str], Iterator[Record]]] = {
         Format.CSV: _csv_records,
         Format.TSV: _tsv_records,
         Format.NDJSON: _ndjson_records,
         Format.CLF: _clf_records,
+        Format.ZEEK: _zeek_records,
     }
     return split[source.format](source, key, time)
 
@@ -72,24 +79,48 @@ def raw_text(raw: Raw) -> str:
     return line.getvalue()
 
 
-def _csv_records(source: Source, key: str, time: str) -> Iterator[Record]:
+def _csv_records(source: Source, key: Names, time: str) -> Iterator[Record]:
     # RFC 4180: a field in double quotes may hold commas and line ends, "" is a quote.
-    yield from _delimited(source, csv.reader(source.text), key, time)
+    text = _Text(source.text)
+    yield from _delimited(source, csv.reader(text), text, key, time)
 
 
-def _tsv_records(source: Source, key: str, time: str) -> Iterator[Record]:
+def _tsv_records(source: Source, key: Names, time: str) -> Iterator[Record]:
     # Tab-separated values have no quoting: a quote is a character like any other.
-    reader = csv.reader(source.text, delimiter="\t", quoting=csv.QUOTE_NONE)
-    yield from _delimited(source, reader, key, time)
+    text = _Text(source.text)
+    reader = csv.reader(text, delimiter="\t", quoting=csv.QUOTE_NONE)
+    yield from _delimited(source, reader, text, key, time)
 
 
-def _delimited(source: Source, reader: _FieldReader, key: str, time: str) -> Iterator[Record]:
+class _Text:
+    """The lines of a table, and whether `csv.reader` asked for one more than there are.
+
+    It asks only inside a quoted field, and then takes the end of the text for the end of the field.
+    """
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._lines = lines
+        self.is_over = False
+
+    def __iter__(self) -> Iterator[str]:
+        return chain(self._lines, self._end())
+
+    def _end(self) -> Iterator[str]:
+        self.is_over = True
+        yield from ()
+
+
+def _delimited(
+    source: Source, reader: _FieldReader, text: _Text, key: Names, time: str
+) -> Iterator[Record]:
     header: list[str] = []
     try:
         header = next((fields for fields in reader if fields), header)
     except csv.Error as error:
         raise BadInputError(f"{source.name}: line 1: {error}: not a table of text?") from error
-    key_at, time_at = _column(source, header, key), _column(source, header, time)
+    if header and text.is_over:
+        raise BadInputError(f"{source.name}: line 1: {_UNCLOSED}")
+    key_at, time_at = _columns(source, header, key, time)
     width, last = len(header), max(key_at, time_at)
     while True:
         first_line = reader.line_num + 1
@@ -100,7 +131,9 @@ def _delimited(source: Source, reader: _FieldReader, key: str, time: str) -> Ite
         except csv.Error as error:
             yield first_line, "", "", str(error), ""
             continue
-        if len(fields) == width:
+        if text.is_over:
+            yield first_line, "", "", _UNCLOSED, fields
+        elif len(fields) == width:
             yield first_line, fields[key_at], fields[time_at], "", fields
         elif len(fields) > last:
             flaw = f"{len(fields)} fields where the header has {width}"
@@ -109,14 +142,22 @@ def _delimited(source: Source, reader: _FieldReader, key: str, time: str) -> Ite
             yield first_line, "", "", f"{len(fields)} fields where the header has {width}", fields
 
 
-def _column(source: Source, header: list[str], name: str) -> int:
-    if name not in header:
-        columns = ", ".join(header) or "none: the file is empty"
-        raise BadInputError(f"{source.name}: line 1: no column {name!r} (columns: {columns[:200]})")
-    return header.index(name)
+def _columns(
+    source: Source, header: Sequence[str], key: Names, time: str, line: int = 1
+) -> tuple[int, int]:
+    """Where the key and the time stand in a row."""
+    present = [name for name in key if name in header]
+    for name, is_there in ((key, present), ((time,), time in header)):
+        if not is_there:
+            wanted = " or ".join(map(repr, name))
+            columns = ", ".join(header) or "none: the file is empty"
+            raise BadInputError(
+                f"{source.name}: line {line}: no column {wanted} (columns: {columns[:200]})"
+            )
+    return header.index(present[0]), header.index(time)
 
 
-def _ndjson_records(source: Source, key: str, time: str) -> Iterator[Record]:
+def _ndjson_records(source: Source, key: Names, time: str) -> Iterator[Record]:
     for line, text in _lines(source.text):
         try:
             # Numbers stay as written: a float would round nanoseconds.
@@ -127,24 +168,55 @@ def _ndjson_records(source: Source, key: str, time: str) -> Iterator[Record]:
         if not isinstance(row, dict):
             yield line, "", "", "no JSON object", text
             continue
-        fields = cast("dict[str, object]", row)
-        key_value, time_value = fields.get(key), fields.get(time)
-        if isinstance(key_value, str) and isinstance(time_value, str):
-            yield line, key_value, time_value, "", text
-        else:
-            name = time if isinstance(key_value, str) else key
-            yield line, "", "", f"field {name!r} is missing or neither text nor number", text
+        for key_value, time_value in values_of(cast("dict[str, object]", row), key, time):
+            if isinstance(key_value, str) and isinstance(time_value, str):
+                yield line, key_value, time_value, "", text
+            else:
+                name = time if isinstance(key_value, str) else key[0]
+                flaw = f"field {name!r} is missing or neither text nor number"
+                yield line, "", "", flaw, text
 
 
-def _clf_records(source: Source, key: str, time: str) -> Iterator[Record]:
-    for name in (key, time):
-        _column(source, list(CLF_COLUMNS), name)
+def _clf_records(source: Source, key: Names, time: str) -> Iterator[Record]:
+    key_at, _ = _columns(source, CLF_COLUMNS, key, time)
+    column = CLF_COLUMNS[key_at]
     for line, text in _lines(source.text):
         match = _CLF_LINE.fullmatch(text)
         if match is None:
             yield line, "", "", "not in Common or Combined Log Format", text
         else:
-            yield line, match[key] or "", match[time] or "", "", text
+            yield line, match[column] or "", match[time] or "", "", text
+
+
+def _zeek_records(source: Source, key: Names, time: str) -> Iterator[Record]:
+    separator, nothing = "\t", {"unset_field": "-", "empty_field": "(empty)"}
+    header: list[str] = []
+    key_at = time_at = 0
+    for line, text in _lines(source.text):
+        if text.startswith("#separator "):
+            separator = _UNESCAPED.sub(_character, text.partition(" ")[2])
+        elif text.startswith("#"):  # a value never does: Zeek escapes it
+            name, *values = text[1:].split(separator)
+            if name == "fields":
+                header = values
+                key_at, time_at = _columns(source, header, key, time, line)
+            elif name in nothing and values:
+                nothing[name] = values[0]
+        elif not header:
+            raise BadInputError(f"{source.name}: line {line}: a row before the line #fields")
+        else:
+            fields = ["" if value in nothing.values() else value for value in text.split(separator)]
+            if len(fields) == len(header):
+                yield line, fields[key_at], fields[time_at], "", text
+            else:
+                flaw = f"{len(fields)} fields where the header has {len(header)}"
+                is_usable = len(fields) > max(key_at, time_at)
+                key_value, moment = (fields[key_at], fields[time_at]) if is_usable else ("", "")
+                yield line, key_value, moment, flaw, text
+
+
+def _character(escape: re.Match[str]) -> str:
+    return chr(int(escape[1], 16))
 
 
 def _lines(text: TextIO) -> Iterator[tuple[int, str]]:

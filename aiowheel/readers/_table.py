@@ -1,13 +1,12 @@
 """Many files as one table of (time, key) rows, the bad ones counted and put aside. Rank 4."""
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from aiowheel.errors import BadInputError
-from aiowheel.readers._formats import Unit
-from aiowheel.readers._inputs import READ_ERRORS, Inputs, Source, read_failure
-from aiowheel.readers._record import Raw
+from aiowheel.readers._formats import Format, Unit
+from aiowheel.readers._inputs import READ_ERRORS, Source, Sources, read_failure
+from aiowheel.readers._record import Names, Raw
 from aiowheel.readers._records import raw_text, records
 from aiowheel.readers._times import LATEST_TIME, TimeParser, parse_epoch
 
@@ -40,6 +39,22 @@ class Reject(NamedTuple):
     used: bool
 
 
+class Tally(NamedTuple):
+    """How many rows of a piece of a table were accepted.
+
+    Attributes:
+        source: The table.
+        format: Its format.
+        accepted: Irregular rows among them.
+        ends_source: Whether it is the last piece of the table.
+    """
+
+    source: str
+    format: Format
+    accepted: int
+    ends_source: bool
+
+
 class TimedRows:
     """The rows of all inputs, read once, with what was wrong with some of them.
 
@@ -49,7 +64,7 @@ class TimedRows:
 
     Args:
         inputs: Where to read.
-        key: Name of the key column.
+        key: Name of the key column; or several, of which the first one that is there counts.
         time: Name of the time column.
         parse_time: Turns a written time into an integer, or raises ValueError with the reason.
         unit: What the timestamps of a Parquet file are turned into.
@@ -60,7 +75,8 @@ class TimedRows:
         put_aside: Called with each rejected or irregular row.
 
     Attributes:
-        key, time, earliest, latest: As given.
+        key: Its names.
+        time, earliest, latest: As given.
         files: Tables read so far, members of archives each on its own.
         accepted: Rows handed out so far, irregular ones among them.
         rejected: Rows left out so far.
@@ -71,9 +87,9 @@ class TimedRows:
 
     def __init__(
         self,
-        inputs: Inputs,
+        inputs: Sources,
         *,
-        key: str,
+        key: str | Names,
         time: str,
         parse_time: TimeParser,
         unit: Unit = Unit.S,
@@ -84,7 +100,7 @@ class TimedRows:
         put_aside: Callable[[Reject], object] | None = None,
     ) -> None:
         self._inputs = inputs
-        self.key = key
+        self.key: Names = (key,) if isinstance(key, str) else key
         self.time = time
         self._parse_time = parse_time
         self._unit = unit
@@ -112,46 +128,81 @@ class TimedRows:
             self.files += 1
             accepted, rejected = self.accepted, self.rejected
             yield from self._batches_of(source)
-            if self.accepted == accepted and not self._allow_empty:
-                bad = self.rejected - rejected
-                why = f", the last: {self._last_reject}" if bad else ""
-                raise BadInputError(f"{source.name}: no good row ({bad:,} rejected{why})")
+            self._check_not_empty(source.name, source.format, accepted, rejected)
 
     @property
     def reads_whole_numbers(self) -> bool:
         """Whether a time is a whole number of the unit already, as it is written."""
         return self._parse_time is parse_epoch
 
-    def take_over(self, sizes: Mapping[str, int], rejects: Iterable[Reject]) -> None:
-        """Count what another reader found by the same rules.
+    def by_the_same_rules(
+        self, inputs: Sources, put_aside: Callable[[Reject], object] | None
+    ) -> "TimedRows":
+        """Make a table of other inputs, whose bad rows end no run. It can be sent to a worker."""
+        return TimedRows(
+            inputs,
+            key=self.key,
+            time=self.time,
+            parse_time=self._parse_time,
+            unit=self._unit,
+            earliest=self.earliest,
+            latest=self.latest,
+            allow_empty=True,
+            put_aside=put_aside,
+        )
+
+    def take_over(self, found: Iterable["Reject | Tally | BadInputError"]) -> None:
+        """Count what other readers found by the same rules.
 
         Args:
-            sizes: Of every file, how many rows it has.
-            rejects: The bad ones.
+            found: In the order of the inputs: the bad rows of a piece of a file, then its tally; or
+                why the run cannot go on.
 
         Raises:
-            BadInputError: A file has no good row; or, when strict, there is a bad one.
+            BadInputError: A file has no good row, or is told to be unusable; or, when strict, there
+                is a bad row.
         """
-        bad: Counter[str] = Counter()
-        for reject in rejects:
-            bad[reject.source] += 1
-            self._reject(reject.source, reject.line, reject.reason, reject.raw)
-        for source, rows in sizes.items():
-            self.files += 1
-            self.accepted += rows - bad[source]
-            if rows == bad[source]:
-                raise BadInputError(f"{source}: no good row ({rows:,} rejected)")
+        accepted, rejected = self.accepted, self.rejected
+        for item in found:
+            if isinstance(item, BadInputError):
+                raise item
+            if isinstance(item, Reject):
+                count = self._note_irregular if item.used else self._reject
+                count(item.source, item.line, item.reason, item.raw)
+                continue
+            self.accepted += item.accepted
+            if item.ends_source:
+                self.files += 1
+                self._check_not_empty(item.source, item.format, accepted, rejected)
+                accepted, rejected = self.accepted, self.rejected
+
+    def _check_not_empty(
+        self, source: str, form: Format, accepted_before: int, rejected_before: int
+    ) -> None:
+        """Refuse a file without a good row; *before* are the counts at its beginning."""
+        bad = self.rejected - rejected_before
+        # Spark writes a part without rows for each task that found none.
+        is_empty_part = form is Format.PARQUET and not bad
+        if self.accepted == accepted_before and not (self._allow_empty or is_empty_part):
+            why = f", the last: {self._last_reject}" if bad else ""
+            raise BadInputError(f"{source}: no good row ({bad:,} rejected{why})")
 
     def _batches_of(self, source: Source) -> Iterator[Batch]:
         times: list[int] = []
         keys: list[str] = []
-        line = 0
+        line, aside = source.lines_before, 0
         try:
-            for line, key, written, flaw, raw in records(source, self.key, self.time, self._unit):
+            for at, key, written, flaw, raw in records(source, self.key, self.time, self._unit):
+                line = source.lines_before + at
                 try:
                     moment = self._checked_time(key, written)
                 except ValueError as error:
                     self._reject(source.name, line, flaw or str(error), raw)
+                    aside += 1
+                    if aside % _BATCH_ROWS == 0:  # whoever keeps the bad rows can hand them on
+                        self.accepted += len(times)
+                        yield Batch(times, keys)
+                        times, keys = [], []
                     continue
                 if flaw:
                     self._note_irregular(source.name, line, flaw, raw)

@@ -188,6 +188,19 @@ def test_an_access_log_needs_no_columns() -> None:
     assert Path("out.csv").read_text() == "fire,key\n971211360,hostB\n971211366,hostA\n"
 
 
+def test_a_log_of_zeek_needs_a_key_alone() -> None:
+    """Its times are known; several names of the key may be given."""
+    Path("conn.log").write_text(
+        "#separator \\x09\n#unset_field\t-\n#fields\tts\tid.orig_h\n"
+        "1331901000.250000\t10.0.0.7\n1331901000.500000\t-\n"
+    )
+    arguments = ["--key", "client", "--key", "id.orig_h", "--unit", "us", "--timeout", "30"]
+
+    assert run(["idle", "conn.log", *arguments, "--out", "out.csv"]) == 0
+
+    assert Path("out.csv").read_text() == "fire,key\n1331901030250000,10.0.0.7\n"
+
+
 def test_files_folders_and_globs_are_one_table() -> None:
     """Rows of all files are sorted together."""
     Path("folder").mkdir()

@@ -17,7 +17,7 @@ from aiowheel.recipes._idle_trace import idle_events
 from .conftest import FACTS
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class View(NamedTuple):
@@ -57,12 +57,7 @@ def read_view(data_folder: Path) -> ReadView:
     def read(name: str) -> tuple[TimedRows, list[Batch]]:
         if name not in cache:
             view = VIEWS[name]
-            rows = TimedRows(
-                Inputs([str(data_folder / view.file)]),
-                key=view.key,
-                time=view.time,
-                parse_time=time_parser(TimeFormat.EPOCH, view.unit),
-            )
+            rows = table_of(view, Inputs([str(data_folder / view.file)]))
             cache[name] = rows, list(rows.batches())
         return cache[name]
 
@@ -89,19 +84,23 @@ def wheel_file(read_view: ReadView, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(scope="module")
-def staged(read_view: ReadView, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Stage a view for Spark, each once a run."""
-    from aiowheel.jobs.idle.batch import stage_rows
+def spark_rows(
+    data_folder: Path, spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], "DataFrame"]:
+    """Have Spark's workers read a view, each once a run."""
+    from aiowheel.jobs.idle.piece_touches import PieceTouches
 
-    folder = tmp_path_factory.mktemp("staged")
+    folder = tmp_path_factory.mktemp("spark")
 
-    def stage(name: str) -> Path:
-        file = folder / f"{name}.parquet"
-        if not file.exists():
-            stage_rows(read_view(name)[1], file)
-        return file
+    def read(name: str) -> "DataFrame":
+        place, view = folder / name, VIEWS[name]
+        if not place.exists():
+            inputs = Inputs([str(data_folder / view.file)])
+            touches = PieceTouches.of(spark, inputs, table_of(view, inputs))
+            touches.rows.write.parquet(str(place))
+        return spark.read.parquet(str(place))
 
-    return stage
+    return read
 
 
 @pytest.mark.parametrize("name", VIEWS)
@@ -136,20 +135,23 @@ def test_spark_writes_the_file_of_the_wheel(
     events: int,
     sha256: str,
     wheel_file: WheelFile,
-    staged: Callable[[str], Path],
-    spark: "SparkSession",
+    spark_rows: Callable[[str], "DataFrame"],
     tmp_path: Path,
 ) -> None:
     """Count and digest are those of the facts, and the two files are the same byte for byte."""
+    from aiowheel.cli._idle_columns import write_idle_columns
     from aiowheel.jobs.idle.batch import find_idle
 
-    rows = spark.read.parquet(str(staged(name)))
-    found = find_idle(rows, ticks(name, seconds), tmp_path / "events")
+    found = find_idle(spark_rows(name), ticks(name, seconds), tmp_path / "events", tasks=3)
 
-    summary = write_idle_events(found, tmp_path / "idle.csv")
+    summary = write_idle_columns(found.batches(), tmp_path / "idle.csv")
 
     by_wheel, file = wheel_file(name, seconds)
-    assert (summary.events, summary.sha256, found.keys) == (events, sha256, VIEWS[name].keys)
+    assert (summary.events, summary.sha256, found.count_keys()) == (
+        events,
+        sha256,
+        VIEWS[name].keys,
+    )
     assert summary == by_wheel
     assert (tmp_path / "idle.csv").read_bytes() == file.read_bytes()
 
@@ -159,19 +161,61 @@ def test_spark_writes_the_file_of_the_wheel(
 @pytest.mark.timeout(180)
 def test_the_engines_agree_on_awkward_rows(spark: "SparkSession", tmp_path: Path) -> None:
     """Ties, repeats, shuffled rows, keys beyond ASCII and with commas and quotes."""
-    from aiowheel.jobs.idle.batch import find_idle, stage_rows
+    from aiowheel.cli._idle_columns import write_idle_columns
+    from aiowheel.jobs.idle.batch import find_idle
 
     source = random.Random(7)
-    keys = [" ", ",", '"', "a\nb", "A", "a", "\0", "é", "\uffff", "\U00010000", "z" * 300]
+    keys = [
+        " ",
+        ",",
+        '"',
+        "a\nb",
+        "A",
+        "a",
+        "\t",
+        "\r",
+        "\0",
+        "é",
+        "\uffff",
+        "\U00010000",
+        "z" * 300,
+    ]
     rows = [(source.randrange(2000) * 5, source.choice(keys)) for _ in range(5_000)]
-    batches = [Batch([t for t, _ in rows], [key for _, key in rows])]
-    stage_rows(batches, tmp_path / "rows.parquet")
 
-    staged = spark.read.parquet(str(tmp_path / "rows.parquet"))
-    by_spark = list(find_idle(staged, 25, tmp_path / "events"))
+    found = find_idle(spark.createDataFrame(rows, "t long, key string"), 25, tmp_path / "events", 4)
+    by_columns = write_idle_columns(found.batches(), tmp_path / "columns.csv")
 
+    by_spark, by_wheel = list(found), list(idle_events(sorted(rows), 25))
+    by_events = write_idle_events(by_wheel, tmp_path / "events.csv")
     assert len(by_spark) > len(keys)
-    assert by_spark == list(idle_events(sorted(rows), 25))
+    assert by_spark == by_wheel
+    assert by_columns == by_events
+    assert (tmp_path / "columns.csv").read_bytes() == (tmp_path / "events.csv").read_bytes()
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_text_and_parquet_are_shuffled_once(
+    spark: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By key; no sort of all events, no sample of them."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    from aiowheel.jobs.idle.batch import sorted_events
+    from aiowheel.jobs.idle.parquet_touches import ParquetTouches
+    from aiowheel.jobs.idle.piece_touches import PieceTouches
+
+    pq.write_table(pa.table({"key": ["k"], "t": [1]}), tmp_path / "a.parquet")
+    (tmp_path / "a.csv").write_text("key,t\nk,1\n")
+    text, parquet = Inputs([str(tmp_path / "a.csv")]), Inputs([str(tmp_path / "a.parquet")])
+    view = View("", "key", "t", Unit.S, 1, 0, 1)
+    for rows in (
+        PieceTouches.of(spark, text, table_of(view, text)).rows,
+        ParquetTouches.of(spark, parquet.paths, "key", table_of(view, parquet)).rows,
+    ):
+        sorted_events(rows, 30, 3).explain()
+
+        assert capsys.readouterr().out.count("Exchange") == 1
 
 
 @pytest.mark.spark
@@ -227,7 +271,7 @@ def test_spark_reads_parquet_itself_by_the_same_rules(
         assert run([*arguments, "--out", str(tmp_path / "idle.csv"), "--engine", engine]) == 0
         report = json.loads(capsys.readouterr().out)
         del report["engine"], report["seconds"]
-        bad = sorted((tmp_path / "bad.csv").read_text().splitlines())
+        bad = (tmp_path / "bad.csv").read_text().splitlines()
         results.append(((tmp_path / "idle.csv").read_bytes(), bad, report))
 
     assert results[0] == results[1]
@@ -289,6 +333,13 @@ def reusing(
         return contextlib.nullcontext(spark)
 
     return open_again
+
+
+def table_of(view: View, inputs: Inputs) -> TimedRows:
+    """The rows of a view."""
+    return TimedRows(
+        inputs, key=view.key, time=view.time, parse_time=time_parser(TimeFormat.EPOCH, view.unit)
+    )
 
 
 def ticks(name: str, seconds: int) -> int:

@@ -1,6 +1,7 @@
 """Parquet files, read by the rules of every other format."""
 
 import gzip
+import random
 import tarfile
 from datetime import UTC, datetime
 from pathlib import Path
@@ -103,6 +104,29 @@ def test_a_folder_that_spark_wrote(tmp_path: Path) -> None:
     assert pairs(table(tmp_path)) == [(1, "k")]
 
 
+def test_a_table_without_rows_is_no_mistake(tmp_path: Path) -> None:
+    """Spark writes such a part for each of its tasks that found nothing; all may have."""
+    columns = {"key": pa.array([], pa.string()), "t": pa.array([], pa.int64())}
+    pq.write_table(pa.table(columns), tmp_path / "part-0.parquet")
+    rows = table(tmp_path)
+
+    assert pairs(rows) == []
+    assert (rows.files, rows.accepted, rows.rejected) == (1, 0, 0)
+
+
+def test_a_damaged_page_is_told_with_the_file(tmp_path: Path) -> None:
+    """The footer is sound, the compressed rows are not."""
+    path = tmp_path / "a.parquet"
+    columns = {"key": [f"key-{row}" for row in range(1_000)], "t": list(range(1_000))}
+    pq.write_table(pa.table(columns), path, compression="snappy", use_dictionary=False)
+    data = bytearray(path.read_bytes())
+    data[40:1_000] = b"\xff" * 960
+    path.write_bytes(data)
+
+    with pytest.raises(BadInputError, match=rf"^{path}: "):
+        pairs(table(path))
+
+
 def test_inside_archives(tmp_path: Path) -> None:
     """In a tar.gz and in a gz, as every other format."""
     pq.write_table(pa.table({"key": ["k"], "t": [1]}), tmp_path / "a.parquet")
@@ -131,9 +155,10 @@ def test_unusable_columns_are_refused(
         pairs(table(tmp_path / "a.parquet"))
 
 
-def test_what_is_no_parquet_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b"key,t\nk,1\n", b"", random.Random(7).randbytes(5_000)])
+def test_what_is_no_parquet_is_refused(content: bytes, tmp_path: Path) -> None:
     """The name alone makes no Parquet."""
-    (tmp_path / "a.parquet").write_text("key,t\nk,1\n")
+    (tmp_path / "a.parquet").write_bytes(content)
 
     with pytest.raises(BadInputError, match=r"a\.parquet: not a sound Parquet file: "):
         pairs(table(tmp_path / "a.parquet"))

@@ -22,7 +22,7 @@ def table(
     path: Path,
     form: Format | None = None,
     *,
-    key: str = "key",
+    key: str | tuple[str, ...] = "key",
     time: str = "t",
     written: TimeFormat = TimeFormat.EPOCH,
     strict: bool = False,
@@ -101,6 +101,8 @@ def test_several_files_are_one_table(tmp_path: Path) -> None:
         ("a.csv", b"key,t\nk,1\nk,%d\n" % (LATEST_TIME + 1), "is beyond 2305843009213693951"),
         ("a.csv", b"key,t\nk,1\n" + b"k" * 140_000 + b",5\n", "line 3: field larger than"),
         ("a.csv", b'key,t\n"k\nk",1\n\n,5\n', "line 5: the key is empty"),
+        ("a.csv", b'key,t\nk,1\nk,"57', "line 3: the file ends inside a quoted field"),
+        ("a.csv", b'key,t\nk,1\n"k,5\nk,6\n', "line 3: the file ends inside a quoted field"),
         ("a.ndjson", b'{"key":"k","t":1}\n{"key":"k","t":5\n', "line 2: no JSON: "),
         ("a.ndjson", b'{"key":"k","t":1}\n["k",5]\n', "line 2: no JSON object"),
         ("a.ndjson", b'{"key":"k","t":1}\n{"t":5}\n', "line 2: field 'key' is missing"),
@@ -183,6 +185,7 @@ def test_only_the_first_few_bad_rows_are_kept(tmp_path: Path) -> None:
         ("a.csv", b"\n\nname,t\n", "no column 'key'"),
         ("a.csv", b"\0" * 200_000, "line 1: field larger than"),
         ("a.csv", b"key,t\n", "no good row"),
+        ("a.csv", b'key,"t\nk,1\n', "line 1: the file ends inside a quoted field"),
         ("a.csv", b"key,t\nk,soon\n", "no good row .1 rejected, the last: line 2: time 'soon'"),
         ("a.ndjson", b"", "no good row"),
         ("a.csv.gz", gzip.compress(b""), "line 1: no column 'key' .*empty"),
@@ -206,6 +209,121 @@ def test_clf_columns_have_fixed_names(tmp_path: Path) -> None:
 
     with pytest.raises(BadInputError, match=r"no column 'ip' \(columns: host, "):
         pairs(table(path, key="ip", time="time"))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "found"),
+    [
+        ("a.csv", "uid,t,id\na,1,b\n", "b"),
+        ("a.csv", "uid,t\na,1\n", "a"),
+        ("a.ndjson", '{"uid": "a", "t": 1, "id": "b"}\n', "b"),
+        ("a.ndjson", '{"uid": "a", "t": 1, "id": null}\n', "a"),
+        ("a.ndjson", '{"uid": "a", "t": 1, "user": {"name": "c"}}\n', "c"),
+    ],
+)
+def test_the_first_name_of_a_key_that_is_there_counts(
+    name: str, text: str, found: str, tmp_path: Path
+) -> None:
+    """One set of names serves files of several writers."""
+    (tmp_path / name).write_text(text)
+
+    assert pairs(table(tmp_path / name, key=("id", "user.name", "uid"))) == [(1, found)]
+
+
+def test_all_names_of_a_missing_key_are_told(tmp_path: Path) -> None:
+    """With the columns that are there."""
+    (tmp_path / "a.csv").write_text("name,t\nk,1\n")
+
+    with pytest.raises(BadInputError, match=r"no column 'id' or 'uid' \(columns: name, t\)"):
+        pairs(table(tmp_path / "a.csv", key=("id", "uid")))
+
+
+@pytest.mark.parametrize(
+    ("row", "key", "time", "found"),
+    [
+        ('{"conn": {"uid": "a"}, "t": 1}', "conn.uid", "t", [(1, "a")]),
+        ('{"conn.uid": "a", "t": 1, "conn": {"uid": "b"}}', "conn.uid", "t", [(1, "a")]),
+        ('{"h": [{"id": 7}, {"id": "b"}], "t": 1}', "h[].id", "t", [(1, "7"), (1, "b")]),
+        ('{"h": ["a", "b"], "m": {"t": 1}}', "h[]", "m.t", [(1, "a"), (1, "b")]),
+        (
+            '{"h": [{"id": "a", "t": 1}, {"id": "b", "t": 2}]}', "h[].id", "h[].t",
+            [(1, "a"), (2, "b")],
+        ),
+        (
+            '{"h": [{"t": 1, "in": [{"id": "a"}, {"id": "b"}]}]}', "h[].in[].id", "h[].t",
+            [(1, "a"), (1, "b")],
+        ),
+        ('{"h": [], "t": 1}', "h[].id", "t", []),
+    ],
+)  # fmt: skip
+def test_a_path_leads_into_nested_json(
+    row: str, key: str, time: str, found: list[tuple[int, str]], tmp_path: Path
+) -> None:
+    """A name as it is spelled goes first; each element of a list is a touch."""
+    path = tmp_path / "a.ndjson"
+    path.write_text(row + '\n{"conn": {"uid": "z"}, "h": [{"id": "z", "in": [{"id": "z"}], '
+                    '"t": 9}], "m": {"t": 9}, "t": 9}\n')  # fmt: skip
+    rows = table(path, key=key, time=time)
+
+    assert pairs(rows)[: len(found)] == found
+    assert rows.rejected == (key == "h[]")  # an object is no key
+
+
+@pytest.mark.parametrize(
+    "row", ['{"t": 5}', '{"h": 7, "t": 5}', '{"h": [7], "t": 5}', '{"h": [{"id": {}}], "t": 5}']
+)
+def test_a_path_that_leads_nowhere_is_a_rejected_row(row: str, tmp_path: Path) -> None:
+    """The path is named."""
+    path = tmp_path / "a.ndjson"
+    path.write_text('{"h": [{"id": "a"}], "t": 1}\n' + row + "\n")
+    rows = table(path, key="h[].id")
+
+    assert pairs(rows) == [(1, "a")]
+    assert rows.rejects == [f"{path}: line 2: field 'h[].id' is missing or neither text nor number"]
+
+
+ZEEK = (
+    "#separator \\x09\n#set_separator\t,\n#empty_field\t(empty)\n#unset_field\t-\n#path\tconn\n"
+    "#fields\tts\tuid\tservice\n#types\ttime\tstring\tstring\n"
+    "1331901000.000000\tCa\t-\n1331901001.000000\t-\tdns\n1331901002.000000\t(empty)\tdns\n"
+    "1331901003.000000\tCb\n-\tCc\tdns\n1331901004.000000\tCd\tdns\n#close\t2012-03-16\n"
+)
+
+
+@pytest.mark.parametrize("name", ["conn.log", "conn.log.gz", "conn.tsv", "conn"])
+def test_a_log_of_zeek_tells_its_columns(name: str, tmp_path: Path) -> None:
+    """By its first line, whatever its name; what is unset or empty is no key and no time."""
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(ZEEK.encode()) if name.endswith(".gz") else ZEEK.encode())
+    rows = table(path, key="uid", time="ts", written=TimeFormat.DECIMAL)
+
+    assert Inputs([str(path)]).format is Format.ZEEK
+    assert pairs(rows) == [
+        (1331901000, "Ca"), (1331901003, "Cb"), (1331901004, "Cd"),
+    ]  # fmt: skip
+    assert [text.partition(": line ")[2] for text in (*rows.rejects, *rows.irregularities)] == [
+        "9: the key is empty",
+        "10: the key is empty",
+        "12: time '' is not a decimal number >= 0",
+        "11: 2 fields where the header has 3",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("#separator \\x09\n7\tCa\n", "line 2: a row before the line #fields"),
+        ("#separator \\x09\n#fields\tuid\n7\n", r"line 2: no column 'ts' \(columns: uid\)"),
+    ],
+)
+def test_a_log_of_zeek_without_its_columns_is_refused(
+    text: str, reason: str, tmp_path: Path
+) -> None:
+    """File and line are named."""
+    (tmp_path / "conn.log").write_text(text)
+
+    with pytest.raises(BadInputError, match=rf"conn\.log: {reason}"):
+        pairs(table(tmp_path / "conn.log", key="uid", time="ts"))
 
 
 def test_batches_are_bounded(tmp_path: Path) -> None:

@@ -1,26 +1,25 @@
 """Idle detection as a Spark job: integer times and one window function, no Python UDF. Rank 5.
 
-Text is read by the reader every engine uses and staged as Parquet, so that there is one parser and
-one set of rules for bad rows. Parquet is read by Spark itself, see `_parquet_touches`.
+The rows are shuffled once, by key. Each task sorts the events of its keys by time and writes them
+as one part; whoever wants all events in order merges the parts.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, Observation, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
-from aiowheel.readers import Batch
+from aiowheel.jobs.idle.merge import merged_parts
 
-_TYPES: dict[str, pa.DataType] = {"key": pa.string(), "t": pa.int64()}  # t in the run's unit
-ROWS = pa.schema(_TYPES)
-
-_BATCHES_A_ROW_GROUP = 64  # about a million rows: Spark splits files between row groups only
+# Sorted in memory by one task; a tenth more time is spent with ten times as many.
+_ROWS_A_TASK = 1_000_000
+_MOST_TASKS = 500  # the parts are open at one time
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,67 +27,103 @@ class FoundIdle:
     """What the job found, in files that the caller removes.
 
     Attributes:
-        keys: Distinct keys among the rows.
-        folder: The events as Parquet, sorted over all of its parts.
+        folder: The events as Parquet parts, each sorted by time.
     """
 
-    keys: int
     folder: Path
 
-    def __iter__(self) -> Iterator[tuple[int, str]]:
-        """Walk over ``(fire, key)`` by fire time, then by key as UTF-8 bytes."""
-        # Spark numbers the parts of a sorted result in its order.
-        for part in sorted(self.folder.glob("part-*.parquet")):
+    @property
+    def parts(self) -> list[Path]:
+        """The files of the parts."""
+        return sorted(self.folder.glob("part-*.parquet"))
+
+    def count_keys(self) -> int:
+        """Count the distinct keys among the rows: each has one last event."""
+        return sum(len(counts) - counts.null_count for counts in self._counts())
+
+    def count_rows(self) -> int:
+        """Count the rows."""
+        return sum(pc.sum(counts, min_count=0).as_py() for counts in self._counts())
+
+    def _counts(self) -> Iterator[pa.Array]:
+        for part in self.parts:
             with pq.ParquetFile(part) as file:
-                for batch in file.iter_batches():  # pyright: ignore[reportUnknownMemberType]
-                    columns = batch.to_pydict()
-                    fires = cast("list[int]", columns["fire"])
-                    yield from zip(fires, cast("list[str]", columns["key"]), strict=True)
+                for batch in file.iter_batches(columns=["key_rows"]):
+                    yield batch.column("key_rows")
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Walk over ``fire: int64, key: string`` by fire time, then by key as UTF-8 bytes.
+
+        Memory is that of a million events, or of those of one instant if there are more.
+        """
+        return merged_parts(self.parts)
+
+    def __iter__(self) -> Iterator[tuple[int, str]]:
+        """Walk over ``(fire, key)`` in the same order."""
+        for batch in self.batches():
+            fires = cast("list[int]", batch.column("fire").to_pylist())
+            yield from zip(fires, cast("list[str]", batch.column("key").to_pylist()), strict=True)
 
 
-def stage_rows(batches: Iterable[Batch], file: Path) -> None:
-    """Write rows as the Parquet file the job reads; memory for about a million rows."""
-    iterator = iter(batches)
-    with pq.ParquetWriter(file, ROWS, compression="zstd") as writer:
-        while group := [_arrow(batch) for batch in islice(iterator, _BATCHES_A_ROW_GROUP)]:
-            table = pa.Table.from_batches(group, ROWS)
-            writer.write_table(table, row_group_size=max(1, table.num_rows))
+def tasks_for(rows: int, spark_cores: int) -> int:
+    """Choose how many tasks share *rows* rows."""
+    return max(spark_cores, min(_MOST_TASKS, rows // _ROWS_A_TASK))
 
 
-def find_idle(rows: DataFrame, timeout: int, scratch: Path) -> FoundIdle:
+def find_idle(rows: DataFrame, timeout: int, folder: Path, tasks: int | None = None) -> FoundIdle:
     """Run the job.
 
     Args:
-        rows: ``key: string, t: bigint``, from files that the workers see.
+        rows: ``key: string, t: bigint``, from files that the workers see; with a column ``note``
+            the rows in which it is not null are written along with the events, as they are.
         timeout: In the unit of the rows, above 0.
-        scratch: A folder that does not exist yet, for the result.
+        folder: A folder that does not exist yet and that the workers see, for the result.
+        tasks: How many tasks share the keys; by default as many as Spark shuffles with.
 
-    Cost: that of the window query and of a sort of the events. Sorting the query's own result
-    would run it twice, once for a sample; so it is written first.
+    Cost: that of the window query, and of a sort of each task's events by one integer.
     """
-    counts = Observation()
-    # Each key has one last row, and is idle after it.
-    events = idle_events(rows, timeout).observe(counts, F.count_if("last").alias("keys"))
-    events.select("fire", "key").write.parquet(str(scratch / "found"))
-    found = rows.sparkSession.read.parquet(str(scratch / "found"))
-    found.orderBy("fire", "key").write.parquet(str(scratch / "sorted"))
-    return FoundIdle(int(counts.get["keys"]), scratch / "sorted")
+    spark = rows.sparkSession
+    count = tasks or int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+    events = sorted_events(rows, timeout, count)
+    events.write.option("compression", "zstd").parquet(str(folder.absolute()))
+    return FoundIdle(folder)
+
+
+def sorted_events(rows: DataFrame, timeout: int, tasks: int) -> DataFrame:
+    """Select `idle_events`, by time in each of *tasks* parts; with one shuffle."""
+    # One integer is sorted by its bits; the keys of one instant are left to the merge.
+    return idle_events(rows.repartition(tasks, "key"), timeout).sortWithinPartitions("fire")
 
 
 def idle_events(rows: DataFrame, timeout: int) -> DataFrame:
-    """Select ``fire: bigint, key: string, last: boolean`` from ``key: string, t: bigint``.
+    """Select ``fire: bigint, key: string, key_rows: int``, and ``note`` if *rows* has it.
 
     The rule is that of the wheel: idle at t + timeout if the key's next t is later than that, or
-    if there is none, and then it is the key's last event; a tie keeps the key alive.
+    if there is none. That is the key's last event, and only there ``key_rows`` is how many rows the
+    key has. A touch exactly at t + timeout keeps the key alive; at such a tie a purgatory does the
+    opposite, and expires the operation.
     """
-    by_time = Window.partitionBy("key").orderBy("t")
+    note = [name for name in rows.columns if name == "note"]
+    # Eight bytes of a hash tell most keys apart, and those are compared as one integer.
+    by_time = Window.partitionBy("hash", "key").orderBy("t")
     fire, next_t = F.col("t") + F.lit(timeout), F.col("next_t")
+    is_event = next_t.isNull() | (next_t > fire)
+    for name in note:
+        is_event |= F.col(name).isNotNull()
     return (
-        rows.select("key", "t", F.lead("t").over(by_time).alias("next_t"))
-        .where(next_t.isNull() | (next_t > fire))
-        .select(fire.alias("fire"), "key", next_t.isNull().alias("last"))
+        rows.withColumn("hash", F.xxhash64("key"))
+        .select(
+            "key",
+            "t",
+            *note,
+            F.lead("t").over(by_time).alias("next_t"),
+            F.row_number().over(by_time).alias("number"),
+        )
+        .where(is_event)
+        .select(
+            fire.alias("fire"),
+            "key",
+            F.when(next_t.isNull() & F.col("key").isNotNull(), F.col("number")).alias("key_rows"),
+            *note,
+        )
     )
-
-
-def _arrow(batch: Batch) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({"key": batch.keys, "t": batch.times}, schema=ROWS)

@@ -1,7 +1,8 @@
 """Touches in Parquet, read by Spark itself, by the rules of the readers. Rank 5."""
 
+import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -9,37 +10,49 @@ from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
-from aiowheel.readers import Reject, TimedRows, raw_text
+from aiowheel.jobs.idle.batch import FoundIdle
+from aiowheel.readers import Format, Piece, Reject, Tally, TimedRows, raw_text
 
+# Spark of 4.0 on says which file it could not read.
+_UNREADABLE = re.compile(
+    r"FAILED_READ_FILE\S* Encountered error while reading file (\S+?)\.(?:\s|$)"
+)
 _ODD = re.compile(r"[*?\[\]{}\\:]")  # to Spark a pattern; and it reads no file with a colon
 
 
-def spark_reads(paths: Sequence[Path], key: str, time: str) -> bool:
-    """Whether all files are Parquet with text or whole numbers as keys, whole numbers as times.
+def key_that_spark_reads(paths: Sequence[Path], names: Sequence[str], time: str) -> str | None:
+    """Choose the key column, if all files are Parquet with one key and times of one whole type.
 
     Everything else is for the reader, which knows more types and tells what is wrong with a file.
+
+    Args:
+        paths: The files.
+        names: What the key column may be called; the first one that is there counts.
+        time: Name of the time column.
     """
-    found: set[tuple[pa.DataType, pa.DataType]] = set()
+    found: set[tuple[str, pa.DataType, pa.DataType]] = set()
     for path in paths:
         if path.suffix != ".parquet" or _ODD.search(str(path.resolve())):
-            return False
+            return None
         try:
             schema = pq.read_schema(path)
         except (OSError, pa.ArrowException):
-            return False
-        names = [name.lower() for name in schema.names]  # to Spark, K is k
-        if not {key, time} <= set(schema.names) or len(set(names)) < len(names):
-            return False
+            return None
+        key = next((name for name in names if name in schema.names), None)
+        lower = {name.lower() for name in schema.names}  # to Spark, K is k
+        if key is None or time not in schema.names or len(lower) < len(schema.names):
+            return None
         kinds = schema.field(key).type, schema.field(time).type
         if not (pa.types.is_string(kinds[0]) or pa.types.is_signed_integer(kinds[0])):
-            return False
+            return None
         if not pa.types.is_signed_integer(kinds[1]):
-            return False
-        found.add(kinds)
-    return len(found) == 1  # it reads all files by the schema of one
+            return None
+        found.add((key, *kinds))
+    # Spark reads all files by the schema of one.
+    return found.pop()[0] if len(found) == 1 else None
 
 
 @dataclass(frozen=True)
@@ -48,51 +61,87 @@ class ParquetTouches:
 
     Attributes:
         table: All rows: key, t, reason (null for a good row), and where the row stands.
-        counts: Filled by the first action over `good`.
         sizes: Of every file, by the name it was given by, how many rows it has.
         names: That name, by the one that Spark knows it by.
     """
 
     table: DataFrame
-    counts: Observation
     sizes: Mapping[str, int]
     names: Mapping[str, str]
 
     @classmethod
-    def of(cls, spark: SparkSession, paths: Sequence[Path], rows: TimedRows) -> Self:
-        """Plan the reading of files of which `spark_reads` is true, by the rules of *rows*."""
+    def of(cls, spark: SparkSession, paths: Sequence[Path], key: str, rows: TimedRows) -> Self:
+        """Plan the reading of files by the rules of *rows*; *key* is of `key_that_spark_reads`."""
         table = spark.read.parquet(*(str(path.resolve()) for path in paths)).select(
-            F.col(f"`{rows.key}`").cast("string").alias("key"),
+            F.col(f"`{key}`").cast("string").alias("key"),
             F.col(f"`{rows.time}`").cast("bigint").alias("t"),
             F.col("_metadata.file_path").alias("source"),
             (F.col("_metadata.row_index") + 1).alias("line"),
         )
         return cls(
             table.withColumn("reason", _reason(rows.earliest, rows.latest)),
-            Observation(),
             {str(path): pq.read_metadata(path).num_rows for path in paths},
             {str(path.resolve()): str(path) for path in paths},
         )
 
-    def good(self) -> DataFrame:
-        """Select ``key, t`` of the good rows; an action over it counts all rows on its way."""
-        bad = F.col("reason").isNotNull()
-        return (
-            self.table.select("key", "t", "reason")  # Spark prunes no column behind `observe`
-            .observe(self.counts, F.count_if(bad).alias("rejected"))
-            .where(~bad)
-            .select("key", "t")
-        )
+    @property
+    def size(self) -> int:
+        """How many rows there are."""
+        return sum(self.sizes.values())
 
-    def rejects(self) -> Iterator[Reject]:
-        """Walk over the bad rows; after an action over `good`, which counted them."""
-        if not self.counts.get["rejected"]:
-            return
+    @property
+    def rows(self) -> DataFrame:
+        """``key, t`` of the good rows."""
+        return self.table.where(F.col("reason").isNull()).select("key", "t")
+
+    def found(self, idle: FoundIdle) -> Iterator[Reject | Tally]:
+        """Walk over the bad rows and the tally of each file, in the order of the files.
+
+        The files are read again if *idle* comes from fewer rows than they have.
+        """
+        rejects = self._rejects() if idle.count_rows() < self.size else iter(())
+        reject = next(rejects, None)
+        for source, size in self.sizes.items():
+            accepted = size
+            while reject is not None and reject.source == source:
+                yield reject
+                accepted -= 1
+                reject = next(rejects, None)
+            yield Tally(source, Format.PARQUET, accepted, ends_source=True)
+
+    @contextlib.contextmanager
+    def damage_told(self, rows: TimedRows) -> Generator[None]:
+        """Where Spark fails to read a file, say of it what the reader of every engine says.
+
+        Raises:
+            BadInputError: Inside the block, Spark could not read a file, nor can the reader.
+        """
+        try:
+            yield
+        except Exception as error:
+            if match := _UNREADABLE.search(str(error)):
+                file = unquote(urlparse(match[1]).path)
+                for name in filter(None, [self.names.get(file)]):
+                    piece = Piece(name, Path(file), Format.PARQUET)
+                    for _ in rows.by_the_same_rules(piece, None).batches():
+                        pass
+            raise
+
+    def _rejects(self) -> Iterator[Reject]:
         bad = self.table.where(F.col("reason").isNotNull())
-        for row in bad.toLocalIterator():
-            raw = raw_text(["" if row[name] is None else str(row[name]) for name in ("key", "t")])
-            source = self.names[unquote(urlparse(row["source"]).path)]
-            yield Reject(source, row["line"], row["reason"], raw, used=False)
+        found = [row["source"] for row in bad.select("source").distinct().collect()]
+        order = {name: place for place, name in enumerate(self.sizes)}
+        found.sort(key=lambda source: order[self._name_of(source)])
+        place = F.array_position(F.array(*map(F.lit, found)), F.col("source"))
+        # As bytes: a key may be no UTF-8.
+        rows = bad.orderBy(place, "line").withColumn("key", F.col("key").cast("binary"))
+        for row in rows.toLocalIterator():
+            key = (row["key"] or b"").decode(errors="surrogateescape")
+            raw = raw_text([key, "" if row["t"] is None else str(row["t"])])
+            yield Reject(self._name_of(row["source"]), row["line"], row["reason"], raw, used=False)
+
+    def _name_of(self, source: str) -> str:
+        return self.names[unquote(urlparse(source).path)]
 
 
 def _reason(earliest: int, latest: int) -> Column:

@@ -49,7 +49,7 @@ class TouchFiles:
     """How to read a file of touches; goes to the workers as it is.
 
     Attributes:
-        key: Name of the key column.
+        key: Name of the key column; or several, of which the first one that is there counts.
         time: Name of the time column.
         format: The format of every file, or None to go by each file's suffix.
         time_format: How times are written.
@@ -61,7 +61,7 @@ class TouchFiles:
         strict: A bad row or a damaged file ends the run.
     """
 
-    key: str
+    key: str | tuple[str, ...]
     time: str
     format: Format | None
     time_format: TimeFormat

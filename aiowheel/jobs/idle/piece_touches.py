@@ -1,0 +1,200 @@
+"""Touches in text, in archives and in odd Parquet, read by Spark's workers. Rank 5.
+
+The workers run the reader of every engine on pieces of the files. What it finds wrong goes along
+with the rows: one job finds the idle events and the rejects, and a task that runs twice counts
+once.
+"""
+
+import contextlib
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from aiowheel.errors import BadInputError
+from aiowheel.jobs.idle.batch import FoundIdle
+from aiowheel.readers import Format, Inputs, Piece, Reject, Scan, Tally, TimedRows, pieces_of
+from aiowheel.readers._inputs import Source
+
+# A note is a bad row, or the tally of a piece (`accepted`), or why the run ends (`reason` alone).
+_NOTE = pa.struct(
+    {
+        "source": pa.binary(),  # names, and rows, may be no UTF-8
+        "line": pa.int64(),
+        "reason": pa.binary(),
+        "raw": pa.binary(),
+        "used": pa.bool_(),
+        "format": pa.string(),
+        "accepted": pa.int64(),
+        "ends_source": pa.bool_(),
+    }
+)
+_ROWS = pa.schema({"key": pa.string(), "t": pa.int64(), "note": _NOTE})
+_DDL = (
+    "key string, t bigint, note struct<source: binary, line: bigint, reason: binary, raw: binary,"
+    " used: boolean, format: string, accepted: bigint, ends_source: boolean>"
+)
+
+_TASK_BYTES = 16 << 20
+_ROW_BYTES = 40
+_NOTES_AT_ONCE = 10_000
+_PIECE_NOTES = 40  # bits: the notes of one piece, in their order
+
+
+@dataclass(frozen=True)
+class PieceTouches:
+    """The rows of any files, good and bad.
+
+    Attributes:
+        rows: ``key: string, t: bigint`` and a note, which is null for a good row; the key of a note
+            is null, its t is its place among the notes.
+        size: About how many rows there are.
+    """
+
+    rows: DataFrame
+    size: int
+
+    @classmethod
+    def of(cls, spark: SparkSession, inputs: Inputs, rows: TimedRows) -> Self:
+        """Plan the reading of *inputs* by the rules of *rows*.
+
+        Raises:
+            BadInputError: A file cannot be opened.
+        """
+        pieces = pieces_of(inputs, lambda cut: _scan_all(spark, cut))
+        tasks = _tasks_of(pieces)
+        read = _reader(tasks, rows.by_the_same_rules(inputs, None))
+        numbers = spark.range(0, len(tasks), 1, len(tasks))
+        return cls(numbers.mapInArrow(read, _DDL), inputs.total_bytes // _ROW_BYTES)
+
+    def found(self, idle: FoundIdle) -> Iterator[Reject | Tally | BadInputError]:
+        """Walk over the notes among the events, in the order of the inputs."""
+        for part in idle.parts:  # all are in one part: they share the key null
+            with pq.ParquetFile(part) as file:
+                for batch in file.iter_batches(columns=["note"]):
+                    yield from map(_unpacked, batch.column("note").drop_null().to_pylist())
+
+    @contextlib.contextmanager
+    def damage_told(self, _rows: TimedRows) -> Generator[None]:
+        """Do nothing: the workers' reader tells which file is damaged."""
+        yield
+
+
+def _scan_all(spark: SparkSession, pieces: Sequence[Piece]) -> list[Scan]:
+    if not pieces:
+        return []
+
+    def scan(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column("id").to_pylist():
+                yield pa.RecordBatch.from_pylist(
+                    [{"id": number, **pieces[number].scan()._asdict()}]
+                )
+
+    types = "id bigint, lines bigint, quotes bigint, outside boolean, inside boolean"
+    numbers = spark.range(0, len(pieces), 1, len(pieces))
+    scans = sorted(numbers.mapInArrow(scan, types).collect())
+    return [Scan(*row[1:]) for row in scans]
+
+
+def _tasks_of(pieces: Sequence[Piece]) -> list[list[tuple[int, Piece]]]:
+    """Give a task large pieces one by one, small files together."""
+    tasks: list[list[tuple[int, Piece]]] = []
+    room = 0
+    for number, piece in enumerate(pieces):
+        size = (piece.end or piece.path.stat().st_size) - piece.start
+        if size > room:
+            tasks.append([])
+            room = _TASK_BYTES
+        tasks[-1].append((number, piece))
+        room -= size
+    return tasks
+
+
+def _reader(
+    tasks: Sequence[Sequence[tuple[int, Piece]]], rules: TimedRows
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Make the function for ``mapInArrow`` that turns the number of a task into its rows."""
+
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for task in batch.column("id").to_pylist():
+                for number, piece in tasks[task]:
+                    yield from _rows_of(piece, number, rules)
+
+    return read
+
+
+def _rows_of(piece: Piece, number: int, rules: TimedRows) -> Iterator[pa.RecordBatch]:
+    notes = _Notes(number)
+    try:
+        for source in piece.sources():
+            rows = rules.by_the_same_rules(_One(source), notes.put)
+            for batch in rows.batches():
+                nothing = pa.nulls(len(batch.keys), _NOTE)
+                yield pa.record_batch([batch.keys, batch.times, nothing], schema=_ROWS)
+                if notes.are_many:
+                    yield notes.taken()
+            notes.put(Tally(source.name, source.format, rows.accepted, piece.ends_file))
+    except BadInputError as error:
+        # Not raised: which of several bad files is told must not depend on the tasks' order.
+        notes.put(error)
+    yield notes.taken()
+
+
+@dataclass(frozen=True, slots=True)
+class _One:
+    """A single table."""
+
+    source: Source
+
+    def sources(self) -> Iterator[Source]:
+        yield self.source
+
+
+class _Notes:
+    """The notes of one piece that no batch has taken along yet."""
+
+    def __init__(self, piece: int) -> None:
+        self._next = piece << _PIECE_NOTES
+        self._waiting: list[dict[str, object]] = []
+
+    @property
+    def are_many(self) -> bool:
+        return len(self._waiting) >= _NOTES_AT_ONCE
+
+    def put(self, note: Reject | Tally | BadInputError) -> None:
+        fields = {"reason": str(note)} if isinstance(note, BadInputError) else note._asdict()
+        self._waiting.append(
+            {
+                name: fields[name].encode(errors="surrogateescape")
+                if pa.types.is_binary(_NOTE.field(name).type)
+                else fields[name]
+                for name in fields
+            }
+        )
+
+    def taken(self) -> pa.RecordBatch:
+        places = range(self._next, self._next + len(self._waiting))
+        self._next = places.stop
+        columns = [pa.nulls(len(places), pa.string()), pa.array(places, pa.int64())]
+        batch = pa.record_batch([*columns, pa.array(self._waiting, _NOTE)], schema=_ROWS)
+        self._waiting = []
+        return batch
+
+
+def _unpacked(note: dict[str, Any]) -> Reject | Tally | BadInputError:
+    texts = {
+        name: note[name].decode(errors="surrogateescape")
+        for name in ("source", "reason", "raw")
+        if note[name] is not None
+    }
+    if note["accepted"] is not None:
+        form = Format(note["format"])
+        return Tally(texts["source"], form, note["accepted"], note["ends_source"])
+    if "source" not in texts:
+        return BadInputError(texts["reason"])
+    return Reject(**texts, line=note["line"], used=note["used"])

@@ -1,0 +1,56 @@
+"""Values inside nested JSON, by a path such as `conn.uid` or `hotspots[].id`. Rank 4."""
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import cast
+
+from aiowheel.readers._record import Names
+
+Object = dict[str, object]
+
+
+def values_of(row: Object, key: Names, time: str) -> Iterator[tuple[object, object]]:
+    """Yield key and time of each touch in *row*; None for what is not there.
+
+    A top-level name that is spelled like the path goes before the path: Zeek writes `id.orig_h`.
+    ``name[]`` is every element of a list. If key and time lie in the same list, each element has
+    its own; else each key goes with each time.
+    """
+    if len(key) == 1 and key[0] in row and time in row:
+        yield row[key[0]], row[time]
+        return
+    steps = [_steps(row, name) for name in key]
+    present = (path for path in steps if any(value is not None for value in _values(row, path)))
+    yield from _pairs(row, next(present, steps[0]), _steps(row, time))
+
+
+def _steps(row: Object, path: str) -> list[str]:
+    return [path] if path in row else path.split(".")
+
+
+def _pairs(
+    node: object, key: Sequence[str], time: Sequence[str]
+) -> Iterator[tuple[object, object]]:
+    """Walk down both paths, together as far as they are the same."""
+    if key[0] == time[0] and len(key) > 1 and len(time) > 1:
+        for inner in _inner(node, key[0]):
+            yield from _pairs(inner, key[1:], time[1:])
+    else:
+        yield from product(_values(node, key), _values(node, time))
+
+
+def _values(node: object, path: Sequence[str]) -> list[object]:
+    nodes = [node]
+    for step in path:
+        nodes = [inner for outer in nodes for inner in _inner(outer, step)]
+    return nodes
+
+
+def _inner(node: object, step: str) -> list[object]:
+    if not isinstance(node, dict):
+        return [None]
+    fields = cast("Object", node)
+    if step in fields or not step.endswith("[]"):
+        return [fields.get(step)]
+    elements = fields.get(step.removesuffix("[]"))
+    return cast("list[object]", elements) if isinstance(elements, list) else [None]
