@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, cast
 
 from aiowheel._signals import handled_by
 from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
+from aiowheel.jobs.spark.connectors import missing_connectors
 from aiowheel.jobs.spark.failures import explain_failure
 from aiowheel.jobs.spark.java import find_java, spark_java_home
 
@@ -162,6 +163,8 @@ def _why_it_did_not_start(error: Exception, folder: Path) -> AiowheelError:
         return explain_failure(error)
     log = folder / _LOG
     told = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    if missing := missing_connectors(told):
+        return AiowheelError(missing)
     lines = [line.strip() for line in told.splitlines() if line.strip()]
     # Java's last word is a stack, its first may be the frame around the reason.
     reason = " ".join(line for line in lines[:2] if not line.startswith("at "))

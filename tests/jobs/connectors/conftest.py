@@ -1,0 +1,133 @@
+"""Real services on this machine: Kafka from its jars, S3 from moto, and a Spark that opens both."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aiowheel.errors import AiowheelError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+BUCKET = "wheel"
+
+
+@pytest.fixture(scope="session")
+def many() -> int:
+    """How many rows the tests of volume send; AIOWHEEL_KAFKA_ROWS raises it."""
+    return int(os.environ.get("AIOWHEEL_KAFKA_ROWS", "20000"))
+
+
+@pytest.fixture(scope="session")
+def kafka(needs_spark: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """``HOST:PORT`` of a broker of these tests."""
+    pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
+    from .broker import running_kafka
+
+    with running_kafka(tmp_path_factory.mktemp("kafka")) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[str]:
+    """The address of an S3 of these tests, with one bucket."""
+    pytest.importorskip("moto", reason="moto is not installed")
+    import boto3
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    address = f"http://{host}:{port}"
+    client = boto3.client(
+        "s3",
+        endpoint_url=address,
+        region_name="us-east-1",
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
+    )
+    client.create_bucket(Bucket=BUCKET)
+    client.close()
+    yield address
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def spark(needs_spark: None, s3: str) -> Iterator["SparkSession"]:
+    """A session with every connector; skips where they cannot be had."""
+    from aiowheel.jobs.spark.connectors import connector_settings
+    from aiowheel.jobs.spark.session import open_session
+
+    # What a user sets for an S3 that is not Amazon's.
+    s3_settings = {
+        "spark.hadoop.fs.s3a.endpoint": s3,
+        "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
+        "spark.hadoop.fs.s3a.path.style.access": "true",
+        "spark.hadoop.fs.s3a.access.key": "test",
+        "spark.hadoop.fs.s3a.secret.key": "test",
+    }
+    uris = ["kafka://127.0.0.1:9092/any", f"delta:s3a://{BUCKET}/any"]
+    try:
+        conf = connector_settings(uris, s3_settings, avro=True)
+        session = open_session(
+            "tests", master="local[2]", driver_memory="1g", java_options=QUICK_JVM, conf=conf
+        )
+        opened = session.__enter__()
+    except AiowheelError as error:
+        pytest.skip(str(error))
+    yield opened
+    session.__exit__(None, None, None)
+
+
+@dataclass(frozen=True)
+class Topics:
+    """Topics of these tests: makes them, and puts raw records in."""
+
+    address: str
+
+    def make(self, name: str, partitions: int = 2) -> str:
+        """Make a topic; returns its URI."""
+        from confluent_kafka.admin import AdminClient, NewTopic
+
+        admin = AdminClient({"bootstrap.servers": self.address})
+        for made in admin.create_topics([NewTopic(name, partitions, 1)]).values():
+            made.result(30)
+        return f"kafka://{self.address}/{name}"
+
+    def send(self, name: str, values: list[bytes | None]) -> None:
+        """Send records without a key."""
+        from confluent_kafka import Producer
+
+        producer = Producer({"bootstrap.servers": self.address})
+        for value in values:
+            producer.produce(name, value)
+        assert producer.flush(30) == 0
+
+    def send_and_abort(self, name: str, values: list[bytes]) -> None:
+        """Send records in a transaction that the producer takes back."""
+        from confluent_kafka import Producer
+
+        producer = Producer({"bootstrap.servers": self.address, "transactional.id": name})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        for value in values:
+            producer.produce(name, value)
+        producer.flush(30)
+        producer.abort_transaction(30)
+
+
+@pytest.fixture(scope="session")
+def topics(kafka: str) -> Topics:
+    """Topics on the broker."""
+    return Topics(kafka)
+
+
+@pytest.fixture
+def bucket(s3: str, tmp_path: Path) -> str:
+    """The URI of a folder of the bucket that no other test uses."""
+    return f"s3a://{BUCKET}/{tmp_path.name}"

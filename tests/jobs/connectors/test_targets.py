@@ -1,0 +1,227 @@
+"""Results written to S3, Delta Lake and Kafka, with micro-batches that are repeated."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aiowheel.errors import BadInputError
+
+if TYPE_CHECKING:
+    from conftest import Topics
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),  # PySpark 4.0's own
+]
+
+Write = Callable[["DataFrame", int], int]
+
+
+class InterruptedError_(Exception):
+    """What ends a query in the middle of a micro-batch."""
+
+
+def stream(
+    spark: "SparkSession", folder: Path, write: Write, *, fails_after: int | None = None
+) -> None:
+    """Stream the numbers in *folder* through *write*, with state, one file a micro-batch.
+
+    Args:
+        spark: The session.
+        folder: Of ``in`` and ``checkpoint``.
+        write: Of a sink.
+        fails_after: The number of the micro-batch after whose write the query fails, so that the
+            next start repeats it.
+    """
+    from pyspark.errors import StreamingQueryException
+
+    def write_or_fail(frame: "DataFrame", batch_id: int) -> None:
+        write(frame, batch_id)
+        if batch_id == fails_after:
+            raise InterruptedError_
+
+    query = (
+        spark.readStream.schema("id string, n bigint")
+        .option("maxFilesPerTrigger", 1)
+        .json(str(folder / "in"))
+        .dropDuplicates(["id"])
+        .writeStream.option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .foreachBatch(write_or_fail)
+        .start()
+    )
+    if fails_after is None:
+        query.awaitTermination()
+    else:
+        with pytest.raises(StreamingQueryException):
+            query.awaitTermination()
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    """A folder with three files of two rows; one id comes twice."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for number, ids in enumerate(["ab", "cd", "de"]):
+        rows = [json.dumps({"id": each, "n": number}) for each in ids]
+        (folder / f"{number}.json").write_text("\n".join(rows))
+    return tmp_path
+
+
+def ids(rows: "DataFrame") -> str:
+    """The ids, in order."""
+    return "".join(sorted(row["id"] for row in rows.collect()))
+
+
+def test_a_repeated_batch_is_in_a_delta_table_once(
+    spark: "SparkSession", work: Path, bucket: str
+) -> None:
+    """The query fails after each write, and is started again."""
+    from aiowheel.jobs.spark.targets import open_sink
+
+    path, counts = f"{bucket}/table", list[int]()
+    sink = open_sink(spark, f"delta:{path}", checkpoint=str(work / "checkpoint"), key=["id"])
+
+    def write(frame: "DataFrame", batch_id: int) -> int:
+        counts.append(sink.write(frame, batch_id))
+        return counts[-1]
+
+    stream(spark, work, write, fails_after=0)
+    stream(spark, work, write, fails_after=1)
+    stream(spark, work, write)
+
+    assert ids(spark.read.format("delta").load(path)) == "abcde"
+    assert counts == [2, 2, 2, 2, 1]
+
+
+def test_another_stream_adds_its_rows(spark: "SparkSession", work: Path) -> None:
+    """Its micro-batches begin at 0 again, and are not taken for those that are there."""
+    from aiowheel.jobs.spark.targets import open_sink
+
+    for checkpoint in ("checkpoint", "before"):
+        sink = open_sink(spark, f"delta:{work}/table", checkpoint=str(work), key=["id"])
+        stream(spark, work, sink.write)
+        if checkpoint == "checkpoint":
+            (work / "checkpoint").rename(work / "elsewhere")
+
+    assert ids(spark.read.format("delta").load(f"{work}/table")) == "aabbccddee"
+
+
+@pytest.mark.parametrize("place", ["s3", "file"])
+def test_a_repeated_batch_is_in_its_folder_once(
+    spark: "SparkSession", work: Path, bucket: str, place: str
+) -> None:
+    """The same on an object store and on a disk, whole or not at all."""
+    from aiowheel.jobs.spark.hadoop import read_whole_folders
+    from aiowheel.jobs.spark.targets import open_sink
+    from aiowheel.jobs.spark.uris import Folder, parse_uri
+    import pyarrow as pa
+
+    uri = f"{bucket}/out" if place == "s3" else f"file://{work}/out[1]"
+    folder = parse_uri(uri)
+    assert isinstance(folder, Folder)
+    schema = pa.schema([("id", pa.string()), ("n", pa.int64())])
+    checkpoint, counts = str(work / "checkpoint"), list[int]()
+    for fails_after in (0, 1, None):
+        sink = open_sink(spark, uri, checkpoint=checkpoint, key=["id"])
+
+        def write(frame: "DataFrame", batch_id: int, sink: Any = sink) -> int:
+            counts.append(sink.write(frame, batch_id))
+            return counts[-1]
+
+        stream(spark, work, write, fails_after=fails_after)
+
+    assert ids(read_whole_folders(spark, folder, schema)) == "abcde"
+    assert counts == [2, 2, 2, 2, 1]
+    with pytest.raises(BadInputError, match="holds the batches of another stream"):
+        open_sink(spark, uri, checkpoint=str(work / "new"), key=["id"])
+
+
+def test_half_a_folder_is_not_read_and_written_anew(
+    spark: "SparkSession", bucket: str
+) -> None:
+    """What a crash left has no mark of being whole."""
+    import pyarrow as pa
+
+    from aiowheel.jobs.spark.hadoop import HadoopFolders, read_whole_folders
+    from aiowheel.jobs.spark.uris import Folder
+
+    folder = Folder(f"{bucket}/half", "s3a")
+    schema = pa.schema([("id", pa.string())])
+    assert read_whole_folders(spark, folder, schema).count() == 0
+    half = spark.createDataFrame([("x",)], "id string")
+    half.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(
+        f"{folder.path}/batch_id=000000"
+    )
+    assert read_whole_folders(spark, folder, schema).count() == 0
+
+    sink = HadoopFolders(spark, folder, is_new=False)
+    assert sink.write(spark.createDataFrame([("a",)], "id string"), 0) == 1
+    assert sink.write(spark.createDataFrame([], "id string"), 1) == 0
+
+    assert ids(read_whole_folders(spark, folder, schema)) == "a"
+
+
+def test_a_repeated_batch_has_the_same_keys_in_a_topic(
+    spark: "SparkSession", work: Path, topics: "Topics"
+) -> None:
+    """At least once: who passes over keys that were there has each row once."""
+    from aiowheel.jobs.spark.targets import open_sink
+
+    uri = topics.make("outcomes")
+    sink = open_sink(spark, uri, checkpoint=str(work / "checkpoint"), key=["id"])
+    stream(spark, work, sink.write, fails_after=1)
+    stream(spark, work, sink.write)
+
+    records = records_of(spark, uri)
+    assert len(records) == 7
+    assert sorted(set(records)) == [
+        ("a", '{"id":"a","n":0}'),
+        ("b", '{"id":"b","n":0}'),
+        ("c", '{"id":"c","n":1}'),
+        ("d", '{"id":"d","n":1}'),
+        ("e", '{"id":"e","n":2}'),
+    ]
+
+
+def test_the_result_of_a_batch(
+    spark: "SparkSession", topics: "Topics", bucket: str, many: int
+) -> None:
+    """Idle events, to every place; twice, as a run that is started again."""
+    from aiowheel.jobs.spark.targets import write_rows
+
+    rows = spark.range(many).selectExpr("id AS fire", "concat('k', id % 10) AS key")
+    topic = topics.make("idle")
+    uris = [f"{bucket}/parquet", f"delta:{bucket}/delta", topic]
+
+    counts = [write_rows(rows, uri, key=["key", "fire"]) for uri in uris for _ in range(2)]
+
+    assert counts == [many] * 6
+    assert spark.read.parquet(uris[0]).count() == many
+    assert spark.read.format("delta").load(f"{bucket}/delta").count() == many
+    records = records_frame(spark, topic)
+    assert records.count() == 2 * many
+    assert records.select("key").distinct().count() == many
+    assert records.where("value = '{\"fire\":3,\"key\":\"k3\"}'").first()["key"] == (  # type: ignore[index]
+        '{"key":"k3","fire":3}'
+    )
+
+
+def records_frame(spark: "SparkSession", uri: str) -> "DataFrame":
+    """Key and value of the records of a topic, as text."""
+    address, name = uri.removeprefix("kafka://").split("/")
+    options = {"kafka.bootstrap.servers": address, "subscribe": name}
+    rows = spark.read.format("kafka").options(**options).load()
+    return rows.selectExpr("CAST(key AS STRING) AS key", "CAST(value AS STRING) AS value")
+
+
+def records_of(spark: "SparkSession", uri: str) -> list[tuple[str, str]]:
+    """The same as a list."""
+    return [(row["key"], row["value"]) for row in records_frame(spark, uri).collect()]

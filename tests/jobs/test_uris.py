@@ -1,0 +1,197 @@
+"""URIs of tables, and the jars that Spark gets for them."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aiowheel.errors import BadInputError, MissingExtraError
+from aiowheel.jobs.spark.connectors import connector_settings, missing_connectors
+from aiowheel.jobs.spark.uris import Folder, Place, Table, Topic, parse_uri
+
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("uri", "place"),
+    [
+        ("kafka://a:9092/touches", Topic("a:9092", "touches")),
+        ("kafka://a:9092,b.c:1/t.o_p-1", Topic("a:9092,b.c:1", "t.o_p-1")),
+        ("kafka://[::1]:9092/touches", Topic("[::1]:9092", "touches")),
+        ("s3a://bucket/a/b", Folder("s3a://bucket/a/b", "s3a")),
+        ("hdfs://node:8020/a", Folder("hdfs://node:8020/a", "hdfs")),
+        ("hdfs:///a", Folder("hdfs:///a", "hdfs")),
+        ("file:///a b", Folder("file:///a b", "file")),
+        ("/a/b", Folder("/a/b", "file")),
+        ("a", Folder(str(Path("a").absolute()), "file")),
+        ("delta:/a", Table(Folder("/a", "file"))),
+        ("delta:s3a://bucket/a", Table(Folder("s3a://bucket/a", "s3a"))),
+    ],
+)
+def test_a_uri_names_a_place(uri: str, place: Place) -> None:
+    """A topic, a folder or a table."""
+    assert parse_uri(uri) == place
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "",
+        "delta:",
+        "kafka://a/touches",
+        "kafka://a:9092",
+        "kafka://a:9092/",
+        "kafka://a:99999/touches",
+        "kafka://a:9092,/touches",
+        "kafka://a:9092/a/b",
+        "kafka://a:9092/..",
+        "delta:kafka://a:9092/touches",
+        "s3://bucket/a",
+        "s3a://bucket",
+        "s3a:///a",
+        "file://host/a",
+        "http://host/a",
+    ],
+)
+def test_what_is_no_uri_is_refused(uri: str) -> None:
+    """The error shows what was given."""
+    with pytest.raises(BadInputError, match=f"got {re.escape(repr(uri))}$"):
+        parse_uri(uri)
+
+
+def test_a_folder_is_no_pattern() -> None:
+    """Spark would read the folders that a pattern matches."""
+    assert parse_uri("s3a://bucket/run[1]") == Folder("s3a://bucket/run[1]", "s3a")
+    assert Folder("s3a://bucket/run[1]", "s3a").pattern == r"s3a://bucket/run\[1\]"
+
+
+def test_jars_only_where_a_uri_needs_them() -> None:
+    """A session over local files starts as before."""
+    pytest.importorskip("pyspark")
+
+    assert connector_settings(["/a", "file:///b", "hdfs://node/c"]) == {}
+    assert connector_settings(["/a"], {"spark.driver.memory": "1g"}) == {
+        "spark.driver.memory": "1g"
+    }
+
+
+def test_coordinates_of_the_installed_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The versions are those of what is installed."""
+    pyspark = pytest.importorskip("pyspark")
+    monkeypatch.setattr("importlib.metadata.version", lambda _name: "4.3.1")
+
+    uris = ["kafka://a:1/t", "delta:s3a://bucket/a"]
+    settings = connector_settings(uris, avro=True)
+
+    minor = ".".join(pyspark.__version__.split(".")[:2])
+    kafka, avro, delta, aws = settings["spark.jars.packages"].split(",")
+    assert kafka == f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+    assert avro == f"org.apache.spark:spark-avro_2.13:{pyspark.__version__}"
+    assert delta == f"io.delta:delta-spark_{minor}_2.13:4.3.1"
+    assert re.fullmatch(r"org\.apache\.hadoop:hadoop-aws:3\.\d+\.\d+", aws)
+    assert "spark.sql.extensions" in settings
+
+
+def test_the_first_delta_for_spark_4_has_no_suffix(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There was one for all versions of Spark."""
+    pytest.importorskip("pyspark")
+    monkeypatch.setattr("importlib.metadata.version", lambda _name: "4.0.0")
+
+    packages = connector_settings(["delta:/a"])["spark.jars.packages"]
+
+    assert packages == "io.delta:delta-spark_2.13:4.0.0"
+
+
+def test_delta_without_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names what to install."""
+    pytest.importorskip("pyspark")
+    from importlib import metadata
+
+    def version(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.version", version)
+
+    with pytest.raises(MissingExtraError, match=r"aiowheel\[delta\]"):
+        connector_settings(["delta:/a"])
+
+
+@pytest.mark.parametrize("name", ["spark.jars", "spark.jars.packages"])
+def test_jars_of_the_user_stay(name: str) -> None:
+    """Who names jars gets these, and no download beside them."""
+    pytest.importorskip("pyspark")
+
+    settings = connector_settings(["kafka://a:1/t"], {name: "mine"})
+
+    assert settings == {name: "mine"}
+
+
+UNRESOLVED = """\
+:: UNRESOLVED DEPENDENCIES         ::
+: org.apache.spark#spark-sql-kafka-0-10_2.13;9.9.9: not found
+Exception in thread "main" java.lang.RuntimeException: [unresolved dependency: \
+org.apache.spark#spark-sql-kafka-0-10_2.13;9.9.9: not found, download failed: \
+a.b#c;1.1.3.Final!c.jar]
+"""
+
+
+def test_what_cannot_be_downloaded_is_named() -> None:
+    """One line, with the coordinates and how to give others."""
+    text = missing_connectors(UNRESOLVED)
+
+    assert text is not None
+    assert text.startswith(
+        "Spark cannot download org.apache.spark:spark-sql-kafka-0-10_2.13:9.9.9, a.b:c:1.1.3.Final:"
+    )
+    assert "--conf spark.jars.packages=GROUP:NAME:VERSION" in text
+    assert "\n" not in text
+    assert missing_connectors("JAVA_HOME is not set") is None
+
+
+NOWHERE = """
+import os
+from aiowheel.errors import AiowheelError
+from aiowheel.jobs.spark.session import open_session
+conf = {
+    "spark.jars.packages": "org.apache.spark:spark-sql-kafka-0-10_2.13:9.9.9",
+    "spark.jars.ivySettings": os.path.abspath("ivy.xml"),
+}
+try:
+    with open_session(driver_memory="512m", conf=conf):
+        pass
+except AiowheelError as error:
+    print(error)
+"""
+EMPTY_REPOSITORY = """
+<ivysettings>
+  <settings defaultResolver="here"/>
+  <resolvers><filesystem name="here"><ivy pattern="none/[artifact]"/></filesystem></resolvers>
+</ivysettings>
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_a_coordinate_that_is_nowhere(needs_spark: None, tmp_path: Path) -> None:
+    """The session says which one, in one line."""
+    (tmp_path / "ivy.xml").write_text(EMPTY_REPOSITORY)
+    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+
+    done = subprocess.run(
+        [sys.executable, "-c", NOWHERE],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=170,
+        env=os.environ | {"PYTHONPATH": paths},
+        check=False,
+    )
+
+    assert done.stdout.startswith(
+        "Spark cannot download org.apache.spark:spark-sql-kafka-0-10_2.13:9.9.9: "
+    ), done.stderr
