@@ -68,9 +68,11 @@ def run_stream(
         stream = _stream(options, table)
         stream.open()  # what is refused is refused before Spark starts
         progress.waiting("starting Spark")
-        with open_session() as spark:
-            progress.waiting(f"watching {stream.folder}")
-            ended = run_until_told(StreamRun(stream, spark, tally.take), options.until, told)
+        ended = Until.STOPPED
+        if not told.is_set():
+            with open_session() as spark:
+                progress.waiting(f"watching {stream.folder}")
+                ended = run_until_told(StreamRun(stream, spark, tally.take), options.until, told)
     print_stream_report(
         stream_report(stream, ended, tally, clock.perf_counter() - started), as_json=as_json
     )

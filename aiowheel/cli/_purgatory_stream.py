@@ -105,12 +105,14 @@ def run_stream(
         stream.open()  # what is refused is refused before Spark starts
         tally = _Tally(stream)
         progress.waiting("starting Spark")
-        with open_session() as spark:
-            progress.waiting(f"watching {options.operations} and {options.events}")
-            run = StreamRun(stream, spark, tally.take)
-            before = stream.count_pending(spark)
-            ended = run_until_told(run, options.until, told)
-            pending = stream.count_pending(spark)
+        ended, before, pending = Until.STOPPED, 0, 0
+        if not told.is_set():
+            with open_session() as spark:
+                progress.waiting(f"watching {options.operations} and {options.events}")
+                run = StreamRun(stream, spark, tally.take)
+                before = stream.count_pending(spark)
+                ended = run_until_told(run, options.until, told)
+                pending = stream.count_pending(spark)
     written = stream.finished()
     stream.check_total(before, pending)
     rows = tally.operations + tally.events

@@ -3,6 +3,7 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait
 
+from aiowheel.errors import AiowheelError
 from aiowheel.jobs.spark.stream_run import StreamRun, Until
 
 _LOOK_SECONDS = 0.5
@@ -25,4 +26,11 @@ def run_until_told(run: StreamRun, until: Until, told: threading.Event) -> Until
             wait([end], _LOOK_SECONDS)
         if not end.done():
             run.stop()
-    return end.result()
+    try:
+        return end.result()
+    except AiowheelError:
+        raise
+    except Exception:
+        if told.is_set():  # a micro-batch that was cut off: the next run repeats it
+            return Until.STOPPED
+        raise
