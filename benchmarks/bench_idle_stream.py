@@ -29,6 +29,7 @@ from aiowheel.jobs.idle.stream import IdleStream, read_idle_events
 from aiowheel.jobs.idle.touch_files import TouchFiles
 from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.jobs.spark.session import open_session
+from aiowheel.jobs.spark.stream_run import StreamRun, Until
 from aiowheel.readers import LATEST_TIME, TimeFormat, Unit
 
 CORES = 2
@@ -96,10 +97,8 @@ def measure(rows: int, files: int) -> dict[str, object]:
         )
         tally = StreamTally()
         started, cpu_started = time.perf_counter(), cpu_seconds()
-        query = stream.start(spark)
-        stream.drain(query)
+        StreamRun(stream, spark, tally.take).run(Until.DRAINED)
         seconds, cpu = time.perf_counter() - started, cpu_seconds() - cpu_started
-        tally.take(query)
         by_stream = summarize(read_idle_events(stream.events))
         table = spark.read.parquet(str(place / "in"))
         by_lead = summarize(find_idle(table, TIMEOUT_US, place / "found"))

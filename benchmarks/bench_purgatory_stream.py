@@ -35,6 +35,7 @@ from aiowheel.jobs.operations.shard import Shard
 from aiowheel.jobs.operations.stream import PurgatoryStream
 from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.jobs.spark.session import open_session
+from aiowheel.jobs.spark.stream_run import Phase, StreamRun, Until
 from aiowheel.readers import Unit
 from aiowheel.rules import NEVER, Ending, Event, Operation
 
@@ -105,11 +106,12 @@ def cpu_seconds() -> dict[str, float]:
     return spent
 
 
-def batches(query: StreamingQuery) -> Iterator[tuple[int, float]]:
+def batches(stream: PurgatoryStream, query: StreamingQuery) -> Iterator[tuple[int, float]]:
     """Of every micro-batch the rows that were read and the seconds it took."""
     for batch in query.recentProgress:
         if "addBatch" in batch.durationMs:
-            yield batch.numInputRows, batch.durationMs["triggerExecution"] / 1_000
+            counts = stream.checked_counts(batch)
+            yield counts.operations + counts.events, batch.durationMs["triggerExecution"] / 1_000
 
 
 def measure(rows: int, files: int) -> dict[str, object]:
@@ -138,24 +140,26 @@ def measure(rows: int, files: int) -> dict[str, object]:
             files_per_batch=1,
         )
         let_arrive(range(WARM_UP_FILES), place)
-        queries = stream.start(spark)
-        stream.catch_up(queries)
-        warm = len(list(batches(queries[0])))
+        stream.open()
+        query = stream.start(spark, Phase.FOLLOW)
+        query.processAllAvailable()
+        warm = len(list(batches(stream, query)))
 
         started, spent = time.perf_counter(), cpu_seconds()
         let_arrive(range(WARM_UP_FILES, len(traces)), place)
-        stream.catch_up(queries)
+        query.processAllAvailable()
         seconds = time.perf_counter() - started
         cpu = {kind: total - spent[kind] for kind, total in cpu_seconds().items()}
 
-        done = list(batches(queries[0]))
+        done = list(batches(stream, query))
         for count in range(EMPTY_FILES + 1):
             traces.append(overdue(count, rows))
             write_files(traces[-1], len(traces), place)
             let_arrive([len(traces)], place)
-            stream.catch_up(queries)
-        empty = [taken for _, taken in batches(queries[0])][-EMPTY_FILES:]
-        stream.drain(queries)
+            query.processAllAvailable()
+        empty = [taken for _, taken in batches(stream, query)][-EMPTY_FILES:]
+        query.stop()
+        StreamRun(stream, spark).run(Until.DRAINED)
         found = spark.read.parquet(str(place / "out" / "outcomes")).select(*Ending._fields)
         outcomes = sorted(Ending(*row) for row in found.collect())
     rate = files * step / seconds / CORES

@@ -16,7 +16,7 @@ import typer
 
 from aiowheel._build import __version__
 from aiowheel._printable import printable
-from aiowheel.cli._signals import terminated_like_interrupted
+from aiowheel.cli._signals import signals_kept, terminated_like_interrupted
 from aiowheel.errors import AiowheelError, BadInputError
 
 COMMANDS = (
@@ -34,7 +34,7 @@ COMMANDS = (
     "doctor",
 )
 
-DONE, FAILED, BAD_INPUT = 0, 1, 2
+DONE, FAILED, BAD_INPUT, GIVEN_UP = 0, 1, 2, 130
 
 
 def run(argv: Sequence[str] | None = None) -> int:
@@ -53,7 +53,9 @@ def run(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, TextIOWrapper):  # keys may hold what the locale's encoding lacks
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        with terminated_like_interrupted():
+        # Of a command that does not know the option, parsing ends the run anyway.
+        is_stream = "--stream" in arguments
+        with signals_kept() if is_stream else terminated_like_interrupted():
             code = build_app(names)(
                 args=arguments or ["--help"], prog_name="aiowheel", standalone_mode=False
             )
@@ -61,6 +63,8 @@ def run(argv: Sequence[str] | None = None) -> int:
         return _refuse(_reason(exc), exc.exit_code)
     except typer.Abort:
         return _refuse("aborted", FAILED)
+    except KeyboardInterrupt:  # while modules are imported; later typer sees it
+        return GIVEN_UP
     except BadInputError as exc:
         return _refuse(str(exc), BAD_INPUT)
     except AiowheelError as exc:

@@ -10,19 +10,15 @@ from typing import TYPE_CHECKING
 
 from aiowheel.cli._destination import check_folder
 from aiowheel.cli._idle_report import Progress
-from aiowheel.cli._idle_stream_report import (
-    StreamTally,
-    Until,
-    print_stream_report,
-    stream_report,
-)
+from aiowheel.cli._idle_stream_report import StreamTally, print_stream_report, stream_report
 from aiowheel.cli._idle_table import TableOptions
-from aiowheel.cli._stream_run import LOOK_SECONDS, follow
+from aiowheel.cli._signals import signals_noted
+from aiowheel.cli._stream_run import run_until_told
 from aiowheel.errors import BadInputError, MissingExtraError
+from aiowheel.jobs.spark.stream_run import StreamRun, Until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
     from aiowheel.jobs.idle.stream import IdleStream
 
@@ -67,19 +63,18 @@ def run_stream(
         AiowheelError: Spark fails; a later run goes on after the last finished micro-batch.
     """
     started = clock.perf_counter()
-    stream = _stream(options, table)
     tally = StreamTally()
-    with Progress() as progress:
+    with signals_noted() as told, Progress() as progress:
+        stream = _stream(options, table)
+        stream.open()  # what is refused is refused before Spark starts
         progress.waiting("starting Spark")
-        with open_session() as spark:
-            query = stream.start(spark)
-            progress.waiting(f"watching {stream.folder}")
-            ended = follow(
-                lambda: _work(stream, query, options.until), [query], lambda: tally.take(query)
-            )
+        ended = Until.STOPPED
+        if not told.is_set():
+            with open_session() as spark:
+                progress.waiting(f"watching {stream.folder}")
+                ended = run_until_told(StreamRun(stream, spark, tally.take), options.until, told)
     print_stream_report(
-        stream_report(stream, ended or Until.STOPPED, tally, clock.perf_counter() - started),
-        as_json=as_json,
+        stream_report(stream, ended, tally, clock.perf_counter() - started), as_json=as_json
     )
 
 
@@ -114,14 +109,3 @@ def _stream(options: StreamOptions, table: TableOptions) -> "IdleStream":
         max_lateness_ms=math.ceil(options.max_lateness * 1_000),
         files_per_batch=options.files_per_batch,
     )
-
-
-def _work(stream: "IdleStream", query: "StreamingQuery", until: Until) -> Until:
-    if until is Until.ONCE:
-        query.processAllAvailable()
-        return until
-    while until is Until.STOPPED and not stream.checkpoint.flush_requested():
-        if query.awaitTermination(LOOK_SECONDS):  # raises what ended it
-            return until
-    stream.drain(query)
-    return Until.DRAINED

@@ -3,26 +3,19 @@
 import statistics
 import sys
 from dataclasses import asdict, dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from aiowheel._printable import printable
 from aiowheel.cli._idle_file import summarize
 from aiowheel.cli._idle_report import print_lines
 from aiowheel.cli._job_output import print_json
+from aiowheel.errors import AiowheelError
+from aiowheel.jobs.spark.stream_run import Until
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from aiowheel.jobs.idle.stream import IdleStream
-
-
-class Until(StrEnum):
-    """When a stream ends of itself."""
-
-    STOPPED = "stopped"  # by Ctrl-C or SIGTERM, or flushed by another process
-    ONCE = "once"  # when all files are worked off; open keys wait for the next run
-    DRAINED = "drained"  # when all files are worked off, and then every open key is idle
 
 
 @dataclass
@@ -56,7 +49,13 @@ class StreamTally:
         if counts:
             self.rejected += int(counts["rejected"] or 0)
             self.irregular += int(counts["irregular"] or 0)
-        self.late += rows - (int(taken["rows"] or 0) if taken else 0)
+        used = int(taken["rows"] or 0) if taken else 0
+        if used > rows:
+            raise AiowheelError(
+                f"batch {batch.batchId}: {used:,} rows were used where {rows:,} were read: "
+                "the result of this stream is wrong"
+            )
+        self.late += rows - used
 
 
 @dataclass(frozen=True, slots=True)

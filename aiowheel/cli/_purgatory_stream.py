@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 from aiowheel.cli._destination import check_folder
 from aiowheel.cli._idle_report import Progress, print_lines
 from aiowheel.cli._job_output import print_json
-from aiowheel.cli._stream_run import LOOK_SECONDS, follow
+from aiowheel.cli._signals import signals_noted
+from aiowheel.cli._stream_run import run_until_told
 from aiowheel.errors import BadInputError, MissingExtraError
+from aiowheel.jobs.spark.stream_run import StreamRun, Until
 from aiowheel.readers import Format, Unit
 
 if TYPE_CHECKING:
@@ -43,38 +45,45 @@ class PurgatoryStreamOptions:
     max_ahead: float
     shards: int
     files_per_batch: int
-    once: bool
-    drain: bool
+    until: Until
 
 
 @dataclass
 class _Tally:
     """What the micro-batches of one run did, from Spark's reports on them."""
 
-    rows: int = 0
+    stream: "PurgatoryStream"
+    operations: int = 0
+    events: int = 0
     late: int = 0
     seconds: list[float] = field(default_factory=list[float])
     empty_seconds: list[float] = field(default_factory=list[float])
     _last_batch: int = -1
 
     def take(self, query: "StreamingQuery") -> None:
-        """Add the batches that ended since the last call, a line on stderr for each with rows."""
+        """Add the batches that ended since the last call, a line on stderr for each with rows.
+
+        Raises:
+            AiowheelError: The numbers of a batch do not agree.
+        """
         for batch in query.recentProgress:
             if batch.batchId > self._last_batch and "addBatch" in batch.durationMs:
                 self._last_batch = batch.batchId
                 self._add(batch)
 
     def _add(self, batch: "StreamingQueryProgress") -> None:
-        from aiowheel.jobs.operations.stream import late_rows
-
+        counts = self.stream.checked_counts(batch)
+        rows = counts.operations + counts.events
         seconds = batch.durationMs["triggerExecution"] / 1_000
-        late = late_rows(batch)
-        self.rows += batch.numInputRows
-        self.late += late
-        (self.seconds if batch.numInputRows else self.empty_seconds).append(seconds)
-        lost = f", {late:,} late and lost" if late else ""
-        told = f"batch {batch.batchId}: {batch.numInputRows:,} rows in {seconds:.1f} s{lost}"
-        print(f"aiowheel: {told}", file=sys.stderr)
+        self.operations += counts.operations
+        self.events += counts.events
+        self.late += counts.late
+        (self.seconds if rows else self.empty_seconds).append(seconds)
+        lost = f", {counts.late:,} late and lost" if counts.late else ""
+        print(
+            f"aiowheel: batch {batch.batchId}: {rows:,} rows in {seconds:.1f} s{lost}",
+            file=sys.stderr,
+        )
 
 
 def run_stream(
@@ -91,28 +100,37 @@ def run_stream(
         AiowheelError: Spark fails; a later run goes on after the last finished micro-batch.
     """
     started = clock.perf_counter()
-    stream = _stream(options)
-    tally = _Tally()
-    with Progress() as progress:
+    with signals_noted() as told, Progress() as progress:
+        stream = _stream(options)
+        stream.open()  # what is refused is refused before Spark starts
+        tally = _Tally(stream)
         progress.waiting("starting Spark")
-        with open_session() as spark:
-            queries = stream.start(spark)
-            progress.waiting(f"watching {options.operations} and {options.events}")
-            ended = follow(
-                lambda: _work(stream, queries, options), queries, lambda: tally.take(queries[0])
-            )
-    outcomes, rejects = (sum(stream.written[name].values()) for name in ("outcomes", "rejects"))
+        ended, before, pending = Until.STOPPED, 0, 0
+        if not told.is_set():
+            with open_session() as spark:
+                progress.waiting(f"watching {options.operations} and {options.events}")
+                run = StreamRun(stream, spark, tally.take)
+                before = stream.count_pending(spark)
+                ended = run_until_told(run, options.until, told)
+                pending = stream.count_pending(spark)
+    written = stream.finished()
+    stream.check_total(before, pending)
+    rows = tally.operations + tally.events
     print_result(
         {
-            "ended": ended or "stopped",
+            "ended": ended.value,
             "unit": options.unit.value,
             "tick": options.tick,
             "micro_batches": len(tally.seconds) + len(tally.empty_seconds),
-            "rows": tally.rows,
-            "rejected": rejects,
+            "rows": rows,
+            "operations": tally.operations,
+            "events": tally.events,
+            "rejected": sum(batch.rejects for batch in written),
             "late": tally.late,
-            "outcomes": outcomes,
-            "rows_per_second": round(tally.rows / sum(tally.seconds)) if tally.seconds else 0,
+            "pending_before": before,
+            "outcomes": sum(batch.outcomes for batch in written),
+            "pending": pending,
+            "rows_per_second": round(rows / sum(tally.seconds)) if tally.seconds else 0,
             "batch_seconds": _median(tally.seconds),
             "fixed_seconds": _median(tally.empty_seconds),
             "out": str(options.out),
@@ -192,20 +210,6 @@ def _watched(folder: Path, options: PurgatoryStreamOptions) -> Path:
 
 def _holds_files(folder: Path) -> bool:
     return any(not path.name.startswith((".", "_")) for path in folder.iterdir())
-
-
-def _work(
-    stream: "PurgatoryStream", queries: list["StreamingQuery"], options: PurgatoryStreamOptions
-) -> str:
-    if options.once:
-        stream.catch_up(queries)
-        return "once"
-    while not (options.drain or stream.checkpoint.flush_requested()):
-        # All are asked: it raises what ended one.
-        if any([query.awaitTermination(LOOK_SECONDS) for query in queries]):  # noqa: C419
-            return "stopped"
-    stream.drain(queries)
-    return "drained"
 
 
 def _median(seconds: list[float]) -> float | None:

@@ -8,6 +8,19 @@ from types import FrameType
 
 from aiowheel._signals import handled_by
 
+_EARLY: list[int] = []
+
+
+@contextlib.contextmanager
+def signals_kept() -> Generator[None]:
+    """Keep SIGINT and SIGTERM for a `signals_noted` inside the block.
+
+    A signal ends a stream well; while its modules are imported it can only be kept.
+    """
+    _EARLY.clear()
+    with handled_by(lambda number, _frame: _EARLY.append(number), signal.SIGINT, signal.SIGTERM):
+        yield
+
 
 @contextlib.contextmanager
 def signals_noted() -> Generator[threading.Event]:
@@ -17,6 +30,8 @@ def signals_noted() -> Generator[threading.Event]:
     """
     noted = threading.Event()
     with handled_by(lambda _number, _frame: noted.set(), signal.SIGINT, signal.SIGTERM):
+        if _EARLY:
+            noted.set()
         yield noted
 
 

@@ -1,36 +1,36 @@
-"""How a command follows a stream until its end, or until a signal. Rank 5."""
+"""How a command runs a stream until its end, or until a signal. Rank 5."""
 
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeVar
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 
-from aiowheel.cli._signals import signals_noted
+from aiowheel.errors import AiowheelError
+from aiowheel.jobs.spark.stream_run import StreamRun, Until
 
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
-
-T = TypeVar("T")
-
-LOOK_SECONDS = 1  # far below the time of a hundred micro-batches, of which Spark keeps reports
+_LOOK_SECONDS = 0.5
 
 
-def follow(
-    work: Callable[[], T], queries: "Iterable[StreamingQuery]", look: Callable[[], object]
-) -> T | None:
-    """Wait for the end of *work*, with *look* called meanwhile and afterwards; stop the queries.
+def run_until_told(run: StreamRun, until: Until, told: threading.Event) -> Until:
+    """Run a stream to its end, or until *told* is set.
 
     Returns:
-        What *work* returned; None when SIGINT or SIGTERM came first.
+        Why it ended.
+
+    Raises:
+        BadInputError: The checkpoint does not belong to the stream, or a file is bad.
+        PySparkException: Spark failed.
     """
     # Waiting for Spark cannot be interrupted without harm, so a thread does it.
-    with signals_noted() as stop, ThreadPoolExecutor(1) as waiting:
-        end = waiting.submit(work)
-        while not (stop.is_set() or end.done()):
-            stop.wait(LOOK_SECONDS)
-            look()
-        for query in queries:
-            query.stop()
-        look()
-        if stop.is_set():
-            return None
-    return end.result()
+    with ThreadPoolExecutor(1) as waiting:
+        end = waiting.submit(run.run, until)
+        while not (told.is_set() or end.done()):
+            wait([end], _LOOK_SECONDS)
+        if not end.done():
+            run.stop()
+    try:
+        return end.result()
+    except AiowheelError:
+        raise
+    except Exception:
+        if told.is_set():  # a micro-batch that was cut off: the next run repeats it
+            return Until.STOPPED
+        raise

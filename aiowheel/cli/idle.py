@@ -9,7 +9,6 @@ import typer
 
 from aiowheel.cli._idle_run import Engine, FileOptions, run_files
 from aiowheel.cli._idle_stream import StreamOptions, run_stream
-from aiowheel.cli._idle_stream_report import Until
 from aiowheel.cli._idle_table import TableOptions, watched_folder
 from aiowheel.cli._spark_options import (
     ANY_CORE,
@@ -19,6 +18,7 @@ from aiowheel.cli._spark_options import (
     spark_session,
 )
 from aiowheel.errors import BadInputError
+from aiowheel.jobs.spark.stream_run import Until
 from aiowheel.readers import Format, TimeFormat, Unit
 
 

@@ -24,6 +24,7 @@ from aiowheel.cli._spark_options import (
     spark_session,
 )
 from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
+from aiowheel.jobs.spark.stream_run import Until
 from aiowheel.readers import Format, Unit
 
 if TYPE_CHECKING:
@@ -130,8 +131,7 @@ def purgatory(
             max_ahead=max_ahead,
             shards=shards,
             files_per_batch=files_per_batch,
-            once=once,
-            drain=drain,
+            until=Until.DRAINED if drain else Until.ONCE if once else Until.STOPPED,
         )
         run_stream(options, open_session, as_json=json)
         return

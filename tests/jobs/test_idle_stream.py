@@ -28,6 +28,7 @@ from aiowheel.jobs.spark.packs import unpack
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 SPANS = "nezha-trainticket/nezha-trainticket-traces.tar.gz", "StartTimeUnixNano"
 LOGS = "nezha-trainticket/nezha-trainticket-logs.tar.gz", "TimeUnixNano"
@@ -89,6 +90,7 @@ def test_the_stream_finds_the_listed_idle_events(
 ) -> None:
     """Fed in the order of the files, with the lateness of the facts, then drained."""
     from aiowheel.jobs.idle.stream import IdleStream, read_idle_events
+    from aiowheel.jobs.spark.stream_run import StreamRun, Until
 
     _, _, _, unit, late_ms = VIEWS[name]
     stream = IdleStream(
@@ -101,12 +103,16 @@ def test_the_stream_finds_the_listed_idle_events(
         files_per_batch=1,
     )
 
-    query = stream.start(spark)
-    stream.drain(query)
+    dropped: list[int] = []
+
+    def look(query: "StreamingQuery") -> None:
+        states: list[Any] = [each for row in query.recentProgress for each in row.stateOperators]
+        dropped.extend(each.numRowsDroppedByWatermark for each in states)
+
+    StreamRun(stream, spark, look).run(Until.DRAINED)
 
     summary = summarize(read_idle_events(stream.events))
-    states: list[Any] = [each for batch in query.recentProgress for each in batch.stateOperators]
-    assert sum(each.numRowsDroppedByWatermark for each in states) == 0
+    assert sum(dropped) == 0
     assert sum(count > 0 for count in stream.written.values()) > 1  # not only at the end
     assert (summary.events, summary.sha256) == (events, sha256)
     assert sum(stream.written.values()) == events

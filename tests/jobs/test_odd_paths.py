@@ -23,6 +23,7 @@ from aiowheel.jobs.report.job import read_trace_frame
 from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.jobs.spark.path import spark_path
 from aiowheel.jobs.spark.sinks import read_batches, read_folder
+from aiowheel.jobs.spark.stream_run import StreamRun, Until
 from aiowheel.readers import Format, TimeFormat, Unit
 from aiowheel.rules import NEVER, NO_VALUE, Event, Operation
 from aiowheel.trace import TRACE_SCHEMA
@@ -120,12 +121,12 @@ def test_a_stream_of_touches_finds_its_files_and_its_end(
     out = folder / "out"
     stream = IdleStream(folder / "in", out, Checkpoint(out / "checkpoint"), files, 30, 0, shards=2)
 
-    stream.drain(stream.start(spark))
+    StreamRun(stream, spark).run(Until.DRAINED)
 
     assert list(read_idle_events(stream.events)) == [(31, "a"), (130, "b")]
     elsewhere = replace(stream, folder=tmp_path)  # Spark would end in the middle of a batch
     with pytest.raises(BadInputError, match="was made with folder"):
-        elsewhere.start(spark)
+        elsewhere.open()
 
 
 @pytest.mark.timeout(120)
@@ -138,10 +139,10 @@ def test_a_stream_of_operations_ends_all_that_has_a_deadline(
     checkpoint = Checkpoint(folder / "checkpoint")
     stream = PurgatoryStream(*tables, folder / "out", checkpoint, Unit.MS, shards=2)
 
-    stream.drain(stream.start(spark))
+    StreamRun(stream, spark).run(Until.DRAINED)
 
     found = read_batches(folder / "out" / "outcomes", OUTCOMES).to_pylist()
     assert sorted(tuple(row.values()) for row in found) == ENDINGS
     assert [row.id for row in pending_operations(spark, checkpoint.folder)] == ["own ever"]
     with pytest.raises(BadInputError, match="was made with events"):
-        replace(stream, events=tmp_path).start(spark)
+        replace(stream, events=tmp_path).open()

@@ -22,6 +22,7 @@ from .conftest import assert_nothing_lost
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 pytestmark = [
     pytest.mark.spark,
@@ -182,8 +183,9 @@ def test_the_stream_agrees_row_by_row(
     trace: Trace, expected: list[Ending], spark: "SparkSession", tmp_path: Path
 ) -> None:
     """Out of order, cut into files, on four shards; and nothing is late."""
-    from aiowheel.jobs.operations.stream import PurgatoryStream, late_rows
+    from aiowheel.jobs.operations.stream import PurgatoryStream
     from aiowheel.jobs.spark.sinks import read_batches
+    from aiowheel.jobs.spark.stream_run import StreamRun, Until
 
     write_in_disorder(tmp_path, trace, files=3)
     stream = PurgatoryStream(
@@ -198,9 +200,16 @@ def test_the_stream_agrees_row_by_row(
         files_per_batch=1,
     )
 
-    queries = stream.start(spark)
-    stream.drain(queries)
+    late: dict[int, int] = {}
+
+    def look(query: "StreamingQuery") -> None:
+        for batch in query.recentProgress:
+            late[batch.batchId] = stream.checked_counts(batch).late
+
+    StreamRun(stream, spark, look).run(Until.DRAINED)
 
     found = read_batches(tmp_path / "out" / "outcomes", OUTCOMES)
     assert sorted(Ending(*row.values()) for row in found.to_pylist()) == expected
-    assert sum(late_rows(batch) for batch in queries[0].recentProgress) == 0
+    assert len(late) > 2
+    assert sum(late.values()) == 0
+    stream.check_total(0, stream.count_pending(spark))

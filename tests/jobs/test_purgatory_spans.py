@@ -104,6 +104,7 @@ def by_stream(trace: Trace, spark: "SparkSession", folder: Path) -> list[Ending]
     """By a stream of Spark, in the order of the files."""
     from aiowheel.jobs.operations.stream import PurgatoryStream
     from aiowheel.jobs.spark.sinks import read_batches
+    from aiowheel.jobs.spark.stream_run import StreamRun, Until
 
     for name in ("ops", "ends"):
         (folder / name).mkdir()
@@ -120,8 +121,7 @@ def by_stream(trace: Trace, spark: "SparkSession", folder: Path) -> list[Ending]
         shards=4,
         files_per_batch=1,
     )
-    queries = stream.start(spark)
-    stream.drain(queries)
+    StreamRun(stream, spark).run(Until.DRAINED)
     found = read_batches(folder / "stream" / "outcomes", OUTCOMES)
     return sorted(Ending(*row.values()) for row in found.to_pylist())
 

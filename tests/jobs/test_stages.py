@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,7 @@ pa = pytest.importorskip("pyarrow")
 stages = pytest.importorskip("aiowheel.jobs.operations.stages", exc_type=ImportError)
 testing = pytest.importorskip("pyspark.sql.streaming.tws_tester", exc_type=ImportError)
 
+from aiowheel.jobs.operations.decided import Decided  # noqa: E402
 from aiowheel.jobs.operations.shard_state import STATE_VERSION, read_state  # noqa: E402
 from aiowheel.jobs.spark import watermark as _event_time  # noqa: E402 - it needs what is asked for above
 from aiowheel.jobs.spark.packs import pack_rows, unpack  # noqa: E402
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 TICK = 10
+DECIDED = Path("decided")
 COPIES = pa.schema(
     {
         "id": pa.string(),
@@ -38,9 +41,15 @@ EVENTS = pa.schema({"key": pa.string(), "time": pa.int64(), "value": pa.int64()}
 
 
 @pytest.fixture(autouse=True)
-def collector() -> Iterator[None]:
-    """A stage in a test bed is not closed, and keeps the collector off."""
-    yield
+def batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The number of the micro-batch, to be changed; Spark tells it to its tasks.
+
+    A stage in a test bed is not closed, and keeps the collector off.
+    """
+    number = [0]
+    monkeypatch.setattr(stages, "current_batch", lambda: number[0])
+    monkeypatch.chdir(tmp_path)
+    yield number
     gc.enable()
 
 
@@ -104,12 +113,12 @@ def bed_of(stage: Any) -> Any:
 
 def first_stage() -> Any:
     """Before a second one of two shards."""
-    return bed_of(stages.MatchKeys(TICK, Unit.MS, 2))
+    return bed_of(stages.MatchKeys(TICK, Unit.MS, Decided(DECIDED), 2))
 
 
 def second_stage() -> Any:
     """In a test bed of its own."""
-    return bed_of(stages.DecideOperations(TICK, Unit.MS))
+    return bed_of(stages.DecideOperations(TICK, Unit.MS, Decided(DECIDED)))
 
 
 def passed(table: "DataFrame", kind: str) -> list[tuple[Any, ...]]:
@@ -121,7 +130,9 @@ def passed(table: "DataFrame", kind: str) -> list[tuple[Any, ...]]:
 
 def ended(table: "DataFrame") -> list[tuple[Any, ...]]:
     """What the second stage put out."""
-    return [] if table.empty else list(table.itertuples(index=False, name=None))
+    if table.empty:
+        return []
+    return [*table.dropna(subset="id").drop(columns="entered").itertuples(False, None)]
 
 
 def test_the_first_stage_passes_an_operation_on_once() -> None:
@@ -134,7 +145,7 @@ def test_the_first_stage_passes_an_operation_on_once() -> None:
     table = first_stage().testInPandas(0, frame(copies, []))
 
     assert passed(table, "operations") == [("x", 100, ["a", "b"], 2, 500)]
-    assert table["taken"].sum() == 2
+    assert table["taken_operations"].sum() == 1
 
 
 def test_an_operation_and_its_hits_go_to_one_shard() -> None:
@@ -165,7 +176,7 @@ def test_late_rows_are_not_taken() -> None:
     table = bed.testInPandas(0, frame(copies, [event("a", 250), event("a", 305)]))
 
     assert passed(table, "operations") == [("new", 301, ["a"], 1, 900)]
-    assert table["taken"].sum() == 2
+    assert table[["taken_operations", "taken_events"]].sum().tolist() == [1, 1]
     assert passed(bed.setWatermark(9_999), "events") == [("new", 305, "a")]
 
 
@@ -199,7 +210,7 @@ def test_rows_out_of_order_are_put_in_order() -> None:
 def test_the_second_stage_decides() -> None:
     """By the last of the wanted keys, or by the tick after the deadline."""
     bed = second_stage()
-    bed.testInPandas(
+    came = bed.testInPandas(
         0,
         frame(
             [
@@ -219,6 +230,7 @@ def test_the_second_stage_decides() -> None:
 
     outcomes = bed.setWatermark(10_000)
 
+    assert came["entered"].sum() == 4
     assert ended(outcomes) == [
         ("any", "completed", "b", 200),
         ("all", "completed", "a", 300),
@@ -228,6 +240,91 @@ def test_the_second_stage_decides() -> None:
     waiting, created, events = read_state(version, data)
     assert ([row.id for row in waiting], created, events) == (["ever"], [], [])
     assert stages.key_of_hit("ever", waiting[0].keys[0]) == "a"
+
+
+def test_what_is_decided_before_all_keys_goes_back(batch: list[int]) -> None:
+    """The first stage drops its copies in a later micro-batch, not in one that is repeated."""
+    decided = Decided(DECIDED)
+    copies = [copy("x", key, 100, NEVER, keys=["a", "b"]) for key in ("a", "b")]
+    twin = copy("x", "b", 150, NEVER)
+    operations = [operation("x", ["a", "b"], 100, NEVER, 1), operation("y", ["c"], 100, NEVER, 1)]
+    waiting, deciding = first_stage(), second_stage()
+    waiting.testInPandas(0, frame([*copies, twin], [event("a", 200)]))
+    deciding.testInPandas(0, frame(operations, [hit("x", "a", 200), hit("y", "c", 200)]))
+    batch[0] = 1
+
+    hits = waiting.setWatermark(300)
+    deciding.setWatermark(300)
+
+    assert passed(hits, "events") == [("x", 200, "a")]
+    assert decided.before(1) == set()
+    assert decided.before(2) == {("x", 100)}
+    assert copies_in(waiting) == [("b", 100), ("b", 150)]
+    batch[0] = 2
+    again = first_stage()
+    again.updateValueState(stages.STATE_NAME, 0, waiting.peekValueState(stages.STATE_NAME, 0))
+    again.testInPandas(0, frame([], [event("z", 400)]))
+    assert copies_in(again) == [("b", 150)]
+
+
+def test_decisions_that_were_read_are_forgotten() -> None:
+    """All but the two newest batches of them: the last one may be repeated."""
+    decided = Decided(DECIDED)
+    for number in (3, 7, 12):
+        decided.write(number, 0, [(f"o{number}", 1)])
+        decided.write(number, 1, [(f"p{number}", 1)])
+        decided.forget()
+
+    assert decided.before(13) == {("o7", 1), ("p7", 1), ("o12", 1), ("p12", 1)}
+    assert decided.before(12) == {("o7", 1), ("p7", 1)}
+
+
+def copies_in(bed: Any) -> list[tuple[str, int]]:
+    """Key and creation of what a first stage holds."""
+    value = bed.peekValueState(stages.STATE_NAME, 0)
+    if value is None:
+        return []
+    version, _, data = value
+    waiting, created, _events = read_state(version, data)
+    return sorted((row.keys[0], row.created) for row in (*waiting, *created))
+
+
+@pytest.mark.parametrize("deadline", [None, 10**9])
+def test_the_first_stage_holds_no_more_than_what_is_pending(
+    deadline: int | None, batch: list[int]
+) -> None:
+    """Of operations that wait for any of two keys, and of which one is met."""
+    pending, count, batches = 100, 1_000, 10
+    end = NEVER if deadline is None else deadline
+    waiting, deciding = first_stage(), second_stage()
+    held: list[int] = []
+    for number in range(batches):
+        batch[0] = number
+        begin = number * count
+        ids = [(f"o{begin + place}", begin + place) for place in range(count)]
+        copies = [
+            copy(id_, f"{id_} {side}", 1_000 * number + 1, end, keys=keys)
+            for id_, _ in ids
+            for side, keys in (("a", [f"{id_} a", f"{id_} b"]), ("b", None))
+        ]
+        events = [event(f"{id_} a", 1_000 * number + 2) for id_, at in ids if at % pending]
+        vars(waiting.processor).pop("_seen", None)  # of a task, which is one micro-batch
+        _pass_on(waiting.testInPandas(0, frame(copies, events)), deciding)
+        _pass_on(waiting.setWatermark(1_000 * (number + 1)), deciding)
+        deciding.setWatermark(1_000 * (number + 1))
+        Decided(DECIDED).forget()
+        held.append(len(copies_in(waiting)))
+
+    left = count // pending
+    decided_last = count - left
+    # Both copies of what is pending, and the other one of what the last micro-batch decided.
+    assert held == [2 * left * (number + 1) + decided_last for number in range(batches)]
+
+
+def _pass_on(matched: "DataFrame", deciding: Any) -> None:
+    rows = matched[matched["operations"].notna() | matched["events"].notna()]
+    if not rows.empty:
+        deciding.testInPandas(0, rows)
 
 
 def test_hits_of_one_operation_are_not_those_of_another() -> None:
@@ -246,7 +343,7 @@ def test_hits_of_one_operation_are_not_those_of_another() -> None:
 
 def test_the_collector_rests_during_a_task() -> None:
     """And works again in a worker that is used for something else."""
-    stage = stages.DecideOperations(TICK, Unit.MS)
+    stage = stages.DecideOperations(TICK, Unit.MS, Decided(DECIDED))
     bed_of(stage)
     assert not gc.isenabled()
 

@@ -22,10 +22,11 @@ from aiowheel.jobs.idle.touch_files import TOUCHES_DDL, TouchFiles
 from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.jobs.spark.path import spark_path
 from aiowheel.jobs.spark.sinks import BatchFolders, batch_folders
+from aiowheel.jobs.spark.source_files import refuse_missing_files
+from aiowheel.jobs.spark.stream_run import Phase
 from aiowheel.readers import Unit
 
 _FILES_DDL = "path string, modificationTime timestamp, length bigint, content binary"
-_POLL = "500 milliseconds"
 _LONGEST_AGE = "36500d"  # else Spark forgets, in silence, files a week older than the newest
 
 
@@ -65,8 +66,8 @@ class IdleStream:
         """Holds one Parquet file per input file with bad rows."""
         return self.out / "rejects"
 
-    def start(self, spark: SparkSession) -> StreamingQuery:
-        """Start the query, or go on where the checkpoint stands.
+    def open(self) -> None:
+        """Check that the checkpoint belongs to this stream, and make it on the first start.
 
         Raises:
             BadInputError: The checkpoint was made with other settings, or has been flushed.
@@ -75,51 +76,48 @@ class IdleStream:
             {
                 "job": "idle",
                 "folder": str(self.folder.resolve()),  # Spark cannot go on with another
-                "timeout": self.timeout,
+                "out": str(self.out.resolve()),
                 "unit": str(self.files.unit),
+                "timeout": self.timeout,
                 "max_lateness_ms": self.max_lateness_ms,
                 "shards": self.shards,
             }
         )
+
+    def start(self, spark: SparkSession, phase: Phase) -> StreamingQuery:
+        """Start the query of a phase, or go on where the checkpoint stands; after `open`.
+
+        Raises:
+            BadInputError: The folder of events is that of another stream.
+        """
         folders = BatchFolders(self.events, self.checkpoint.folder)
 
         def write(frame: DataFrame, batch_id: int) -> None:
+            refuse_missing_files(self.checkpoint.folder, batch_id)
             # One sorted file a batch. Fire times of later batches are later, so the batches one
             # after the other are in order. `orderBy` would run the engines twice, to sample.
             rows = frame.repartition(1).sortWithinPartitions("fire", "key")
             self.written[batch_id] = folders.write(rows, batch_id)
 
-        events = self._detect(self._touches(spark).unionByName(self._flushes(spark)))
+        touches = self._touches(spark, phase)
+        events = self._detect(touches.unionByName(self._flushes(spark)))
         return (
             events.writeStream.queryName("aiowheel-idle")
             .outputMode("append")
             .option("checkpointLocation", str(self.checkpoint.folder))
-            .trigger(processingTime=_POLL)
+            .trigger(**phase.trigger)
             .foreachBatch(write)
             .start()
         )
 
-    def drain(self, query: StreamingQuery) -> None:
-        """Work off what lies in the folder, end every open key, and stop the query.
-
-        A query that is stopped meanwhile is left as it is, to be drained another time.
-        """
-        query.processAllAvailable()
-        if not query.isActive:
-            return
-        self.checkpoint.send_flush()
-        query.processAllAvailable()
-        if query.isActive:
-            query.stop()
-            self.checkpoint.end()
-
-    def _touches(self, spark: SparkSession) -> DataFrame:
+    def _touches(self, spark: SparkSession, phase: Phase) -> DataFrame:
         paths = (
             spark.readStream.format("binaryFile")
             .schema(_FILES_DDL)
             .option("recursiveFileLookup", "true")
             .option("maxFilesPerTrigger", self.files_per_batch)
             .option("maxFileAge", _LONGEST_AGE)
+            .options(**phase.input_options)
             .load(spark_path(self.folder))
             .select("path")
         )

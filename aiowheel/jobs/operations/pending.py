@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 from urllib.parse import quote
 
-from pyspark.sql import SparkSession
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 
 from aiowheel.errors import BadInputError
-from aiowheel.jobs.operations.shard_state import read_state
+from aiowheel.jobs.operations.shard_state import count_in_state, read_state
 from aiowheel.jobs.operations.stages import STATE_NAME, key_of_hit
 from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.rules import NEVER, Operation
@@ -49,22 +50,51 @@ def pending_operations(spark: SparkSession, checkpoint: Path) -> list[Pending]:
     """
     if Checkpoint(checkpoint).job() != "purgatory":
         raise BadInputError(f"{checkpoint}: no checkpoint of a streaming purgatory")
-    if not any((checkpoint / "commits").glob("[0-9]*")):
-        return []
+    found: list[Pending] = []
+    with _state(spark, checkpoint) as state:
+        values = state.collect() if state is not None else []
+    for version, data in values:
+        waiting, created, _hits = read_state(version, bytes(data))
+        found += [_pending(row) for row in (*waiting, *created)]
+    return sorted(found, key=lambda row: (row.created, row.id))
+
+
+def count_pending(spark: SparkSession, checkpoint: Path) -> int:
+    """Count what `pending_operations` lists, without bringing it to the driver.
+
+    Raises:
+        AiowheelError: The state is of another version.
+    """
+
+    def counted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            counts = [
+                count_in_state(version, data)
+                for version, data in zip(*batch.to_pydict().values(), strict=True)
+            ]
+            yield pa.RecordBatch.from_pydict({"count": pa.array(counts, pa.int64())})
+
+    with _state(spark, checkpoint) as state:
+        if state is None:
+            return 0
+        total = state.mapInArrow(counted, "count bigint").groupBy().sum("count").first()
+        return int(total[0] or 0) if total else 0
+
+
+@contextmanager
+def _state(spark: SparkSession, checkpoint: Path) -> Generator[DataFrame | None]:
+    """Version and data of each shard; None before the end of the first micro-batch."""
+    if Checkpoint(checkpoint).last_finished_batch() < 0:
+        yield None
+        return
     with _plain(checkpoint) as place:
-        values = (
+        yield (
             spark.read.format("statestore")
             .option("operatorId", _DECIDING)
             .option("stateVarName", STATE_NAME)
             .load(str(place))
             .select("value.version", "value.data")
-            .collect()
         )
-    found: list[Pending] = []
-    for version, data in values:
-        waiting, created, _hits = read_state(version, bytes(data))
-        found += [_pending(row) for row in (*waiting, *created)]
-    return sorted(found, key=lambda row: (row.created, row.id))
 
 
 @contextmanager

@@ -36,6 +36,7 @@ class Shard:
         frontier: Up to where the trace has been settled.
         operations: Those created after the frontier.
         events: Those after the frontier.
+        unmet: Those which the last `settle` completed before all of their keys were met.
 
     Raises:
         ValueError: *tick* is out of range.
@@ -50,6 +51,7 @@ class Shard:
         self.frontier: int = frontier
         self.operations: list[Operation] = []
         self.events: list[Event] = []
+        self.unmet: list[Operation] = []
         # One unit is so many nanoseconds of the timer, which has no tick below a microsecond.
         self._unit_ns = -(-_LEAST_TICK_NS // tick)
         self._last_expiry = frontier  # of all that ever waited here
@@ -79,6 +81,7 @@ class Shard:
             self._advance(max(self._now, min(frontier, self._last_expiry)))
             self.frontier = frontier
         endings, self._book.endings = self._book.endings, []
+        self.unmet, self._book.unmet = self._book.unmet, []
         return endings
 
     def waiting(self) -> list[Operation]:
@@ -162,10 +165,10 @@ class Shard:
 
     def _rebase(self, now: int) -> None:
         """Move to a new timer, before the clock of this one is at its end."""
-        endings, waiting = self._book.endings, self.waiting()
+        endings, unmet, waiting = self._book.endings, self._book.unmet, self.waiting()
         self._book.rows = {}
         self._begin_at(now)
-        self._book.endings = endings
+        self._book.endings, self._book.unmet = endings, unmet
         self.resume(waiting)
 
 
@@ -180,6 +183,7 @@ class _Book(Instrument):
     def __init__(self, origin: int, unit_ns: int) -> None:
         self.rows: dict[FinishedOperation, Operation] = {}
         self.endings: list[Ending] = []
+        self.unmet: list[Operation] = []
         self.now = origin
         self._origin = origin
         self._unit_ns = unit_ns
@@ -189,6 +193,8 @@ class _Book(Instrument):
         if operation.outcome is Outcome.COMPLETED:
             row = self.rows.pop(operation)
             self.endings.append(Ending(row.id, COMPLETED, str(operation.completed_by), self.now))
+            if row.wanted < len(row.keys):
+                self.unmet.append(row)
         elif operation.outcome is Outcome.EXPIRED and isinstance(operation, ThresholdOperation):
             row = self.rows.pop(operation)
             at = self._origin + int(operation.finished_ns) // self._unit_ns

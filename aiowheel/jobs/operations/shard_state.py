@@ -6,6 +6,7 @@ checkpoint of somebody else can be read without running anything.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final
 
 import pyarrow as pa
@@ -44,8 +45,15 @@ def dump(shard: Shard) -> tuple[int, int, bytes]:
     return STATE_VERSION, shard.frontier, data
 
 
-def load(tick: int, value: tuple[Any, ...]) -> Shard:
+def load(
+    tick: int, value: tuple[Any, ...], over: Collection[tuple[str, int]] = frozenset()
+) -> Shard:
     """Make the shard again.
+
+    Args:
+        tick: Of the wheel, in the unit of the trace.
+        value: What `dump` made.
+        over: Ids and times of creation of operations that need not be waited for any more.
 
     Raises:
         AiowheelError: The value is of another version.
@@ -53,7 +61,7 @@ def load(tick: int, value: tuple[Any, ...]) -> Shard:
     version, frontier, data = value
     waiting, created, events = read_state(version, data)
     shard = Shard(tick, int(frontier))
-    shard.resume(waiting)
+    shard.resume(row for row in waiting if (row.id, row.created) not in over)
     shard.feed(created, events)
     return shard
 
@@ -64,11 +72,7 @@ def read_state(version: int, data: bytes) -> tuple[list[Operation], list[Operati
     Raises:
         AiowheelError: The value is of another version.
     """
-    if version != STATE_VERSION:
-        raise AiowheelError(
-            f"the checkpoint holds state of version {version}, this release reads {STATE_VERSION}: "
-            "finish the stream with the release that began it"
-        )
+    _refuse_another_version(version)
     source = pa.BufferReader(data)
     rows = unpack(source)
     events = [Event(*row) for row in unpack(source)]
@@ -78,3 +82,22 @@ def read_state(version: int, data: bytes) -> tuple[list[Operation], list[Operati
         operation = Operation(id_, tuple(keys), tuple(thresholds), *numbers)
         (waiting if is_waiting else created).append(operation)
     return waiting, created, events
+
+
+def count_in_state(version: int, data: bytes) -> int:
+    """How many operations wait or are yet to be created in a value.
+
+    Raises:
+        AiowheelError: The value is of another version.
+    """
+    _refuse_another_version(version)
+    with pa.ipc.open_stream(pa.BufferReader(data)) as reader:
+        return int(reader.read_all().num_rows)
+
+
+def _refuse_another_version(version: int) -> None:
+    if version != STATE_VERSION:
+        raise AiowheelError(
+            f"the checkpoint holds state of version {version}, this release reads {STATE_VERSION}: "
+            "finish the stream with the release that began it"
+        )

@@ -6,7 +6,8 @@ hits. The two cannot miss each other: an operation leaves the first stage when i
 the micro-batch whose watermark passes it, and in that batch the second stage settles no further.
 
 Rows come and go in packs; see `_packs`. So it is the first stage, not Spark, that drops what is
-late, and it tells how many rows it has taken.
+late, and it tells how many rows it has taken. What the second stage has decided before all keys
+were met goes back to the first, which else would keep waiting for those keys; see `decided`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import gc
 from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from typing import Any, Final
 from zlib import crc32
 
@@ -27,6 +29,7 @@ from pyspark.sql.streaming.stateful_processor import (
     TimerValues,
 )
 
+from aiowheel.jobs.operations.decided import Decided, Decision, current_batch
 from aiowheel.jobs.operations.shard import Shard
 from aiowheel.jobs.operations.shard_state import STATE_DDL, dump, load
 from aiowheel.jobs.spark.packs import pack, unpack
@@ -53,9 +56,14 @@ OPERATIONS: Final = pa.schema(
 )
 HITS: Final = pa.schema({"id": pa.string(), "time": pa.int64(), "key": pa.string()})
 
-#: What the first stage gives to the second, and in `taken` how many rows it has got.
-MATCHED_DDL: Final = "ts timestamp, shard int, taken bigint, operations binary, events binary"
-OUTCOME_DDL: Final = "id string, outcome string, completed_by string, at bigint"
+#: What the first stage gives to the second; and rows without a pack, with how much it has taken.
+MATCHED_DDL: Final = (
+    "ts timestamp, shard int, taken_operations bigint, taken_events bigint, "
+    "operations binary, events binary"
+)
+#: Outcomes; and rows without one, with how many operations the second stage has taken.
+OUTCOME_DDL: Final = "id string, outcome string, completed_by string, at bigint, entered bigint"
+_OUTCOME: Final = ("id", "outcome", "completed_by", "at", "entered")
 
 _Rows = Iterator[pd.DataFrame]
 
@@ -66,11 +74,13 @@ class Stage(StatefulProcessor):
     Args:
         tick: Of the wheel, in *unit*.
         unit: Of the times.
+        decided: What the second stage writes and the first one reads.
     """
 
-    def __init__(self, tick: int, unit: Unit) -> None:
+    def __init__(self, tick: int, unit: Unit, decided: Decided) -> None:
         self._tick = tick
         self._unit = unit
+        self._decided = decided
         self._handle: Any = None  # both are the worker's, and given in `init`
         self._state: Any = None
 
@@ -84,7 +94,7 @@ class Stage(StatefulProcessor):
 
     def handleInputRows(  # noqa: N802 - Spark's names
         self,
-        key: Any,  # noqa: ARG002
+        key: Any,
         rows: Any,
         timerValues: TimerValues,  # noqa: N803
     ) -> _Rows:
@@ -97,16 +107,16 @@ class Stage(StatefulProcessor):
                 for name in ("operations", "events")
             )
             yield from self._feed(shard, operations, events, settled)
-        yield from self._settle(shard, timerValues)
+        yield from self._settle(int(key[0]), shard, timerValues)
 
     def handleExpiredTimer(  # noqa: N802 - Spark's names
         self,
-        key: Any,  # noqa: ARG002
+        key: Any,
         timerValues: TimerValues,  # noqa: N803
         expiredTimerInfo: ExpiredTimerInfo,  # noqa: ARG002, N803
     ) -> _Rows:
         """Settle where no row came, for the watermark has gone on."""
-        yield from self._settle(self._load(), timerValues)
+        yield from self._settle(int(key[0]), self._load(), timerValues)
 
     def close(self) -> None:
         """Called by Spark, at the end of a task."""
@@ -114,10 +124,10 @@ class Stage(StatefulProcessor):
 
     def _load(self) -> Shard:
         if self._state.exists():
-            return load(self._tick, self._state.get())
+            return load(self._tick, self._state.get(), self._over())
         return Shard(self._tick)
 
-    def _settle(self, shard: Shard, times: TimerValues) -> _Rows:
+    def _settle(self, number: int, shard: Shard, times: TimerValues) -> _Rows:
         watermark_ms = times.getCurrentWatermarkInMs()
         endings = shard.settle(frontier(watermark_ms, self._unit))
         for timer_ms in list(self._handle.listTimers()):
@@ -128,15 +138,19 @@ class Stage(StatefulProcessor):
         elif self._state.exists():
             self._state.clear()
         if endings:
-            yield from self._emit(endings)
+            yield from self._emit(number, shard, endings)
+
+    def _over(self) -> set[Decision]:
+        """Operations of which the state may hold copies that nobody needs."""
+        return set()
 
     @abstractmethod
     def _feed(self, shard: Shard, operations: list[Any], events: list[Any], settled: int) -> _Rows:
         """Give unpacked rows after *settled* to *shard*; what goes to the next stage at once."""
 
     @abstractmethod
-    def _emit(self, endings: list[Ending]) -> _Rows:
-        """What the ends of operations are to the next stage."""
+    def _emit(self, number: int, shard: Shard, endings: list[Ending]) -> _Rows:
+        """What the ends of operations in shard *number* are to the next stage."""
 
 
 class MatchKeys(Stage):
@@ -145,12 +159,20 @@ class MatchKeys(Stage):
     Args:
         tick: Of the wheel, in *unit*.
         unit: Of the times.
+        decided: What the second stage has decided before all keys were met.
         shards: Of the second stage.
     """
 
-    def __init__(self, tick: int, unit: Unit, shards: int) -> None:
-        super().__init__(tick, unit)
+    def __init__(self, tick: int, unit: Unit, decided: Decided, shards: int) -> None:
+        super().__init__(tick, unit, decided)
         self._shards = shards
+
+    @cached_property
+    def _seen(self) -> set[Decision]:
+        return self._decided.before(current_batch())
+
+    def _over(self) -> set[Decision]:
+        return self._seen  # read once a task, which serves many shards
 
     def _feed(self, shard: Shard, operations: list[Any], events: list[Any], settled: int) -> _Rows:
         waiting: list[Operation] = []
@@ -164,10 +186,15 @@ class MatchKeys(Stage):
         shard.feed(waiting, happened)
         times = [*(row.created for row in waiting), *(row.time for row in happened)]
         if times:
-            yield self._frame([(max(times), 0, len(times), None, None)])
+            yield self._frame([(max(times), 0, len(passed_on), len(happened), None, None)])
             yield from self._spread(passed_on, OPERATIONS)
 
-    def _emit(self, endings: list[Ending]) -> _Rows:
+    def _emit(
+        self,
+        number: int,  # noqa: ARG002
+        shard: Shard,  # noqa: ARG002
+        endings: list[Ending],
+    ) -> _Rows:
         hits = [(row.id, row.at, row.completed_by) for row in endings if row.outcome == COMPLETED]
         yield from self._spread(hits, HITS)
 
@@ -180,13 +207,13 @@ class MatchKeys(Stage):
         for shard, part in by_shard.items():
             data = pack(schema, part)
             both = (data, None) if schema is OPERATIONS else (None, data)
-            packs.append((max(row[1] for row in part), shard, 0, *both))
+            packs.append((max(row[1] for row in part), shard, 0, 0, *both))
         if packs:
             yield self._frame(packs)
 
     def _frame(self, rows: list[tuple[Any, ...]]) -> pd.DataFrame:
         times = timestamps([latest for latest, *_ in rows], self._unit)
-        names = ("shard", "taken", "operations", "events")
+        names = ("shard", "taken_operations", "taken_events", "operations", "events")
         return pd.DataFrame([row[1:] for row in rows], columns=list(names)).assign(ts=times)
 
 
@@ -207,15 +234,19 @@ class DecideOperations(Stage):
             least = (NO_VALUE,) * len(hit_keys)
             waiting.append(Operation(id_, hit_keys, least, wanted, time, deadline))
         shard.feed(waiting, hits)
-        return iter(())
+        if waiting:
+            yield pd.DataFrame([(None, None, None, 0, len(waiting))], columns=[*_OUTCOME])
 
-    def _emit(self, endings: list[Ending]) -> _Rows:
+    def _emit(self, number: int, shard: Shard, endings: list[Ending]) -> _Rows:
+        if shard.unmet:
+            decisions = [(row.id, row.created) for row in shard.unmet]
+            self._decided.write(current_batch(), number, decisions)
         yield pd.DataFrame(
             [
-                (row.id, row.outcome, key_of_hit(row.id, row.completed_by), row.at)
+                (row.id, row.outcome, key_of_hit(row.id, row.completed_by), row.at, 0)
                 for row in endings
             ],
-            columns=["id", "outcome", "completed_by", "at"],
+            columns=[*_OUTCOME],
         )
 
 

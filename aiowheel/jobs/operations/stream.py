@@ -6,14 +6,16 @@ depend on how the rows are cut into files and micro-batches, as long as none is 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
+from aiowheel.errors import AiowheelError
+from aiowheel.jobs.operations.decided import Decided
 from aiowheel.jobs.operations.frames import (
     least_value,
     read_events,
@@ -21,7 +23,8 @@ from aiowheel.jobs.operations.frames import (
     rejects,
     sound,
 )
-from aiowheel.jobs.operations.schemas import Flaw, per_second
+from aiowheel.jobs.operations.pending import count_pending
+from aiowheel.jobs.operations.schemas import OUTCOMES, REJECTS, Flaw, per_second
 from aiowheel.jobs.operations.stages import (
     COPIES,
     EVENTS,
@@ -34,6 +37,8 @@ from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.jobs.spark.packs import PACK_DDL, pack_rows
 from aiowheel.jobs.spark.path import spark_path
 from aiowheel.jobs.spark.sinks import BatchFolders
+from aiowheel.jobs.spark.source_files import refuse_missing_files
+from aiowheel.jobs.spark.stream_run import Phase
 from aiowheel.jobs.spark.watermark import FLUSH_MS, timestamp
 from aiowheel.readers import Format, Unit
 
@@ -41,8 +46,35 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
 
-_POLL: Final = "500 milliseconds"
 _FILES_DDL: Final = "path string, modificationTime timestamp, length bigint, content binary"
+
+
+class Written(NamedTuple):
+    """What one micro-batch did.
+
+    Attributes:
+        entered: Operations that the second stage took.
+        outcomes: Rows written.
+        rejects: Rows written.
+    """
+
+    entered: int
+    outcomes: int
+    rejects: int
+
+
+class Counts(NamedTuple):
+    """What one micro-batch read.
+
+    Attributes:
+        operations: Rows read.
+        events: Rows read.
+        late: Operations and events that came too late and are lost.
+    """
+
+    operations: int
+    events: int
+    late: int
 
 
 @dataclass(frozen=True)
@@ -62,7 +94,7 @@ class PurgatoryStream:
         events_format: The same for events.
         shards: Of each stage; fixed for the life of the checkpoint.
         files_per_batch: At most so many files of each folder make a micro-batch.
-        written: Outcomes and rejects of this run, by batch.
+        written: What this run wrote, by batch; the last one may not be finished.
     """
 
     operations: Path
@@ -77,66 +109,117 @@ class PurgatoryStream:
     events_format: Format = Format.PARQUET
     shards: int = 16
     files_per_batch: int = 100
-    written: dict[str, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
+    written: dict[int, Written] = field(default_factory=dict[int, "Written"])
 
-    def start(self, spark: SparkSession) -> list[StreamingQuery]:
-        """Start, or go on where the checkpoint stands: the query of outcomes, that of rejects.
+    def open(self) -> None:
+        """Check that the checkpoint belongs to this stream, and make it on the first start.
 
         Raises:
-            BadInputError: The checkpoint was made with other settings or has been flushed, or *out*
-                is that of another stream.
+            BadInputError: The checkpoint was made with other settings, or has been flushed.
         """
         self.checkpoint.open(
             {
                 "job": "purgatory",
                 "operations": str(self.operations.resolve()),  # Spark cannot go on with another
                 "events": str(self.events.resolve()),
+                "out": str(self.out.resolve()),
                 "unit": self.unit.value,
                 "tick": self.tick,
                 "max_lateness_ms": self.max_lateness_ms,
                 "shards": self.shards,
             }
         )
-        operations = self._flawed_if_ahead(self._read_operations(spark), "created")
-        events = self._flawed_if_ahead(self._read_events(spark), "time")
-        rows = self._timed(self._by_key(sound(operations)), "operations", spark).unionByName(
-            self._timed(self._by_event(sound(events)), "events", spark)
+
+    def start(self, spark: SparkSession, phase: Phase) -> StreamingQuery:
+        """Start the query of a phase, or go on where the checkpoint stands; after `open`.
+
+        Raises:
+            BadInputError: *out* is that of another stream.
+        """
+        options = {"maxFilesPerTrigger": str(self.files_per_batch), **phase.input_options}
+        operations, events = (
+            self._flawed_if_ahead(read(spark, folder, form, stream=options), time)
+            for read, folder, form, time in (
+                (read_operations, self.operations, self.operations_format, "created"),
+                (read_events, self.events, self.events_format, "time"),
+            )
+        )
+        rows = self._timed(self._by_key(_used(operations, "operations")), "operations", spark)
+        rows = rows.unionByName(
+            self._timed(self._by_event(_used(events, "events")), "events", spark)
         )
         bad = rejects(operations).unionByName(rejects(events))
-        folder = self.checkpoint.folder
-        return [
-            self._write(self._decide(rows), "outcomes", folder),
-            self._write(bad, "rejects", folder / "rejects"),
-        ]
+        # One query for both, so that one look at a row decides where it goes.
+        found = self._decide(rows).unionByName(bad, allowMissingColumns=True)
+        return (
+            found.writeStream.queryName("aiowheel-purgatory")
+            .outputMode("append")
+            .option("checkpointLocation", str(self.checkpoint.folder))
+            .trigger(**phase.trigger)
+            .foreachBatch(self._write())
+            .start()
+        )
 
-    def drain(self, queries: list[StreamingQuery]) -> None:
-        """Work off what lies in the folders, end what waits by its timeout, and stop.
+    def checked_counts(self, batch: StreamingQueryProgress) -> Counts:
+        """What a finished micro-batch of this run read, and how much of it was late.
 
-        Queries that are stopped meanwhile are left as they are, to be drained another time.
+        Raises:
+            AiowheelError: A row that the batch read is neither used, nor rejected, nor late.
         """
-        self.catch_up(queries)
-        if not all(query.isActive for query in queries):
-            return
-        self.checkpoint.send_flush()
-        self.catch_up(queries)
-        if all(query.isActive for query in queries):
-            for query in queries:
-                query.stop()
-            self.checkpoint.end()
+        operations, operations_rejected = _observed(batch, "operations", "rows", "rejected")
+        events, events_rejected = _observed(batch, "events", "rows", "rejected")
+        taken_operations, taken_events = _observed(batch, "taken", "operations", "events")
+        late_operations = operations - operations_rejected - taken_operations
+        late_events = events - events_rejected - taken_events
+        written = self.written[batch.batchId]
+        name = f"batch {batch.batchId}"
+        if late_operations < 0 or late_events < 0:
+            raise _wrong(
+                f"{name}: of {operations:,} operations and {events:,} events "
+                f"{operations_rejected:,} and {events_rejected:,} were rejected, and yet "
+                f"{taken_operations:,} and {taken_events:,} used"
+            )
+        if written.entered != taken_operations:
+            raise _wrong(
+                f"{name}: {taken_operations:,} operations left the first stage, "
+                f"{written.entered:,} came to the second"
+            )
+        rejected = operations_rejected + events_rejected
+        if written.rejects != rejected:
+            raise _wrong(
+                f"{name}: {rejected:,} rows were rejected, {written.rejects:,} written to rejects"
+            )
+        return Counts(operations, events, late_operations + late_events)
 
-    @staticmethod
-    def catch_up(queries: list[StreamingQuery]) -> None:
-        """Work off what lies in the folders now."""
-        for query in queries:
-            query.processAllAvailable()
+    def count_pending(self, spark: SparkSession) -> int:
+        """Count the operations that wait as of the last finished micro-batch."""
+        return count_pending(spark, self.checkpoint.folder)
 
-    def _read_operations(self, spark: SparkSession) -> DataFrame:
-        form, count = self.operations_format, self.files_per_batch
-        return read_operations(spark, self.operations, form, files_per_batch=count)
+    def finished(self) -> list[Written]:
+        """What the finished micro-batches of this run wrote."""
+        last = self.checkpoint.last_finished_batch()
+        return [written for batch, written in self.written.items() if batch <= last]
 
-    def _read_events(self, spark: SparkSession) -> DataFrame:
-        form, count = self.events_format, self.files_per_batch
-        return read_events(spark, self.events, form, files_per_batch=count)
+    def check_total(self, before: int, after: int) -> None:
+        """Compare what came with what left and what waits.
+
+        Args:
+            before: How many operations waited when this run began.
+            after: How many wait at its end.
+
+        Raises:
+            AiowheelError: An operation has been lost or doubled.
+        """
+        finished = self.finished()
+        entered, ended = (
+            sum(row.entered for row in finished),
+            sum(row.outcomes for row in finished),
+        )
+        if before + entered != ended + after:
+            raise _wrong(
+                f"{before:,} operations waited and {entered:,} came, but {ended:,} ended "
+                f"and {after:,} wait"
+            )
 
     def _flawed_if_ahead(self, rows: DataFrame, time: str) -> DataFrame:
         # Now is the start of the micro-batch: a batch that is repeated repeats its choice.
@@ -181,40 +264,62 @@ class PurgatoryStream:
         return timed.withColumn(other, F.lit(None).cast("binary"))
 
     def _decide(self, packs: DataFrame) -> DataFrame:
-        came = packs.observe("came", F.sum("count").alias("rows"))
-        matched = came.groupBy("shard").transformWithStateInPandas(
-            MatchKeys(self.tick, self.unit, self.shards),
+        decided = Decided(self.checkpoint.folder / "decided")
+        matched = packs.groupBy("shard").transformWithStateInPandas(
+            MatchKeys(self.tick, self.unit, decided, self.shards),
             MATCHED_DDL,
             "append",
             "EventTime",
             eventTimeColumnName="ts",
         )
-        taken = matched.observe("taken", F.sum("taken").alias("rows"))
+        taken = matched.observe(
+            "taken",
+            F.sum("taken_operations").alias("operations"),
+            F.sum("taken_events").alias("events"),
+        )
         return (
-            taken.where(F.col("taken") == 0)
+            taken.where(F.col("operations").isNotNull() | F.col("events").isNotNull())
             .groupBy("shard")
             .transformWithStateInPandas(
-                DecideOperations(self.tick, self.unit), OUTCOME_DDL, "append", "EventTime"
+                DecideOperations(self.tick, self.unit, decided), OUTCOME_DDL, "append", "EventTime"
             )
         )
 
-    def _write(self, rows: DataFrame, name: str, checkpoint: Path) -> StreamingQuery:
-        folders = BatchFolders(self.out / name, checkpoint)
+    def _write(self) -> Callable[[DataFrame, int], None]:
+        folder = self.checkpoint.folder
+        outcomes = BatchFolders(self.out / "outcomes", folder)
+        refused = BatchFolders(self.out / "rejects", folder)
+        decided = Decided(folder / "decided")
 
         def write(frame: DataFrame, batch_id: int) -> None:
-            self.written[name][batch_id] = folders.write(frame, batch_id)
+            refuse_missing_files(folder, batch_id)
+            frame.persist()  # else the stages run once for each of the two tables
+            try:
+                entered = frame.select(F.sum("entered")).first()
+                ended = frame.where(F.col("outcome").isNotNull()).select(*OUTCOMES.names)
+                bad = frame.where(F.col("reason").isNotNull()).select(*REJECTS.names)
+                self.written[batch_id] = Written(
+                    entered=int(entered[0] or 0) if entered else 0,
+                    outcomes=outcomes.write(ended, batch_id),
+                    rejects=refused.write(bad, batch_id),
+                )
+            finally:
+                frame.unpersist()
+            decided.forget()
 
-        return (
-            rows.writeStream.queryName(f"aiowheel-purgatory-{name}")
-            .outputMode("append")
-            .option("checkpointLocation", str(checkpoint))
-            .trigger(processingTime=_POLL)
-            .foreachBatch(write)
-            .start()
-        )
+        return write
 
 
-def late_rows(batch: StreamingQueryProgress) -> int:
-    """How many rows of a micro-batch came late and are lost, operations once for each key."""
-    came, taken = (batch.observedMetrics.get(name) for name in ("came", "taken"))
-    return (came.rows or 0 if came else 0) - (taken.rows or 0 if taken else 0)
+def _used(rows: DataFrame, name: str) -> DataFrame:
+    """The rows without a flaw; how many there are of either kind is observed under *name*."""
+    counts = (F.count(F.lit(1)).alias("rows"), F.count("flaw").alias("rejected"))
+    return sound(rows.observe(name, *counts))
+
+
+def _observed(batch: StreamingQueryProgress, name: str, *counts: str) -> list[int]:
+    row = batch.observedMetrics.get(name)
+    return [int(row[count] or 0) if row else 0 for count in counts]
+
+
+def _wrong(numbers: str) -> AiowheelError:
+    return AiowheelError(f"{numbers}: the result of this stream is wrong")

@@ -1,6 +1,7 @@
 """What a stream remembers of itself beside Spark's own checkpoint. Rank 5: no Spark here."""
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,10 @@ from aiowheel.errors import BadInputError
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """The checkpoint folder of one stream.
+
+    A stream ends in three steps: its input is worked off, `begin_end` says so for good, and the
+    flush rows let time run out for all that is open. A stream that dies after the second step has
+    to finish the third: its watermark may lie beyond every row that could still come.
 
     Attributes:
         folder: Spark's checkpoint location; our files in it do not disturb Spark.
@@ -46,6 +51,11 @@ class Checkpoint:
                 f"{self.folder}: this stream has been flushed: choose another --checkpoint and "
                 "--out for what came later"
             )
+        if self._flush_files() and not self.end_begun():
+            raise BadInputError(
+                f"{self.folder}: an older release was interrupted while it ended this stream: "
+                "finish with that release, or begin again with another --checkpoint and --out"
+            )
 
     def job(self) -> str | None:
         """Which job began the stream; None where there is no stream.
@@ -58,6 +68,11 @@ class Checkpoint:
             return None
         return str(_settings_in(file).get("job"))
 
+    def last_finished_batch(self) -> int:
+        """The number of the newest micro-batch that Spark will not repeat; -1 before the first."""
+        commits = (self.folder / "commits").glob("[0-9]*")
+        return max((int(file.name.partition(".")[0]) for file in commits), default=-1)
+
     def request_flush(self) -> None:
         """Ask the stream, running or started later, to end once its input is worked off.
 
@@ -66,19 +81,35 @@ class Checkpoint:
         """
         if not (self.folder / "aiowheel.json").exists():
             raise BadInputError(f"{self.folder}: no checkpoint of a stream")
-        (self.folder / "flush-request").touch()
+        _write_whole(self.folder / "flush-request", "")
 
     def flush_requested(self) -> bool:
         """Whether `request_flush` has been called, in this process or another."""
         return (self.folder / "flush-request").exists()
 
+    def begin_end(self) -> None:
+        """Note for good that the input is worked off and no more of it will be read."""
+        _write_whole(self.folder / "ending", "")
+
+    def end_begun(self) -> bool:
+        """Whether `begin_end` has been called, in this run or an earlier one."""
+        return (self.folder / "ending").exists()
+
     def send_flush(self) -> None:
-        """Hand the query the row behind which nothing is open; the input must be worked off."""
-        _write_whole(self.flushes / "flush", "flush")  # Spark passes over empty files
+        """Hand the query the row behind which nothing is open; after `begin_end`.
+
+        Each call sends another one: without a new row Spark would not look at the watermark that
+        the one before has moved.
+        """
+        number = len(self._flush_files())
+        _write_whole(self.flushes / f"flush-{number}", "flush")  # Spark passes over empty files
 
     def end(self) -> None:
         """Note that the flush has been worked off: there is nothing to go on with."""
-        (self.folder / "ended").touch()
+        _write_whole(self.folder / "ended", "")
+
+    def _flush_files(self) -> list[Path]:
+        return [file for file in self.flushes.iterdir() if not file.name.startswith(".")]
 
 
 def _settings_in(file: Path) -> dict[str, object]:
@@ -92,6 +123,15 @@ def _settings_in(file: Path) -> dict[str, object]:
 
 
 def _write_whole(file: Path, text: str) -> None:
+    """Write *text* so that it is there as a whole after a loss of power, or not at all."""
     hidden = file.with_name(f".{file.name}.tmp")
-    hidden.write_text(text, encoding="utf-8")
+    with hidden.open("w", encoding="utf-8") as opened:
+        opened.write(text)
+        opened.flush()
+        os.fsync(opened.fileno())
     hidden.replace(file)
+    descriptor = os.open(file.parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

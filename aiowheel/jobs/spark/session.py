@@ -97,9 +97,10 @@ def open_session(
         stack.callback(_remove, folder)
         stack.enter_context(_environment(folder, master, verbose=verbose))
         _silence()
-        builder = SparkSession.builder.master(master).appName(app_name)
+        builder = SparkSession.builder
         options = f"-Duser.timezone=UTC -Djava.io.tmpdir={folder} {java_options}".strip()
         settings = _settings(folder, master, driver_memory, options) | dict(conf or {})
+        settings |= {"spark.master": master, "spark.app.name": app_name}
         for name, value in settings.items():
             builder = builder.config(name, value)
         atexit.register(_stop_jvm)  # for whoever leaves the process without leaving the block
@@ -107,7 +108,10 @@ def open_session(
         stack.callback(_stop_jvm)
         try:
             with _interrupts_held_back():
+                _start_java(settings)
                 spark = builder.getOrCreate()
+            # When the JVM dies, the listener for its accumulators would print a traceback.
+            spark.sparkContext._accumulatorServer.handle_error = _say_nothing
         except Exception as error:
             raise _why_it_did_not_start(error, folder) from error
         try:
@@ -135,6 +139,20 @@ def _interrupts_held_back() -> Generator[None]:
         yield
     for number in held:
         signal.raise_signal(number)
+
+
+def _start_java(settings: Mapping[str, str]) -> None:
+    """Start the JVM in a session of its own, which the next Spark session in this process uses.
+
+    So a signal to our process group, as a terminal or a supervisor sends it, ends this process
+    by the door while the JVM still answers. The JVM ends with its standard input.
+    """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    conf = SparkConf().setAll([*settings.items()])
+    gateway = launch_gateway(conf, {"start_new_session": True})
+    SparkContext._ensure_initialized(gateway=gateway)
 
 
 def _check_master(master: str) -> None:
@@ -252,6 +270,10 @@ def _silence() -> None:
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
 
 
+def _say_nothing(*_: object) -> None:
+    pass
+
+
 def _is_no_interrupt(record: logging.LogRecord) -> bool:
     return record.msg != "KeyboardInterrupt while sending command."
 
@@ -262,7 +284,11 @@ def _stop_jvm() -> None:
 
     context, gateway = SparkContext._active_spark_context, SparkContext._gateway
     if context is not None:
-        context.stop()
+        try:
+            context.stop()
+        except Exception:  # the JVM has died; the failure that came of it is told already
+            _end_jvm()
+            return
     if gateway is not None:
         gateway.shutdown()
         SparkContext._gateway = SparkContext._jvm = None

@@ -1,0 +1,392 @@
+"""What may go wrong under a stream: nothing is lost without a word."""
+
+import gzip
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from aiowheel.cli import run
+from aiowheel.errors import AiowheelError, BadInputError
+from aiowheel.readers import Format, TimeFormat, Unit
+
+pytest.importorskip("pyspark")
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from aiowheel.jobs.idle.stream import IdleStream, read_idle_events
+from aiowheel.jobs.idle.touch_files import TouchFiles
+from aiowheel.jobs.operations.schemas import OUTCOMES
+from aiowheel.jobs.operations.stream import PurgatoryStream, Written
+from aiowheel.jobs.spark.checkpoint import Checkpoint
+from aiowheel.jobs.spark.sinks import read_batches
+from aiowheel.jobs.spark.source_files import files_of_batch, refuse_missing_files
+
+spark_test = pytest.mark.usefixtures("one_session")
+pytestmark = pytest.mark.timeout(400)
+
+Say = Callable[[list[str]], tuple[int, dict[str, Any], str]]
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str]) -> Say:
+    """Run a command: its exit code, its JSON and its stderr."""
+
+    def say_it(command: list[str]) -> tuple[int, dict[str, Any], str]:
+        code = run(command)
+        printed = capsys.readouterr()
+        errors = [row for row in printed.err.splitlines() if not row.startswith("aiowheel: batch")]
+        return code, json.loads(printed.out or "{}"), "\n".join(errors)
+
+    return say_it
+
+
+@pytest.fixture
+def idle(tmp_path: Path) -> list[str]:
+    """A command over a folder of touches."""
+    (tmp_path / "in").mkdir()
+    command = ["idle", str(tmp_path / "in"), "--stream", "--key", "key", "--time", "t"]
+    return [*command, "--timeout", "30", "--json", "--out", str(tmp_path / "out")]
+
+
+@pytest.fixture
+def purgatory(tmp_path: Path) -> list[str]:
+    """A command over folders of operations and events."""
+    for name in ("ops", "events"):
+        (tmp_path / name).mkdir()
+    command = ["purgatory", str(tmp_path / "ops"), str(tmp_path / "events"), "--stream"]
+    return [*command, "--shards", "2", "--json", "--out", str(tmp_path / "out")]
+
+
+def put(file: Path, *rows: dict[str, object]) -> None:
+    """A file of JSON lines that arrives whole."""
+    hidden = file.with_name(f".{file.name}")
+    hidden.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    hidden.rename(file)
+
+
+def touch(key: str, t: int) -> dict[str, object]:
+    return {"key": key, "t": str(t)}
+
+
+def operation(id_: str, created: int, **more: object) -> dict[str, object]:
+    return {"id": id_, "keys": ["a", "b"], "created": created} | more
+
+
+def outcomes(tmp_path: Path) -> list[tuple[object, ...]]:
+    table = read_batches(tmp_path / "out" / "outcomes", OUTCOMES)
+    return sorted(tuple(row.values()) for row in table.to_pylist())
+
+
+# --- the end ----------------------------------------------------------------------------------
+
+
+class Dies(Exception):
+    """Stands for SIGKILL."""
+
+
+def dies_in(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """Let the driver die as it begins a step of the end."""
+
+    def die(_self: Checkpoint) -> None:
+        raise Dies
+
+    monkeypatch.setattr(Checkpoint, step, die)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@spark_test
+@pytest.mark.parametrize("step", ["send_flush", "end"])
+def test_an_idle_stream_finishes_an_end_that_was_cut_off(
+    step: str, idle: list[str], say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before its flush row is read, or after; what came since is not for this stream."""
+    put(tmp_path / "in" / "0.ndjson", touch("a", 100), touch("b", 200))
+    with monkeypatch.context() as patch, pytest.raises(Dies):
+        dies_in(patch, step)
+        run([*idle, "--drain"])
+    put(tmp_path / "in" / "1.ndjson", touch("c", 300))
+
+    code, report, errors = say([*idle, "--once"])
+
+    assert (code, errors) == (0, "")
+    assert (report["ended"], report["rows"], report["late"]) == ("drained", 0, 0)
+    assert list(read_idle_events(tmp_path / "out" / "events")) == [(130, "a"), (230, "b")]
+    assert "this stream has been flushed" in say(idle)[2]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@spark_test
+@pytest.mark.parametrize("step", ["send_flush", "end"])
+def test_a_purgatory_stream_finishes_an_end_that_was_cut_off(
+    step: str, purgatory: list[str], say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same for operations; what has no deadline is still pending, and counted."""
+    put(tmp_path / "ops" / "0.ndjson", operation("x", 100, deadline=500), operation("y", 100))
+    put(tmp_path / "events" / "0.ndjson", {"key": "c", "time": 100})
+    with monkeypatch.context() as patch, pytest.raises(Dies):
+        dies_in(patch, step)
+        run([*purgatory, "--drain"])
+    put(tmp_path / "ops" / "1.ndjson", operation("z", 700))
+    put(tmp_path / "events" / "1.ndjson", {"key": "a", "time": 800})
+
+    code, report, errors = say([*purgatory, "--once"])
+
+    assert (code, errors) == (0, "")
+    assert (report["ended"], report["rows"], report["late"]) == ("drained", 0, 0)
+    assert report["pending"] == 1
+    assert outcomes(tmp_path) == [("x", "expired", None, 500)]
+
+
+def test_an_end_that_an_older_release_began_is_refused(tmp_path: Path) -> None:
+    """It noted nothing beforehand: whether its input was worked off cannot be known."""
+    checkpoint = Checkpoint(tmp_path)
+    checkpoint.open({"job": "idle"})
+    checkpoint.send_flush()
+
+    with pytest.raises(BadInputError, match="an older release was interrupted while it ended"):
+        checkpoint.open({"job": "idle"})
+    checkpoint.begin_end()
+    checkpoint.open({"job": "idle"})
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@spark_test
+def test_once_ends_while_files_keep_arriving(
+    idle: list[str], say: Say, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It works off what lies there at its start; `flush` has the next one end the stream."""
+    over = threading.Event()
+    put(tmp_path / "in" / "first.ndjson", touch("first", 1))
+    written = 1
+
+    def keep_writing() -> None:
+        nonlocal written
+        while not over.wait(0.02):
+            put(tmp_path / "in" / f"{written:06}.ndjson", touch(f"k{written}", 1))
+            written += 1
+
+    writer = threading.Thread(target=keep_writing)
+    writer.start()
+    try:
+        code, report, _ = say([*idle, "--once", "--files-per-batch", "5"])
+    finally:
+        over.set()
+        writer.join()
+    assert (code, report["ended"]) == (0, "once")
+    assert 1 <= report["rows"] < written
+
+    checkpoint = tmp_path / "out" / "checkpoint"
+    assert run(["flush", "--checkpoint", str(checkpoint)]) == 0
+    capsys.readouterr()
+    code, rest, _ = say([*idle, "--once"])
+
+    assert (code, rest["ended"], rest["late"]) == (0, "drained", 0)
+    assert report["rows"] + rest["rows"] == written
+    assert rest["total_events"] == written
+
+
+# --- files ------------------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@spark_test
+def test_an_idle_stream_waits_for_its_files(idle: list[str], say: Say, tmp_path: Path) -> None:
+    """A damaged one stops it, a vanished one too, each time by name; mended, all rows count."""
+    good, bad = tmp_path / "in" / "0 é%.ndjson", tmp_path / "in" / "1.ndjson.gz"
+    put(good, touch("a", 100))
+    whole = gzip.compress(json.dumps(touch("b", 120)).encode() * 1)
+    bad.write_bytes(whole[:-9])
+
+    for _ in range(2):
+        code, _, errors = say([*idle, "--once"])
+        assert code == 2
+        assert errors.startswith(f"aiowheel: {bad}: ")
+        assert "\n" not in errors
+
+    away = good.rename(tmp_path / "away")
+    code, _, errors = say([*idle, "--once"])
+    assert code == 1
+    assert errors.startswith(f"aiowheel: {good}: was there when Spark listed the folder")
+
+    away.rename(good)
+    bad.write_bytes(whole)
+    code, report, errors = say([*idle, "--drain"])
+    assert (code, errors) == (0, "")
+    assert (report["rows"], report["rejected"]) == (2, 0)
+    assert list(read_idle_events(tmp_path / "out" / "events")) == [(130, "a"), (150, "b")]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@spark_test
+@pytest.mark.parametrize("flaw", ["gz", "float", "random", "cut"])
+def test_a_purgatory_stream_waits_for_its_files(
+    flaw: str, purgatory: list[str], say: Say, tmp_path: Path
+) -> None:
+    """The same; each kind of damage is one line with the file's name."""
+    suffix = "ndjson.gz" if flaw == "gz" else "parquet"
+    bad = tmp_path / "ops" / f"0.{suffix}"
+    columns: dict[str, Any] = {"id": ["x"], "keys": [["a", "b"]], "created": [100]}
+    columns["deadline"] = [500]
+    table = pa.table(columns)
+    if flaw == "gz":
+        whole = gzip.compress(json.dumps(operation("x", 100, deadline=500)).encode())
+        bad.write_bytes(whole[:-9])
+        put(tmp_path / "events" / "0.ndjson", {"key": "c", "time": 100})
+    else:
+        event = pa.table({"key": ["c"], "time": [100], "value": [1]})
+        pq.write_table(event, tmp_path / "events" / "0.parquet")
+        pq.write_table(table, bad)
+        whole = bad.read_bytes()
+        if flaw == "float":
+            pq.write_table(pa.table(columns | {"created": [100.5]}), bad)
+        if flaw == "random":
+            bad.write_bytes(bytes(range(256)) * 4)
+        if flaw == "cut":
+            bad.write_bytes(whole[: len(whole) // 2])
+
+    for _ in range(2):
+        code, _, errors = say([*purgatory, "--once"])
+        assert code == 2, errors
+        assert errors.startswith(f"aiowheel: {bad}: ")
+        assert "\n" not in errors
+
+    bad.write_bytes(whole)
+    code, report, errors = say([*purgatory, "--drain"])
+    assert (code, errors) == (0, "")
+    assert (report["operations"], report["rejected"], report["pending"]) == (1, 0, 0)
+    assert outcomes(tmp_path) == [("x", "expired", None, 500)]
+
+
+def write_checkpoint(folder: Path, offsets: dict[int, str], logs: dict[str, list[str]]) -> None:
+    """A checkpoint as Spark leaves it."""
+    for name in ("offsets", "sources/0"):
+        (folder / name).mkdir(parents=True)
+    for batch, line in offsets.items():
+        (folder / "offsets" / str(batch)).write_text(f'v1\n{{"batchWatermarkMs":0}}\n{line}\n-')
+    for name, lines in logs.items():
+        (folder / "sources" / "0" / name).write_text("\n".join(["v1", *lines]))
+
+
+def entry(path: Path, number: int) -> str:
+    return json.dumps({"path": path.as_uri(), "timestamp": 1, "batchId": number})
+
+
+def test_the_files_of_a_batch_are_those_between_two_offsets(tmp_path: Path) -> None:
+    """One entry or several, also in a log that Spark has compacted; those missing are named."""
+    files = [tmp_path / f"{number} é%20+.csv" for number in range(4)]
+    offsets = {0: '{"logOffset":0}', 1: '{"logOffset":3}'}
+    lines = [entry(file, number) for number, file in enumerate(files)]
+    logs = {"0": lines[:1], "1": lines[1:2], "2.compact": lines[:3], "3": lines[3:]}
+    write_checkpoint(tmp_path / "checkpoint", offsets, logs)
+
+    assert files_of_batch(tmp_path / "checkpoint", 0) == {files[0]}
+    assert files_of_batch(tmp_path / "checkpoint", 1) == {*files[1:]}
+    files[2].touch()
+    with pytest.raises(AiowheelError, match=r"1 é%20\+.csv and 1 more files: was there"):
+        refuse_missing_files(tmp_path / "checkpoint", 1)
+    files[1].touch()
+    files[3].touch()
+    refuse_missing_files(tmp_path / "checkpoint", 1)
+
+
+@pytest.mark.parametrize("name", ["offsets/0", "sources/0/0"])
+def test_a_damaged_log_is_named(name: str, tmp_path: Path) -> None:
+    """As a machine leaves it that lost its power."""
+    write_checkpoint(tmp_path, {0: '{"logOffset":0}'}, {"0": [entry(tmp_path, 0)]})
+    (tmp_path / name).write_text('v1\n{}\n{"pa')
+
+    with pytest.raises(AiowheelError, match=f"{name}: damaged, and with it the checkpoint"):
+        files_of_batch(tmp_path, 0)
+
+
+# --- settings and sums ------------------------------------------------------------------------
+
+
+def idle_stream(folder: Path) -> IdleStream:
+    """A stream that is not started."""
+    files = TouchFiles("key", "t", Format.CSV, TimeFormat.EPOCH, Unit.S, 0, None, 10**9)
+    return IdleStream(folder / "in", folder / "out", Checkpoint(folder / "ck"), files, 30, 0)
+
+
+def purgatory_stream(folder: Path) -> PurgatoryStream:
+    """A stream that is not started."""
+    places = (folder / "ops", folder / "events", folder / "out")
+    return PurgatoryStream(*places, Checkpoint(folder / "ck"), Unit.S)
+
+
+def test_a_checkpoint_goes_with_one_folder_of_results(tmp_path: Path) -> None:
+    """Another would hold a part of the outcomes, and nobody the rest."""
+    for stream in (idle_stream(tmp_path / "1"), purgatory_stream(tmp_path / "2")):
+        stream.open()
+        with pytest.raises(BadInputError, match=f"was made with out .*out, not {tmp_path}"):
+            replace(stream, out=tmp_path / "other").open()
+
+
+def test_a_changed_unit_is_named_as_such(tmp_path: Path) -> None:
+    """Although the timeout, a number of that unit, has changed with it."""
+    idle = idle_stream(tmp_path)
+    idle.open()
+
+    files = replace(idle.files, unit=Unit.MS)
+    with pytest.raises(BadInputError, match="was made with unit s, not ms"):
+        replace(idle, files=files, timeout=30_000).open()
+
+
+def progress(batch: int, **observed: dict[str, int]) -> Any:
+    """What Spark reports on a micro-batch."""
+    rows = {name: counts for name, counts in observed.items()}
+    return SimpleNamespace(batchId=batch, observedMetrics=rows)
+
+
+def test_the_sums_of_a_batch_agree(tmp_path: Path) -> None:
+    """What was read is used, rejected or late; and every violation names its numbers."""
+    stream = purgatory_stream(tmp_path)
+    stream.written[3] = Written(entered=7, outcomes=2, rejects=3)
+    operations = {"rows": 10, "rejected": 2}
+    events = {"rows": 20, "rejected": 1}
+    taken = {"operations": 7, "events": 18}
+
+    counts = stream.checked_counts(progress(3, operations=operations, events=events, taken=taken))
+
+    assert counts == (10, 20, 2)
+    with pytest.raises(AiowheelError, match="8 operations left the first stage, 7 came to"):
+        stream.checked_counts(
+            progress(3, operations=operations, events=events, taken=taken | {"operations": 8})
+        )
+    with pytest.raises(AiowheelError, match="2 rows were rejected, 3 written to rejects"):
+        stream.checked_counts(
+            progress(3, operations=operations, events=events | {"rejected": 0}, taken=taken)
+        )
+    with pytest.raises(AiowheelError, match="batch 3: of 10 operations and 20 events"):
+        stream.checked_counts(
+            progress(3, operations=operations, events=events, taken=taken | {"events": 20})
+        )
+
+
+def test_the_sums_of_a_run_agree(tmp_path: Path) -> None:
+    """What waited and came is what ended and waits; a batch that is not finished counts for none."""
+    stream = purgatory_stream(tmp_path)
+    (tmp_path / "ck" / "commits").mkdir(parents=True)
+    for batch in (4, 5):
+        (tmp_path / "ck" / "commits" / str(batch)).touch()
+        stream.written[batch] = Written(entered=10, outcomes=6, rejects=0)
+    stream.written[6] = Written(entered=100, outcomes=0, rejects=0)
+
+    stream.check_total(before=1, after=9)
+
+    with pytest.raises(
+        AiowheelError, match="1 operations waited and 20 came, but 12 ended and 8 wait"
+    ):
+        stream.check_total(before=1, after=8)
