@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from aiowheel._outputs import whole_folder
 from aiowheel.bench._rounds import Series
 from aiowheel.errors import MissingExtraError
 
@@ -42,7 +43,8 @@ def draw(lines: Mapping[str, Sequence[Series]], beside: Path) -> list[Path]:
             panel.grid(visible=True, alpha=0.3)
         panels[-1].legend(fontsize="small")
         path = beside.with_name(f"{beside.stem}-{chart}.png")
-        picture.savefig(path, dpi=110)
+        with whole_folder(path.parent) as folder:
+            picture.savefig(folder / path.name, dpi=110)
         paths.append(path)
     return paths
 

@@ -183,3 +183,27 @@ def test_a_tuning_and_a_simulation_on_a_full_disk_leave_nothing(
 
     assert capsys.readouterr().err == f"aiowheel: {tmp_path}/out: File too large\n" * 2
     assert [path.name for path in tmp_path.iterdir()] == ["trace"]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_an_earlier_picture_does_not_stay_beside_new_tables(
+    one_session: None,
+    trace: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Where there is no matplotlib any more; what is no part of a report stays."""
+    monkeypatch.setattr("aiowheel.jobs.report.job._draw", lambda *_: None)
+    out = tmp_path / "report"
+    out.mkdir()
+    for name in ("report.png", "report.html", "notes.txt"):
+        (out / name).write_text("earlier")
+
+    assert run(["report", str(trace), "--out", str(out), "--json"]) == 0
+
+    assert json.loads(capsys.readouterr().out)["page"] == str(out / "report.html")
+    assert not (out / "report.png").exists()
+    assert (out / "notes.txt").read_text() == "earlier"
+    assert "replies" in (out / "report.html").read_text()
