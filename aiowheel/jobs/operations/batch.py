@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -64,24 +64,13 @@ def run_purgatory(
         folder = kept.enter_context(results_beside(out))
         happened = _measure_events(event_rows)
         waits = Observation()
-        seen = _rejectable(operation_rows).observe(waits, *_measures(happened["last_event"], tick))
+        measures = _measures(happened["last_event"], tick)
+        seen = _rejectable(operation_rows).observe(waits, *measures)
         bad = rejects(seen).unionByName(rejects(_rejectable(event_rows)))
         rejected = replace_folder(bad, folder / "rejects")
-        seen_rows, used = (int(waits.get[name]) for name in ("rows", "operations"))
-        for path, rows, count, good in (
-            (operations, operation_rows, seen_rows, used),
-            (events, event_rows, happened["rows"], happened["events"]),
-        ):
-            if count and not good:
-                refuse_for_want_of_good_rows(path, count, _last_reason(rows))
-        size = TraceSize(
-            operations=used,
-            events=happened["events"],
-            first_event=happened["first_event"],
-            last_event=happened["last_event"],
-            mean_wait=max(1, int(waits.get["mean_wait"] or 1)),
-            any_only=(waits.get["wanted"] or 1) == 1,
-        )
+        _refuse_if_bad(operations, operation_rows, waits.get["rows"], waits.get["operations"])
+        _refuse_if_bad(events, event_rows, happened["rows"], happened["events"])
+        size = _size(waits.get, happened)
         if rejected:  # else there is nothing to leave out, and no row to be checked again
             operation_rows, event_rows = sound(operation_rows), sound(event_rows)
         partitions = max(_partitions(spark), size.events // _EVENTS_PER_PARTITION)
@@ -93,7 +82,7 @@ def run_purgatory(
         replace_folder(ended, folder / "outcomes")
         return result_in(
             folder,
-            rows=_rows_in(operations, forms[0], OPERATIONS, seen_rows)
+            rows=_rows_in(operations, forms[0], OPERATIONS, waits.get["rows"])
             + _rows_in(events, forms[1], EVENTS, happened["rows"]),
             operations=size.operations,
             events=size.events,
@@ -107,9 +96,21 @@ def _rejectable(rows: DataFrame) -> DataFrame:
     return rows.withColumns({name: F.when(is_bad, F.col(name)) for name in ("source", "raw")})
 
 
-def _last_reason(rows: DataFrame) -> str:
-    last = rejects(rows).agg(F.last("reason").alias("reason")).first()
-    return str(last and last["reason"])
+def _refuse_if_bad(path: Path, rows: DataFrame, count: int, used: int) -> None:
+    if count and not used:
+        last = rejects(rows).agg(F.last("reason").alias("reason")).first()
+        refuse_for_want_of_good_rows(path, count, str(last and last["reason"]))
+
+
+def _size(waits: Mapping[str, Any], happened: Mapping[str, int]) -> TraceSize:
+    return TraceSize(
+        operations=waits["operations"],
+        events=happened["events"],
+        first_event=happened["first_event"],
+        last_event=happened["last_event"],
+        mean_wait=max(1, int(waits["mean_wait"] or 1)),
+        any_only=(waits["wanted"] or 1) == 1,
+    )
 
 
 def _rows_in(path: Path, form: Format, table: pa.Schema, counted: int) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -123,19 +123,18 @@ def _is_time(value: int | None) -> bool:
     return value is not None and 0 <= value <= LATEST
 
 
-def refuse_for_want_of_good_rows(path: Path, rejected: int, reason: str) -> None:
+def refuse_for_want_of_good_rows(path: Path, rejected: int, reason: str) -> NoReturn:
     """Take a table of nothing but bad rows for a mistake; one without any row is none.
 
     Args:
         path: Of the table, which has no good row.
-        rejected: How many it has.
+        rejected: How many it has, at least one.
         reason: Of the last one.
 
     Raises:
-        BadInputError: There are such rows.
+        BadInputError: Always.
     """
-    if rejected:
-        raise BadInputError(f"{path}: no good row ({rejected:,} rejected, the last: {reason})")
+    raise BadInputError(f"{path}: no good row ({rejected:,} rejected, the last: {reason})")
 
 
 def write_operations(file: Path, operations: Iterable[Operation]) -> None:
