@@ -32,7 +32,7 @@ _NUMBER: Final = r"^-?[0-9]{1,19}$"
 
 
 def read_operations(
-    spark: SparkSession, path: Path, form: Format, *, stream: Mapping[str, str] | None = None
+    spark: SparkSession, path: Path, form: Format, *, files_per_batch: int = 0
 ) -> DataFrame:
     """Read a file or folder of operations.
 
@@ -40,8 +40,8 @@ def read_operations(
         spark: The session.
         path: Where they are.
         form: Parquet, ndjson or csv.
-        stream: Stream what arrives in the folder, with these options of Spark's source; None reads
-            what lies there now.
+        files_per_batch: Stream what arrives in the folder, at most so many files a micro-batch;
+            0 reads what lies there now.
 
     Returns:
         ``id``, ``keys``, ``thresholds``, ``wanted``, ``created`` and ``deadline`` as in
@@ -51,7 +51,7 @@ def read_operations(
     # That reader of Spark 4 fails on a file in which all elements of all `thresholds` are null:
     # "Index 0 out of bounds for length 0".
     spark.conf.set("spark.sql.parquet.enableNestedColumnVectorizedReader", "false")
-    rows = _read(spark, path, form, _OPERATIONS, stream)
+    rows = _read(spark, path, form, _OPERATIONS, files_per_batch)
     empty_id = F.coalesce(F.col("id"), F.lit("")) == ""
     count = F.coalesce(F.size("keys"), F.lit(-1))
     mode = F.coalesce(F.col("mode"), F.lit(ANY))
@@ -79,14 +79,14 @@ def read_operations(
 
 
 def read_events(
-    spark: SparkSession, path: Path, form: Format, *, stream: Mapping[str, str] | None = None
+    spark: SparkSession, path: Path, form: Format, *, files_per_batch: int = 0
 ) -> DataFrame:
     """Read a file or folder of events.
 
     Args and extra columns as of `read_operations`; else ``key``, ``time`` and ``value`` as in
     `rules.Event`.
     """
-    rows = _read(spark, path, form, _EVENTS, stream)
+    rows = _read(spark, path, form, _EVENTS, files_per_batch)
     empty_key = F.coalesce(F.col("key"), F.lit("")) == ""
     flaws = {
         Flaw.RECORD: F.col("unread"),
@@ -119,11 +119,7 @@ def rejects(rows: DataFrame) -> DataFrame:
 
 
 def _read(
-    spark: SparkSession,
-    path: Path,
-    form: Format,
-    columns: Mapping[str, str],
-    stream: Mapping[str, str] | None,
+    spark: SparkSession, path: Path, form: Format, columns: Mapping[str, str], files_per_batch: int
 ) -> DataFrame:
     types = dict.fromkeys(columns, "string") if form is Format.CSV else dict(columns)
     if form is not Format.PARQUET:
@@ -135,11 +131,10 @@ def _read(
     if form is Format.NDJSON:
         options |= {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
     name = "json" if form is Format.NDJSON else form.value
-    if stream is not None:
-        options |= {"maxFileAge": _LONGEST_AGE, **stream}
-        rows = (
-            spark.readStream.format(name).schema(schema).options(**options).load(spark_path(path))
-        )
+    if files_per_batch:
+        options |= {"maxFilesPerTrigger": str(files_per_batch), "maxFileAge": _LONGEST_AGE}
+        stream = spark.readStream.format(name).schema(schema).options(**options)
+        rows = stream.load(spark_path(path))
     else:
         options["recursiveFileLookup"] = "true"  # else a file in a folder of its own is left out
         table = spark.read.format(name).schema(schema).options(**options)

@@ -10,6 +10,7 @@ import re
 import sys
 import traceback
 from collections.abc import Generator
+from urllib.parse import unquote, urlsplit
 
 from aiowheel.errors import AiowheelError, BadInputError
 
@@ -18,6 +19,7 @@ _OURS = re.compile(r"^(?:\w+\.)*errors\.(BadInputError|AiowheelError): (.+)$", r
 # The last line of a Python worker's traceback; Java's lines begin with a blank or name a package.
 _PYTHON = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|ArrowInvalid)): (.+)$", re.MULTILINE)
 _CAUSE = re.compile(r"^(?:Caused by: )([\w.$]+): (.+)$", re.MULTILINE)
+_FILE = re.compile(r"\[FAILED_READ_FILE[\w.]*\] Encountered error while reading file (\S+)\. ")
 _LONGEST = 300
 
 _ADVICE = {
@@ -80,6 +82,9 @@ def explain_failure(error: BaseException) -> AiowheelError:
     for mark, advice in _ADVICE.items():
         if mark in text:
             return AiowheelError(advice)
+    if files := _FILE.findall(text):
+        reason = " ".join(_reason(text).split())[:_LONGEST]
+        return BadInputError(f"{unquote(urlsplit(files[0]).path)}: cannot be read ({reason})")
     if isinstance(error, ConnectionError) or "Py4JNetworkError" in type(error).__name__:
         return AiowheelError("Spark's Java process ended unexpectedly (--verbose shows its log)")
     return AiowheelError(f"Spark failed: {_reason(text)[:_LONGEST]} (--verbose shows all it says)")
@@ -87,12 +92,17 @@ def explain_failure(error: BaseException) -> AiowheelError:
 
 def _reason(text: str) -> str:
     """The innermost cause: of Python if there is one, else of Java, else the first line."""
-    if "Traceback (most recent call last)" in text and (raised := _PYTHON.findall(text)):
+    if "Traceback (most recent call last)" in text and (raised := _raised_in(text)):
         kind, reason = raised[-1]
         return f"{kind}: {reason}"
     if causes := _CAUSE.findall(text):
         return str(causes[-1][1])
     return _first_line(text)
+
+
+def _raised_in(text: str) -> list[tuple[str, str]]:
+    """What Python raised; not what it only passed on from Java."""
+    return [found for found in _PYTHON.findall(text) if not found[0].startswith("Py4J")]
 
 
 def _first_line(text: str) -> str:
