@@ -8,7 +8,6 @@ from types import FrameType
 
 from aiowheel._signals import handled_by
 
-
 _EARLY: list[int] = []
 
 

@@ -52,6 +52,9 @@ class Checkpoint:
                     f"{self.folder}: was made with {name} {theirs.get(name)}, not {value}: "
                     "go on with that, or choose another --checkpoint and --out"
                 )
+        of_spark = self.folder / "metadata"
+        if of_spark.exists():
+            _settings_in(of_spark)  # Spark would not name it
         if (self.folder / "ended").exists():
             raise BadInputError(
                 f"{self.folder}: this stream has been flushed: choose another --checkpoint and "
