@@ -354,12 +354,10 @@ def test_the_state_holds_no_more_than_what_is_pending(
             Operation(f"o{n}", (f"{n}a", f"{n}b"), (NO_VALUE,) * 2, 1, n, NEVER) for n in numbers
         ]
         events = [Event(f"{n}a", n, NO_VALUE) for n in numbers if n % 100]
-        for folder, rows, write in (
-            ("ops", operations, write_operations),
-            ("events", events, write_events),
-        ):
-            file = tmp_path / folder / f"{part}.parquet"
-            write(file, rows)  # type: ignore[operator]
+        files = [tmp_path / name / f"{part}.parquet" for name in ("ops", "events")]
+        write_operations(files[0], operations)
+        write_events(files[1], events)
+        for file in files:
             os.utime(file, (1e9 + part, 1e9 + part))  # Spark takes files by their age
     write_events(tmp_path / "events" / "9.parquet", [Event("z", parts * count, NO_VALUE)])
     write_operations(
