@@ -33,7 +33,7 @@ JAVA = """An error occurred while calling o1.save.
 Caused by: java.io.IOException: Disk quota exceeded
 \tat java.base/java.io.FileOutputStream.writeBytes(Native Method)
 """
-DAMAGED = """An error occurred while calling o4.collect.
+SNAPPY = """An error occurred while calling o4.collect.
 : org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file \
 file:///data/a%20b/trace.x.parquet.  SQLSTATE: KD001
 \tat org.apache.spark.Thing(Thing.scala:1)
@@ -45,12 +45,32 @@ file:///in/a%20b.csv.gz.  SQLSTATE: KD001
 \tat org.apache.spark.Thing(Thing.scala:1)
 Caused by: java.io.EOFException: Unexpected end of input stream
 """
+UNREADABLE = """py4j.protocol.Py4JJavaError: An error occurred while calling o784.parquet.
+: org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file \
+file:///in/a%20b.ndjson.gz.  SQLSTATE: KD001
+Caused by: java.io.EOFException: Unexpected end of input stream
+""".replace("\\\n", "")
+STATE_FILE = (
+    "[CANNOT_LOAD_STATE_STORE.UNEXPECTED_FILE_SIZE] An error occurred during loading state. Copied "
+    "file:/ck/state/0/1/SSTs/8.sst to /tmp/StateStoreId(opId=0,partId=1,name=default)/8.sst"
+)
+STATE = (
+    "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred during loading state.\n"
+    "NoSuchFileException: /tmp/StateStoreId(opId=1,partId=3,name=default)-edb6/metadata"
+)
+LOG_FILE = "Failed to read log file file:/ck/offsets/0. [MALFORMED_LOG_FILE] Log file was malformed"
+DAMAGED = "damaged, and with it the checkpoint"
 
 
 @pytest.mark.parametrize(
     ("text", "kind", "reason"),
     [
-        (DAMAGED, BadInputError, "/data/a b/trace.x.parquet: cannot be read: FAILED_TO_UNCOMPRESS"),
+        (SNAPPY, BadInputError, "/data/a b/trace.x.parquet: cannot be read: FAILED_TO_UNCOMPRESS"),
+        (f"Traceback (most recent call last):\n{UNREADABLE}", BadInputError, "/in/a b.ndjson.gz: "),
+        (f"Traceback (most recent call last):\n{UNREADABLE}", BadInputError, ": Unexpected end"),
+        (STATE_FILE, AiowheelError, f"/ck/state/0/1/SSTs/8.sst: {DAMAGED}"),
+        (STATE, AiowheelError, f"state/1/3 in the checkpoint: {DAMAGED}"),
+        (LOG_FILE, AiowheelError, f"/ck/offsets/0: {DAMAGED}"),
         (PYTHON, BadInputError, "a.csv: line 3: the key is empty"),
         (ARROW, AiowheelError, "ArrowInvalid: Casting would result in out of bounds"),
         (JAVA, AiowheelError, "Disk quota exceeded"),

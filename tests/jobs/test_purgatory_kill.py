@@ -162,3 +162,34 @@ def test_a_driver_killed_three_times(seed: int, command: list[str], tmp_path: Pa
     kills = [(batch, source.random() * 2) for batch in (1, 2, 4)]
 
     endure(command, tmp_path, kills)
+
+
+@pytest.mark.spark_cluster
+@pytest.mark.timeout(900)
+def test_a_driver_killed_at_its_end_finishes_it(command: list[str], tmp_path: Path) -> None:
+    """Whatever the next run is asked for, and without the rows that came since."""
+    with running(command, tmp_path) as process:
+        wait_for(process, tmp_path / "out" / "checkpoint" / "flush" / "flush-0")
+        kill(process)
+    write_events(tmp_path / "events" / "late.parquet", [Event("k0", SPAN_MS, 9)])
+
+    once = ["--once" if option == "--drain" else option for option in command]
+    with running(once, tmp_path) as process:
+        told, errors = process.communicate(timeout=PATIENCE_SECONDS)
+
+    assert process.returncode == 0, errors
+    report = json.loads(told)
+    assert (report["ended"], report["rows"], report["late"], report["pending"]) == (
+        "drained", 0, 0, 0,
+    )  # fmt: skip
+    assert outcomes(tmp_path) == undisturbed()
+
+
+def wait_for(process: "subprocess.Popen[str]", file: Path) -> None:
+    """Until a file is there."""
+    limit = time.monotonic() + PATIENCE_SECONDS
+    while not file.exists():
+        if process.poll() is not None:
+            pytest.fail(f"ended before {file}: {process.communicate()[1]}")
+        assert time.monotonic() < limit, f"no {file} in {PATIENCE_SECONDS} seconds"
+        time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM are how a streaming purgatory ends."""
+"""Signals are how a streaming purgatory ends, a dead Java is how it fails."""
 
 import json
 import os
@@ -6,49 +6,104 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.realtime,
+    pytest.mark.timeout(300),
+    pytest.mark.usefixtures("needs_spark"),
+]
 
 ROOT = Path(__file__).parents[2]
 QUICK = ["--shards", "1", "--master", "local[1]", "--conf", "spark.driver.memory=512m"]
 
+Process = subprocess.Popen[str]
 
-@pytest.mark.spark
-@pytest.mark.slow
-@pytest.mark.realtime
-@pytest.mark.timeout(300)
-@pytest.mark.usefixtures("needs_spark")
-@pytest.mark.parametrize(
-    "number",
-    [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.spark_cluster)],
-)
-def test_a_stream_that_is_told_to_end_reports(number: signal.Signals, tmp_path: Path) -> None:
-    """The exit code is 0, and nothing on stderr tells of Spark's connection."""
-    operations, events, out = (tmp_path / name for name in ("operations", "events", "out"))
-    for folder in (operations, events, tmp_path / "tmp"):
-        folder.mkdir()
+
+@contextmanager
+def streaming(folder: Path) -> Generator[Process]:
+    """A stream over two files, in a process group of its own; nothing outlives the block."""
+    operations, events = folder / "operations", folder / "events"
+    for each in (operations, events, folder / "tmp"):
+        each.mkdir()
     (operations / "0.ndjson").write_text('{"id": "o", "keys": ["a"], "created": 1}\n')
     (events / "0.ndjson").write_text('{"key": "a", "time": 2}\n')
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, "-m", "aiowheel", "purgatory", str(operations), str(events)]
-    process = subprocess.Popen(
-        [*command, "--stream", "--out", str(out), "--json", *QUICK],
+    with subprocess.Popen(
+        [*command, "--stream", "--out", str(folder / "out"), "--json", *QUICK],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"PYTHONPATH": paths, "TMPDIR": str(tmp_path / "tmp")},
-    )
-    try:
-        while not (out / "checkpoint/commits/0").exists():
-            assert process.poll() is None, process.communicate()
-            time.sleep(0.05)
-        process.send_signal(number)
+        env=os.environ | {"PYTHONPATH": paths, "TMPDIR": str(folder / "tmp")},
+        start_new_session=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def wait_until(ready: Callable[[], bool], process: Process) -> None:
+    """Look often; a process that ends first is a failure."""
+    while not ready():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+
+
+def batch_is_done(folder: Path) -> bool:
+    """Whether the first micro-batch is finished."""
+    return (folder / "out/checkpoint/commits/0").exists()
+
+
+def java_begins(folder: Path) -> bool:
+    """Whether the JVM is being started."""
+    return any((folder / "tmp").glob("aiowheel-spark-*/spark.log"))
+
+
+@pytest.mark.parametrize(
+    ("when", "tell", "number"),
+    [
+        pytest.param(batch_is_done, os.kill, signal.SIGINT, marks=pytest.mark.spark),
+        pytest.param(batch_is_done, os.killpg, signal.SIGTERM, marks=pytest.mark.spark_cluster),
+        pytest.param(java_begins, os.killpg, signal.SIGTERM, marks=pytest.mark.spark),
+    ],
+)
+def test_a_stream_that_is_told_to_end_reports(
+    when: Callable[[Path], bool],
+    tell: Callable[[int, int], None],
+    number: signal.Signals,
+    tmp_path: Path,
+) -> None:
+    """The exit code is 0, and nothing on stderr tells of Spark's connection."""
+    with streaming(tmp_path) as process:
+        wait_until(lambda: when(tmp_path), process)
+        tell(process.pid, number)
         printed, errors = process.communicate(timeout=200)
-    finally:
-        process.kill()
 
     assert process.returncode == 0
     assert json.loads(printed)["ended"] == "stopped"
     assert [line for line in errors.splitlines() if not line.startswith("aiowheel: batch")] == []
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.mark.spark_cluster
+def test_a_java_that_dies_is_one_line(tmp_path: Path) -> None:
+    """And an exit code of 1; the next run goes on."""
+    with streaming(tmp_path) as process:
+        wait_until(lambda: batch_is_done(tmp_path), process)
+        for child in psutil.Process(process.pid).children(recursive=True):
+            if child.name() == "java":
+                child.kill()
+        _, errors = process.communicate(timeout=200)
+
+    told = [line for line in errors.splitlines() if not line.startswith("aiowheel: batch")]
+    assert process.returncode == 1
+    assert told == ["aiowheel: Spark's Java process ended unexpectedly (--verbose shows its log)"]
     assert list((tmp_path / "tmp").iterdir()) == []

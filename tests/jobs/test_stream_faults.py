@@ -2,12 +2,13 @@
 
 import gzip
 import json
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -22,11 +23,19 @@ import pyarrow.parquet as pq
 
 from aiowheel.jobs.idle.stream import IdleStream, read_idle_events
 from aiowheel.jobs.idle.touch_files import TouchFiles
+from aiowheel.jobs.operations.files import write_events, write_operations
 from aiowheel.jobs.operations.schemas import OUTCOMES
+from aiowheel.jobs.operations.shard_state import count_in_state
+from aiowheel.jobs.operations.stages import STATE_NAME
 from aiowheel.jobs.operations.stream import PurgatoryStream, Written
 from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.jobs.spark.sinks import read_batches
 from aiowheel.jobs.spark.source_files import files_of_batch, refuse_missing_files
+from aiowheel.jobs.spark.stream_run import StreamRun, Until
+from aiowheel.rules import NEVER, NO_VALUE, Event, Operation
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 spark_test = pytest.mark.usefixtures("one_session")
 pytestmark = pytest.mark.timeout(400)
@@ -72,14 +81,17 @@ def put(file: Path, *rows: dict[str, object]) -> None:
 
 
 def touch(key: str, t: int) -> dict[str, object]:
+    """A row of a key."""
     return {"key": key, "t": str(t)}
 
 
 def operation(id_: str, created: int, **more: object) -> dict[str, object]:
+    """A row of an operation that waits for any of two keys."""
     return {"id": id_, "keys": ["a", "b"], "created": created} | more
 
 
 def outcomes(tmp_path: Path) -> list[tuple[object, ...]]:
+    """All that a stream has written."""
     table = read_batches(tmp_path / "out" / "outcomes", OUTCOMES)
     return sorted(tuple(row.values()) for row in table.to_pylist())
 
@@ -87,7 +99,7 @@ def outcomes(tmp_path: Path) -> list[tuple[object, ...]]:
 # --- the end ----------------------------------------------------------------------------------
 
 
-class Dies(Exception):
+class DeathError(Exception):
     """Stands for SIGKILL."""
 
 
@@ -95,7 +107,7 @@ def dies_in(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """Let the driver die as it begins a step of the end."""
 
     def die(_self: Checkpoint) -> None:
-        raise Dies
+        raise DeathError
 
     monkeypatch.setattr(Checkpoint, step, die)
 
@@ -109,7 +121,7 @@ def test_an_idle_stream_finishes_an_end_that_was_cut_off(
 ) -> None:
     """Before its flush row is read, or after; what came since is not for this stream."""
     put(tmp_path / "in" / "0.ndjson", touch("a", 100), touch("b", 200))
-    with monkeypatch.context() as patch, pytest.raises(Dies):
+    with monkeypatch.context() as patch, pytest.raises(DeathError):
         dies_in(patch, step)
         run([*idle, "--drain"])
     put(tmp_path / "in" / "1.ndjson", touch("c", 300))
@@ -132,7 +144,7 @@ def test_a_purgatory_stream_finishes_an_end_that_was_cut_off(
     """The same for operations; what has no deadline is still pending, and counted."""
     put(tmp_path / "ops" / "0.ndjson", operation("x", 100, deadline=500), operation("y", 100))
     put(tmp_path / "events" / "0.ndjson", {"key": "c", "time": 100})
-    with monkeypatch.context() as patch, pytest.raises(Dies):
+    with monkeypatch.context() as patch, pytest.raises(DeathError):
         dies_in(patch, step)
         run([*purgatory, "--drain"])
     put(tmp_path / "ops" / "1.ndjson", operation("z", 700))
@@ -171,14 +183,14 @@ def test_once_ends_while_files_keep_arriving(
 
     def keep_writing() -> None:
         nonlocal written
-        while not over.wait(0.02):
+        while not over.wait(0.1):
             put(tmp_path / "in" / f"{written:06}.ndjson", touch(f"k{written}", 1))
             written += 1
 
     writer = threading.Thread(target=keep_writing)
     writer.start()
     try:
-        code, report, _ = say([*idle, "--once", "--files-per-batch", "5"])
+        code, report, _ = say([*idle, "--once"])
     finally:
         over.set()
         writer.join()
@@ -205,7 +217,7 @@ def test_an_idle_stream_waits_for_its_files(idle: list[str], say: Say, tmp_path:
     """A damaged one stops it, a vanished one too, each time by name; mended, all rows count."""
     good, bad = tmp_path / "in" / "0 é%.ndjson", tmp_path / "in" / "1.ndjson.gz"
     put(good, touch("a", 100))
-    whole = gzip.compress(json.dumps(touch("b", 120)).encode() * 1)
+    whole = gzip.compress(json.dumps(touch("b", 120)).encode())
     bad.write_bytes(whole[:-9])
 
     for _ in range(2):
@@ -265,7 +277,8 @@ def test_a_purgatory_stream_waits_for_its_files(
     bad.write_bytes(whole)
     code, report, errors = say([*purgatory, "--drain"])
     assert (code, errors) == (0, "")
-    assert (report["operations"], report["rejected"], report["pending"]) == (1, 0, 0)
+    found = (report["operations"], report["rejected"], report["pending"])
+    assert found == (1, 0, 0), report
     assert outcomes(tmp_path) == [("x", "expired", None, 500)]
 
 
@@ -280,6 +293,7 @@ def write_checkpoint(folder: Path, offsets: dict[int, str], logs: dict[str, list
 
 
 def entry(path: Path, number: int) -> str:
+    """A line of Spark's log of files."""
     return json.dumps({"path": path.as_uri(), "timestamp": 1, "batchId": number})
 
 
@@ -309,6 +323,63 @@ def test_a_damaged_log_is_named(name: str, tmp_path: Path) -> None:
 
     with pytest.raises(AiowheelError, match=f"{name}: damaged, and with it the checkpoint"):
         files_of_batch(tmp_path, 0)
+
+
+@pytest.mark.parametrize("text", ["", "garbage"])
+def test_damaged_metadata_of_spark_are_named(text: str, tmp_path: Path) -> None:
+    """Spark would quote a parser of JSON."""
+    checkpoint = Checkpoint(tmp_path)
+    checkpoint.open({})
+    (tmp_path / "metadata").write_text('{"id": "0"}')
+    checkpoint.open({})
+
+    (tmp_path / "metadata").write_text(text)
+
+    with pytest.raises(BadInputError, match="metadata: damaged, and with it the checkpoint"):
+        checkpoint.open({})
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_state_holds_no_more_than_what_is_pending(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    """Ten thousand operations without a deadline end by one of two keys; no copy stays."""
+    for name in ("ops", "events"):
+        (tmp_path / name).mkdir()
+    parts, count = 3, 4_000  # the last part, and one operation in a hundred, is never met
+    for part in range(parts):
+        numbers = range(part * count, (part + 1) * count)
+        operations = [
+            Operation(f"o{n}", (f"{n}a", f"{n}b"), (NO_VALUE,) * 2, 1, n, NEVER) for n in numbers
+        ]
+        events = [Event(f"{n}a", n, NO_VALUE) for n in numbers if n % 100]
+        files = [tmp_path / name / f"{part}.parquet" for name in ("ops", "events")]
+        write_operations(files[0], operations)
+        write_events(files[1], events)
+        for file in files:
+            os.utime(file, (1e9 + part, 1e9 + part))  # Spark takes files by their age
+    write_events(tmp_path / "events" / "9.parquet", [Event("z", parts * count, NO_VALUE)])
+    write_operations(
+        tmp_path / "ops" / "9.parquet",
+        [Operation("last", ("z",), (NO_VALUE,), 1, parts * count, NEVER)],
+    )
+    checkpoint = Checkpoint(tmp_path / "ck")
+    places = (tmp_path / "ops", tmp_path / "events", tmp_path / "out")
+    stream = PurgatoryStream(*places, checkpoint, Unit.S, shards=2, files_per_batch=1)
+
+    StreamRun(stream, spark).run(Until.ONCE)
+
+    pending = stream.count_pending(spark)
+    assert pending == parts * count // 100 + 1
+    assert copies_in_state(spark, checkpoint.folder) <= 2 * pending + count
+
+
+def copies_in_state(spark: "SparkSession", checkpoint: Path) -> int:
+    """How many copies of operations the first stage holds."""
+    state = spark.read.format("statestore").option("operatorId", 1)
+    values = state.option("stateVarName", STATE_NAME).load(str(checkpoint)).select("value.*")
+    return sum(count_in_state(row.version, bytes(row.data)) for row in values.collect())
 
 
 # --- settings and sums ------------------------------------------------------------------------
@@ -346,8 +417,7 @@ def test_a_changed_unit_is_named_as_such(tmp_path: Path) -> None:
 
 def progress(batch: int, **observed: dict[str, int]) -> Any:
     """What Spark reports on a micro-batch."""
-    rows = {name: counts for name, counts in observed.items()}
-    return SimpleNamespace(batchId=batch, observedMetrics=rows)
+    return SimpleNamespace(batchId=batch, observedMetrics=observed)
 
 
 def test_the_sums_of_a_batch_agree(tmp_path: Path) -> None:
@@ -376,7 +446,7 @@ def test_the_sums_of_a_batch_agree(tmp_path: Path) -> None:
 
 
 def test_the_sums_of_a_run_agree(tmp_path: Path) -> None:
-    """What waited and came is what ended and waits; a batch that is not finished counts for none."""
+    """What waited and came is what ended and waits; an unfinished batch does not count."""
     stream = purgatory_stream(tmp_path)
     (tmp_path / "ck" / "commits").mkdir(parents=True)
     for batch in (4, 5):

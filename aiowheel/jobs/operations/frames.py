@@ -45,7 +45,7 @@ _Check = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def read_operations(
-    spark: SparkSession, path: Path, form: Format, *, stream: Mapping[str, str] | None = None
+    spark: SparkSession, path: Path, form: Format, *, files_per_batch: int = 0
 ) -> DataFrame:
     """Read a file or folder of operations.
 
@@ -53,8 +53,8 @@ def read_operations(
         spark: The session.
         path: Where they are.
         form: Parquet, ndjson or csv.
-        stream: Stream what arrives in the folder, with these options of Spark's source; None reads
-            what lies there now.
+        files_per_batch: Stream what arrives in the folder, at most so many files a micro-batch;
+            0 reads what lies there now.
 
     Returns:
         ``id``, ``keys``, ``thresholds``, ``wanted``, ``created`` and ``deadline`` as in
@@ -66,12 +66,12 @@ def read_operations(
         BadInputError: A file is not as Spark reads it, or a Parquet file has other columns.
     """
     if form is not Format.PARQUET:
-        check = partial(checked_operations, form=form, keep_raw=stream is not None)
-        return _read_text(spark, path, stream).mapInArrow(check, OPERATION_DDL)
+        check = partial(checked_operations, form=form, keep_raw=files_per_batch > 0)
+        return _read_text(spark, path, files_per_batch).mapInArrow(check, OPERATION_DDL)
     # That reader of Spark 4 fails on a file in which all elements of all `thresholds` are null:
     # "Index 0 out of bounds for length 0".
     spark.conf.set("spark.sql.parquet.enableNestedColumnVectorizedReader", "false")
-    rows = _read_parquet(spark, path, OPERATIONS, _OPERATION_TYPES, stream)
+    rows = _read_parquet(spark, path, OPERATIONS, _OPERATION_TYPES, files_per_batch)
     empty_id = F.coalesce(F.col("id"), F.lit("")) == ""
     count = F.coalesce(F.size("keys"), F.lit(-1))
     mode = F.coalesce(F.col("mode"), F.lit(ANY))
@@ -100,7 +100,7 @@ def read_operations(
 
 
 def read_events(
-    spark: SparkSession, path: Path, form: Format, *, stream: Mapping[str, str] | None = None
+    spark: SparkSession, path: Path, form: Format, *, files_per_batch: int = 0
 ) -> DataFrame:
     """Read a file or folder of events.
 
@@ -108,9 +108,9 @@ def read_events(
     `rules.Event`.
     """
     if form is not Format.PARQUET:
-        check = partial(checked_events, form=form, keep_raw=stream is not None)
-        return _read_text(spark, path, stream).mapInArrow(check, EVENT_DDL)
-    rows = _read_parquet(spark, path, EVENTS, _EVENT_TYPES, stream)
+        check = partial(checked_events, form=form, keep_raw=files_per_batch > 0)
+        return _read_text(spark, path, files_per_batch).mapInArrow(check, EVENT_DDL)
+    rows = _read_parquet(spark, path, EVENTS, _EVENT_TYPES, files_per_batch)
     empty_key = F.coalesce(F.col("key"), F.lit("")) == ""
     flaws = {
         Flaw.RECORD: _no_utf8("key"),
@@ -147,12 +147,12 @@ def _read_parquet(
     path: Path,
     table: pa.Schema,
     types: Mapping[str, str],
-    stream: Mapping[str, str] | None,
+    files_per_batch: int,
 ) -> DataFrame:
     ddl = ", ".join(f"{name} {kind}" for name, kind in types.items())
-    if stream is not None:
-        arriving = spark.readStream.schema(ddl).options(**_arriving(stream))
-        return _with_url(arriving.parquet(spark_path(path)))
+    if files_per_batch:
+        stream = spark.readStream.schema(ddl).options(**_arriving(files_per_batch))
+        return _with_url(stream.parquet(spark_path(path)))
     files = parquet_files(path, table)
     if not files:
         return _with_url(spark.createDataFrame([], ddl))
@@ -165,10 +165,10 @@ def _with_url(rows: DataFrame) -> DataFrame:
     return rows.withColumn("url", F.input_file_name())
 
 
-def _read_text(spark: SparkSession, path: Path, stream: Mapping[str, str] | None) -> DataFrame:
+def _read_text(spark: SparkSession, path: Path, files_per_batch: int) -> DataFrame:
     """The lines of text files, as `checked_operations` wants them."""
-    if stream is not None:
-        lines = spark.readStream.options(**_arriving(stream)).text(spark_path(path))
+    if files_per_batch:
+        lines = spark.readStream.options(**_arriving(files_per_batch)).text(spark_path(path))
     else:
         files = Inputs([str(path)]).paths
         for file in files:
@@ -182,8 +182,8 @@ def _read_text(spark: SparkSession, path: Path, stream: Mapping[str, str] | None
     )
 
 
-def _arriving(stream: Mapping[str, str]) -> Mapping[str, str]:
-    return {"maxFileAge": _LONGEST_AGE, **stream}
+def _arriving(files_per_batch: int) -> Mapping[str, str]:
+    return {"maxFilesPerTrigger": str(files_per_batch), "maxFileAge": _LONGEST_AGE}
 
 
 def _refuse_other_packing(file: Path) -> None:

@@ -136,9 +136,16 @@ class PurgatoryStream:
         Raises:
             BadInputError: *out* is that of another stream.
         """
-        options = {"maxFilesPerTrigger": str(self.files_per_batch), **phase.input_options}
         operations, events = (
-            self._flawed_if_ahead(read(spark, folder, form, stream=options), time)
+            self._flawed_if_ahead(
+                read(
+                    spark,
+                    phase.input(folder, self.checkpoint),
+                    form,
+                    files_per_batch=self.files_per_batch,
+                ),
+                time,
+            )
             for read, folder, form, time in (
                 (read_operations, self.operations, self.operations_format, "created"),
                 (read_events, self.events, self.events_format, "time"),

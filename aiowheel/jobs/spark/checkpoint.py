@@ -29,13 +29,19 @@ class Checkpoint:
         """A folder that the query reads: a file in it ends everything that is open."""
         return self.folder / "flush"
 
+    @property
+    def nothing(self) -> Path:
+        """A folder that stays empty."""
+        return self.folder / "nothing"
+
     def open(self, settings: Mapping[str, object]) -> None:
         """Write the settings down on the first start, compare them on every other.
 
         Raises:
             BadInputError: They differ or cannot be read, or the stream has ended.
         """
-        self.flushes.mkdir(parents=True, exist_ok=True)
+        for place in (self.flushes, self.nothing):
+            place.mkdir(parents=True, exist_ok=True)
         file = self.folder / "aiowheel.json"
         if not file.exists():
             _write_whole(file, json.dumps(dict(settings), indent=2))
@@ -46,6 +52,9 @@ class Checkpoint:
                     f"{self.folder}: was made with {name} {theirs.get(name)}, not {value}: "
                     "go on with that, or choose another --checkpoint and --out"
                 )
+        of_spark = self.folder / "metadata"
+        if of_spark.exists():
+            _settings_in(of_spark)  # Spark would not name it
         if (self.folder / "ended").exists():
             raise BadInputError(
                 f"{self.folder}: this stream has been flushed: choose another --checkpoint and "

@@ -20,6 +20,8 @@ _OURS = re.compile(r"^(?:\w+\.)*errors\.(BadInputError|AiowheelError): (.+)$", r
 _PYTHON = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|ArrowInvalid)): (.+)$", re.MULTILINE)
 _CAUSE = re.compile(r"^(?:Caused by: )([\w.$]+): (.+)$", re.MULTILINE)
 _FILE = re.compile(r"\[FAILED_READ_FILE[\w.]*\] Encountered error while reading file (\S+)\. ")
+_CHECKPOINT_FILE = re.compile(r"(?:Copied|read log file) file:(/.+?)(?: to /|\. )")
+_STATE_STORE = re.compile(r"StateStoreId\(opId=(\d+),partId=(\d+)")
 _LONGEST = 300
 
 _ADVICE = {
@@ -82,6 +84,8 @@ def explain_failure(error: BaseException) -> AiowheelError:
     for mark, advice in _ADVICE.items():
         if mark in text:
             return AiowheelError(advice)
+    if (place := _damaged_place(text)) is not None:
+        return AiowheelError(f"{place}: damaged, and with it the checkpoint")
     if files := _FILE.findall(text):
         reason = " ".join(_reason(text).split())[:_LONGEST]
         return BadInputError(f"{unquote(urlsplit(files[0]).path)}: cannot be read: {reason}")
@@ -90,14 +94,29 @@ def explain_failure(error: BaseException) -> AiowheelError:
     return AiowheelError(f"Spark failed: {_reason(text)[:_LONGEST]} (--verbose shows all it says)")
 
 
+def _damaged_place(text: str) -> str | None:
+    """The file of a checkpoint that Spark cannot read, or the folder if Spark names no file."""
+    if "CANNOT_LOAD_STATE_STORE" in text or "MALFORMED_LOG_FILE" in text:
+        if named := _CHECKPOINT_FILE.search(text):
+            return named[1]
+        if store := _STATE_STORE.search(text):
+            return f"state/{store[1]}/{store[2]} in the checkpoint"
+    return None
+
+
 def _reason(text: str) -> str:
     """The innermost cause: of Python if there is one, else of Java, else the first line."""
-    if "Traceback (most recent call last)" in text and (raised := _PYTHON.findall(text)):
+    if "Traceback (most recent call last)" in text and (raised := _raised_in(text)):
         kind, reason = raised[-1]
         return f"{kind}: {reason}"
     if causes := _CAUSE.findall(text):
         return str(causes[-1][1])
     return _first_line(text)
+
+
+def _raised_in(text: str) -> list[tuple[str, str]]:
+    """What Python raised; not what it only passed on from Java."""
+    return [found for found in _PYTHON.findall(text) if not found[0].startswith("Py4J")]
 
 
 def _first_line(text: str) -> str:

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from aiowheel._signals import handled_by
 from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
@@ -111,7 +111,8 @@ def open_session(
                 _start_java(settings)
                 spark = builder.getOrCreate()
             # When the JVM dies, the listener for its accumulators would print a traceback.
-            spark.sparkContext._accumulatorServer.handle_error = _say_nothing
+            listener: Any = spark.sparkContext._accumulatorServer
+            listener.handle_error = _say_nothing
         except Exception as error:
             raise _why_it_did_not_start(error, folder) from error
         try:
@@ -151,7 +152,7 @@ def _start_java(settings: Mapping[str, str]) -> None:
     from pyspark.java_gateway import launch_gateway
 
     conf = SparkConf().setAll([*settings.items()])
-    gateway = launch_gateway(conf, {"start_new_session": True})
+    gateway = launch_gateway(conf, {"start_new_session": True})  # type: ignore[no-untyped-call]
     SparkContext._ensure_initialized(gateway=gateway)
 
 

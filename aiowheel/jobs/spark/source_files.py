@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from aiowheel.errors import AiowheelError
 
@@ -53,7 +53,7 @@ def _offsets(checkpoint: Path, batch_id: int) -> list[int]:
     if not file.exists():
         return []
     lines = _lines(file)[1:]  # below the version stands what Spark keeps about the batch
-    return [-1 if line == "-" else int(_parsed(file, line)["logOffset"]) for line in lines]
+    return [-1 if line == "-" else int(_parsed(file, line, "logOffset")[0]) for line in lines]
 
 
 def _files_in(log: Path, number: int) -> Iterator[Path]:
@@ -61,9 +61,9 @@ def _files_in(log: Path, number: int) -> Iterator[Path]:
     for file in (log / str(number), log / f"{number}.compact"):
         if file.exists():
             for line in _lines(file):
-                entry = _parsed(file, line)
-                if entry["batchId"] == number:
-                    yield Path(unquote(entry["path"].removeprefix("file:")))
+                batch, address = _parsed(file, line, "batchId", "path")
+                if batch == number:
+                    yield Path(unquote(urlsplit(address).path))
 
 
 def _lines(file: Path) -> list[str]:
@@ -74,10 +74,11 @@ def _lines(file: Path) -> list[str]:
         raise _damaged(file) from error
 
 
-def _parsed(file: Path, line: str) -> Any:
+def _parsed(file: Path, line: str, *names: str) -> list[Any]:
     try:
-        return json.loads(line)
-    except ValueError as error:
+        entry = json.loads(line)
+        return [entry[name] for name in names]
+    except (ValueError, TypeError, KeyError) as error:
         raise _damaged(file) from error
 
 

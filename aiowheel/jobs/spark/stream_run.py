@@ -8,6 +8,8 @@ from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -17,7 +19,6 @@ _POLL: Final = "500 milliseconds"
 _LOOK_SECONDS: Final = (
     1  # far below the time of a hundred micro-batches, of which Spark keeps reports
 )
-_NO_FILE: Final = "\x01"  # a pattern that no file's name matches
 
 
 class Until(StrEnum):
@@ -42,12 +43,11 @@ class Phase(Enum):
             return {"processingTime": _POLL}
         return {"availableNow": True}
 
-    @property
-    def input_options(self) -> dict[str, str]:
-        """Options of the sources of input."""
-        # Only then: a batch that is repeated would lose its files. In the last phase there is none
-        # with files, because the phase before has committed them all.
-        return {"pathGlobFilter": _NO_FILE} if self is Phase.FINISH else {}
+    def input(self, folder: Path, checkpoint: Checkpoint) -> Path:
+        """Where a source of input finds its files in this phase."""
+        # A micro-batch that is repeated would miss its files in another folder. In the last phase
+        # there is none with files: the phase before has finished them all.
+        return checkpoint.nothing if self is Phase.FINISH else folder
 
 
 class Stream(Protocol):
