@@ -168,7 +168,7 @@ except AiowheelError as error:
 EMPTY_REPOSITORY = """
 <ivysettings>
   <settings defaultResolver="here"/>
-  <resolvers><filesystem name="here"><ivy pattern="none/[artifact]"/></filesystem></resolvers>
+  <resolvers><filesystem name="here"><ivy pattern="/nowhere/[artifact]"/></filesystem></resolvers>
 </ivysettings>
 """
 

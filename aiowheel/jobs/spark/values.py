@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from enum import StrEnum
+from functools import reduce
+from operator import and_
 from typing import Any, Final
 
 import pyarrow as pa
@@ -110,9 +112,11 @@ def parse_avro(rows: DataFrame, table: str) -> DataFrame:
     rows = rows.withColumn("text", text_of(F.col("value"))).withColumn(
         "_row", from_avro("value", written, {"mode": "PERMISSIVE"})
     )
+    schema = _TABLES[table]
+    required = [F.col(f"_row.{field.name}").isNotNull() for field in schema if not field.nullable]
     # Spark passes over bytes behind a row, and takes most bytes for some row.
-    same = F.coalesce(to_avro("_row", written) == F.col("value"), F.lit(False))
-    return _unpacked(rows, _TABLES[table], ~same)
+    again = F.when(reduce(and_, required), to_avro("_row", written))
+    return _unpacked(rows, schema, ~F.coalesce(again == F.col("value"), F.lit(False)))
 
 
 def _unpacked(rows: DataFrame, schema: pa.Schema, unread: Column) -> DataFrame:

@@ -63,7 +63,7 @@ def kafka_jars() -> Path:
 def running_kafka(folder: Path) -> Iterator[str]:
     """Run a broker whose files lie in *folder*; gives its ``HOST:PORT``."""
     classpath = f"{kafka_jars()}/*"
-    port, controller = _free_ports(2)
+    port, controller = free_ports(2)
     properties = folder / "server.properties"
     properties.write_text(_PROPERTIES.format(port=port, controller=controller, folder=folder))
     cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
@@ -92,7 +92,8 @@ def _java() -> Path:
     return find_java().home / "bin" / "java"
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports that nothing listens on, of this machine alone."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

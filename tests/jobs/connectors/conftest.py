@@ -1,6 +1,8 @@
 """Real services on this machine: Kafka from its jars, S3 from moto, and a Spark that opens both."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,23 +40,30 @@ def s3() -> Iterator[str]:
     """The address of an S3 of these tests, with one bucket."""
     pytest.importorskip("moto", reason="moto is not installed")
     import boto3
-    from moto.server import ThreadedMotoServer
+    from botocore.config import Config
 
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    address = f"http://{host}:{port}"
-    client = boto3.client(
-        "s3",
-        endpoint_url=address,
-        region_name="us-east-1",
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
-    )
-    client.create_bucket(Bucket=BUCKET)
-    client.close()
-    yield address
-    server.stop()
+    from .broker import free_ports
+
+    (port,) = free_ports(1)
+    address = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    # A process of its own: a server in this one sleeps, which no test here may.
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        client = boto3.client(
+            "s3",
+            endpoint_url=address,
+            region_name="us-east-1",
+            aws_access_key_id="test",
+            aws_secret_access_key="test",
+            config=Config(retries={"total_max_attempts": 20}),  # until it has started
+        )
+        client.create_bucket(Bucket=BUCKET)
+        client.close()
+        yield address
+    finally:
+        server.terminate()
+        server.wait(20)
 
 
 @pytest.fixture(scope="session")
