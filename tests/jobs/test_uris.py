@@ -12,7 +12,6 @@ from aiowheel.errors import BadInputError, MissingExtraError
 from aiowheel.jobs.spark.connectors import connector_settings, missing_connectors
 from aiowheel.jobs.spark.uris import Folder, Place, Table, Topic, parse_uri
 
-
 ROOT = Path(__file__).parents[2]
 
 

@@ -23,7 +23,9 @@ _DELTA_SETTINGS: Final = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
 _HADOOP_JAR: Final = re.compile(r"hadoop-client-api-(.+)\.jar")
-_UNRESOLVED: Final = re.compile(r"(?:unresolved dependency|download failed): ([^#\s]+)#([^;\s]+);([^:!\]\s]+)")
+_UNRESOLVED: Final = re.compile(
+    r"(?:unresolved dependency|download failed): ([^#\s]+)#([^;\s]+);([^:!\]\s]+)"
+)
 
 
 def connector_settings(

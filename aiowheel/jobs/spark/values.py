@@ -62,7 +62,8 @@ def avro_schema(table: str) -> str:
         table: "touches", "operations" or "events".
     """
     fields = [
-        {"name": field.name, "type": _avro_type(field)} | ({"default": None} if field.nullable else {})
+        {"name": field.name, "type": _avro_type(field)}
+        | ({"default": None} if field.nullable else {})
         for field in _TABLES[table]
     ]
     return json.dumps({"type": "record", "name": table, "fields": fields})
@@ -119,9 +120,7 @@ def parse_avro(rows: DataFrame, table: str) -> DataFrame:
 
 
 def _unpacked(rows: DataFrame, schema: pa.Schema, unread: Column) -> DataFrame:
-    columns = {
-        name: F.when(~unread, F.col(f"_row.{name}")) for name in schema.names
-    }
+    columns = {name: F.when(~unread, F.col(f"_row.{name}")) for name in schema.names}
     return rows.withColumns({**columns, "unread": unread}).drop("_row")
 
 

@@ -116,7 +116,13 @@ def test_avro_values(spark: "SparkSession", topics: "Topics") -> None:
         to_avro("row", avro_schema("operations")).alias("value")
     )
     good = [bytes(row["value"]) for row in encoded.collect()]
-    bad: list[bytes | None] = [b"\x00", b"", good[0] + b"x", b"\x00\x00\x00\x00\x07" + good[0], None]
+    bad: list[bytes | None] = [
+        b"\x00",
+        b"",
+        good[0] + b"x",
+        b"\x00\x00\x00\x00\x07" + good[0],
+        None,
+    ]
     topics.send("avro", [*good, *bad])
 
     found = read_operations(spark, Source(uri, value_form=ValueFormat.AVRO))
@@ -134,9 +140,10 @@ def test_a_stream_goes_on_where_its_checkpoint_stands(
     from aiowheel.jobs.spark.sources import Source, read_events
 
     uri = topics.make("events", partitions=3)
-    numbers = spark.range(many).withColumn("value", F.expr(
-        "to_json(struct(concat('k', id % 100) AS key, id AS time, id % 7 AS value))"
-    ))
+    numbers = spark.range(many).withColumn(
+        "value",
+        F.expr("to_json(struct(concat('k', id % 100) AS key, id AS time, id % 7 AS value))"),
+    )
     address, name = uri.removeprefix("kafka://").split("/")
     to_kafka = {"kafka.bootstrap.servers": address, "topic": name}
     batches: dict[int, int] = {}
@@ -204,7 +211,9 @@ def test_csv_and_parquet_on_s3(spark: "SparkSession", bucket: str) -> None:
     from aiowheel.jobs.spark.values import ddl
 
     lines = ["1,a|b,|3,all,5,", "2,a,,,x,", "3,a,,,,9", '4,"a"']
-    frame = spark.createDataFrame([(line,) for line in ["id,keys,thresholds,mode,created,deadline", *lines]], "v string")
+    frame = spark.createDataFrame(
+        [(line,) for line in ["id,keys,thresholds,mode,created,deadline", *lines]], "v string"
+    )
     frame.coalesce(1).write.text(f"{bucket}/csv")
     rows = read_operations(spark, Source(f"{bucket}/csv", Format.CSV))
     good = [("1", ["a", "b"], [None, 3], "all", 5, None)]
@@ -235,9 +244,12 @@ def test_delta_as_a_batch_and_as_a_stream(
     ]
 
     stream = read_touches(spark, Source(uri, per_batch=1))
-    query = stream.writeStream.format("memory").queryName("delta").option(
-        "checkpointLocation", str(tmp_path / "checkpoint")
-    ).start()
+    query = (
+        stream.writeStream.format("memory")
+        .queryName("delta")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
     query.processAllAvailable()
     table.write.format("delta").mode("append").save(f"{bucket}/touches")
     query.processAllAvailable()

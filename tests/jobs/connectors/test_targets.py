@@ -121,10 +121,11 @@ def test_a_repeated_batch_is_in_its_folder_once(
     spark: "SparkSession", work: Path, bucket: str, place: str
 ) -> None:
     """The same on an object store and on a disk, whole or not at all."""
+    import pyarrow as pa
+
     from aiowheel.jobs.spark.hadoop import read_whole_folders
     from aiowheel.jobs.spark.targets import open_sink
     from aiowheel.jobs.spark.uris import Folder, parse_uri
-    import pyarrow as pa
 
     uri = f"{bucket}/out" if place == "s3" else f"file://{work}/out[1]"
     folder = parse_uri(uri)
@@ -146,9 +147,7 @@ def test_a_repeated_batch_is_in_its_folder_once(
         open_sink(spark, uri, checkpoint=str(work / "new"), key=["id"])
 
 
-def test_half_a_folder_is_not_read_and_written_anew(
-    spark: "SparkSession", bucket: str
-) -> None:
+def test_half_a_folder_is_not_read_and_written_anew(spark: "SparkSession", bucket: str) -> None:
     """What a crash left has no mark of being whole."""
     import pyarrow as pa
 
@@ -211,7 +210,7 @@ def test_the_result_of_a_batch(
     records = records_frame(spark, topic)
     assert records.count() == 2 * many
     assert records.select("key").distinct().count() == many
-    assert records.where("value = '{\"fire\":3,\"key\":\"k3\"}'").first()["key"] == (  # type: ignore[index]
+    assert records.where('value = \'{"fire":3,"key":"k3"}\'').first()["key"] == (  # type: ignore[index]
         '{"key":"k3","fire":3}'
     )
 
