@@ -110,6 +110,16 @@ test-browser: build  ## drive the dashboard in Chromium, which must be installed
 test-cluster: build  ## kill executors, workers and drivers of Spark in mid-job; minutes long
 	$(PYTEST) -m spark_cluster $(TEST_ARGS)
 
+# Spark's connectors follow its version, and Delta Lake wants an older one: an environment apart.
+# Where the environment is made, the group comes first, so that Spark is installed once.
+CONNECT := .venv-connect
+.PHONY: test-kafka
+test-kafka:  ## read and write a real Kafka, an S3 and Delta Lake on this machine; fetches jars
+	$(MAKE) --no-print-directory VENV=$(CONNECT) $(CONNECT)/.stamp-venv
+	$(CONNECT)/bin/python -m pip --disable-pip-version-check install --quiet --group connect
+	$(MAKE) --no-print-directory VENV=$(CONNECT) build
+	AIOWHEEL_NO_EXTENSIONS=1 $(CONNECT)/bin/python -m pytest -m kafka tests/jobs/connectors $(TEST_ARGS)
+
 .PHONY: test-stdlib
 test-stdlib: build  ## run CPython's and uvloop's own tests on our loops, minutes long
 	$(PIP) install --quiet pyopenssl  # some of uvloop's tests import it
@@ -180,6 +190,6 @@ coverage: build  ## branch coverage of the pure build
 
 .PHONY: clean
 clean:  ## remove everything the other targets made
-	rm -rf .venv .venv-3.* build dist site .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-3.* .venv-connect build dist site .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find aiowheel \( -name '*.so' -o -name '_compiled.*.txt' \) -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
+from aiowheel.jobs.spark.kept import kept_on_disk
 from aiowheel.jobs.spark.uris import Table
 
 _QUERY_ID: Final = "sql.streaming.queryId"  # Spark tells it to what runs in a micro-batch
@@ -33,18 +33,14 @@ class DeltaAppends:
         Returns:
             How many rows that were.
 
-        Cost: one action on *frame*, which is kept on the workers' disks meanwhile: Delta does not
-        read a frame that it passes over, and a query with state must work it off.
+        Cost: one action on *frame*, which is kept on the workers' disks meanwhile.
         """
         stream = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
-        assert stream is not None, "write belongs into foreachBatch"
-        kept = frame.persist(StorageLevel.DISK_ONLY)
-        try:
-            count = kept.count()
+        if stream is None:
+            raise AssertionError("write is for foreachBatch")
+        with kept_on_disk(frame) as (kept, count):
             writer = kept.write.format("delta").mode("append")
             writer.options(txnAppId=stream, txnVersion=batch_id).save(self.table.folder.path)
-        finally:
-            kept.unpersist()
         return count
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
+from aiowheel.jobs.spark.kept import kept_on_disk
 from aiowheel.jobs.spark.uris import Topic
 from aiowheel.jobs.spark.values import json_of
 
@@ -37,14 +38,13 @@ class TopicRecords:
         Returns:
             How many rows that were.
 
-        Cost: one action on *frame*.
+        Cost: one action on *frame*, which is kept on the workers' disks meanwhile.
         """
-        rows = Observation()
-        counted = frame.observe(rows, F.count(F.lit(1)).alias("rows"))
-        records = counted.select(self._key(), json_of(frame.columns).alias("value"))
         options = {"kafka.bootstrap.servers": self.topic.servers, "topic": self.topic.name}
-        records.write.format("kafka").options(**{**options, **self.options}).save()
-        return int(rows.get["rows"])
+        with kept_on_disk(frame) as (kept, count):  # Spark observes nothing of this writer
+            records = kept.select(self._key(), json_of(frame.columns).alias("value"))
+            records.write.format("kafka").options(**{**options, **self.options}).save()
+        return count
 
     def _key(self) -> Column:
         if len(self.key) == 1:

@@ -99,8 +99,8 @@ def open_session(
         _silence()
         builder = SparkSession.builder
         options = f"-Duser.timezone=UTC -Djava.io.tmpdir={folder} {java_options}".strip()
-        settings = _settings(folder, master, driver_memory, options) | dict(conf or {})
-        settings |= {"spark.master": master, "spark.app.name": app_name}
+        settings = {"spark.master": master, "spark.app.name": app_name}
+        settings |= _settings(folder, master, driver_memory, options) | dict(conf or {})
         for name, value in settings.items():
             builder = builder.config(name, value)
         atexit.register(_stop_jvm)  # for whoever leaves the process without leaving the block

@@ -1,6 +1,7 @@
 """Results written to S3, Delta Lake and Kafka, with micro-batches that are repeated."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ pytestmark = [
 Write = Callable[["DataFrame", int], int]
 
 
-class InterruptedError_(Exception):
+class QueryEndedError(Exception):
     """What ends a query in the middle of a micro-batch."""
 
 
@@ -45,7 +46,7 @@ def stream(
     def write_or_fail(frame: "DataFrame", batch_id: int) -> None:
         write(frame, batch_id)
         if batch_id == fails_after:
-            raise InterruptedError_
+            raise QueryEndedError
 
     query = (
         spark.readStream.schema("id string, n bigint")
@@ -72,6 +73,7 @@ def work(tmp_path: Path) -> Path:
     for number, ids in enumerate(["ab", "cd", "de"]):
         rows = [json.dumps({"id": each, "n": number}) for each in ids]
         (folder / f"{number}.json").write_text("\n".join(rows))
+        os.utime(folder / f"{number}.json", (number, number))  # Spark takes the oldest first
     return tmp_path
 
 
