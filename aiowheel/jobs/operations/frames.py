@@ -183,8 +183,8 @@ def _read_text(spark: SparkSession, path: Path, files_per_batch: int) -> DataFra
 
 
 def _arriving(files_per_batch: int) -> Mapping[str, str]:
-    # Without `_FILES_ONLY` the last phase of a stream fails: on its start Spark looks at the files of
-    # the last micro-batch once more, and finds them outside of the empty folder that it reads.
+    # Without `_FILES_ONLY` the last phase of a stream fails: on its start Spark looks once more at
+    # the files of the last micro-batch, and finds them outside of the empty folder that it reads.
     options = {"maxFilesPerTrigger": str(files_per_batch), "maxFileAge": _LONGEST_AGE}
     return {**options, **_FILES_ONLY}
 
