@@ -32,7 +32,7 @@ Out = Annotated[
 
 def publish(report: Report, out: Path | None, *, as_json: bool) -> Path:
     """Print a report, as tables or JSON, and write it; returns where it is."""
-    if out == STANDARD_OUTPUT:
+    if out is not None and out == STANDARD_OUTPUT:
         print(report.as_json(), end="")
         return out
     if as_json:

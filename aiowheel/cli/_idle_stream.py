@@ -66,7 +66,8 @@ def run_stream(
     tally = StreamTally()
     with signals_noted() as told, Progress() as progress:
         stream = _stream(options, table)
-        stream.open()  # what is refused is refused before Spark starts
+        if stream.checkpoint.folder.exists():
+            stream.open()  # what is refused is refused before Spark starts
         progress.waiting("starting Spark")
         ended = Until.STOPPED
         if not told.is_set():

@@ -102,7 +102,8 @@ def run_stream(
     started = clock.perf_counter()
     with signals_noted() as told, Progress() as progress:
         stream = _stream(options)
-        stream.open()  # what is refused is refused before Spark starts
+        if stream.checkpoint.folder.exists():
+            stream.open()  # what is refused is refused before Spark starts
         tally = _Tally(stream)
         progress.waiting("starting Spark")
         ended, before, pending = Until.STOPPED, 0, 0

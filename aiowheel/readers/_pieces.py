@@ -134,7 +134,7 @@ def _cut(path: Path, form: Format | None, size: int) -> list[Piece]:
     """Cut a file behind line ends; lines are not counted yet."""
     whole = Piece(str(path), path.absolute(), form)
     told = form or format_of(path.name)
-    if told not in _BY_LINES or path.name.endswith(TAR_SUFFIXES):
+    if told is None or told not in _BY_LINES or path.name.endswith(TAR_SUFFIXES):
         return [whole]
     with opened(path) as file:
         if file.peek(2)[:2] == GZIP_MAGIC or is_zeek(file) or not file.seekable():

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -60,7 +60,7 @@ def kafka_jars() -> Path:
 
 
 @contextlib.contextmanager
-def running_kafka(folder: Path) -> Iterator[str]:
+def running_kafka(folder: Path) -> Generator[str]:
     """Run a broker whose files lie in *folder*; gives its ``HOST:PORT``."""
     classpath = f"{kafka_jars()}/*"
     port, controller = free_ports(2)
