@@ -45,7 +45,7 @@ def kafka_jars() -> Path:
     with tempfile.TemporaryDirectory(dir=cache) as scratch:
         target = Path(scratch, "jars")
         # fmt: off
-        command = [
+        command: list[str | Path] = [
             _java(), "-jar", ivy, "-cache", Path(scratch, "ivy"), "-confs", "default",
             "-dependency", "org.apache.kafka", "kafka_2.13", KAFKA,
             "-retrieve", f"{target}/[artifact]-[revision].[ext]",
@@ -67,11 +67,19 @@ def running_kafka(folder: Path) -> Iterator[str]:
     properties = folder / "server.properties"
     properties.write_text(_PROPERTIES.format(port=port, controller=controller, folder=folder))
     cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    tool = [_java(), "-cp", classpath, "kafka.tools.StorageTool", "format", "-t", cluster]
+    tool: list[str | Path] = [
+        _java(),
+        "-cp",
+        classpath,
+        "kafka.tools.StorageTool",
+        "format",
+        "-t",
+        cluster,
+    ]
     subprocess.run([*tool, "-c", properties], check=True, capture_output=True, timeout=60)
     flags = ["-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
     with (folder / "output").open("wb") as output:
-        command = [_java(), *flags, "-cp", classpath, "kafka.Kafka", properties]
+        command: list[str | Path] = [_java(), *flags, "-cp", classpath, "kafka.Kafka", properties]
         broker = subprocess.Popen(command, stdout=output, stderr=output)
     try:
         address = f"127.0.0.1:{port}"

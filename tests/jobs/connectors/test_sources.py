@@ -1,6 +1,7 @@
 """Tables read from a real Kafka, from S3, from Delta Lake and from files, bad rows included."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,9 @@ from aiowheel.errors import BadInputError
 from aiowheel.readers import Format
 
 if TYPE_CHECKING:
-    from conftest import Topics
     from pyspark.sql import DataFrame, SparkSession
+
+    from .conftest import Topics
 
 pytestmark = [
     pytest.mark.kafka,
@@ -53,7 +55,7 @@ def reasons(rows: "DataFrame") -> list[tuple[str | None, str | None]]:
     return sorted(found, key=repr)
 
 
-def texts(values: list[tuple[bytes | None, str | None]]) -> list[tuple[str | None, str | None]]:
+def texts(values: Sequence[tuple[bytes | None, str | None]]) -> list[tuple[str | None, str | None]]:
     """What `reasons` gives for *values*; half a sign of UTF-8 is shown as U+FFFD."""
     found: list[tuple[str | None, str | None]] = [
         (reason, (value or b"").decode(errors="replace"))

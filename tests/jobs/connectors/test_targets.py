@@ -11,8 +11,9 @@ import pytest
 from aiowheel.errors import BadInputError
 
 if TYPE_CHECKING:
-    from conftest import Topics
     from pyspark.sql import DataFrame, SparkSession
+
+    from .conftest import Topics
 
 pytestmark = [
     pytest.mark.kafka,
