@@ -15,7 +15,7 @@ import selectors
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -70,14 +70,26 @@ def _skip_without_uvloop() -> asyncio.AbstractEventLoop:
     pytest.skip("uvloop is not installed")
 
 
+_small_disk: list[Callable[[], None]] = []  # what ends it
+
+
 @pytest.fixture
-def small_disk() -> Iterator[None]:
-    """Let no file grow beyond 8 KiB: to who writes one, that is a full disk."""
+def small_disk() -> None:
+    """Let no file grow beyond 8 KiB while the test runs: to its code, that is a full disk."""
     resource = pytest.importorskip("resource")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (8_192, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    _small_disk.append(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limits))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8_192, limits[1]))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call() -> Generator[None, object, object]:
+    """End a small disk before pytest reports the test, for its report may go into a large file."""
+    try:
+        return (yield)
+    finally:
+        while _small_disk:
+            _small_disk.pop()()
 
 
 @pytest.fixture(autouse=True)
