@@ -239,10 +239,15 @@ def test_an_idle_stream_waits_for_its_files(idle: list[str], say: Say, tmp_path:
     assert list(read_idle_events(tmp_path / "out" / "events")) == [(130, "a"), (150, "b")]
 
 
+_SLOW = pytest.mark.spark_cluster  # half a minute each
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 @spark_test
-@pytest.mark.parametrize("flaw", ["gz", "float", "random", "cut"])
+@pytest.mark.parametrize(
+    "flaw", ["gz", *(pytest.param(flaw, marks=_SLOW) for flaw in ("float", "random", "cut"))]
+)
 def test_a_purgatory_stream_waits_for_its_files(
     flaw: str, purgatory: list[str], say: Say, tmp_path: Path
 ) -> None:
