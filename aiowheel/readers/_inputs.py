@@ -254,7 +254,7 @@ def _files_at(path: Path) -> list[Path]:
 
 def _format_of_file(path: Path) -> Format | None:
     if format_of(path.name) in _PERHAPS_ZEEK and not path.name.endswith(TAR_SUFFIXES):
-        # What cannot be opened or read is told of when it is read; a pipe gives its bytes once.
+        # Reading reports what cannot be opened or read; a pipe gives its bytes once.
         with contextlib.suppress(*READ_ERRORS, BadInputError):
             if path.is_file():
                 with opened(path) as raw:

@@ -199,7 +199,7 @@ class TimedRows:
                 except ValueError as error:
                     self._reject(source.name, line, flaw or str(error), raw)
                     aside += 1
-                    if aside % _BATCH_ROWS == 0:  # whoever keeps the bad rows can hand them on
+                    if aside % _BATCH_ROWS == 0:  # the caller may hand on bad rows now
                         self.accepted += len(times)
                         yield Batch(times, keys)
                         times, keys = [], []

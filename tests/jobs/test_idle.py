@@ -1,6 +1,5 @@
 """Idle detection on real data, by both engines, against the reference facts beside the data."""
 
-import contextlib
 import json
 import random
 from collections.abc import Callable
@@ -223,13 +222,11 @@ def test_text_and_parquet_are_shuffled_once(
 @pytest.mark.timeout(180)
 def test_the_command_runs_either_engine(
     data_folder: Path,
-    spark: "SparkSession",
+    one_session: None,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """From the files to the report: all but the engine's name and the time taken is the same."""
-    monkeypatch.setattr("aiowheel.jobs.spark.session.open_session", reusing(spark))
     arguments = ["idle", str(data_folder / LOGS), "--key", "PodName", "--time", "TimeUnixNano"]
     arguments += ["--unit", "ns", "--timeout", "300", "--json", "--out", str(tmp_path / "idle.csv")]
     reports: list[dict[str, object]] = []
@@ -249,14 +246,12 @@ def test_the_command_runs_either_engine(
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_spark_reads_parquet_itself_by_the_same_rules(
-    spark: "SparkSession",
+    one_session: None,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The files, the counts and what is put aside do not tell which engine it was."""
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    monkeypatch.setattr("aiowheel.jobs.spark.session.open_session", reusing(spark))
     source, keys = random.Random(7), ["a", 'b, "c"', "", None, "é"]
     times = [source.choice([None, -7, 99, source.randrange(100, 2_000) * 5]) for _ in range(2_000)]
     columns = {"key": [source.choice(keys) for _ in times], "t": times}
@@ -286,14 +281,13 @@ def test_spark_reads_parquet_itself_by_the_same_rules(
 )
 def test_either_engine_reads_parquet_that_spark_would_read_otherwise(
     case: str,
-    spark: "SparkSession",
+    one_session: None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Times in seconds, names like patterns, other types in another file, bytes for a text."""
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    monkeypatch.setattr("aiowheel.jobs.spark.session.open_session", reusing(spark))
     monkeypatch.chdir(tmp_path)
     Path("in").mkdir()
     offsets, data = pa.array([0, 1, 2], pa.int32()).buffers()[1], pa.py_buffer(b"a\xff")
@@ -320,19 +314,6 @@ def test_either_engine_reads_parquet_that_spark_would_read_otherwise(
 
     assert results[0] == results[1]
     assert results[0][0] == (2 if case == "a file of bad rows" else 0)
-
-
-def reusing(
-    spark: "SparkSession",
-) -> Callable[..., contextlib.AbstractContextManager["SparkSession"]]:
-    """What stands in for the start of a session: one a test run is enough."""
-
-    def open_again(
-        _app_name: str, **_options: object
-    ) -> contextlib.AbstractContextManager["SparkSession"]:
-        return contextlib.nullcontext(spark)
-
-    return open_again
 
 
 def table_of(view: View, inputs: Inputs) -> TimedRows:

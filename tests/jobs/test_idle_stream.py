@@ -1,6 +1,5 @@
 """Idle detection over files that arrive, against the facts and against the wheel."""
 
-import contextlib
 import gzip
 import json
 import os
@@ -123,13 +122,11 @@ def test_the_stream_finds_the_listed_idle_events(
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_stream_goes_on_where_it_stood(
-    spark: "SparkSession",
+    one_session: None,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Two runs over what came, bad rows and late ones among it, are one run over the rest."""
-    monkeypatch.setattr("aiowheel.jobs.spark.session.open_session", reusing(spark))
     arriving, out = tmp_path / "in", tmp_path / "out"
     arriving.mkdir()
     command = ["idle", str(arriving), "--stream", "--key", "key", "--time", "t", "--unit", "ms"]
@@ -274,16 +271,3 @@ def write_rows(file: Path, rows: list[tuple[object, str]] | list[tuple[int, str]
     lines = "".join(f'"{key}",{t}\n' for t, key in rows)
     hidden.write_text(f"key,t\n{lines}", encoding="utf-8")
     hidden.rename(file)
-
-
-def reusing(
-    spark: "SparkSession",
-) -> Callable[..., contextlib.AbstractContextManager["SparkSession"]]:
-    """What stands in for the start of a session: one a test run is enough."""
-
-    def open_again(
-        _app_name: str, **_options: object
-    ) -> contextlib.AbstractContextManager["SparkSession"]:
-        return contextlib.nullcontext(spark)
-
-    return open_again

@@ -1,7 +1,7 @@
 """Idle detection as a Spark job: integer times and one window function, no Python UDF. Rank 5.
 
 The rows are shuffled once, by key. Each task sorts the events of its keys by time and writes them
-as one part; whoever wants all events in order merges the parts.
+as one part; a merge of the parts gives all events in order.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from typing import cast
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel.jobs.idle.merge import merged_parts
@@ -95,6 +95,14 @@ def sorted_events(rows: DataFrame, timeout: int, tasks: int) -> DataFrame:
     return idle_events(rows.repartition(tasks, "key"), timeout).sortWithinPartitions("fire")
 
 
+def is_idle(fire: Column, next_time: Column) -> Column:
+    """Return whether a key is idle at *fire*, given the time of its next row or null.
+
+    A row exactly at *fire* keeps the key alive.
+    """
+    return next_time.isNull() | (next_time > fire)
+
+
 def idle_events(rows: DataFrame, timeout: int) -> DataFrame:
     """Select ``fire: bigint, key: string, key_rows: int``, and ``note`` if *rows* has it.
 
@@ -107,7 +115,7 @@ def idle_events(rows: DataFrame, timeout: int) -> DataFrame:
     # Eight bytes of a hash tell most keys apart, and those are compared as one integer.
     by_time = Window.partitionBy("hash", "key").orderBy("t")
     fire, next_t = F.col("t") + F.lit(timeout), F.col("next_t")
-    is_event = next_t.isNull() | (next_t > fire)
+    is_event = is_idle(fire, next_t)
     for name in note:
         is_event |= F.col(name).isNotNull()
     return (

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel._arguments import checked_int, safe_repr
 from aiowheel._units import FOREVER, delay_to_ns
+from aiowheel.jobs.idle.batch import is_idle
 
 if TYPE_CHECKING:
     from aiowheel._types import Delay
@@ -77,10 +78,10 @@ def idle_events(
 
 def _by_next_row(rows: DataFrame, span: Column) -> DataFrame:
     following = F.lead("last").over(Window.partitionBy("key").orderBy("last"))
-    fire, following_time = F.col("last") + span, F.col("following")
+    fire = F.col("last") + span
     return (
         rows.withColumn("following", following)
-        .where(following_time.isNull() | (following_time > fire))
+        .where(is_idle(fire, F.col("following")))
         .select("key", "last", fire.alias("fire"))
     )
 
