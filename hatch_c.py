@@ -452,15 +452,6 @@ _ANSWERS = {
         "        return NULL;\n"
         "    }"
     ),
-    "PyObject *CPyDef__interpreter___captured_context(PyObject *cpy_r__copy)": (
-        "if (cpy_r__copy == NULL) {\n"
-        "        PyObject *context = PyThreadState_Get()->context;\n"
-        "        Py_ssize_t size = context == NULL ? 0 : PyObject_Size(context);\n"
-        "        if (size < 0) return NULL;\n"
-        "        if (size > 0) return PyContext_CopyCurrent();\n"
-        "        Py_INCREF(Py_None); return Py_None;\n"
-        "    }"
-    ),
     "int64_t CPyDef__level___first_flag(PyObject *cpy_r_occupied, int64_t cpy_r_start)": (
         "char *flags = PyByteArray_AS_STRING(cpy_r_occupied);\n"
         "    Py_ssize_t size = PyByteArray_GET_SIZE(cpy_r_occupied);\n"

@@ -230,7 +230,7 @@ class OperationAlarm(TimerTask):
 
 # --- ends, and the awaiter ------------------------------------------------------------------
 # Functions: the compiled build calls methods of a class that users derive from by name, which
-# costs 20 times as much.
+# costs 15 times as much.
 
 
 def _end(operation: Operation, outcome: Outcome) -> bool:

@@ -170,7 +170,7 @@ async def test_a_second_closing_can_be_less_patient(running: Purgatory) -> None:
 @pytest.mark.parametrize("drain", ["expire", "cancel", "wait"])
 async def test_closing_from_within_on_complete(running: Purgatory, drain: Drain) -> None:
     """The operation under way completes, the others end as the drain says."""
-    first, second = Gate(), Gate(0.001)
+    first, second = Gate(), Gate(0.001 if drain == "wait" else 3600)
     tasks: list[asyncio.Task[None]] = []
     waiting = [running.watch(gate, ["k"]) for gate in (first, second)]
     first.then = lambda: tasks.append(asyncio.create_task(running.aclose(drain=drain)))
