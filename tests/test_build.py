@@ -37,7 +37,7 @@ def python(folder: Path, program: str, **switches: str) -> subprocess.CompletedP
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=200,
     )
 
 
@@ -520,7 +520,7 @@ def run_make(tmp_path: Path, pythons: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=200,
     )
 
 

@@ -14,7 +14,7 @@ def test_sigint_interrupts_this_process_and_its_children() -> None:
     """A shell starts background jobs with SIGINT ignored, which the suite undoes."""
     code = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
     child = subprocess.run(
-        [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=200
     )
 
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -33,7 +33,7 @@ def test_a_background_job_sees_the_same() -> None:
         check=False,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )
 

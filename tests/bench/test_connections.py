@@ -72,7 +72,7 @@ def test_clients_end_in_silence_with_their_server(workload: str, arguments: dict
 
     # The pipe is read to its end, which comes when the last of them is gone.
     ended = subprocess.run(
-        [sys.executable, "-c", program], stderr=subprocess.PIPE, check=True, timeout=60
+        [sys.executable, "-c", program], stderr=subprocess.PIPE, check=True, timeout=200
     )
 
     assert ended.stderr == b""

@@ -305,7 +305,6 @@ def test_the_demo_without_spark(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.timeout(120)
 def test_the_demo_with_spark_as_json(tmp_path: Path) -> None:
     """One JSON object on stdout, whose numbers are those of the trace, and a picture."""
     _skip_without_spark()

@@ -208,7 +208,7 @@ def test_without_the_cli_extra_the_cure_is_named() -> None:
     )
 
     result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=30
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=200
     )
 
     assert result.returncode == 1

@@ -50,7 +50,7 @@ def test_example_prints_what_it_promises(example: Path, tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=200,
     )
 
     assert (result.returncode, result.stderr) == (0, "")

@@ -35,13 +35,6 @@ FACTS = [  # view, timeout in seconds, idle events, sha256 of the "fire<TAB>key"
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give Spark time on a busy machine: starting it alone may take half of the usual minute."""
-    for item in items:
-        if item.get_closest_marker("spark") and not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(240))
-
-
 @pytest.fixture(scope="session")
 def needs_spark() -> None:
     """Skip where Spark cannot run, with the reason."""

@@ -374,7 +374,7 @@ def test_the_story_is_told() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=200,
     )
 
     assert (result.returncode, result.stderr) == (0, "")
