@@ -126,7 +126,6 @@ def test_the_wheel_finds_the_listed_idle_events(
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(180)  # the first test of a run starts Spark
 @each_fact
 def test_spark_writes_the_file_of_the_wheel(
     name: str,
@@ -157,7 +156,6 @@ def test_spark_writes_the_file_of_the_wheel(
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_the_engines_agree_on_awkward_rows(spark: "SparkSession", tmp_path: Path) -> None:
     """Ties, repeats, shuffled rows, keys beyond ASCII and with commas and quotes."""
     from aiowheel.cli._idle_columns import write_idle_columns
@@ -194,7 +192,6 @@ def test_the_engines_agree_on_awkward_rows(spark: "SparkSession", tmp_path: Path
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_text_and_parquet_are_shuffled_once(
     spark: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -219,7 +216,6 @@ def test_text_and_parquet_are_shuffled_once(
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_the_command_runs_either_engine(
     data_folder: Path,
     one_session: None,
@@ -244,7 +240,6 @@ def test_the_command_runs_either_engine(
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_spark_reads_parquet_itself_by_the_same_rules(
     one_session: None,
     tmp_path: Path,
@@ -275,7 +270,6 @@ def test_spark_reads_parquet_itself_by_the_same_rules(
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     "case", ["written in seconds", "odd files", "a colon", "a file of bad rows"]
 )

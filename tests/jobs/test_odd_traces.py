@@ -224,7 +224,6 @@ def tables_in(out: Path) -> tuple[list[Any], list[Any]]:
 @pytest.mark.parametrize("form", [Format.NDJSON, Format.CSV, Format.PARQUET], ids=str)
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 def test_both_engines_reject_the_same_rows(
     form: Format, tmp_path: Path, spark: "SparkSession"
 ) -> None:
@@ -253,7 +252,6 @@ def test_both_engines_reject_the_same_rows(
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 def test_a_folder_is_read_at_any_depth_by_both(tmp_path: Path, spark: "SparkSession") -> None:
     """Spark would leave out what does not lie at the top, and trip over day=1."""
     from aiowheel.jobs.operations import frames
@@ -382,7 +380,6 @@ def test_a_bad_file_is_named(bad: str, tmp_path: Path, capsys: pytest.CaptureFix
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 @pytest.mark.usefixtures("one_session")
 @pytest.mark.parametrize("bad", BAD_FILES)
 def test_spark_names_a_bad_file(
@@ -394,7 +391,6 @@ def test_spark_names_a_bad_file(
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize(("name", "reason"), [("0.tgz", "reads no archives"), ("0.csv", "is gzip")])
 def test_what_spark_would_unpack_otherwise_is_refused(
     name: str, reason: str, tmp_path: Path, spark: "SparkSession"
@@ -457,7 +453,6 @@ def test_tables_without_rows_have_an_empty_result(
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 @pytest.mark.usefixtures("one_session")
 def test_tables_without_rows_have_an_empty_result_on_spark(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

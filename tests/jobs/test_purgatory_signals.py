@@ -16,7 +16,6 @@ import pytest
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.realtime,
-    pytest.mark.timeout(300),
     pytest.mark.usefixtures("needs_spark"),
 ]
 
