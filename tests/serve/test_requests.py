@@ -240,7 +240,7 @@ async def test_waiters_of_a_client_are_bounded(serving: Serving) -> None:
         await asyncio.sleep(0.1)
         other = httpx.ASGITransport(app, client=("10.0.0.9", 1))
         refused = await client.get("/topics/a?timeout=5")
-        async with httpx.AsyncClient(transport=other, base_url="http://test") as somebody:
+        async with httpx.AsyncClient(transport=other, base_url="http://localhost") as somebody:
             served = await somebody.get("/topics/a?timeout=1")
 
         assert (refused.status_code, refused.json()["error"]) == (429, "too_many_waiters_of_client")
@@ -294,7 +294,8 @@ async def test_metrics_tell_of_the_service_and_its_wheel(serving: Serving) -> No
     assert "aiowheel_serve_published_total 1.0" in lines
     assert "aiowheel_serve_waiters 1.0" in lines
     assert 'aiowheel_purgatory_pending{name="topics"} 1.0' in lines
-    assert 'aiowheel_timer_pending{name="serve"} 1.0' in lines
+    # The poll's deadline, and the topic's two: of its oldest message and of its last use.
+    assert 'aiowheel_timer_pending{name="serve"} 3.0' in lines
 
 
 async def test_the_document_names_the_limits_in_force(serving: Serving) -> None:
