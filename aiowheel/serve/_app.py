@@ -78,7 +78,7 @@ class TopicApp:
 
     @property
     def access(self) -> Access:
-        """Who may use it. May be set while it serves; the next request is the first it holds for."""
+        """Who may use it; a new value, set while it serves, holds from the next request on."""
         return self._service.access
 
     @access.setter
@@ -145,8 +145,7 @@ class TopicApp:
             "service": "aiowheel serve",
             "version": __version__,
             "about": "Named topics to publish to, to poll and to subscribe to.",
-            "topics": "/topics/{name}",
-            "openapi": "/openapi.json",
+            "addresses": ["/topics/{name}", "/live", "/health", "/metrics", "/openapi.json"],
         }
         return JSONResponse(about)
 

@@ -52,7 +52,12 @@ def document(limits: Limits, access: Access) -> Document:
                     }
                 ),
                 "About": _object(
-                    {name: _text() for name in ("service", "version", "about", "topics", "openapi")}
+                    {
+                        "service": {"const": "aiowheel serve"},
+                        "version": _text(),
+                        "about": _text(),
+                        "addresses": {"type": "array", "items": _text()},
+                    }
                 ),
                 "Live": _object({"status": {"const": "ok"}}),
                 "Health": _object(
@@ -71,7 +76,7 @@ def _poll(limits: Limits) -> Document:
         "parameters": [
             _query("since", {**_number(0), "maximum": MOST_SINCE, "default": 0}),
             _query("epoch", _text("^[0-9a-f]{8}$")),
-            {**_query("Last-Event-ID", _text(f"^{EVENT_ID}$")), "in": "header"},
+            _last_event(),
             _query(
                 "timeout",
                 {
@@ -204,6 +209,11 @@ def _name(limits: Limits) -> Document:
 
 def _query(name: str, schema: Document) -> Document:
     return {"name": name, "in": "query", "required": False, "schema": schema}
+
+
+def _last_event() -> Document:
+    schema = {**_text(f"^{EVENT_ID}$"), "minLength": 10, "maxLength": 24}
+    return {**_query("Last-Event-ID", schema), "in": "header"}
 
 
 def _news() -> Document:

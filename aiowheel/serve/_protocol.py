@@ -34,12 +34,13 @@ class TopicProtocol(H11Protocol):
     """Takes the timer from the lifespan's state, and the seconds as `receive_timeout`.
 
     As long may pass without any progress of an answer that its client is slow to take. A connection
-    beyond `most_connections` is refused. What is refused here is in the access log as well.
+    beyond `most_connections` is refused. What is refused here is in the
+    access log as well, if `logs_refusals`.
     """
 
     receive_timeout: float = 10.0
     most_connections: int = sys.maxsize
-    access_log: bool = False
+    logs_refusals: bool = False
 
     def __init__(
         self,
@@ -154,7 +155,7 @@ class TopicProtocol(H11Protocol):
         }
         head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         self.transport.write(f"HTTP/1.1 {status} \r\n{head}\r\n{body}".encode())
-        if self.access_log:
+        if self.logs_refusals:
             client = self.client[0] if self.client else None
             emit_info("aiowheel.connection_refused", client=client, status=status, error=error)
 

@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Generator
+from ssl import SSLContext
 from types import FrameType
 
 import uvicorn
@@ -116,10 +117,14 @@ def serve(
 
 
 def _config(app: TopicApp, limits: Limits, certificate: Certificate | None) -> uvicorn.Config:
+    def context(_config: uvicorn.Config, _default: Callable[[], SSLContext]) -> SSLContext:
+        assert certificate is not None
+        return certificate.context
+
     class Protocol(TopicProtocol):
         receive_timeout = limits.receive_timeout
         most_connections = limits.connections
-        access_log = app.access_log
+        logs_refusals = app.access_log
 
     return uvicorn.Config(
         app,
@@ -135,7 +140,7 @@ def _config(app: TopicApp, limits: Limits, certificate: Certificate | None) -> u
         server_header=False,
         backlog=_BACKLOG,
         timeout_graceful_shutdown=_GRACE,
-        ssl_context_factory=None if certificate is None else lambda *_: certificate.context,
+        ssl_context_factory=None if certificate is None else context,
     )
 
 

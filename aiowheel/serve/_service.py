@@ -68,7 +68,7 @@ class Service:
             with self.crowd.seat(request):
                 waiting = self.purgatory.wait_until({name: has.version + 1}, seconds)
                 if not await answered(waiting, request.receive):
-                    return Response()  # to nobody
+                    return Response(status_code=499)  # to nobody; for the access log, as nginx
             self.refuse_when_stopping()
             self.expiry.note_used(name)
         return Response(self.answer(name, has), media_type="application/json")

@@ -157,11 +157,11 @@ def read_to_end(connection: socket.socket) -> bytes:
 
 
 @contextlib.contextmanager
-def process(*arguments: str) -> Generator[Process]:
+def process(*arguments: str, environment: dict[str, str] | None = None) -> Generator[Process]:
     """`aiowheel serve` on a free port."""
     command = [sys.executable, "-m", "aiowheel", "serve", "--port", "0", *arguments]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     ) as child:
         try:
             assert child.stdout is not None

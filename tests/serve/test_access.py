@@ -202,7 +202,7 @@ async def test_each_thing_needs_its_token(
     """Without: 401 and a challenge. With the one for the other thing: 403."""
     access = Access(publish_tokens=frozenset({PUBLISH}), subscribe_tokens=frozenset({SUBSCRIBE}))
     async with serving(TopicApp(access=access)) as client:
-        encoded = {name: value.encode() for name, value in headers.items()}
+        encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
         query = "?timeout=0" if method == "GET" else ""
         answer = await client.request(method, f"/topics/a{query}", headers=encoded)
 

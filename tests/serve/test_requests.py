@@ -323,3 +323,25 @@ async def test_without_being_asked_for_there_is_no_dashboard() -> None:
             statuses.append((await client.get("/dashboard/")).status_code)
 
     assert statuses == [404, 200]
+
+
+async def test_the_root_says_what_it_is(serving: Serving) -> None:
+    """A person who opens the address finds the way to the rest."""
+    async with serving() as client:
+        about = (await client.get("/")).json()
+
+        assert about["service"] == "aiowheel serve"
+        for address in about["addresses"]:
+            answer = await client.get(address.format(name="a"))
+            assert answer.status_code == 200, address
+
+
+async def test_a_service_that_stops_is_alive_and_not_ready(serving: Serving) -> None:
+    """A supervisor must not kill it for that, and a balancer must send no clients."""
+    app = TopicApp()
+    async with serving(app) as client:
+        before = [(await client.get(path)).status_code for path in ("/live", "/health")]
+        await app.stop()
+        after = [(await client.get(path)).status_code for path in ("/live", "/health")]
+
+    assert (before, after) == ([200, 200], [200, 503])
