@@ -145,7 +145,7 @@ class TopicApp:
             "service": "aiowheel serve",
             "version": __version__,
             "about": "Named topics to publish to, to poll and to subscribe to.",
-            "addresses": ["/topics/{name}", "/live", "/health", "/metrics", "/openapi.json"],
+            "addresses": ["/topics/NAME", "/live", "/health", "/metrics", "/openapi.json"],
         }
         return JSONResponse(about)
 

@@ -7,7 +7,7 @@ from typing import Any
 from aiowheel._build import __version__
 from aiowheel.serve._access import Access
 from aiowheel.serve._limits import Limits
-from aiowheel.serve._parameters import DEFAULT_TIMEOUT, EVENT_ID, MOST_SINCE, NAME
+from aiowheel.serve._parameters import DEFAULT_TIMEOUT, MOST_SINCE, NAME
 
 Document = dict[str, Any]  # what JSON holds
 
@@ -76,7 +76,7 @@ def _poll(limits: Limits) -> Document:
         "parameters": [
             _query("since", {**_number(0), "maximum": MOST_SINCE, "default": 0}),
             _query("epoch", _text("^[0-9a-f]{8}$")),
-            _last_event(),
+            {**_query("Last-Event-ID", _text()), "in": "header"},
             _query(
                 "timeout",
                 {
@@ -209,11 +209,6 @@ def _name(limits: Limits) -> Document:
 
 def _query(name: str, schema: Document) -> Document:
     return {"name": name, "in": "query", "required": False, "schema": schema}
-
-
-def _last_event() -> Document:
-    schema = {**_text(f"^{EVENT_ID}$"), "minLength": 10, "maxLength": 24}
-    return {**_query("Last-Event-ID", schema), "in": "header"}
 
 
 def _news() -> Document:
