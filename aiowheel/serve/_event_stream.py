@@ -7,6 +7,7 @@ sends the last event's `id` as `Last-Event-ID`.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -60,11 +61,12 @@ class _EventStream(Response):
     async def _events(self) -> AsyncGenerator[bytes, None]:
         # All clients lose the connection at once when the service stops; they come back one by one.
         yield b"retry: %d\n\n" % (1_000 * retry_seconds())
-        async for page in feed(self._service, self._name, self._has):
-            if page is None:
-                yield _SILENCE
-            else:
-                # The id of a topic that does not exist is empty, so that the next one is a start.
-                epoch, version = page.seen.epoch, page.seen.version
-                position = f"{epoch}-{version}" if epoch else ""
-                yield b"id: %b\ndata: %b\n\n" % (position.encode(), page.text)
+        async with aclosing(feed(self._service, self._name, self._has)) as pages:
+            async for page in pages:
+                if page is None:
+                    yield _SILENCE
+                else:
+                    # The id of a topic that does not exist is empty, so that the next one is a start.
+                    epoch, version = page.seen.epoch, page.seen.version
+                    position = f"{epoch}-{version}" if epoch else ""
+                    yield b"id: %b\ndata: %b\n\n" % (position.encode(), page.text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import aclosing, suppress
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
@@ -47,6 +47,7 @@ async def _serve(service: Service, socket: WebSocket, name: str, has: Seen) -> N
 
 
 async def _send(service: Service, socket: WebSocket, name: str, has: Seen) -> None:
-    async for page in feed(service, name, has):
-        await socket.send_text(HEARTBEAT if page is None else page.text.decode())
+    async with aclosing(feed(service, name, has)) as pages:
+        async for page in pages:
+            await socket.send_text(HEARTBEAT if page is None else page.text.decode())
     await socket.close(1012, "the service is shutting down")
