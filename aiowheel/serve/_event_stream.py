@@ -66,7 +66,7 @@ class _EventStream(Response):
                 if page is None:
                     yield _SILENCE
                 else:
-                    # The id of a topic that does not exist is empty, so that the next one is a start.
+                    # Of a topic that does not exist it is empty: what comes next is a start.
                     epoch, version = page.seen.epoch, page.seen.version
                     position = f"{epoch}-{version}" if epoch else ""
                     yield b"id: %b\ndata: %b\n\n" % (position.encode(), page.text)

@@ -22,13 +22,17 @@ _MOST_UNSENT = 65_536
 
 
 @contextlib.contextmanager
-def listeners(host: str, port: int, unix: str | None) -> Generator[list[socket.socket]]:
+def listeners(
+    host: str, port: int, unix: str | None, silence: float
+) -> Generator[list[socket.socket]]:
     """Listen inside the block, and remove the path of a Unix socket after it.
 
     Args:
         host: Address or name to listen on.
         port: 0 for one that is free.
         unix: Path of a Unix socket to listen on instead.
+        silence: Seconds after which a client that acknowledges nothing of what it was sent is gone,
+            where the system can tell: its network, or its machine, may have failed.
 
     Yields:
         The sockets that a supervisor handed over, which come first, or one of our own.
@@ -44,11 +48,17 @@ def listeners(host: str, port: int, unix: str | None) -> Generator[list[socket.s
         for each in sockets:
             stack.enter_context(each)
             each.setblocking(False)
-            if each.family != getattr(socket, "AF_UNIX", None) and hasattr(
-                socket, "TCP_NOTSENT_LOWAT"
-            ):
-                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _MOST_UNSENT)
+            if each.family in {socket.AF_INET, socket.AF_INET6}:
+                _bound(each, silence)
         yield sockets
+
+
+def _bound(listener: socket.socket, silence: float) -> None:
+    """Bound what a connection, which inherits this, holds of the kernel, and for how long."""
+    if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _MOST_UNSENT)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # in milliseconds
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(1_000 * silence))
 
 
 def address_of(listener: socket.socket, *, tls: bool) -> str:

@@ -105,7 +105,8 @@ def serve(
     Raises:
         AiowheelError: The address cannot be listened on.
     """
-    with listeners(host, port, unix) as sockets:
+    silence = max(limits.heartbeat, limits.receive_timeout)
+    with listeners(host, port, unix, silence) as sockets:
 
         def listening() -> None:
             for each in sockets:

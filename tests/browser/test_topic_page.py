@@ -23,7 +23,7 @@ FOLDER = Path(__file__).parents[2] / "examples" / "browser"
 class Silent(SimpleHTTPRequestHandler):
     """Serves files without a word."""
 
-    def log_message(self, *_arguments: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name
         """Log nothing."""
 
 

@@ -163,7 +163,7 @@ async def test_an_allowed_page_reads_and_publishes(serving: Serving) -> None:
 async def test_http_is_another_origin_than_https(
     serving: Serving, scheme: str, origin: str, expected: int
 ) -> None:
-    """Whoever holds the network may make a page for http; it may not use the https service."""
+    """An attacker in the network can forge a page for http; it may not use the https service."""
     app = TopicApp()
     transport = httpx.ASGITransport(app)
     async with (

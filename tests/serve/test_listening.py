@@ -22,6 +22,7 @@ from websockets.asyncio.client import connect
 from aiowheel.cli import run
 from aiowheel.errors import AiowheelError
 from aiowheel.serve import Certificate
+from aiowheel.serve._listen import listeners
 
 from .conftest import Process, process, read_to_end
 
@@ -248,6 +249,21 @@ def test_what_is_no_listening_socket_is_one_line(count: str, text: str) -> None:
 
     assert ended.returncode == 1, ended.stderr
     assert text in ended.stderr.splitlines()[-1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux's options of a socket")
+def test_every_connection_is_bounded_in_the_kernel() -> None:
+    """In what it may hold of an answer, and in how long a client may acknowledge nothing."""
+    with listeners("127.0.0.1", 0, None, 20.0) as (listener,):
+        listener.listen()
+        with socket.create_connection(listener.getsockname()):
+            listener.setblocking(True)
+            accepted, _ = listener.accept()
+            with accepted:
+                options = [socket.TCP_NOTSENT_LOWAT, socket.TCP_USER_TIMEOUT]
+                values = [accepted.getsockopt(socket.IPPROTO_TCP, each) for each in options]
+
+    assert values == [65_536, 20_000]
 
 
 def test_connections_are_bounded() -> None:
