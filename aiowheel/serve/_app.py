@@ -67,7 +67,7 @@ class TopicApp:
             exception_handlers={
                 Refusal: answer_refusal,
                 HTTPException: answer_http_exception,
-                ClientDisconnect: _answer_nobody,
+                ClientDisconnect: _answer_gone,
             },
             lifespan=self._lifespan,
         )
@@ -96,9 +96,9 @@ class TopicApp:
         return AccessLog(guarded) if self._with_access_log else guarded
 
     async def stop(self) -> None:
-        """Answer everybody who waits with 503 and `Retry-After`; refuse every later request.
+        """Answer every request that waits with 503 and `Retry-After`; refuse every later one.
 
-        To be called when the server has been told to stop, before it waits for its requests.
+        Call it when the server begins to stop, before it waits for its requests to end.
         """
         if self._dashboard is not None:
             self._dashboard.close()
@@ -119,7 +119,7 @@ class TopicApp:
             yield {"timer": timer}
 
     async def _topic(self, request: Request) -> Response:
-        # One route, so that a refused method is told of all the others.
+        # One route: the refusal of any other method then lists all of these.
         service = self._service
         publishing = request.method in {"POST", "DELETE"}
         service.access.refuse_without_token(request, publishing=publishing)
@@ -150,5 +150,5 @@ class TopicApp:
         return JSONResponse(about)
 
 
-async def _answer_nobody(_request: Request, _exc: Exception) -> Response:
+async def _answer_gone(_request: Request, _exc: Exception) -> Response:
     return Response(status_code=400)  # the client has left

@@ -1,4 +1,4 @@
-"""Who waits, in all and of each client. Rank 5."""
+"""How many requests wait, in all and of each client. Rank 5."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ class Limits:
         heartbeat: Seconds of silence after which a subscriber gets a heartbeat.
         receive_timeout: Seconds within which a request must have arrived, body included, and that
             may pass without any progress of an answer that its client is slow to take.
-        kept_seconds: How long a message is kept, and how long a topic that nothing is published to
-            and nobody waits for.
+        kept_seconds: Seconds that a message is kept, and a topic that is not used: it gets no
+            message, and no client asks or waits for it.
         kept_messages: Messages kept of one topic.
         kept_bytes: Bytes kept of one topic.
         kept_bytes_in_all: Bytes kept of all topics; beyond, the topic that was published to longest

@@ -117,7 +117,7 @@ def _publish(limits: Limits) -> Document:
 def _remove() -> Document:
     return {
         "operationId": "remove",
-        "summary": "Forget the topic and its messages; who waits for it is answered.",
+        "summary": "Forget the topic and its messages; requests that wait for it are answered.",
         "responses": _responses({"204": {"description": "It is gone."}}, 400, 401, 403, 404, 503),
     }
 

@@ -34,8 +34,8 @@ class Service:
         limits: What it allows.
         access: Who may use it; may be replaced at any time.
         topics: What it keeps.
-        crowd: Who waits.
-        purgatory: Where they wait.
+        crowd: Counts the clients that wait.
+        purgatory: Holds their requests.
         expiry: What ends messages and topics by age.
         stopping: Whether it is shutting down.
     """
@@ -54,7 +54,7 @@ class Service:
         self.purgatory = purgatory
         seconds = self.limits.kept_seconds
         self.expiry = Expiry(self.topics, timer, seconds, self._is_waited_for, self._forget)
-        self._time = timer.time  # which its messages are as old as
+        self._time = timer.time  # the clock by which messages grow old
 
     async def poll(self, request: Request) -> Response:
         """GET: news since a version, at once or as soon as there is some."""
@@ -68,7 +68,7 @@ class Service:
             with self.crowd.seat(request):
                 waiting = self.purgatory.wait_until({name: has.version + 1}, seconds)
                 if not await answered(waiting, request.receive):
-                    return Response(status_code=499)  # to nobody; for the access log, as nginx
+                    return Response(status_code=499)  # the client has left: for the log
             self.refuse_when_stopping()
             self.expiry.note_used(name)
         return Response(self.answer(name, has), media_type="application/json")
@@ -81,7 +81,7 @@ class Service:
         return topic.version > has.version or not topic.knows(has.version, has.epoch)
 
     def answer(self, name: str, has: Seen) -> bytes:
-        """What a client gets that has seen this much, as JSON."""
+        """The answer for a client that has seen this much, as JSON."""
         topic = self.topics.get(name)
         if topic is not None:
             return topic.since(has.version, has.epoch)
@@ -89,7 +89,7 @@ class Service:
         return answer(name, "", 0, b"", missed=0, reset=gone)
 
     def page(self, name: str, has: Seen) -> tuple[bytes, Seen]:
-        """As `answer`, but no more at once than a subscriber has to take; and what it then has."""
+        """As `answer`, but at most one page; and what the client has seen with it."""
         self.expiry.note_used(name)
         topic = self.topics.get(name)
         if topic is None:
@@ -111,7 +111,7 @@ class Service:
         return JSONResponse(body, 201)
 
     async def remove(self, request: Request) -> Response:
-        """DELETE: the topic and its messages; who waits for it is told so."""
+        """DELETE: the topic and its messages; requests that wait for it are answered."""
         checked_query(request)
         name = topic_name(request, self.limits)
         self.refuse_when_stopping()
@@ -141,7 +141,7 @@ class Service:
         return JSONResponse(body)
 
     def refuse_when_stopping(self) -> None:
-        """Send everybody away, not all back at the same time.
+        """Refuse a request; the clients come back one by one.
 
         Raises:
             Refusal: The service is shutting down.
@@ -152,6 +152,6 @@ class Service:
             raise Refusal(503, "shutting_down", detail, headers)
 
     async def stop(self) -> None:
-        """Answer everybody who waits, and take nothing more in."""
+        """Answer every request that waits, and refuse every later one."""
         self.stopping = True
         await self.purgatory.aclose(drain="expire")
