@@ -22,6 +22,8 @@ from aiowheel.serve._refusal import Refusal, shortened
 
 LEAST_TOKEN = 16  #: characters of a token, which must not be guessed
 _ANY = "*"
+_MOST_USUAL_HOSTS = 100
+_OF_BROWSERS = frozenset({b"origin", b"sec-fetch-site"})
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:]+)(?::[0-9]{1,5})?")
 _HOST_OPTION = re.compile(r"\*|(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*|[0-9a-f:.]+")
 _ORIGIN_OPTION = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^\s/?#@]+")
@@ -134,6 +136,7 @@ class Guarded:
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._access = access
+        self._usual_hosts: set[bytes | None] = set()  # that were checked: 1 us, not 20
         self._app = app
         if access.origins:
             self._app = CORSMiddleware(
@@ -146,12 +149,30 @@ class Guarded:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in {"http", "websocket"}:
-            try:
-                self._access.refuse_foreign(HTTPConnection(scope))
-            except Refusal as refusal:
-                await refusal.answer()(scope, receive, send)
-                return
+            host = _plain_host(scope)
+            if host not in self._usual_hosts:
+                try:
+                    self._access.refuse_foreign(HTTPConnection(scope))
+                except Refusal as refusal:
+                    await refusal.answer()(scope, receive, send)
+                    return
+                self._note_usual(host)
         await self._app(scope, receive, send)
+
+    def _note_usual(self, host: bytes | None) -> None:
+        if host is not None and len(host) < 256 and len(self._usual_hosts) < _MOST_USUAL_HOSTS:
+            self._usual_hosts.add(host)
+
+
+def _plain_host(scope: Scope) -> bytes | None:
+    """The host of a request that no browser sent; None: its other headers matter as well."""
+    host: bytes | None = None
+    for name, value in scope["headers"]:
+        if name in _OF_BROWSERS:
+            return None
+        if name == b"host" and host is None:
+            host = value
+    return host
 
 
 def _is_embedded_elsewhere(connection: HTTPConnection) -> bool:

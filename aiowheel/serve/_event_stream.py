@@ -25,9 +25,10 @@ _SILENCE = b":\n\n"
 
 def wants_events(request: Request) -> bool:
     """Whether the client accepts server-sent events; `*/*` is no such wish."""
-    accepted = request.headers.get("accept", "").split(",")
-    kinds = {each.partition(";")[0].strip().lower() for each in accepted}
-    return request.method == "GET" and MEDIA_TYPE in kinds
+    accepted = request.headers.get("accept", "").lower()
+    if request.method != "GET" or MEDIA_TYPE not in accepted:
+        return False
+    return MEDIA_TYPE in {each.partition(";")[0].strip() for each in accepted.split(",")}
 
 
 def event_stream(service: Service, request: Request) -> Response:
