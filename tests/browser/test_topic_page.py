@@ -92,12 +92,12 @@ def test_a_page_survives_a_restart_of_the_service(origin: str, open_page: OpenPa
     """It waits, comes back by itself, and says that the topic began anew."""
     port = free_port()
     with serving(port, "--allow-origin", origin) as service:
-        httpx.post(f"{service}/topics/news", content="before")
+        httpx.post(f"{service}/topics/news", content="before", timeout=60)
         page = open_page(f"{origin}/?service={service}", may_lose_server=True)
         wait_for_messages(page, ["before"])
     page.wait_for_selector("#status[data-state=waiting]")
     with serving(port, "--allow-origin", origin) as service:
-        httpx.post(f"{service}/topics/news", content="after")
+        httpx.post(f"{service}/topics/news", content="after", timeout=60)
         wait_for_messages(page, ["before", "the topic began anew", "after"])
         page.close()
 
@@ -111,7 +111,7 @@ def test_a_page_that_was_refused_comes_back(origin: str, open_page: OpenPage) ->
         assert second.locator("#status").get_attribute("data-state") == "waiting"
         first.close()
         is_open(second)
-        httpx.post(f"{service}/topics/news", content="x")
+        httpx.post(f"{service}/topics/news", content="x", timeout=60)
         wait_for_messages(second, ["x"])
         second.close()
 
@@ -119,7 +119,7 @@ def test_a_page_that_was_refused_comes_back(origin: str, open_page: OpenPage) ->
 def test_a_page_of_another_origin_can_do_nothing(origin: str, open_page: OpenPage) -> None:
     """It reads nothing, and what it sends is not published."""
     with serving(free_port(), "--allow-origin", "https://app.example.com") as service:
-        httpx.post(f"{service}/topics/news", content="secret")
+        httpx.post(f"{service}/topics/news", content="secret", timeout=60)
         page = open_page(f"{origin}/?service={service}", may_lose_server=True)
         page.fill("input", "forged")
         page.click("button")
@@ -127,5 +127,5 @@ def test_a_page_of_another_origin_can_do_nothing(origin: str, open_page: OpenPag
 
         assert page.locator("output").inner_text() == "the service cannot be reached"
         assert messages(page) == []
-        assert httpx.get(f"{service}/topics/news").json()["version"] == 1
+        assert httpx.get(f"{service}/topics/news", timeout=60).json()["version"] == 1
         page.close()

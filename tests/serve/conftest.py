@@ -141,7 +141,7 @@ class Process:
 
 async def waiters_reach(server: Process, wanted: int) -> None:
     """Wait until *wanted* clients wait there, by the service's own count."""
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         while True:
             if (await client.get(f"{server.url}/health")).json()["waiters"] == wanted:
                 return

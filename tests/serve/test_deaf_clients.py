@@ -58,7 +58,7 @@ async def test_clients_that_do_not_read_hold_bounded_memory() -> None:
     with process(*patience) as server, contextlib.ExitStack() as stack:
         url = f"{server.url}/topics/a"
         memory = psutil.Process(server.process.pid)
-        async with httpx.AsyncClient() as client:
+        async with httpx.AsyncClient(timeout=60) as client:
             await client.post(url, content="x" * MESSAGE)
             for number in range(CLIENTS):
                 headers = EVENTS if number % 2 else websocket()

@@ -68,12 +68,12 @@ async def test_https_and_wss_are_served(tmp_path: Path) -> None:
     trusting = ssl.create_default_context(cafile=str(cert))
     with process("--tls-cert", str(cert), "--tls-key", str(key)) as server:
         url = server.url.replace("http:", "https:")
-        async with httpx.AsyncClient(verify=trusting) as client:
+        async with httpx.AsyncClient(verify=trusting, timeout=60) as client:
             answer = await client.post(f"{url}/topics/a", content="x")
         address = f"wss://127.0.0.1:{server.port}/topics/a"
         async with connect(address, ssl=trusting) as subscriber:
             news = json.loads(await subscriber.recv())
-        async with httpx.AsyncClient() as client:
+        async with httpx.AsyncClient(timeout=60) as client:
             with pytest.raises(httpx.ConnectError):
                 await client.get(f"{url}/live")
         code, errors = await asyncio.to_thread(server.stop)
@@ -96,7 +96,7 @@ def test_a_hangup_renews_certificate_and_tokens(tmp_path: Path) -> None:
             headers = {"Authorization": f"Bearer {token}"}
             return client.post(f"{url}/topics/a", content="x", headers=headers).status_code
 
-        with httpx.Client(verify=both) as early:
+        with httpx.Client(verify=both, timeout=60) as early:
             assert (published(OLD, early), published(NEW, early)) == (201, 401)
 
             tokens.write_text("")
@@ -119,7 +119,7 @@ def test_a_hangup_renews_certificate_and_tokens(tmp_path: Path) -> None:
         both.load_verify_locations(str(other_cert))
         shown = ssl.get_server_certificate(("127.0.0.1", server.port))
         assert shown.split() == other_cert.read_text().split()
-        with httpx.Client(verify=both) as late:
+        with httpx.Client(verify=both, timeout=60) as late:
             assert late.get(f"{url}/topics/a?timeout=0").json()["version"] == 4
 
 
@@ -166,7 +166,7 @@ def test_a_unix_socket_is_listened_on(tmp_path: Path) -> None:
     path = tmp_path / "serve.sock"
     transport = httpx.HTTPTransport(uds=str(path))
     with listening_on(path, "--access-log") as child:
-        with httpx.Client(transport=transport, base_url="http://localhost") as client:
+        with httpx.Client(transport=transport, base_url="http://localhost", timeout=60) as client:
             assert client.post("/topics/a", content="x").status_code == 201
             assert client.get("/topics/a").json()["version"] == 1
         with pytest.raises(AssertionError), listening_on(path):
@@ -191,7 +191,9 @@ async def test_websockets_are_served_on_a_unix_socket(tmp_path: Path) -> None:
         uri = "ws://localhost/topics/a"
         async with connect(uri, sock=connection) as subscriber:
             async with httpx.AsyncClient(
-                transport=httpx.AsyncHTTPTransport(uds=str(path)), base_url="http://localhost"
+                transport=httpx.AsyncHTTPTransport(uds=str(path)),
+                base_url="http://localhost",
+                timeout=60,
             ) as client:
                 await client.post("/topics/a", content="x")
             assert json.loads(await subscriber.recv())["version"] == 1
@@ -224,7 +226,7 @@ def test_a_socket_that_a_supervisor_hands_over_is_used() -> None:
             assert found is not None
             server = Process(child, int(found[1]))
             assert server.port != 1
-            assert httpx.post(f"{server.url}/topics/a", content="x").status_code == 201
+            assert httpx.post(f"{server.url}/topics/a", content="x", timeout=60).status_code == 201
             child.terminate()
             assert child.wait(30) == 0
         finally:
@@ -283,7 +285,7 @@ def test_connections_are_bounded() -> None:
         crowd[0].close()
         while True:  # it takes the server a moment to learn of it
             with contextlib.suppress(httpx.TransportError):
-                if httpx.get(f"{server.url}/live").status_code == 200:
+                if httpx.get(f"{server.url}/live", timeout=60).status_code == 200:
                     break
             time.sleep(0.01)
         for connection in crowd:
@@ -295,8 +297,8 @@ def test_requests_are_logged_when_they_end() -> None:
     token = "secret-0123456789"
     with process("--access-log", "--subscribe-token", token) as server:
         headers = {"Authorization": f"Bearer {token}"}
-        httpx.get(f"{server.url}/topics/a?timeout=0", headers=headers)
-        httpx.get(f"{server.url}/topics/a?timeout=0")
+        httpx.get(f"{server.url}/topics/a?timeout=0", headers=headers, timeout=60)
+        httpx.get(f"{server.url}/topics/a?timeout=0", timeout=60)
         _, errors = server.stop()
 
     first, second = errors.splitlines()
@@ -310,11 +312,11 @@ def test_a_token_may_stand_in_the_environment() -> None:
     """So that it is not in the list of processes."""
     environment = os.environ | {"AIOWHEEL_TOKEN": OLD}
     with process(environment=environment) as server:
-        stranger = httpx.get(f"{server.url}/topics/a?timeout=0")
+        stranger = httpx.get(f"{server.url}/topics/a?timeout=0", timeout=60)
         headers = {"Authorization": f"Bearer {OLD}"}
-        friend = httpx.get(f"{server.url}/topics/a?timeout=0", headers=headers)
-        publisher = httpx.post(f"{server.url}/topics/a", content="x", headers=headers)
-        live = httpx.get(f"{server.url}/live")
+        friend = httpx.get(f"{server.url}/topics/a?timeout=0", headers=headers, timeout=60)
+        publisher = httpx.post(f"{server.url}/topics/a", content="x", headers=headers, timeout=60)
+        live = httpx.get(f"{server.url}/live", timeout=60)
 
     assert [each.status_code for each in (stranger, friend, publisher, live)] == [
         401,
