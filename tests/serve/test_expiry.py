@@ -135,3 +135,37 @@ def test_a_use_at_the_last_moment_is_in_time() -> None:
     assert topic is not None
     assert (topic.version, len(topic)) == (1, 1)
     assert list(expiry._unused) == ["a"]
+
+
+def test_what_is_published_behind_a_late_timer_is_kept() -> None:
+    """The topic was due to expire, but the tick is not over: the message begins its next life."""
+    timer = ManualTimer(tick=1.0)
+    topics = Topics(Limits())
+    expiry = Expiry(topics, timer, AGE, lambda _name: False, topics.remove)
+    first = topics.publish("a", b"1", timer.time())
+    expiry.note_published(first)
+    timer.advance(AGE + 0.5)
+    assert topics.get("a") is first
+
+    expiry.note_used("a")  # as `Service.publish` does, before it publishes
+    second = topics.publish("a", b"2", timer.time())
+    expiry.note_published(second)
+
+    assert (second is not first, second.version, expiry.expired) == (True, 1, 1)
+    timer.advance(AGE - 1)
+    assert (topics.get("a"), len(second)) == (second, 1)
+    timer.advance(3)
+    assert (topics.get("a"), topics.size, len(timer)) == (None, 0, 0)
+
+
+def test_a_late_timer_leaves_no_key_of_a_topic_that_is_gone() -> None:
+    """A read finds that the topic has expired, and watches nothing for it."""
+    timer = ManualTimer(tick=1.0)
+    topics = Topics(Limits())
+    expiry = Expiry(topics, timer, AGE, lambda _name: False, topics.remove)
+    expiry.note_published(topics.publish("a", b"1", timer.time()))
+    timer.advance(AGE + 0.5)
+
+    expiry.note_used("a")
+
+    assert (topics.get("a"), len(expiry._unused), len(timer)) == (None, 0, 0)
