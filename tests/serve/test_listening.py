@@ -29,13 +29,10 @@ from .conftest import Process, process, read_to_end
 pytestmark = [pytest.mark.realtime, pytest.mark.one_build]
 
 OLD, NEW = "old-token-0123456789", "new-token-0123456789"
-#: Listens on a socket of its own, then becomes the service and hands it over, as systemd does.
-SUPERVISOR = """
-import os, socket, sys
-listener = socket.socket()
-listener.bind(("127.0.0.1", 0))
-listener.listen()
-os.dup2(listener.fileno(), 3)
+#: Becomes the service, to which it hands over an open socket, as systemd does.
+HANDOVER = """
+import os, sys
+os.dup2(int(sys.argv[1]), 3)
 os.set_inheritable(3, True)
 os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1"}
 os.execv(sys.executable, [sys.executable, "-m", "aiowheel", "serve", "--port", "1"])
@@ -215,23 +212,37 @@ def test_a_path_that_cannot_be_listened_on_is_one_line(
     assert (tmp_path / "file").read_text() == "precious"
 
 
-def test_a_socket_that_a_supervisor_hands_over_is_used() -> None:
-    """In place of `--port`; a client that connected before the service ran is served as well."""
-    with subprocess.Popen(
-        [sys.executable, "-c", SUPERVISOR], stdout=subprocess.PIPE, text=True
-    ) as child:
+@contextlib.contextmanager
+def handed_over(listener: socket.socket) -> Generator[Process]:
+    """`aiowheel serve` on a socket that is open already; it is stopped in order."""
+    number = listener.fileno()
+    command = [sys.executable, "-c", HANDOVER, str(number)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, pass_fds=[number]) as child:
         try:
             assert child.stdout is not None
             found = re.search(r":(\d+)/topics/", child.stdout.readline())
             assert found is not None
-            server = Process(child, int(found[1]))
-            assert server.port != 1
-            assert httpx.post(f"{server.url}/topics/a", content="x", timeout=60).status_code == 201
+            yield Process(child, int(found[1]))
             child.terminate()
-            assert child.wait(30) == 0
+            assert child.wait(60) == 0
         finally:
             if child.poll() is None:
                 child.kill()
+
+
+def test_a_restart_on_a_socket_that_a_supervisor_keeps_refuses_no_client() -> None:
+    """The socket is used in place of `--port`; a client that comes in between is served later."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        with handed_over(listener) as service:
+            assert service.port == port
+            assert httpx.get(f"{service.url}/live", timeout=60).status_code == 200
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as early:
+            early.sendall(b"GET /live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            with handed_over(listener):
+                assert read_to_end(early).startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.mark.parametrize(

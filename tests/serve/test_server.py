@@ -276,7 +276,7 @@ def test_clients_that_leave_at_once_leave_nothing(server: Process) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_answers_everybody_and_ends_well(number: int) -> None:
-    """Polls get 503 and Retry-After, sockets 1012, viewers the end of their stream; exit code 0.
+    """Polls get 503 and Retry-After, sockets 1012, streams of events their end; exit code 0.
 
     Nothing is said on stderr, not even of a subscriber that was refused.
     """
@@ -292,7 +292,9 @@ async def test_a_signal_answers_everybody_and_ends_well(number: int) -> None:
                 for _ in range(30)
             ]
             events = asyncio.create_task(client.get(f"{server.url}/dashboard/events"))
-            await waiters_reach(server, 31)
+            accept = {"Accept": "text/event-stream"}
+            stream = asyncio.create_task(client.get(f"{server.url}/topics/a", headers=accept))
+            await waiters_reach(server, 32)
             await asyncio.sleep(0.3)
 
             code, errors = await asyncio.to_thread(server.stop, number)
@@ -306,6 +308,7 @@ async def test_a_signal_answers_everybody_and_ends_well(number: int) -> None:
     assert closed.value.rcvd is not None
     assert closed.value.rcvd.code == 1012
     assert b'data: {"run"' in (await events).content
+    assert (await stream).text.startswith("retry: ")
 
 
 def test_a_port_in_use_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
