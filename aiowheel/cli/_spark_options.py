@@ -1,6 +1,6 @@
 """What every command that runs Spark shares: its options, and a session that fails in one line.
 
-Rank 5. A command declares ``master: Master = ANY_CORE``, ``conf: Conf = None`` and
+Rank 5. A command declares ``master: Master = None``, ``conf: Conf = None`` and
 ``verbose: Verbose = False``, and hands all three to ``spark_session``.
 """
 
@@ -15,10 +15,11 @@ from aiowheel.errors import BadInputError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ANY_CORE = "local[*]"
-
 Master = Annotated[
-    str, typer.Option(metavar="URL", help="Spark master: local[*], spark://HOST:PORT, ...")
+    str | None,
+    typer.Option(
+        metavar="URL", help="Spark master: local[2], spark://HOST:PORT, ...  [as configured]"
+    ),
 ]
 Conf = Annotated[
     list[str] | None,
@@ -33,7 +34,7 @@ Verbose = Annotated[
 def spark_session(
     app_name: str,
     *,
-    master: str = ANY_CORE,
+    master: str | None = None,
     conf: Sequence[str] | None = None,
     verbose: bool = False,
 ) -> Generator["SparkSession"]:

@@ -11,7 +11,6 @@ from aiowheel.cli._idle_run import Engine, FileOptions, run_files
 from aiowheel.cli._idle_stream import StreamOptions, run_stream
 from aiowheel.cli._idle_table import TableOptions, watched_folder
 from aiowheel.cli._spark_options import (
-    ANY_CORE,
     Conf,
     Master,
     Verbose,
@@ -71,7 +70,7 @@ def idle(
     files_per_batch: Annotated[
         int, typer.Option(min=1, help="Stream: at most so many files a micro-batch.")
     ] = 100,
-    master: Master = ANY_CORE,
+    master: Master = None,
     conf: Conf = None,
     verbose: Verbose = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -109,7 +108,7 @@ def idle(
     of_streams = {"--max-lateness": max_lateness, "--checkpoint": checkpoint}
     _refuse(of_streams | {"--once": once, "--drain": drain}, "is for --stream")
     if engine is Engine.WHEEL:
-        _refuse({"--master": master != ANY_CORE, "--conf": conf}, "is for --engine spark")
+        _refuse({"--master": master, "--conf": conf}, "is for --engine spark")
     run_files(
         files,
         FileOptions(out, rejects, ticks),

@@ -17,7 +17,6 @@ from aiowheel.cli._destination import check_folder
 from aiowheel.cli._idle_report import Progress
 from aiowheel.cli._purgatory_stream import PurgatoryStreamOptions, print_result, run_stream
 from aiowheel.cli._spark_options import (
-    ANY_CORE,
     Conf,
     Master,
     Verbose,
@@ -99,7 +98,7 @@ def purgatory(
     files_per_batch: Annotated[
         int, typer.Option(min=1, help="Stream: of each folder, at most so many a micro-batch.")
     ] = 100,
-    master: Master = ANY_CORE,
+    master: Master = None,
     conf: Conf = None,
     verbose: Verbose = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -138,7 +137,7 @@ def purgatory(
     of_streams = {"--max-lateness": max_lateness, "--checkpoint": checkpoint}
     _refuse(of_streams | {"--once": once, "--drain": drain}, "is for --stream")
     if engine is PurgatoryEngine.WHEEL:
-        _refuse({"--master": master != ANY_CORE, "--conf": conf}, "is for --engine spark")
+        _refuse({"--master": master, "--conf": conf}, "is for --engine spark")
     job = _job(engine, open_session)
     check_folder(out)
     for path in (operations, events):

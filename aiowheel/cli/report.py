@@ -7,7 +7,7 @@ import typer
 
 from aiowheel._printable import printable
 from aiowheel.cli._destination import check_folder
-from aiowheel.cli._spark_options import ANY_CORE, Conf, Master, Verbose, spark_session
+from aiowheel.cli._spark_options import Conf, Master, Verbose, spark_session
 from aiowheel.errors import MissingExtraError
 
 _PIPE_WIDTH = 160
@@ -21,7 +21,7 @@ def report(
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the report goes.")] = Path(
         "report"
     ),
-    master: Master = ANY_CORE,
+    master: Master = None,
     conf: Conf = None,
     verbose: Verbose = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

@@ -7,7 +7,7 @@ import typer
 
 from aiowheel._outputs import whole_folder
 from aiowheel.cli._destination import check_folder
-from aiowheel.cli._spark_options import ANY_CORE, Conf, Master, Verbose, spark_session
+from aiowheel.cli._spark_options import Conf, Master, Verbose, spark_session
 from aiowheel.errors import BadInputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def tune(
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Where table and page go.")
     ] = None,
-    master: Master = ANY_CORE,
+    master: Master = None,
     conf: Conf = None,
     verbose: Verbose = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
