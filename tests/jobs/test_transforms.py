@@ -12,7 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from aiowheel.jobs.operations.schemas import Flaw
+from aiowheel.jobs.operations.shard import Shard
+from aiowheel.rules import NEVER, NO_VALUE
 from aiowheel.trace import TRACE_SCHEMA
+
+from .test_purgatory import random_trace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -135,11 +140,116 @@ def test_a_stream_finds_what_the_batch_finds(spark: "SparkSession", tmp_path: Pa
     assert len(result) == len(set(result))
 
 
+def test_operations_end_as_in_a_purgatory(spark: "SparkSession") -> None:
+    """Every row has one place; twice in one session, with another tick and other types."""
+    from aiowheel.jobs import settle_operations
+
+    traces = [random_trace(seed) for seed in range(10)]
+    operations = [row for trace in traces for row in trace.operations]
+    events = [row for trace in traces for row in trace.events]
+    rows: list[tuple[Any, ...]] = [
+        (
+            row.id,
+            list(row.keys),
+            [None if least == NO_VALUE else least for least in row.thresholds],
+            "any" if row.wanted == 1 else "all",
+            row.created,
+            None if row.deadline == NEVER else row.deadline,
+        )
+        for row in operations
+    ]
+    bad: list[tuple[Any, ...]] = [("", ["a"], None, None, 1, 2), ("x", ["a"], None, "one", 1, 2)]
+    frame = spark.createDataFrame(
+        [*rows, *bad],
+        "id string, keys array<string>, thresholds array<int>, mode string, created int,"
+        " deadline bigint",
+    )
+    happened = spark.createDataFrame(
+        [(key, time, None if value == NO_VALUE else value) for key, time, value in events]
+        + [("a", -1, None)],
+        "key string, time bigint, value bigint",
+    )
+
+    for tick in (10, 1):
+        settled = settle_operations(frame.repartition(3), happened, tick=tick)
+        shard = Shard(tick)
+        shard.feed([*operations], [*events])
+        endings = collected(settled.endings)
+        assert sorted(row for row in endings if row[1]) == sorted(shard.settle(NEVER - 1))
+        assert sum(row[1] is None for row in endings) == len(shard)
+        assert len(endings) == len(operations)
+    assert sorted(collected(settled.rejects)) == [
+        ("events", Flaw.TIME.value, '{"key":"a","time":-1}'),
+        ("operations", Flaw.ID.value, '{"id":"","keys":["a"],"created":1,"deadline":2}'),
+        (
+            "operations",
+            Flaw.MODE.value,
+            '{"id":"x","keys":["a"],"mode":"one","created":1,"deadline":2}',
+        ),
+    ]
+
+
+def test_operations_of_which_any_key_will_do(spark: "SparkSession") -> None:
+    """Without the columns that are optional, and without events."""
+    from aiowheel.jobs import settle_operations
+
+    operations = spark.createDataFrame(
+        [("a", ["k", "l"], 10), ("b", ["m"], 10), ("c", ["k"], 21)],
+        "id string, keys array<string>, created bigint",
+    )
+    events = spark.createDataFrame([("l", 20), ("k", 20), ("m", 9)], "key string, time bigint")
+
+    settled = settle_operations(operations, events)
+    settled.endings.persist()
+    nothing = settle_operations(operations, events.where("time > 100"))
+
+    assert collected(settled.outcomes) == [("a", "completed", "k", 20)]
+    assert sorted(collected(settled.pending)) == [("b",), ("c",)]
+    assert nothing.pending.count() == 3
+    settled.endings.unpersist()
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "text"),
+    [
+        ("id", ValueError, "operations must have a column 'id', got ['keys', 'created']"),
+        ("keys string", TypeError, "keys of operations must be array<string>, got string"),
+        ("created date", TypeError, "created of operations must be bigint, got date"),
+        ("tick", ValueError, "tick must be from 1 to 3600000000000, got 0"),
+        ("stream", ValueError, "operations must be a batch, got a stream"),
+    ],
+)
+def test_wrong_tables_are_named(
+    spark: "SparkSession", change: str, error: type[Exception], text: str
+) -> None:
+    """At the call."""
+    from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
+
+    from aiowheel.jobs import settle_operations
+
+    operations = spark.createDataFrame([], "id string, keys array<string>, created bigint")
+    events = spark.createDataFrame([], "key string, time bigint")
+    if change == "stream":
+        operations = spark.readStream.format("rate").load()
+    elif change == "id":
+        operations = operations.drop("id")
+    elif " " in change:
+        name, kind = change.split()
+        operations = operations.withColumn(name, F.lit(None).cast(kind))
+
+    with pytest.raises(error) as caught:
+        settle_operations(operations, events, tick=0 if change == "tick" else 1)
+
+    assert str(caught.value).startswith(text)
+
+
 def test_nothing_runs_before_the_caller_asks(spark: "SparkSession") -> None:
     """The transforms start no job and change no setting."""
-    from aiowheel.jobs import idle_events, report_tables
+    from aiowheel.jobs import idle_events, report_tables, settle_operations
 
     frame = spark.createDataFrame(touches(), "who string, at bigint")
+    operations = spark.createDataFrame([], "id string, keys array<string>, created bigint")
+    events = spark.createDataFrame([], "key string, time bigint")
     trace = spark.createDataFrame(TRACE_SCHEMA.empty_table())
     before = {row["key"]: row["value"] for row in spark.sql("SET").collect()}
     context = spark.sparkContext
@@ -147,6 +257,7 @@ def test_nothing_runs_before_the_caller_asks(spark: "SparkSession") -> None:
     try:
         idle_events(frame, key="who", time="at", timeout=TIMEOUT)
         report_tables(trace)
+        settle_operations(operations, events)
         started = list(context.statusTracker().getJobIdsForGroup("transforms"))
     finally:
         context.setJobGroup("tests", "")

@@ -28,7 +28,8 @@ from aiowheel.jobs.spark.path import spark_path
 from aiowheel.readers import Format, Inputs
 from aiowheel.rules import NEVER, NO_VALUE
 
-_OPERATION_TYPES: Final = {
+#: The columns of the tables as Spark writes their types.
+OPERATION_TYPES: Final = {
     "id": "string",
     "keys": "array<string>",
     "thresholds": "array<bigint>",
@@ -36,7 +37,7 @@ _OPERATION_TYPES: Final = {
     "created": "bigint",
     "deadline": "bigint",
 }
-_EVENT_TYPES: Final = {"key": "string", "time": "bigint", "value": "bigint"}
+EVENT_TYPES: Final = {"key": "string", "time": "bigint", "value": "bigint"}
 _LONGEST_AGE: Final = "36500d"  # Spark forgets, in silence, files a week older than the newest
 _FILES_ONLY: Final = {"recursiveFileLookup": "true"}  # no columns out of names like day=1
 _GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -71,7 +72,32 @@ def read_operations(
     # That reader of Spark 4 fails on a file in which all elements of all `thresholds` are null:
     # "Index 0 out of bounds for length 0".
     spark.conf.set("spark.sql.parquet.enableNestedColumnVectorizedReader", "false")
-    rows = _read_parquet(spark, path, OPERATIONS, _OPERATION_TYPES, files_per_batch)
+    rows = _read_parquet(spark, path, OPERATIONS, OPERATION_TYPES, files_per_batch)
+    return check_operations(rows, _path_of("url"))
+
+
+def read_events(
+    spark: SparkSession, path: Path, form: Format, *, files_per_batch: int = 0
+) -> DataFrame:
+    """Read a file or folder of events.
+
+    Args and extra columns as of `read_operations`; else ``key``, ``time`` and ``value`` as in
+    `rules.Event`.
+    """
+    if form is not Format.PARQUET:
+        check = partial(checked_events, form=form, keep_raw=files_per_batch > 0)
+        return _read_text(spark, path, files_per_batch).mapInArrow(check, EVENT_DDL)
+    rows = _read_parquet(spark, path, EVENTS, EVENT_TYPES, files_per_batch)
+    return check_events(rows, _path_of("url"))
+
+
+def check_operations(rows: DataFrame, source: Column) -> DataFrame:
+    """Check rows with the columns of `OPERATION_TYPES`; columns as of `read_operations`.
+
+    Args:
+        rows: What to check.
+        source: Where a row comes from.
+    """
     empty_id = F.coalesce(F.col("id"), F.lit("")) == ""
     count = F.coalesce(F.size("keys"), F.lit(-1))
     mode = F.coalesce(F.col("mode"), F.lit(ANY))
@@ -95,22 +121,12 @@ def read_operations(
         F.when(mode == ALL, count).otherwise(F.lit(1)).alias("wanted"),
         "created",
         F.coalesce(F.col("deadline"), F.lit(NEVER)).alias("deadline"),
-        *_checked(flaws, _OPERATION_TYPES),
+        *_checked(flaws, OPERATION_TYPES, source),
     )
 
 
-def read_events(
-    spark: SparkSession, path: Path, form: Format, *, files_per_batch: int = 0
-) -> DataFrame:
-    """Read a file or folder of events.
-
-    Args and extra columns as of `read_operations`; else ``key``, ``time`` and ``value`` as in
-    `rules.Event`.
-    """
-    if form is not Format.PARQUET:
-        check = partial(checked_events, form=form, keep_raw=files_per_batch > 0)
-        return _read_text(spark, path, files_per_batch).mapInArrow(check, EVENT_DDL)
-    rows = _read_parquet(spark, path, EVENTS, _EVENT_TYPES, files_per_batch)
+def check_events(rows: DataFrame, source: Column) -> DataFrame:
+    """Check rows with the columns of `EVENT_TYPES`, as `check_operations` does."""
     empty_key = F.coalesce(F.col("key"), F.lit("")) == ""
     flaws = {
         Flaw.RECORD: _no_utf8("key"),
@@ -121,7 +137,7 @@ def read_events(
         "key",
         "time",
         F.coalesce(F.col("value"), F.lit(NO_VALUE)).alias("value"),
-        *_checked(flaws, _EVENT_TYPES),
+        *_checked(flaws, EVENT_TYPES, source),
     )
 
 
@@ -213,14 +229,16 @@ def _no_time(column: str) -> Column:
     return ~F.coalesce(F.col(column).between(0, LATEST), F.lit(False))
 
 
-def _checked(flaws: Mapping[Flaw, Column], types: Mapping[str, str]) -> list[Column]:
+def _checked(
+    flaws: Mapping[Flaw, Column], types: Mapping[str, str], source: Column
+) -> list[Column]:
     cases = [
         F.when(F.coalesce(holds, F.lit(False)), F.lit(flaw.value)) for flaw, holds in flaws.items()
     ]
     valid = [_valid(name, kind).alias(name) for name, kind in types.items()]
     return [
         F.coalesce(*cases).alias("flaw"),
-        _path_of("url").alias("source"),
+        source.alias("source"),
         F.to_json(F.struct(*valid)).alias("raw"),
     ]
 
