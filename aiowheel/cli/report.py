@@ -9,13 +9,14 @@ from aiowheel._printable import printable
 from aiowheel.cli._destination import check_folder
 from aiowheel.cli._spark_options import Conf, Master, Verbose, spark_session
 from aiowheel.errors import MissingExtraError
+from aiowheel.jobs.spark.uris import local_path
 
 _PIPE_WIDTH = 160
 
 
 def report(
     trace: Annotated[
-        Path, typer.Argument(metavar="TRACE", help="A folder that a TraceRecorder wrote to.")
+        str, typer.Argument(metavar="TRACE", help="A folder that a TraceRecorder wrote to; or URI.")
     ],
     *,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the report goes.")] = Path(
@@ -44,10 +45,13 @@ def report(
         raise MissingExtraError("spark") from error
 
     check_folder(out)  # before Spark's slow start
-    check_trace(trace)
+    if (folder := local_path(trace)) is not None:
+        check_trace(folder)
     with (
         JobProgress("reporting") as progress,
-        spark_session("aiowheel report", master=master, conf=conf, verbose=verbose) as spark,
+        spark_session(
+            "aiowheel report", master=master, conf=conf, verbose=verbose, uris=(trace,)
+        ) as spark,
     ):
         progress.watch(spark)
         result = run_report(trace, out, spark)

@@ -10,6 +10,7 @@ from aiowheel._outputs import whole_folder
 from aiowheel.cli._destination import check_folder
 from aiowheel.cli._spark_options import Conf, Master, Verbose, spark_session
 from aiowheel.errors import BadInputError, MissingExtraError
+from aiowheel.jobs.spark.uris import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,7 +49,7 @@ def simulate(
         typer.Option(metavar="SECONDS", help="Three quarters complete within it.  [0.06]"),
     ] = None,
     fit: Annotated[
-        Path | None, typer.Option(metavar="TRACE", help="Take rate, timeout and waits from it.")
+        str | None, typer.Option(metavar="TRACE", help="Take rate, timeout and waits from it.")
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed is the same load.")] = 1,
     shards: Annotated[int, typer.Option(help="Wheels that share the load.")] = 16,
@@ -97,11 +98,14 @@ def simulate(
     check_sweep(sweep)
     if out is not None:
         check_folder(out)
-    if fit is not None:
-        check_trace(fit)
+    if fit is not None and (folder := local_path(fit)) is not None:
+        check_trace(folder)
+    uris = () if fit is None else (fit,)
     with (
         JobProgress("simulating") as progress,
-        spark_session("aiowheel simulate", master=master, conf=conf, verbose=verbose) as spark,
+        spark_session(
+            "aiowheel simulate", master=master, conf=conf, verbose=verbose, uris=uris
+        ) as spark,
     ):
         progress.watch(spark)
         if fit is not None:
@@ -113,7 +117,7 @@ def simulate(
     _print(sweep, result, page, as_json=json)
 
 
-def _fit(folder: Path, spark: "SparkSession") -> "Fit":
+def _fit(folder: str, spark: "SparkSession") -> "Fit":
     from aiowheel.jobs.report.job import read_trace_frame
     from aiowheel.jobs.wheels.fit import fit_load
 

@@ -12,19 +12,28 @@ if TYPE_CHECKING:
     from aiowheel.jobs.operations.transform import Settled as Settled
     from aiowheel.jobs.operations.transform import settle_operations as settle_operations
     from aiowheel.jobs.report.tables import report_tables as report_tables
+    from aiowheel.jobs.wheels.drawn_load import Waits as Waits
+    from aiowheel.jobs.wheels.simulate import simulate as simulate
+    from aiowheel.jobs.wheels.tune import tune as tune
 
 _HOMES = {
     "Settled": "operations.transform",
+    "Waits": "wheels.drawn_load",
     "idle_events": "idle.transform",
     "report_tables": "report.tables",
     "settle_operations": "operations.transform",
+    "simulate": "wheels.simulate",
+    "tune": "wheels.tune",
 }
 
 __all__ = (  # pyright: ignore[reportUnsupportedDunderAll]
     "Settled",
+    "Waits",
     "idle_events",
     "report_tables",
     "settle_operations",
+    "simulate",
+    "tune",
 )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -18,6 +19,7 @@ from aiowheel.rules import NEVER, NO_VALUE
 from aiowheel.trace import TRACE_SCHEMA
 
 from .test_purgatory import random_trace
+from .test_tune import ROWS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,6 +28,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/use-in-your-own-job.md"
 TIMEOUT = 30
+SETTING = "at AS tick_ns", "16 AS wheel_size", "at AS timeout_ns", "1.0 AS rate"
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -209,6 +212,42 @@ def test_operations_of_which_any_key_will_do(spark: "SparkSession") -> None:
     settled.endings.unpersist()
 
 
+def test_wheels_are_tried_on_a_load_and_on_a_trace(spark: "SparkSession") -> None:
+    """What Spark finds is what one process finds, setting by setting."""
+    from aiowheel.jobs import Waits, simulate, tune
+    from aiowheel.jobs.wheels.simulate import Sweep, run_task
+    from aiowheel.jobs.wheels.tune import weigh_run
+
+    waits = Waits.from_quantiles(0.02, 0.06)
+    settings = spark.createDataFrame(
+        [(10**6, 16, 2 * 10**8, 4e3), (10**7, 64, 2 * 10**8, 4e3)],
+        "tick_ns bigint, wheel_size int, timeout_ns bigint, rate double",
+    )
+    simulated = simulate(settings, operations=501, waits=waits, shards=2, partitions=2)
+    trace = pa.Table.from_pylist(ROWS, TRACE_SCHEMA)
+    tuned = tune(spark.createDataFrame(trace), max_lateness=0.05, ticks=[0.05], wheel_sizes=[64])
+
+    sweep = Sweep(501, waits, [], [], [], [], shards=2)
+    costs = {"cpu_ns", "peak_bytes"}
+    found = [
+        {name: value for name, value in row.asDict().items() if name not in costs}
+        for row in simulated.orderBy("tick_ns", "shard").collect()
+    ]
+    tasks = [row.asDict() | {"shard": shard} for row in settings.collect() for shard in (0, 1)]
+    wanted = [run_task(task, sweep) for task in tasks]
+    assert found == [
+        {name: value for name, value in row.items() if name not in costs} for row in wanted
+    ]
+    (weighed,) = (row.asDict() for row in tuned.collect())
+    runs = [trace.filter(pc.equal(trace["run_id"], run)) for run in ("r", "s")]
+    answers = [weigh_run(run, [(50_000_000, 64)]).to_pylist()[0] for run in runs]
+    assert weighed["operations"] == 500
+    assert weighed["expired"] == sum(row["expired"] for row in answers)
+    assert weighed["wake_ups"] == sum(row["wake_ups"] for row in answers)
+    assert weighed["levels"] == max(row["levels"] for row in answers)
+    assert weighed["allowed"] is True
+
+
 @pytest.mark.parametrize(
     ("change", "error", "text"),
     [
@@ -245,7 +284,14 @@ def test_wrong_tables_are_named(
 
 def test_nothing_runs_before_the_caller_asks(spark: "SparkSession") -> None:
     """The transforms start no job and change no setting."""
-    from aiowheel.jobs import idle_events, report_tables, settle_operations
+    from aiowheel.jobs import (
+        Waits,
+        idle_events,
+        report_tables,
+        settle_operations,
+        simulate,
+        tune,
+    )
 
     frame = spark.createDataFrame(touches(), "who string, at bigint")
     operations = spark.createDataFrame([], "id string, keys array<string>, created bigint")
@@ -258,6 +304,9 @@ def test_nothing_runs_before_the_caller_asks(spark: "SparkSession") -> None:
         idle_events(frame, key="who", time="at", timeout=TIMEOUT)
         report_tables(trace)
         settle_operations(operations, events)
+        tune(trace, max_lateness=1)
+        waits = Waits.from_quantiles(0.02, 0.06)
+        simulate(frame.selectExpr(*SETTING), operations=100, waits=waits)
         started = list(context.statusTracker().getJobIdsForGroup("transforms"))
     finally:
         context.setJobGroup("tests", "")
@@ -321,5 +370,5 @@ def test_the_page_runs_as_shown(
     for text in code:
         exec(compile(textwrap.dedent(text), str(PAGE), "exec"), namespace)
 
-    assert len(code) == 3
+    assert len(code) == 6
     assert shown in capsys.readouterr().out
