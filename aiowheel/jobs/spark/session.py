@@ -70,6 +70,7 @@ def open_session(
     driver_memory: str = "2g",
     java_options: str = _THROUGHPUT,
     conf: Mapping[str, str] | None = None,
+    connectors: Mapping[str, str] | None = None,
     verbose: bool = False,
 ) -> Generator["SparkSession"]:
     """Give a Spark session, and end what was started for it on leaving.
@@ -88,6 +89,7 @@ def open_session(
         driver_memory: Heap of the driver, which on ``local`` is all there is; a default.
         java_options: Flags for the driver's JVM; a default, its parallel collector.
         conf: Spark settings.
+        connectors: Of `connector_settings`; defaults.
         verbose: Let Spark log its warnings on stderr; else it is silent, unless the user's folder
             has a ``log4j2.properties``.
 
@@ -116,7 +118,7 @@ def open_session(
         stack.callback(_remove, folder)
         _silence()
         options = f"-Duser.timezone=UTC -Djava.io.tmpdir={folder} {java_options}".strip()
-        defaults = _defaults(folder, app_name)
+        defaults = _defaults(folder, app_name) | dict(connectors or {})
         of_java = {
             "spark.driver.memory": driver_memory,
             "spark.driver.extraJavaOptions": options,
