@@ -6,10 +6,8 @@ from typing import Annotated
 import typer
 
 from aiowheel._printable import printable
-from aiowheel.cli._destination import check_folder
-from aiowheel.cli._spark_options import Conf, Master, Verbose, spark_session
+from aiowheel.cli._spark_options import Conf, Master, Verbose
 from aiowheel.errors import MissingExtraError
-from aiowheel.jobs.spark.uris import local_path
 
 _PIPE_WIDTH = 160
 
@@ -36,24 +34,14 @@ def report(
       aiowheel report trace/ --out report/
       aiowheel report trace/ --master spark://10.0.0.1:7077 --json
     """
-    from aiowheel.cli._job_output import JobProgress, print_json
+    from aiowheel.cli._job_output import job_session, print_json
 
     try:
         from aiowheel.jobs.report.job import run_report
-        from aiowheel.jobs.report.trace_check import check_trace
     except ImportError as error:
         raise MissingExtraError("spark") from error
 
-    check_folder(out)  # before Spark's slow start
-    if (folder := local_path(trace)) is not None:
-        check_trace(folder)
-    with (
-        JobProgress("reporting") as progress,
-        spark_session(
-            "aiowheel report", master=master, conf=conf, verbose=verbose, uris=(trace,)
-        ) as spark,
-    ):
-        progress.watch(spark)
+    with job_session("report", trace, out, master=master, conf=conf, verbose=verbose) as spark:
         result = run_report(trace, out, spark)
     if json:
         tables = {name: table.to_pylist() for name, table in result.tables.items()}

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aiowheel._outputs import whole_folder
-from aiowheel.cli._destination import check_folder
-from aiowheel.cli._spark_options import Conf, Master, Verbose, spark_session
+from aiowheel.cli._spark_options import Conf, Master, Verbose
 from aiowheel.errors import BadInputError, MissingExtraError
-from aiowheel.jobs.spark.uris import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,12 +73,11 @@ def simulate(
       aiowheel simulate --fit trace/ --tick 0.001 --tick 0.1 --out simulation/
     """
     try:
-        from aiowheel.jobs.report.trace_check import check_trace
         from aiowheel.jobs.wheels.drawn_load import Waits
         from aiowheel.jobs.wheels.simulate import Sweep, check_sweep, run_simulation
     except ImportError as error:
         raise MissingExtraError("spark") from error
-    from aiowheel.cli._job_output import JobProgress
+    from aiowheel.cli._job_output import job_session
 
     half, most = (0.02 if p50 is None else p50), (0.06 if p75 is None else p75)
     if not 0 < half < most < 1e9:
@@ -96,18 +93,7 @@ def simulate(
         shards=min(shards, _whole(operations)),
     )
     check_sweep(sweep)
-    if out is not None:
-        check_folder(out)
-    if fit is not None and (folder := local_path(fit)) is not None:
-        check_trace(folder)
-    uris = () if fit is None else (fit,)
-    with (
-        JobProgress("simulating") as progress,
-        spark_session(
-            "aiowheel simulate", master=master, conf=conf, verbose=verbose, uris=uris
-        ) as spark,
-    ):
-        progress.watch(spark)
+    with job_session("simulate", fit, out, master=master, conf=conf, verbose=verbose) as spark:
         if fit is not None:
             waits = p50 is None and p75 is None
             found = _fit(fit, spark)

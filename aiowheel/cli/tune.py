@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aiowheel._outputs import whole_folder
-from aiowheel.cli._destination import check_folder
-from aiowheel.cli._spark_options import Conf, Master, Verbose, spark_session
+from aiowheel.cli._spark_options import Conf, Master, Verbose
 from aiowheel.errors import MissingExtraError
-from aiowheel.jobs.spark.uris import local_path
 
 if TYPE_CHECKING:
     from aiowheel.jobs.wheels.tune import Tuning
@@ -50,26 +48,15 @@ def tune(
     """
     try:
         from aiowheel.jobs.report.job import read_trace_frame
-        from aiowheel.jobs.report.trace_check import check_trace
         from aiowheel.jobs.wheels.tune import WHEEL_SIZES, Tuning, candidates_of
         from aiowheel.jobs.wheels.tune import tune as weighed
     except ImportError as error:
         raise MissingExtraError("spark") from error
-    from aiowheel.cli._job_output import JobProgress
+    from aiowheel.cli._job_output import job_session
 
     sizes = wheel_size or WHEEL_SIZES
     candidates_of(max_lateness, tick, sizes)  # a wrong value is refused before Spark starts
-    if out is not None:
-        check_folder(out)
-    if (folder := local_path(trace)) is not None:
-        check_trace(folder)
-    with (
-        JobProgress("tuning") as progress,
-        spark_session(
-            "aiowheel tune", master=master, conf=conf, verbose=verbose, uris=(trace,)
-        ) as spark,
-    ):
-        progress.watch(spark)
+    with job_session("tune", trace, out, master=master, conf=conf, verbose=verbose) as spark:
         candidates = weighed(
             read_trace_frame(trace, spark),
             max_lateness=max_lateness,
