@@ -2,7 +2,7 @@
 
 Times stay integers of the files' unit. Only the watermark, which is Spark's and in milliseconds,
 sees a timestamp derived from them; what lies behind it is settled, shard by shard, by the engine in
-`_idle_shard`.
+`shard`.
 """
 
 from __future__ import annotations
