@@ -19,7 +19,8 @@ from aiowheel.errors import AiowheelError
 def whole_file(path: Path, *, errors: str = "strict") -> Generator[TextIO]:
     """Open a hidden file that replaces *path* when the block ends without an error.
 
-    A symbolic link stays: the file that it points to is replaced.
+    A symbolic link stays: the file that it points to is replaced. After a loss of power the file
+    is there as a whole, as soon as the block has ended.
 
     Args:
         path: Of the result.
@@ -36,6 +37,7 @@ def whole_file(path: Path, *, errors: str = "strict") -> Generator[TextIO]:
             file.flush()
             os.fsync(file.fileno())
         hidden.replace(place)
+        _sync_folder(place.parent)
     except ConnectionError:  # of who makes the result: no disk has one
         raise
     except OSError as error:
@@ -69,6 +71,16 @@ def whole_folder(folder: Path) -> Generator[Path]:
         raise _refused(folder, error) from error
     finally:
         shutil.rmtree(hidden, ignore_errors=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Force the names in *folder* to the disk, where the system can."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _move(hidden: Path, place: Path) -> None:

@@ -140,7 +140,7 @@ def measure(rows: int, files: int) -> dict[str, object]:
             files_per_batch=1,
         )
         let_arrive(range(WARM_UP_FILES), place)
-        stream.open()
+        stream.checkpoint.open(stream.settings)
         query = stream.start(spark, Phase.FOLLOW)
         query.processAllAvailable()
         warm = len(list(batches(stream, query)))

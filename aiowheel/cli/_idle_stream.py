@@ -1,6 +1,5 @@
 """`aiowheel idle --stream`: follow the stream until it is told to end. Rank 5."""
 
-import math
 import time as clock
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -8,21 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aiowheel.cli._destination import check_folder
 from aiowheel.cli._idle_report import Progress
 from aiowheel.cli._idle_stream_report import StreamTally, print_stream_report, stream_report
 from aiowheel.cli._idle_table import TableOptions
 from aiowheel.cli._signals import signals_noted
-from aiowheel.cli._stream_run import run_until_told
-from aiowheel.errors import BadInputError, MissingExtraError
+from aiowheel.cli._stream_run import check_places, lateness_ms, make_folder, run_until_told
+from aiowheel.errors import MissingExtraError
 from aiowheel.jobs.spark.stream_run import StreamRun, Until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from aiowheel.jobs.idle.stream import IdleStream
-
-LONGEST_LATENESS = 31_536_000  # a year
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +62,7 @@ def run_stream(
     tally = StreamTally()
     with signals_noted() as told, Progress() as progress:
         stream = _stream(options, table)
-        if stream.checkpoint.folder.exists():
-            stream.open()  # what is refused is refused before Spark starts
+        stream.checkpoint.check(stream.settings)  # before Spark's slow start
         progress.waiting("starting Spark")
         ended = Until.STOPPED
         if not told.is_set():
@@ -87,26 +82,17 @@ def _stream(options: StreamOptions, table: TableOptions) -> "IdleStream":
         raise MissingExtraError("spark") from error
     from aiowheel.jobs.spark.java import find_java
 
-    if not options.max_lateness <= LONGEST_LATENESS:
-        raise BadInputError(
-            f"--max-lateness: must be at most {LONGEST_LATENESS} s, got {options.max_lateness}"
-        )
+    late_ms = lateness_ms(options.max_lateness)
     files = table.files(options.timeout)
-    for option, place in (("--out", options.out), ("--checkpoint", options.checkpoint)):
-        if options.folder.resolve() in {place.resolve(), *place.resolve().parents}:
-            raise BadInputError(f"{place}: lies in the watched folder, {option} wants another one")
-        check_folder(place, option)
+    check_places(options.folder, options.out, options.checkpoint)
     find_java()  # a missing one is told before anything is made
-    try:
-        options.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInputError(f"{options.out}: {error.strerror}") from error
+    make_folder(options.out)
     return IdleStream(
         folder=options.folder.resolve(),
         out=options.out.resolve(),
         checkpoint=Checkpoint(options.checkpoint.resolve()),
         files=files,
         timeout=options.timeout,
-        max_lateness_ms=math.ceil(options.max_lateness * 1_000),
+        max_lateness_ms=late_ms,
         files_per_batch=options.files_per_batch,
     )

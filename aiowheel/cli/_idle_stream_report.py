@@ -1,61 +1,43 @@
 """What `aiowheel idle --stream` tells when it ends. Rank 5."""
 
-import statistics
 import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from aiowheel._printable import printable
 from aiowheel.cli._idle_file import summarize
 from aiowheel.cli._idle_report import print_lines
 from aiowheel.cli._job_output import print_json
+from aiowheel.cli._stream_run import BatchTally
 from aiowheel.errors import AiowheelError
 from aiowheel.jobs.spark.stream_run import Until
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
-
     from aiowheel.jobs.idle.stream import IdleStream
 
 
-@dataclass
-class StreamTally:
-    """What the micro-batches of one run did, from Spark's reports on them."""
+class StreamTally(BatchTally):
+    """What the micro-batches of an idle stream read."""
 
-    batches: int = 0
-    rows: int = 0
-    rejected: int = 0
-    irregular: int = 0
-    late: int = 0
-    seconds: list[float] = field(default_factory=list[float])
-    empty_seconds: list[float] = field(default_factory=list[float])
-    _last_batch: int = -1
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = self.rejected = self.irregular = self.late = 0
 
-    def take(self, query: "StreamingQuery") -> None:
-        """Add the batches that ended since the last call."""
-        for batch in query.recentProgress:
-            if batch.batchId <= self._last_batch or "addBatch" not in batch.durationMs:
-                continue  # known, or nothing to do
-            self._last_batch = batch.batchId
-            self._add(batch)
-
-    def _add(self, batch: Any) -> None:
+    def _add(self, batch: Any, seconds: float) -> int:  # noqa: ARG002
         counts, taken = (batch.observedMetrics.get(name) for name in ("touches", "taken"))
         rows = int(counts["rows"] or 0) if counts else 0
-        seconds = batch.durationMs["triggerExecution"] / 1_000
-        self.batches += 1
-        self.rows += rows
-        (self.seconds if rows else self.empty_seconds).append(seconds)
-        if counts:
-            self.rejected += int(counts["rejected"] or 0)
-            self.irregular += int(counts["irregular"] or 0)
         used = int(taken["rows"] or 0) if taken else 0
         if used > rows:
             raise AiowheelError(
                 f"batch {batch.batchId}: {used:,} rows were used where {rows:,} were read: "
                 "the result of this stream is wrong"
             )
+        self.rows += rows
         self.late += rows - used
+        if counts:
+            self.rejected += int(counts["rejected"] or 0)
+            self.irregular += int(counts["irregular"] or 0)
+        return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +87,6 @@ def stream_report(
     from aiowheel.jobs.idle.stream import read_idle_events
 
     total = summarize(read_idle_events(stream.events)) if ended is Until.DRAINED else None
-    busy = sum(tally.seconds)
     return StreamReport(
         unit=stream.files.unit,
         timeout=stream.timeout,
@@ -116,9 +97,9 @@ def stream_report(
         irregular=tally.irregular,
         late=tally.late,
         idle_events=sum(stream.written.values()),
-        rows_per_second=round(tally.rows / busy) if busy else 0,
-        batch_seconds=_median(tally.seconds),
-        fixed_seconds=_median(tally.empty_seconds),
+        rows_per_second=tally.rate(tally.rows),
+        batch_seconds=tally.batch_seconds,
+        fixed_seconds=tally.fixed_seconds,
         total_events=total.events if total else None,
         sha256=total.sha256 if total else None,
         out=str(stream.out),
@@ -165,7 +146,3 @@ def _lines(report: StreamReport) -> list[tuple[str, str]]:
     if report.sha256 is not None:
         lines += [("all events", f"{report.total_events:,}"), ("sha256", report.sha256)]
     return [*lines, ("written to", report.out), ("took", f"{report.seconds:.1f} s")]
-
-
-def _median(seconds: list[float]) -> float | None:
-    return round(statistics.median(seconds), 3) if seconds else None

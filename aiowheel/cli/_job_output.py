@@ -1,14 +1,19 @@
 """What the commands over Spark jobs show: a bar on stderr, a table or JSON on stdout. Rank 5."""
 
+import contextlib
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
 from rich.progress import Progress as Bars
 
 from aiowheel._printable import printable
+from aiowheel.cli._destination import check_folder
+from aiowheel.cli._spark_options import spark_session
+from aiowheel.jobs.spark.uris import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,6 +67,46 @@ class JobProgress:
                     )
         except Exception:  # the session may end at any time: a bar is never worth a failure
             return
+
+
+@contextlib.contextmanager
+def job_session(
+    command: str,
+    trace: str | None,
+    out: Path | None,
+    *,
+    master: str | None,
+    conf: Sequence[str] | None,
+    verbose: bool,
+) -> Generator["SparkSession"]:
+    """Check what a job reads and writes, then open its session, with a bar of its tasks.
+
+    Args:
+        command: Its name.
+        trace: The folder or URI of a trace, if it reads one.
+        out: The folder of its results, if it writes any.
+        master: As of `spark_session`.
+        conf: As of `spark_session`.
+        verbose: As of `spark_session`.
+
+    Raises:
+        BadInputError: There is no trace, or *out* cannot be a folder; else as `spark_session`.
+        AiowheelError: As `spark_session`.
+    """
+    from aiowheel.jobs.report.trace_check import check_trace
+
+    if out is not None:
+        check_folder(out)
+    if trace is not None and (folder := local_path(trace)) is not None:
+        check_trace(folder)
+    uris = () if trace is None else (trace,)
+    name = f"aiowheel {command}"
+    with (
+        JobProgress(command) as progress,
+        spark_session(name, master=master, conf=conf, verbose=verbose, uris=uris) as spark,
+    ):
+        progress.watch(spark)
+        yield spark
 
 
 def print_json(value: object) -> None:

@@ -1,20 +1,24 @@
 """`aiowheel purgatory --stream`: follow two folders until told to end, and tell of it. Rank 5."""
 
 import math
-import statistics
 import sys
 import time as clock
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aiowheel.cli._destination import check_folder
 from aiowheel.cli._idle_report import Progress, print_lines
 from aiowheel.cli._job_output import print_json
 from aiowheel.cli._signals import signals_noted
-from aiowheel.cli._stream_run import run_until_told
+from aiowheel.cli._stream_run import (
+    BatchTally,
+    check_places,
+    lateness_ms,
+    make_folder,
+    run_until_told,
+)
 from aiowheel.errors import BadInputError, MissingExtraError
 from aiowheel.jobs.spark.stream_run import StreamRun, Until
 from aiowheel.readers import Format, Unit
@@ -22,11 +26,9 @@ from aiowheel.readers import Format, Unit
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.listener import StreamingQueryProgress
-    from pyspark.sql.streaming.query import StreamingQuery
 
     from aiowheel.jobs.operations.stream import PurgatoryStream
 
-LONGEST_LATENESS = 31_536_000  # a year
 FURTHEST_AHEAD = 3_153_600_000  # a hundred: what is later has no time in nanoseconds anyway
 
 
@@ -48,42 +50,26 @@ class PurgatoryStreamOptions:
     until: Until
 
 
-@dataclass
-class _Tally:
-    """What the micro-batches of one run did, from Spark's reports on them."""
+class _Tally(BatchTally):
+    """What the micro-batches read; each with rows has a line on stderr."""
 
-    stream: "PurgatoryStream"
-    operations: int = 0
-    events: int = 0
-    late: int = 0
-    seconds: list[float] = field(default_factory=list[float])
-    empty_seconds: list[float] = field(default_factory=list[float])
-    _last_batch: int = -1
+    def __init__(self, stream: "PurgatoryStream") -> None:
+        super().__init__()
+        self._stream = stream
+        self.operations = self.events = self.late = 0
 
-    def take(self, query: "StreamingQuery") -> None:
-        """Add the batches that ended since the last call, a line on stderr for each with rows.
-
-        Raises:
-            AiowheelError: The numbers of a batch do not agree.
-        """
-        for batch in query.recentProgress:
-            if batch.batchId > self._last_batch and "addBatch" in batch.durationMs:
-                self._last_batch = batch.batchId
-                self._add(batch)
-
-    def _add(self, batch: "StreamingQueryProgress") -> None:
-        counts = self.stream.checked_counts(batch)
+    def _add(self, batch: "StreamingQueryProgress", seconds: float) -> int:
+        counts = self._stream.checked_counts(batch)
         rows = counts.operations + counts.events
-        seconds = batch.durationMs["triggerExecution"] / 1_000
         self.operations += counts.operations
         self.events += counts.events
         self.late += counts.late
-        (self.seconds if rows else self.empty_seconds).append(seconds)
         lost = f", {counts.late:,} late and lost" if counts.late else ""
         print(
             f"aiowheel: batch {batch.batchId}: {rows:,} rows in {seconds:.1f} s{lost}",
             file=sys.stderr,
         )
+        return rows
 
 
 def run_stream(
@@ -102,8 +88,7 @@ def run_stream(
     started = clock.perf_counter()
     with signals_noted() as told, Progress() as progress:
         stream = _stream(options)
-        if stream.checkpoint.folder.exists():
-            stream.open()  # what is refused is refused before Spark starts
+        stream.checkpoint.check(stream.settings)  # before Spark's slow start
         tally = _Tally(stream)
         progress.waiting("starting Spark")
         ended, before, pending = Until.STOPPED, 0, 0
@@ -122,7 +107,7 @@ def run_stream(
             "ended": ended.value,
             "unit": options.unit.value,
             "tick": options.tick,
-            "micro_batches": len(tally.seconds) + len(tally.empty_seconds),
+            "micro_batches": tally.batches,
             "rows": rows,
             "operations": tally.operations,
             "events": tally.events,
@@ -131,9 +116,9 @@ def run_stream(
             "pending_before": before,
             "outcomes": sum(batch.outcomes for batch in written),
             "pending": pending,
-            "rows_per_second": round(rows / sum(tally.seconds)) if tally.seconds else 0,
-            "batch_seconds": _median(tally.seconds),
-            "fixed_seconds": _median(tally.empty_seconds),
+            "rows_per_second": tally.rate(rows),
+            "batch_seconds": tally.batch_seconds,
+            "fixed_seconds": tally.fixed_seconds,
             "out": str(options.out),
             "seconds": round(clock.perf_counter() - started, 3),
         },
@@ -161,10 +146,7 @@ def _stream(options: PurgatoryStreamOptions) -> "PurgatoryStream":
         from aiowheel.jobs.spark.checkpoint import Checkpoint
     except ImportError as error:
         raise MissingExtraError("spark") from error
-    if not options.max_lateness <= LONGEST_LATENESS:
-        raise BadInputError(
-            f"--max-lateness: must be at most {LONGEST_LATENESS} s, got {options.max_lateness}"
-        )
+    late_ms = lateness_ms(options.max_lateness)
     if not options.max_ahead <= FURTHEST_AHEAD:
         raise BadInputError(
             f"--max-ahead: must be at most {FURTHEST_AHEAD} s, got {options.max_ahead}"
@@ -178,12 +160,7 @@ def _stream(options: PurgatoryStreamOptions) -> "PurgatoryStream":
         )
         for folder in folders
     ]
-    check_folder(options.out)
-    check_folder(options.checkpoint, "--checkpoint")
-    try:
-        options.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInputError(f"{options.out}: {error.strerror}") from error
+    make_folder(options.out)
     return PurgatoryStream(
         operations=folders[0],
         events=folders[1],
@@ -191,7 +168,7 @@ def _stream(options: PurgatoryStreamOptions) -> "PurgatoryStream":
         checkpoint=Checkpoint(options.checkpoint.resolve()),
         unit=options.unit,
         tick=options.tick,
-        max_lateness_ms=math.ceil(options.max_lateness * 1_000),
+        max_lateness_ms=late_ms,
         max_ahead_ms=math.ceil(options.max_ahead * 1_000),
         operations_format=formats[0],
         events_format=formats[1],
@@ -203,15 +180,9 @@ def _stream(options: PurgatoryStreamOptions) -> "PurgatoryStream":
 def _watched(folder: Path, options: PurgatoryStreamOptions) -> Path:
     if not folder.is_dir():
         raise BadInputError(f"{folder}: no such folder, and a stream watches folders")
-    for option, place in (("--out", options.out), ("--checkpoint", options.checkpoint)):
-        if place.resolve().is_relative_to(folder.resolve()):
-            raise BadInputError(f"{place}: lies in a watched folder, {option} wants another place")
+    check_places(folder, options.out, options.checkpoint)
     return folder.resolve()
 
 
 def _holds_files(folder: Path) -> bool:
     return any(not path.name.startswith((".", "_")) for path in folder.iterdir())
-
-
-def _median(seconds: list[float]) -> float | None:
-    return round(statistics.median(seconds), 3) if seconds else None

@@ -1,24 +1,27 @@
 """What every command that runs Spark shares: its options, and a session that fails in one line.
 
-Rank 5. A command declares ``master: Master = ANY_CORE``, ``conf: Conf = None`` and
+Rank 5. A command declares ``master: Master = None``, ``conf: Conf = None`` and
 ``verbose: Verbose = False``, and hands all three to ``spark_session``.
 """
 
 import contextlib
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from aiowheel.errors import BadInputError
+from aiowheel.jobs.spark.uris import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ANY_CORE = "local[*]"
-
 Master = Annotated[
-    str, typer.Option(metavar="URL", help="Spark master: local[*], spark://HOST:PORT, ...")
+    str | None,
+    typer.Option(
+        metavar="URL", help="Spark master: local[2], spark://HOST:PORT, ...  [as configured]"
+    ),
 ]
 Conf = Annotated[
     list[str] | None,
@@ -33,26 +36,57 @@ Verbose = Annotated[
 def spark_session(
     app_name: str,
     *,
-    master: str = ANY_CORE,
+    master: str | None = None,
     conf: Sequence[str] | None = None,
     verbose: bool = False,
+    uris: Iterable[str] = (),
 ) -> Generator["SparkSession"]:
-    """Open a session; a failure inside the block is one line.
+    """Open a session with the connectors of *uris*; a failure inside the block is one line.
 
     Raises:
-        BadInputError: *conf* or *master* cannot be used.
+        BadInputError: *conf*, *master* or a URI cannot be used.
         MissingExtraError: PySpark or Java is missing.
         AiowheelError: Spark failed.
     """
+    from aiowheel.jobs.spark.connectors import connector_settings
     from aiowheel.jobs.spark.failures import one_line_failures
     from aiowheel.jobs.spark.session import open_session
 
     settings = parse_conf(conf)
     with (
-        open_session(app_name, master=master, conf=settings, verbose=verbose) as spark,
+        open_session(
+            app_name,
+            master=master,
+            conf=settings,
+            connectors=connector_settings(uris, settings),
+            verbose=verbose,
+        ) as spark,
         one_line_failures(verbose=verbose),  # innermost: a dead JVM cannot tell what it threw
     ):
         yield spark
+
+
+def refuse(given: Mapping[str, object], why: str) -> None:
+    """Refuse the options that are given.
+
+    Raises:
+        BadInputError: One is.
+    """
+    for option, value in given.items():
+        if value:
+            raise BadInputError(f"{option} {why}")
+
+
+def on_this_machine(uri: str, why: str) -> Path:
+    """The path of a file or folder.
+
+    Raises:
+        BadInputError: It lies elsewhere, and *why* that will not do; or it is no URI.
+    """
+    path = local_path(uri)
+    if path is None:
+        raise BadInputError(f"{uri}: {why}")
+    return path
 
 
 def parse_conf(pairs: Sequence[str] | None) -> dict[str, str]:

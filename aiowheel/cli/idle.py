@@ -1,6 +1,5 @@
 """`aiowheel idle`: when did each key fall silent? Rank 5."""
 
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -10,26 +9,30 @@ import typer
 from aiowheel.cli._idle_run import Engine, FileOptions, run_files
 from aiowheel.cli._idle_stream import StreamOptions, run_stream
 from aiowheel.cli._idle_table import TableOptions, watched_folder
+from aiowheel.cli._idle_uri import run_table
 from aiowheel.cli._spark_options import (
-    ANY_CORE,
     Conf,
     Master,
     Verbose,
+    on_this_machine,
+    refuse,
     spark_session,
 )
-from aiowheel.errors import BadInputError
-from aiowheel.jobs.spark.stream_run import Until
+from aiowheel.cli._stream_run import until_of
+from aiowheel.jobs.spark.uris import local_path
 from aiowheel.readers import Format, TimeFormat, Unit
 
 
 def idle(
     files: Annotated[
-        list[str], typer.Argument(metavar="FILE...", help="Files, folders, globs; gz and tar.gz.")
+        list[str],
+        typer.Argument(metavar="FILE...", help="Files, folders, globs; gz and tar.gz; or a URI."),
     ],
     *,
     timeout: Annotated[float, typer.Option(help="Idle after more than so many seconds.")],
     out: Annotated[
-        Path, typer.Option(metavar="OUT.csv", help="The file to write; with --stream a folder.")
+        str,
+        typer.Option(metavar="OUT.csv", help="The file; with --stream a folder, of a URI a URI."),
     ],
     key: Annotated[
         list[str] | None,
@@ -49,7 +52,7 @@ def idle(
         typer.Option(min=0, help="Reject times above; --stream: by default a day from now."),
     ] = None,
     rejects: Annotated[
-        Path | None, typer.Option(metavar="BAD.csv", help="Write bad rows there, with reasons.")
+        str | None, typer.Option(metavar="BAD.csv", help="Write bad rows there, with reasons.")
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="End at the first bad row.")] = False,
     engine: Annotated[Engine, typer.Option(help="Both write the same file.")] = Engine.WHEEL,
@@ -71,7 +74,7 @@ def idle(
     files_per_batch: Annotated[
         int, typer.Option(min=1, help="Stream: at most so many files a micro-batch.")
     ] = 100,
-    master: Master = ANY_CORE,
+    master: Master = None,
     conf: Conf = None,
     verbose: Verbose = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -85,6 +88,7 @@ def idle(
           --timeout 30 --engine spark --out idle.csv
       aiowheel idle arriving/ --stream --format csv --key user --time at --unit ms
           --timeout 30 --max-lateness 5 --out idle/
+      aiowheel idle kafka://broker:9092/touches --engine spark --timeout 30 --out delta:s3a://lake/idle
     """
     names = tuple(key or ())
     table = TableOptions(names, time, format, unit, time_format, earliest, latest, strict=strict)
@@ -92,34 +96,44 @@ def idle(
     open_session = partial(
         spark_session, "aiowheel idle", master=master, conf=conf, verbose=verbose
     )
+    if any(local_path(file) is None for file in files):
+        told = {"--key": key, "--time": time, "--time-format": time_format, "--latest": latest}
+        refuse({**told, "--earliest": earliest, "--strict": strict}, "is for files, not for a URI")
+        refuse({"--stream": stream}, "watches a folder of this machine")
+        refuse({"--engine wheel": engine is Engine.WHEEL}, "reads files of this machine")
+        run_table(
+            files,
+            out,
+            rejects,
+            timeout=ticks,
+            unit=unit,
+            form=format,
+            open_session=open_session,
+            as_json=json,
+        )
+        return
+    place = on_this_machine(out, "the idle events of files go into a file of this machine")
     if stream:
-        _refuse({"--rejects": rejects is not None}, "is not for --stream: see OUT/rejects")
-        _refuse({"--once": once and drain}, "and --drain exclude each other")
+        refuse({"--rejects": rejects is not None}, "is not for --stream: see OUT/rejects")
         options = StreamOptions(
             folder=watched_folder(files),
-            out=out,
-            checkpoint=checkpoint or out / "checkpoint",
+            out=place,
+            checkpoint=checkpoint or place / "checkpoint",
             timeout=ticks,
             max_lateness=max_lateness,
             files_per_batch=files_per_batch,
-            until=Until.DRAINED if drain else Until.ONCE if once else Until.STOPPED,
+            until=until_of(once=once, drain=drain),
         )
         run_stream(options, table, open_session, as_json=json)
         return
     of_streams = {"--max-lateness": max_lateness, "--checkpoint": checkpoint}
-    _refuse(of_streams | {"--once": once, "--drain": drain}, "is for --stream")
+    refuse(of_streams | {"--once": once, "--drain": drain}, "is for --stream")
     if engine is Engine.WHEEL:
-        _refuse({"--master": master != ANY_CORE, "--conf": conf}, "is for --engine spark")
+        refuse({"--master": master, "--conf": conf}, "is for --engine spark")
     run_files(
         files,
-        FileOptions(out, rejects, ticks),
+        FileOptions(place, None if rejects is None else Path(rejects), ticks),
         table,
         open_session if engine is Engine.SPARK else None,
         as_json=json,
     )
-
-
-def _refuse(given: Mapping[str, object], why: str) -> None:
-    for option, value in given.items():
-        if value:
-            raise BadInputError(f"{option} {why}")

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from aiowheel.cli._job_output import print_json, print_table
-from aiowheel.cli._spark_options import ANY_CORE, Conf, Master, Verbose, spark_session
+from aiowheel.cli._spark_options import Conf, Master, Verbose, spark_session
 from aiowheel.errors import MissingExtraError
 
 
@@ -16,7 +16,7 @@ def pending(
         Path, typer.Option(metavar="FOLDER", help="Of a streaming purgatory, running or not.")
     ],
     limit: Annotated[int, typer.Option(min=1, help="Show at most so many operations.")] = 100,
-    master: Master = ANY_CORE,
+    master: Master = None,
     conf: Conf = None,
     verbose: Verbose = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

@@ -2,8 +2,7 @@
 
 import sys
 import time as clock
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from functools import partial
@@ -17,24 +16,22 @@ from aiowheel.cli._destination import check_folder
 from aiowheel.cli._idle_report import Progress
 from aiowheel.cli._purgatory_stream import PurgatoryStreamOptions, print_result, run_stream
 from aiowheel.cli._spark_options import (
-    ANY_CORE,
     Conf,
     Master,
     Verbose,
+    on_this_machine,
+    refuse,
     spark_session,
 )
+from aiowheel.cli._stream_run import until_of
 from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
-from aiowheel.jobs.spark.stream_run import Until
+from aiowheel.jobs.spark.uris import inside, local_path
 from aiowheel.readers import Format, Unit
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from collections.abc import Callable
 
     from aiowheel.jobs.operations.results import PurgatoryResult
-
-Session = AbstractContextManager["SparkSession"]
-Job = Callable[[Path, Path, Path, int, Format | None], "PurgatoryResult"]
-
 
 LONGEST_TICK = 3_600_000_000_000  # as of a timer
 
@@ -56,14 +53,14 @@ class PurgatoryEngine(StrEnum):
 
 def purgatory(
     operations: Annotated[
-        Path, typer.Argument(metavar="OPS", help="Operations: a file, or a folder of files.")
+        str, typer.Argument(metavar="OPS", help="Operations: a file, a folder or a URI.")
     ],
     events: Annotated[
-        Path, typer.Argument(metavar="EVENTS", help="Events: a file, or a folder of files.")
+        str, typer.Argument(metavar="EVENTS", help="Events: a file, a folder or a URI.")
     ],
     *,
     out: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Gets the folders outcomes and rejects.")
+        str, typer.Option(metavar="FOLDER", help="Gets the folders outcomes and rejects.")
     ],
     unit: Annotated[Unit, typer.Option(help="Unit of all times, in and out.")] = Unit.MS,
     tick: Annotated[
@@ -99,7 +96,7 @@ def purgatory(
     files_per_batch: Annotated[
         int, typer.Option(min=1, help="Stream: of each folder, at most so many a micro-batch.")
     ] = 100,
-    master: Master = ANY_CORE,
+    master: Master = None,
     conf: Conf = None,
     verbose: Verbose = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -110,6 +107,7 @@ def purgatory(
     Example:
       aiowheel purgatory operations.ndjson events.ndjson --unit ms --out found/
       aiowheel purgatory ops/ events/ --unit us --tick 1000 --engine spark --out found/
+      aiowheel purgatory s3a://lake/ops kafka://broker:9092/events --engine spark --out s3a://lake/found
       aiowheel purgatory ops/ events/ --stream --max-lateness 5 --out found/
     """
     started = clock.perf_counter()
@@ -118,12 +116,13 @@ def purgatory(
         spark_session, "aiowheel purgatory", master=master, conf=conf, verbose=verbose
     )
     if stream:
-        _refuse({"--once": once and drain}, "and --drain exclude each other")
+        why = "--stream watches folders of this machine, or of a disk that all workers see"
+        place = on_this_machine(out, why)
         options = PurgatoryStreamOptions(
-            operations=operations,
-            events=events,
-            out=out,
-            checkpoint=checkpoint or out / "checkpoint",
+            operations=on_this_machine(operations, why),
+            events=on_this_machine(events, why),
+            out=place,
+            checkpoint=checkpoint or place / "checkpoint",
             unit=unit,
             tick=tick,
             format=form,
@@ -131,22 +130,23 @@ def purgatory(
             max_ahead=max_ahead,
             shards=shards,
             files_per_batch=files_per_batch,
-            until=Until.DRAINED if drain else Until.ONCE if once else Until.STOPPED,
+            until=until_of(once=once, drain=drain),
         )
         run_stream(options, open_session, as_json=json)
         return
     of_streams = {"--max-lateness": max_lateness, "--checkpoint": checkpoint}
-    _refuse(of_streams | {"--once": once, "--drain": drain}, "is for --stream")
-    if engine is PurgatoryEngine.WHEEL:
-        _refuse({"--master": master != ANY_CORE, "--conf": conf}, "is for --engine spark")
-    job = _job(engine, open_session)
-    check_folder(out)
-    for path in (operations, events):
-        _refuse_inside(path, out)
+    refuse(of_streams | {"--once": once, "--drain": drain}, "is for --stream")
+    _check_out(out, (operations, events))
     try:
         with Progress() as progress:
             progress.waiting("working off the trace")
-            result = job(operations, events, out, tick, form)
+            if engine is PurgatoryEngine.WHEEL:
+                refuse({"--master": master, "--conf": conf}, "is for --engine spark")
+                result = _on_wheel(operations, events, out, tick, form)
+            else:
+                run = _on_spark()
+                with open_session(uris=(operations, events, out)) as spark:
+                    result = run(spark, operations, events, out, tick, form)
     except OSError as error:
         raise AiowheelError(f"{error.filename or out}: {error.strerror}") from error
     print_result(
@@ -155,43 +155,51 @@ def purgatory(
             "unit": unit.value,
             "tick": tick,
             **asdict(result),
-            "out": str(out),
+            "out": out,
             "seconds": round(clock.perf_counter() - started, 3),
         },
         as_json=json,
     )
     if result.rejected:
         noun = "row" if result.rejected == 1 else "rows"
-        told = f"{result.rejected:,} {noun} rejected: see {printable(out / 'rejects')}"
+        told = f"{result.rejected:,} {noun} rejected: see {printable(inside(out, 'rejects'))}"
         print(f"aiowheel: {told}", file=sys.stderr)
 
 
-def _job(engine: PurgatoryEngine, open_session: Callable[[], Session]) -> Job:
+def _on_wheel(
+    operations: str, events: str, out: str, tick: int, form: Format | None
+) -> "PurgatoryResult":
     try:
         from aiowheel.jobs.operations.in_process import run_replay
+    except ImportError as error:
+        raise MissingExtraError("trace") from error
+    why = "--engine wheel reads and writes files of this machine"
+    paths = [on_this_machine(uri, why) for uri in (operations, events, out)]
+    return run_replay(paths[0], paths[1], paths[2], tick, form)
 
-        if engine is PurgatoryEngine.WHEEL:
-            return run_replay
+
+def _on_spark() -> "Callable[..., PurgatoryResult]":
+    try:
         from aiowheel.jobs.operations.batch import run_purgatory
     except ImportError as error:
-        raise MissingExtraError("spark" if engine is PurgatoryEngine.SPARK else "trace") from error
-
-    def run(
-        operations: Path, events: Path, out: Path, tick: int, form: Format | None
-    ) -> "PurgatoryResult":
-        with open_session() as spark:
-            return run_purgatory(spark, operations, events, out, tick, form)
-
-    return run
+        raise MissingExtraError("spark") from error
+    return run_purgatory
 
 
-def _refuse_inside(read: Path, out: Path) -> None:
-    """A folder is read at any depth: the next run would take the results of this one for rows."""
-    if read.is_dir() and out.resolve().is_relative_to(read.resolve()):
-        raise BadInputError(f"{out}: lies in the folder {read}, --out wants another place")
+def _check_out(out: str, inputs: Sequence[str]) -> None:
+    """Refuse a place for several tables that cannot be one.
 
+    A folder is read at any depth: the next run would take the results of this one for rows.
 
-def _refuse(given: Mapping[str, object], why: str) -> None:
-    for option, value in given.items():
-        if value:
-            raise BadInputError(f"{option} {why}")
+    Raises:
+        BadInputError: *out* is no folder that can be written to, or lies in one of *inputs*.
+    """
+    inside(out, "")
+    place = local_path(out)
+    if place is None:
+        return
+    check_folder(place)
+    for uri in inputs:
+        read = local_path(uri)
+        if read is not None and read.is_dir() and place.resolve().is_relative_to(read.resolve()):
+            raise BadInputError(f"{out}: lies in the folder {read}, --out wants another place")

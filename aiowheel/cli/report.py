@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 from aiowheel._printable import printable
-from aiowheel.cli._destination import check_folder
-from aiowheel.cli._spark_options import ANY_CORE, Conf, Master, Verbose, spark_session
+from aiowheel.cli._spark_options import Conf, Master, Verbose
 from aiowheel.errors import MissingExtraError
 
 _PIPE_WIDTH = 160
@@ -15,13 +14,13 @@ _PIPE_WIDTH = 160
 
 def report(
     trace: Annotated[
-        Path, typer.Argument(metavar="TRACE", help="A folder that a TraceRecorder wrote to.")
+        str, typer.Argument(metavar="TRACE", help="A folder that a TraceRecorder wrote to; or URI.")
     ],
     *,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the report goes.")] = Path(
         "report"
     ),
-    master: Master = ANY_CORE,
+    master: Master = None,
     conf: Conf = None,
     verbose: Verbose = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -35,21 +34,14 @@ def report(
       aiowheel report trace/ --out report/
       aiowheel report trace/ --master spark://10.0.0.1:7077 --json
     """
-    from aiowheel.cli._job_output import JobProgress, print_json
+    from aiowheel.cli._job_output import job_session, print_json
 
     try:
         from aiowheel.jobs.report.job import run_report
-        from aiowheel.jobs.report.trace_check import check_trace
     except ImportError as error:
         raise MissingExtraError("spark") from error
 
-    check_folder(out)  # before Spark's slow start
-    check_trace(trace)
-    with (
-        JobProgress("reporting") as progress,
-        spark_session("aiowheel report", master=master, conf=conf, verbose=verbose) as spark,
-    ):
-        progress.watch(spark)
+    with job_session("report", trace, out, master=master, conf=conf, verbose=verbose) as spark:
         result = run_report(trace, out, spark)
     if json:
         tables = {name: table.to_pylist() for name, table in result.tables.items()}

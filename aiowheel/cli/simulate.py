@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aiowheel._outputs import whole_folder
-from aiowheel.cli._destination import check_folder
-from aiowheel.cli._spark_options import ANY_CORE, Conf, Master, Verbose, spark_session
+from aiowheel.cli._spark_options import Conf, Master, Verbose
 from aiowheel.errors import BadInputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def simulate(
         typer.Option(metavar="SECONDS", help="Three quarters complete within it.  [0.06]"),
     ] = None,
     fit: Annotated[
-        Path | None, typer.Option(metavar="TRACE", help="Take rate, timeout and waits from it.")
+        str | None, typer.Option(metavar="TRACE", help="Take rate, timeout and waits from it.")
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed is the same load.")] = 1,
     shards: Annotated[int, typer.Option(help="Wheels that share the load.")] = 16,
@@ -58,7 +57,7 @@ def simulate(
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Where tables and page go.")
     ] = None,
-    master: Master = ANY_CORE,
+    master: Master = None,
     conf: Conf = None,
     verbose: Verbose = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -74,12 +73,11 @@ def simulate(
       aiowheel simulate --fit trace/ --tick 0.001 --tick 0.1 --out simulation/
     """
     try:
-        from aiowheel.jobs.report.trace_check import check_trace
         from aiowheel.jobs.wheels.drawn_load import Waits
         from aiowheel.jobs.wheels.simulate import Sweep, check_sweep, run_simulation
     except ImportError as error:
         raise MissingExtraError("spark") from error
-    from aiowheel.cli._job_output import JobProgress
+    from aiowheel.cli._job_output import job_session
 
     half, most = (0.02 if p50 is None else p50), (0.06 if p75 is None else p75)
     if not 0 < half < most < 1e9:
@@ -95,15 +93,7 @@ def simulate(
         shards=min(shards, _whole(operations)),
     )
     check_sweep(sweep)
-    if out is not None:
-        check_folder(out)
-    if fit is not None:
-        check_trace(fit)
-    with (
-        JobProgress("simulating") as progress,
-        spark_session("aiowheel simulate", master=master, conf=conf, verbose=verbose) as spark,
-    ):
-        progress.watch(spark)
+    with job_session("simulate", fit, out, master=master, conf=conf, verbose=verbose) as spark:
         if fit is not None:
             waits = p50 is None and p75 is None
             found = _fit(fit, spark)
@@ -113,7 +103,7 @@ def simulate(
     _print(sweep, result, page, as_json=json)
 
 
-def _fit(folder: Path, spark: "SparkSession") -> "Fit":
+def _fit(folder: str, spark: "SparkSession") -> "Fit":
     from aiowheel.jobs.report.job import read_trace_frame
     from aiowheel.jobs.wheels.fit import fit_load
 

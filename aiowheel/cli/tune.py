@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aiowheel._outputs import whole_folder
-from aiowheel.cli._destination import check_folder
-from aiowheel.cli._spark_options import ANY_CORE, Conf, Master, Verbose, spark_session
-from aiowheel.errors import BadInputError, MissingExtraError
+from aiowheel.cli._spark_options import Conf, Master, Verbose
+from aiowheel.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from aiowheel.jobs.wheels.tune import Tuning
@@ -18,7 +17,7 @@ _MOST_ROWS = 12
 
 def tune(
     trace: Annotated[
-        Path, typer.Argument(metavar="TRACE", help="A folder that a TraceRecorder wrote to.")
+        str, typer.Argument(metavar="TRACE", help="A folder that a TraceRecorder wrote to; or URI.")
     ],
     *,
     max_lateness: Annotated[
@@ -35,7 +34,7 @@ def tune(
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Where table and page go.")
     ] = None,
-    master: Master = ANY_CORE,
+    master: Master = None,
     conf: Conf = None,
     verbose: Verbose = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -49,41 +48,24 @@ def tune(
     """
     try:
         from aiowheel.jobs.report.job import read_trace_frame
-        from aiowheel.jobs.report.trace_check import check_trace
-        from aiowheel.jobs.wheels.tune import WHEEL_SIZES
-        from aiowheel.jobs.wheels.tune import tune as run_tuning
+        from aiowheel.jobs.wheels.tune import WHEEL_SIZES, Tuning, candidates_of
+        from aiowheel.jobs.wheels.tune import tune as weighed
     except ImportError as error:
         raise MissingExtraError("spark") from error
-    from aiowheel.cli._job_output import JobProgress
+    from aiowheel.cli._job_output import job_session
 
-    bound_ns = _nanoseconds("--max-lateness", max_lateness)
-    ticks_ns = [_nanoseconds("--tick", given) for given in tick or ()]
-    for size in wheel_size or ():
-        if not 2 <= size <= 2**24:
-            raise BadInputError(f"--wheel-size must be from 2 to {2**24}, got {size}")
-    if out is not None:
-        check_folder(out)
-    check_trace(trace)
-    with (
-        JobProgress("tuning") as progress,
-        spark_session("aiowheel tune", master=master, conf=conf, verbose=verbose) as spark,
-    ):
-        progress.watch(spark)
-        tuning = run_tuning(
+    sizes = wheel_size or WHEEL_SIZES
+    candidates_of(max_lateness, tick, sizes)  # a wrong value is refused before Spark starts
+    with job_session("tune", trace, out, master=master, conf=conf, verbose=verbose) as spark:
+        candidates = weighed(
             read_trace_frame(trace, spark),
-            spark,
-            max_lateness_ns=bound_ns,
-            ticks_ns=ticks_ns or None,
-            wheel_sizes=wheel_size or WHEEL_SIZES,
+            max_lateness=max_lateness,
+            ticks=tick,
+            wheel_sizes=sizes,
         )
-    page = None if out is None else _save(tuning, bound_ns, out)
+        tuning = Tuning.of(candidates.toArrow())
+    page = None if out is None else _save(tuning, round(max_lateness * 1e9), out)
     _print(tuning, page, as_json=json)
-
-
-def _nanoseconds(option: str, seconds: float) -> int:
-    if not 1e-6 <= seconds <= 3_600:  # as of a timer
-        raise BadInputError(f"{option}: want seconds from 1e-06 to 3600, got {seconds:g}")
-    return round(seconds * 1e9)
 
 
 def _save(tuning: "Tuning", bound_ns: int, out: Path) -> Path:

@@ -4,23 +4,41 @@ The transforms take and return DataFrames of the caller's own Spark session, run
 no paths. They need `aiowheel[spark]`; importing this package does not.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from aiowheel.jobs.idle.transform import idle_events as idle_events
+    from aiowheel.jobs.operations.transform import Settled as Settled
+    from aiowheel.jobs.operations.transform import settle_operations as settle_operations
     from aiowheel.jobs.report.tables import report_tables as report_tables
+    from aiowheel.jobs.wheels.drawn_load import Waits as Waits
+    from aiowheel.jobs.wheels.simulate import simulate as simulate
+    from aiowheel.jobs.wheels.tune import tune as tune
 
-__all__ = ("idle_events", "report_tables")  # pyright: ignore[reportUnsupportedDunderAll]
+_HOMES = {
+    "Settled": "operations.transform",
+    "Waits": "wheels.drawn_load",
+    "idle_events": "idle.transform",
+    "report_tables": "report.tables",
+    "settle_operations": "operations.transform",
+    "simulate": "wheels.simulate",
+    "tune": "wheels.tune",
+}
+
+__all__ = (  # pyright: ignore[reportUnsupportedDunderAll]
+    "Settled",
+    "Waits",
+    "idle_events",
+    "report_tables",
+    "settle_operations",
+    "simulate",
+    "tune",
+)
 
 
 def __getattr__(name: str) -> object:
     # Looked up when used: PySpark takes long to import, and `aiowheel doctor` works without it.
-    if name == "idle_events":
-        from aiowheel.jobs.idle.transform import idle_events
-
-        return idle_events
-    if name == "report_tables":
-        from aiowheel.jobs.report.tables import report_tables
-
-        return report_tables
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if (home := _HOMES.get(name)) is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"aiowheel.jobs.{home}"), name)

@@ -5,7 +5,6 @@ Real data lies beside the repository in `../shared/data`, or where AIOWHEEL_DATA
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,11 +55,8 @@ def spark(needs_spark: None) -> Iterator["SparkSession"]:
 
 
 @pytest.fixture
-def one_session(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the commands use the session of the tests: a second one cannot be opened beside it."""
-    from aiowheel.jobs.spark import session
-
-    monkeypatch.setattr(session, "open_session", lambda *_, **__: nullcontext(spark))
+def one_session(spark: "SparkSession") -> None:
+    """Let the commands use the session of the tests, which they find open."""
 
 
 @pytest.fixture(scope="session")

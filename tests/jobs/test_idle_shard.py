@@ -11,6 +11,7 @@ pytest.importorskip("pyarrow")
 from aiowheel.errors import AiowheelError
 from aiowheel.jobs.idle.shard import STATE_VERSION, IdleShard, condensed
 from aiowheel.recipes._idle_trace import idle_events
+from aiowheel.rules import NEVER
 
 TIMEOUT = 10
 touches = st.tuples(st.integers(0, 120), st.sampled_from("abc"))
@@ -42,7 +43,7 @@ def test_cuts_and_disorder_change_nothing(
         found += shard.settle(newest - lateness - 1)
         state = shard.dump()
     shard = IdleShard.load(TIMEOUT, STATE_VERSION, state)
-    found += shard.settle(None)
+    found += shard.settle(NEVER - 1)
 
     assert found == list(idle_events(sorted(trace), TIMEOUT))
     assert len(shard) == 0
@@ -57,7 +58,7 @@ def test_what_is_kept_does_not_grow_with_the_rows() -> None:
         assert shard.settle(now - 50) == []
         assert len(shard) <= 2 * (60 // TIMEOUT) + 2
 
-    assert shard.settle(None) == [(10_009, "k")]
+    assert shard.settle(NEVER - 1) == [(10_009, "k")]
 
 
 @given(trace=st.lists(touches, max_size=60), more=st.lists(touches, max_size=10))

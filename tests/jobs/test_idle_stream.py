@@ -166,31 +166,6 @@ def test_a_stream_goes_on_where_it_stood(
     assert "this stream has been flushed" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("watermark_ms", "unit", "settled"),
-    [
-        (0, Unit.S, -1),
-        (1, Unit.S, 0),
-        (1_000, Unit.S, 0),
-        (1_001, Unit.S, 1),
-        (5, Unit.MS, 4),
-        (5, Unit.US, 4_999),
-        (1_674_981_729_480, Unit.NS, 1_674_981_729_479_999_999),
-        (8_999_999_000_000, Unit.NS, None),
-    ],
-)
-def test_what_the_watermark_settles(watermark_ms: int, unit: Unit, settled: int | None) -> None:
-    """Every time of which the timestamp, its millisecond plus one, is at or below it."""
-    pytest.importorskip("pyspark")
-    from aiowheel.jobs.idle.processor import frontier
-
-    assert frontier(watermark_ms, unit) == settled
-    if settled is not None:
-        per_second = int(10**unit.digits)
-        stamps = [(t * 1_000 // per_second) + 1 for t in (settled, settled + 1)]
-        assert stamps[0] <= watermark_ms < stamps[1]
-
-
 def test_a_time_that_is_none_does_not_reach_the_watermark(tmp_path: Path) -> None:
     """By default nothing later than a day from now is taken; what is put aside can be read."""
     file = tmp_path / "a.csv"

@@ -21,9 +21,9 @@ from aiowheel.jobs.operations.schemas import OUTCOMES
 from aiowheel.jobs.operations.stream import PurgatoryStream
 from aiowheel.jobs.report.job import read_trace_frame
 from aiowheel.jobs.spark.checkpoint import Checkpoint
-from aiowheel.jobs.spark.path import spark_path
 from aiowheel.jobs.spark.sinks import read_batches, read_folder
 from aiowheel.jobs.spark.stream_run import StreamRun, Until
+from aiowheel.jobs.spark.uris import spark_path
 from aiowheel.readers import Format, TimeFormat, Unit
 from aiowheel.rules import NEVER, NO_VALUE, Event, Operation
 from aiowheel.trace import TRACE_SCHEMA
@@ -126,7 +126,7 @@ def test_a_stream_of_touches_finds_its_files_and_its_end(
     assert list(read_idle_events(stream.events)) == [(31, "a"), (130, "b")]
     elsewhere = replace(stream, folder=tmp_path)  # Spark would end in the middle of a batch
     with pytest.raises(BadInputError, match="was made with folder"):
-        elsewhere.open()
+        elsewhere.checkpoint.check(elsewhere.settings)
 
 
 @pytest.mark.timeout(120)
@@ -145,4 +145,4 @@ def test_a_stream_of_operations_ends_all_that_has_a_deadline(
     assert sorted(tuple(row.values()) for row in found) == ENDINGS
     assert [row.id for row in pending_operations(spark, checkpoint.folder)] == ["own ever"]
     with pytest.raises(BadInputError, match="was made with events"):
-        replace(stream, events=tmp_path).open()
+        checkpoint.check(replace(stream, events=tmp_path).settings)

@@ -255,6 +255,7 @@ def test_both_engines_reject_the_same_rows(
 def test_a_folder_is_read_at_any_depth_by_both(tmp_path: Path, spark: "SparkSession") -> None:
     """Spark would leave out what does not lie at the top, and trip over day=1."""
     from aiowheel.jobs.operations import frames
+    from aiowheel.jobs.spark.sources import Source
 
     for number, place in enumerate(("", "sub/deep", "day=1", "_hidden")):
         (tmp_path / place).mkdir(parents=True, exist_ok=True)
@@ -263,7 +264,7 @@ def test_a_folder_is_read_at_any_depth_by_both(tmp_path: Path, spark: "SparkSess
 
     used = {event.key for event in read_events(tmp_path, Format.NDJSON, [])}
 
-    rows = frames.read_events(spark, tmp_path, Format.NDJSON).collect()
+    rows = frames.read_events(spark, Source(str(tmp_path), Format.NDJSON)).collect()
     assert {row.key for row in rows} == used == {"0", "1", "2"}
 
 
@@ -397,11 +398,12 @@ def test_what_spark_would_unpack_otherwise_is_refused(
 ) -> None:
     """One process goes by the content, Spark by the name, and would find no lines."""
     from aiowheel.jobs.operations import frames
+    from aiowheel.jobs.spark.sources import Source
 
     (tmp_path / name).write_bytes(gzip.compress(b"key,time,value\n"))
 
     with pytest.raises(BadInputError, match=f"{name}: .*{reason}"):
-        frames.read_events(spark, tmp_path, Format.CSV)
+        frames.read_events(spark, Source(str(tmp_path), Format.CSV))
 
 
 def run_over(

@@ -167,8 +167,11 @@ def test_a_stream_stops_goes_on_and_is_flushed(
             "'--tick': Input should be less than or equal to 3600000000000",
         ),
         (["--format", "clf"], "'clf' is not one of 'parquet', 'ndjson', 'csv'"),
-        (["--stream", "--out", "{events}/out"], "lies in a watched folder"),
-        (["--stream", "--checkpoint", "{events}"], "lies in a watched folder, --checkpoint wants"),
+        (["--stream", "--out", "{events}/out"], "lies in the watched folder"),
+        (
+            ["--stream", "--checkpoint", "{events}"],
+            "lies in the watched folder, --checkpoint wants",
+        ),
         (["--stream", "--checkpoint", "{file}"], "out.txt: is a file, --checkpoint wants a folder"),
         (["--out", "{file}"], "out.txt: is a file, --out wants a folder"),
         (["--out", "{file}/out"], "out.txt: is a file, --out wants a folder"),

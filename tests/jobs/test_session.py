@@ -45,8 +45,11 @@ for heap in ("512m", "768m"):
     with open_session({QUICK.replace('"1g"', "heap")}, conf={{"spark.app.name": heap}}) as spark:
         jvm = SparkContext._gateway.proc
         print(spark.conf.get("spark.app.name"), heap_of(jvm.pid))
+        with open_session("another") as same:  # as in a notebook: it is the caller's, and stays
+            assert same is spark
+        print(spark.range(3).count())
         try:
-            with open_session():
+            with open_session(master="local[1]"):
                 pass
         except AiowheelError as error:
             print(error)
@@ -56,10 +59,118 @@ assert changed <= {{"SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE"}}, changed 
 """
     done = run_python(code, {"TMPDIR": str(tmp_path)})
 
-    refusal = "a Spark session is already open in this process: close it first"
+    refusal = "a Spark session is open in this process: it takes no other spark.master"
+    expected = ["512m -Xmx512m", "3", refusal, "768m -Xmx768m", "3", refusal]
+    assert (done.returncode, done.stdout.splitlines()) == (0, expected), done.stderr
     assert done.stderr == ""
-    assert done.stdout.splitlines() == ["512m -Xmx512m", refusal, "768m -Xmx768m", refusal]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_the_user_has_configured_wins(needs_spark: None, tmp_path: Path) -> None:
+    """The files of SPARK_CONF_DIR and PYSPARK_PYTHON; only what is given overrides them."""
+    settings = tmp_path / "conf"
+    settings.mkdir()
+    (settings / "spark-defaults.conf").write_text(
+        "spark.master local[1]\nspark.app.name=theirs\nspark.driver.memory 640m\n"
+        "spark.sql.session.timeZone Asia/Tokyo\nspark.sql.shuffle.partitions : 7\n"
+        "spark.driver.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC\n"
+    )
+    (settings / "log4j2.properties").write_text(
+        "rootLogger.level = info\nrootLogger.appenderRef.file.ref = file\n"
+        "appender.file.type = File\nappender.file.name = file\n"
+        f"appender.file.fileName = {tmp_path}/theirs.log\n"
+        "appender.file.layout.type = PatternLayout\nappender.file.layout.pattern = %p %m%n\n"
+    )
+    python = tmp_path / "python"
+    python.symlink_to(sys.executable)
+    code = """
+from pyspark import SparkContext
+from aiowheel.jobs.spark.session import open_session
+names = ["spark.master", "spark.app.name", "spark.driver.memory", "spark.sql.session.timeZone",
+         "spark.sql.shuffle.partitions", "spark.ui.enabled"]
+for given in ({}, {"conf": {"spark.sql.session.timeZone": "Europe/Paris"}, "master": "local[2]"}):
+    with open_session("ours", **given) as spark:
+        print(*(spark.conf.get(name) for name in names))
+        heap = spark._jvm.java.lang.Runtime.getRuntime().maxMemory() >> 20
+        print(500 < heap < 700, spark.sparkContext.pythonExec)
+"""
+    environment = {"SPARK_CONF_DIR": str(settings), "PYSPARK_PYTHON": str(python)}
+
+    done = run_python(code, environment)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "local[1] theirs 640m Asia/Tokyo 7 false",
+        f"True {python}",
+        "local[2] theirs 640m Europe/Paris 7 false",
+        f"True {python}",
+    ]
+    assert "INFO" in (tmp_path / "theirs.log").read_text()
+    assert {file.name for file in settings.iterdir()} == {
+        "spark-defaults.conf",
+        "log4j2.properties",
+    }
+
+
+SUBMITTED = """
+import sys
+from aiowheel.cli import run
+sys.exit(run())
+"""
+
+
+def test_a_command_under_spark_submit(needs_spark: None, tmp_path: Path) -> None:
+    """The submission has the settings, and ends with the exit code of the command."""
+    import pyspark
+
+    from aiowheel.jobs.spark.java import find_java, spark_java_home
+
+    (tmp_path / "job.py").write_text(SUBMITTED)
+    (tmp_path / "touches.csv").write_text("key,t\na,1\na,20\nb,5\n")
+    submit = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[2]"]
+    submit += ["--driver-java-options", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]
+    submit += ["--conf", "spark.sql.session.timeZone=Asia/Tokyo", "job.py"]
+    table = ["--key", "key", "--time", "t", "--timeout", "10", "--engine", "spark"]
+    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    environment = os.environ | {
+        "PYTHONPATH": paths,
+        "JAVA_HOME": str(spark_java_home(find_java())),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
+
+    def submitted(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [*submit, *arguments],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=170,
+            env=environment,
+            check=False,
+        )
+
+    done = submitted("idle", "touches.csv", *table, "--out", "idle.csv")
+    refused = submitted("idle", "touches.csv", *table, "--out", ".")
+
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "idle.csv").read_text() == "fire,key\n11,a\n15,b\n30,a\n"
+    assert refused.returncode == 2, refused.stderr
+    assert "aiowheel: .: is a folder" in refused.stdout  # where Spark sends both outputs
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"job.py", "touches.csv", "idle.csv"}
+
+
+def test_a_session_of_spark_connect_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one line, before anything starts."""
+    pytest.importorskip("pyspark")
+    from aiowheel.errors import AiowheelError
+    from aiowheel.jobs.spark.session import open_session
+
+    monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:15002")
+
+    with pytest.raises(AiowheelError, match=r"^SPARK_REMOTE is set: the jobs need"), open_session():
+        pass
 
 
 def test_an_environment_with_another_collector(needs_spark: None) -> None:

@@ -35,21 +35,21 @@ SWEEP = Sweep(
 
 def view_load(spark: "SparkSession", sweep: Sweep, folder: Path) -> None:
     """The load of a sweep with one rate and one timeout, as the view `load`."""
-    for task in sweep.tasks().to_pylist()[: sweep.shards]:
+    for shard in range(sweep.shards):
         chunks = draw(
             sweep.waits,
-            operations=task["operations"],
-            rate=task["rate"] / sweep.shards,
-            timeout=task["timeout_ns"],
+            operations=sweep.operations_of(shard),
+            rate=sweep.rates[0] / sweep.shards,
+            timeout=sweep.timeouts_ns[0],
             seed=sweep.seed,
-            shard=task["shard"],
+            shard=shard,
         )
         for nth, chunk in enumerate(chunks):
             columns = {"created": chunk.created, "ends": chunk.ends}
             table = pa.table(columns).append_column(
-                "shard", pa.array([task["shard"]] * len(chunk.created), pa.int32())
+                "shard", pa.array([shard] * len(chunk.created), pa.int32())
             )
-            pq.write_table(table, folder / f"{task['shard']}-{nth}.parquet")
+            pq.write_table(table, folder / f"{shard}-{nth}.parquet")
     spark.read.parquet(str(folder)).createOrReplaceTempView("load")
 
 
@@ -57,7 +57,7 @@ def test_a_value_given_twice_is_one_setting() -> None:
     """Else its counts would be those of two, and no row would say so."""
     twice = replace(SWEEP, ticks_ns=[MS, MS, 7 * MS], rates=[4_000.0, 4e3])
 
-    assert twice.tasks() == SWEEP.tasks()
+    assert twice.settings() == SWEEP.settings()
 
 
 @pytest.mark.spark
@@ -104,8 +104,7 @@ def test_no_operation_is_lost_at_the_least_rate(operations: int, seconds: float)
     for seed in range(20):
         legal = replace(sweep, rates=[least], seed=seed, waits=replace(sweep.waits, never=0.5))
         check_sweep(legal)
-        task = legal.tasks().to_pylist()[0]
-        row = run_task(task, legal)
+        row = run_task(legal.settings().to_pylist()[0] | {"shard": 0}, legal)
         assert row["completed"] + row["expired"] == operations
 
 

@@ -374,6 +374,12 @@ def test_what_is_after_the_frontier_is_not_late(unit: Unit, watermark_ms: int) -
     assert last <= watermark_ms * 1_000 < first
 
 
+@pytest.mark.parametrize("unit", Unit, ids=str)
+def test_a_flush_settles_all(unit: Unit) -> None:
+    """Also deadlines beyond its own time."""
+    assert _event_time.frontier(_event_time.FLUSH_MS - 31_536_000_000, unit) == NEVER - 1
+
+
 def test_a_time_of_0_is_a_time() -> None:
     """The watermark of a stream that saw nothing is 0, and would take it for late."""
     assert _event_time.timestamps([0], Unit.S).astype(int).tolist() == [1_000]

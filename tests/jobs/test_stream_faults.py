@@ -405,19 +405,19 @@ def purgatory_stream(folder: Path) -> PurgatoryStream:
 def test_a_checkpoint_goes_with_one_folder_of_results(tmp_path: Path) -> None:
     """Another would hold a part of the outcomes, and nobody the rest."""
     for stream in (idle_stream(tmp_path / "1"), purgatory_stream(tmp_path / "2")):
-        stream.open()
+        stream.checkpoint.open(stream.settings)
         with pytest.raises(BadInputError, match=f"was made with out .*out, not {tmp_path}"):
-            replace(stream, out=tmp_path / "other").open()
+            stream.checkpoint.open(replace(stream, out=tmp_path / "other").settings)
 
 
 def test_a_changed_unit_is_named_as_such(tmp_path: Path) -> None:
     """Although the timeout, a number of that unit, has changed with it."""
     idle = idle_stream(tmp_path)
-    idle.open()
+    idle.checkpoint.open(idle.settings)
 
     files = replace(idle.files, unit=Unit.MS)
     with pytest.raises(BadInputError, match="was made with unit s, not ms"):
-        replace(idle, files=files, timeout=30_000).open()
+        idle.checkpoint.check(replace(idle, files=files, timeout=30_000).settings)
 
 
 def progress(batch: int, **observed: dict[str, int]) -> Any:

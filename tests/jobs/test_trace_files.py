@@ -181,9 +181,10 @@ def test_spark_reads_and_rejects_the_same(
 ) -> None:
     """Row by row, reason by reason."""
     from aiowheel.jobs.operations import frames as frames
+    from aiowheel.jobs.spark.sources import Source
 
-    operations = frames.read_operations(spark, folder / "ops", form)
-    events = frames.read_events(spark, folder / "events", form)
+    operations = frames.read_operations(spark, Source(str(folder / "ops"), form))
+    events = frames.read_events(spark, Source(str(folder / "events"), form))
     bad = frames.rejects(operations).unionByName(frames.rejects(events)).collect()
 
     assert Counter(row["reason"] for row in bad) == flaws(form)
@@ -199,11 +200,12 @@ def test_spark_reads_and_rejects_the_same(
 def test_spark_reads_thresholds_that_are_all_null(tmp_path: Path, spark: "SparkSession") -> None:
     """Which is what operations without thresholds look like, and what its quick reader fails on."""
     from aiowheel.jobs.operations import frames as frames
+    from aiowheel.jobs.spark.sources import Source
 
     used = [Operation(str(number), ("a",), (NO_VALUE,), 1, 7, NEVER) for number in range(100)]
     write_operations(tmp_path / "ops.parquet", used)
 
-    rows = frames.read_operations(spark, tmp_path / "ops.parquet", Format.PARQUET)
+    rows = frames.read_operations(spark, Source(str(tmp_path / "ops.parquet")))
 
     assert sorted(used_by_spark(rows)) == sorted(used)
 

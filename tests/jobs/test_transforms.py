@@ -9,10 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from aiowheel.jobs.operations.schemas import Flaw
+from aiowheel.jobs.operations.shard import Shard
+from aiowheel.rules import NEVER, NO_VALUE
 from aiowheel.trace import TRACE_SCHEMA
+
+from .test_purgatory import random_trace
+from .test_tune import ROWS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -21,6 +28,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/use-in-your-own-job.md"
 TIMEOUT = 30
+SETTING = "at AS tick_ns", "16 AS wheel_size", "at AS timeout_ns", "1.0 AS rate"
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -135,11 +143,159 @@ def test_a_stream_finds_what_the_batch_finds(spark: "SparkSession", tmp_path: Pa
     assert len(result) == len(set(result))
 
 
+def test_operations_end_as_in_a_purgatory(spark: "SparkSession") -> None:
+    """Every row has one place; twice in one session, with another tick and other types."""
+    from aiowheel.jobs import settle_operations
+
+    traces = [random_trace(seed) for seed in range(10)]
+    operations = [row for trace in traces for row in trace.operations]
+    events = [row for trace in traces for row in trace.events]
+    rows: list[tuple[Any, ...]] = [
+        (
+            row.id,
+            list(row.keys),
+            [None if least == NO_VALUE else least for least in row.thresholds],
+            "any" if row.wanted == 1 else "all",
+            row.created,
+            None if row.deadline == NEVER else row.deadline,
+        )
+        for row in operations
+    ]
+    bad: list[tuple[Any, ...]] = [("", ["a"], None, None, 1, 2), ("x", ["a"], None, "one", 1, 2)]
+    frame = spark.createDataFrame(
+        [*rows, *bad],
+        "id string, keys array<string>, thresholds array<int>, mode string, created int,"
+        " deadline bigint",
+    )
+    happened = spark.createDataFrame(
+        [(key, time, None if value == NO_VALUE else value) for key, time, value in events]
+        + [("a", -1, None)],
+        "key string, time bigint, value bigint",
+    )
+
+    for tick in (10, 1):
+        settled = settle_operations(frame.repartition(3), happened, tick=tick)
+        shard = Shard(tick)
+        shard.feed([*operations], [*events])
+        endings = collected(settled.endings)
+        assert sorted(row for row in endings if row[1]) == sorted(shard.settle(NEVER - 1))
+        assert sum(row[1] is None for row in endings) == len(shard)
+        assert len(endings) == len(operations)
+    assert sorted(collected(settled.rejects)) == [
+        ("events", Flaw.TIME.value, '{"key":"a","time":-1}'),
+        ("operations", Flaw.ID.value, '{"id":"","keys":["a"],"created":1,"deadline":2}'),
+        (
+            "operations",
+            Flaw.MODE.value,
+            '{"id":"x","keys":["a"],"mode":"one","created":1,"deadline":2}',
+        ),
+    ]
+
+
+def test_operations_of_which_any_key_will_do(spark: "SparkSession") -> None:
+    """Without the columns that are optional, and without events."""
+    from aiowheel.jobs import settle_operations
+
+    operations = spark.createDataFrame(
+        [("a", ["k", "l"], 10), ("b", ["m"], 10), ("c", ["k"], 21)],
+        "id string, keys array<string>, created bigint",
+    )
+    events = spark.createDataFrame([("l", 20), ("k", 20), ("m", 9)], "key string, time bigint")
+
+    settled = settle_operations(operations, events)
+    settled.endings.persist()
+    nothing = settle_operations(operations, events.where("time > 100"))
+
+    assert collected(settled.outcomes) == [("a", "completed", "k", 20)]
+    assert sorted(collected(settled.pending)) == [("b",), ("c",)]
+    assert nothing.pending.count() == 3
+    settled.endings.unpersist()
+
+
+def test_wheels_are_tried_on_a_load_and_on_a_trace(spark: "SparkSession") -> None:
+    """What Spark finds is what one process finds, setting by setting."""
+    from aiowheel.jobs import Waits, simulate, tune
+    from aiowheel.jobs.wheels.simulate import Sweep, run_task
+    from aiowheel.jobs.wheels.tune import weigh_run
+
+    waits = Waits.from_quantiles(0.02, 0.06)
+    settings = spark.createDataFrame(
+        [(10**6, 16, 2 * 10**8, 4e3), (10**7, 64, 2 * 10**8, 4e3)],
+        "tick_ns bigint, wheel_size int, timeout_ns bigint, rate double",
+    )
+    simulated = simulate(settings, operations=501, waits=waits, shards=2, partitions=2)
+    trace = pa.Table.from_pylist(ROWS, TRACE_SCHEMA)
+    tuned = tune(spark.createDataFrame(trace), max_lateness=0.05, ticks=[0.05], wheel_sizes=[64])
+
+    sweep = Sweep(501, waits, [], [], [], [], shards=2)
+    costs = {"cpu_ns", "peak_bytes"}
+    found = [
+        {name: value for name, value in row.asDict().items() if name not in costs}
+        for row in simulated.orderBy("tick_ns", "shard").collect()
+    ]
+    tasks = [row.asDict() | {"shard": shard} for row in settings.collect() for shard in (0, 1)]
+    wanted = [run_task(task, sweep) for task in tasks]
+    assert found == [
+        {name: value for name, value in row.items() if name not in costs} for row in wanted
+    ]
+    (weighed,) = (row.asDict() for row in tuned.collect())
+    runs = [trace.filter(pc.equal(trace["run_id"], run)) for run in ("r", "s")]
+    answers = [weigh_run(run, [(50_000_000, 64)]).to_pylist()[0] for run in runs]
+    assert weighed["operations"] == 500
+    assert weighed["expired"] == sum(row["expired"] for row in answers)
+    assert weighed["wake_ups"] == sum(row["wake_ups"] for row in answers)
+    assert weighed["levels"] == max(row["levels"] for row in answers)
+    assert weighed["allowed"] is True
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "text"),
+    [
+        ("id", ValueError, "operations must have a column 'id', got ['keys', 'created']"),
+        ("keys string", TypeError, "keys of operations must be array<string>, got string"),
+        ("created date", TypeError, "created of operations must be bigint, got date"),
+        ("tick", ValueError, "tick must be from 1 to 3600000000000, got 0"),
+        ("stream", ValueError, "operations must be a batch, got a stream"),
+    ],
+)
+def test_wrong_tables_are_named(
+    spark: "SparkSession", change: str, error: type[Exception], text: str
+) -> None:
+    """At the call."""
+    from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
+
+    from aiowheel.jobs import settle_operations
+
+    operations = spark.createDataFrame([], "id string, keys array<string>, created bigint")
+    events = spark.createDataFrame([], "key string, time bigint")
+    if change == "stream":
+        operations = spark.readStream.format("rate").load()
+    elif change == "id":
+        operations = operations.drop("id")
+    elif " " in change:
+        name, kind = change.split()
+        operations = operations.withColumn(name, F.lit(None).cast(kind))
+
+    with pytest.raises(error) as caught:
+        settle_operations(operations, events, tick=0 if change == "tick" else 1)
+
+    assert str(caught.value).startswith(text)
+
+
 def test_nothing_runs_before_the_caller_asks(spark: "SparkSession") -> None:
     """The transforms start no job and change no setting."""
-    from aiowheel.jobs import idle_events, report_tables
+    from aiowheel.jobs import (
+        Waits,
+        idle_events,
+        report_tables,
+        settle_operations,
+        simulate,
+        tune,
+    )
 
     frame = spark.createDataFrame(touches(), "who string, at bigint")
+    operations = spark.createDataFrame([], "id string, keys array<string>, created bigint")
+    events = spark.createDataFrame([], "key string, time bigint")
     trace = spark.createDataFrame(TRACE_SCHEMA.empty_table())
     before = {row["key"]: row["value"] for row in spark.sql("SET").collect()}
     context = spark.sparkContext
@@ -147,6 +303,10 @@ def test_nothing_runs_before_the_caller_asks(spark: "SparkSession") -> None:
     try:
         idle_events(frame, key="who", time="at", timeout=TIMEOUT)
         report_tables(trace)
+        settle_operations(operations, events)
+        tune(trace, max_lateness=1)
+        waits = Waits.from_quantiles(0.02, 0.06)
+        simulate(frame.selectExpr(*SETTING), operations=100, waits=waits)
         started = list(context.statusTracker().getJobIdsForGroup("transforms"))
     finally:
         context.setJobGroup("tests", "")
@@ -210,5 +370,5 @@ def test_the_page_runs_as_shown(
     for text in code:
         exec(compile(textwrap.dedent(text), str(PAGE), "exec"), namespace)
 
-    assert len(code) == 3
+    assert len(code) == 6
     assert shown in capsys.readouterr().out

@@ -165,9 +165,9 @@ def test_a_bound_finer_than_every_tick_is_bad_input(
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["--max-lateness", "0"], "--max-lateness: want seconds from 1e-06 to 3600, got 0"),
-        (["--tick", "nan"], "--tick: want seconds from 1e-06 to 3600, got nan"),
-        (["--wheel-size", "1"], "--wheel-size must be from 2 to 16777216, got 1"),
+        (["--max-lateness", "0"], "max lateness must be from 1e-06 to 3600 s, got 0.0"),
+        (["--tick", "nan"], "tick must be from 1e-06 to 3600 s, got nan"),
+        (["--wheel-size", "1"], "wheel size must be from 2 to 16777216, got 1"),
     ],
 )
 def test_options_out_of_range_are_bad_input(

@@ -21,9 +21,9 @@ def find_idle_hosts(log: str, out: Path, *, as_json: bool) -> Any:
         BadInputError: The log cannot be read, or holds no request.
     """
     if not as_json:
-        idle([log], timeout=TIMEOUT, out=out, format=Format.CLF)
+        idle([log], timeout=TIMEOUT, out=str(out), format=Format.CLF)
         return None
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        idle([log], timeout=TIMEOUT, out=out, format=Format.CLF, json=True)
+        idle([log], timeout=TIMEOUT, out=str(out), format=Format.CLF, json=True)
     return json.loads(printed.getvalue())

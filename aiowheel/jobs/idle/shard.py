@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from aiowheel.errors import AiowheelError
+from aiowheel.readers import LATEST_TIME
 from aiowheel.recipes._idle_trace import IdleEvent, IdleTrace, Touch
 
 #: Of `IdleShard.dump`; one that is unknown here is refused.
@@ -43,8 +44,8 @@ class IdleShard:
         """Take touches in, each later than the last frontier."""
         self._touches.extend(touches)
 
-    def settle(self, frontier: int | None) -> list[IdleEvent]:
-        """Find what fell idle up to and including *frontier*, None for the end of all touches.
+    def settle(self, frontier: int) -> list[IdleEvent]:
+        """Find what fell idle up to and including *frontier*.
 
         Returns:
             ``(fire, key)`` by fire time, then by key; fire times lie above the last frontier.
@@ -52,14 +53,10 @@ class IdleShard:
         Cost: a sort of the touches, some microseconds each.
         """
         trace = IdleTrace(self._timeout)
-        ahead: list[Touch] = []
         self._touches.sort()
-        touches = self._touches
-        if frontier is not None:
-            ahead = [touch for touch in touches if touch[0] > frontier]
-            touches = touches[: len(touches) - len(ahead)]
-        events = list(trace.replay(touches))
-        events += trace.close() if frontier is None else trace.close_until(frontier)
+        ahead = [touch for touch in self._touches if touch[0] > frontier]
+        events = list(trace.replay(self._touches[: len(self._touches) - len(ahead)]))
+        events += trace.close_until(min(frontier, LATEST_TIME))  # no event is later
         self._touches = trace.last_touches() + condensed(ahead, self._timeout)
         return events
 

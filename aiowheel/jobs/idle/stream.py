@@ -2,7 +2,7 @@
 
 Times stay integers of the files' unit. Only the watermark, which is Spark's and in milliseconds,
 sees a timestamp derived from them; what lies behind it is settled, shard by shard, by the engine in
-`_idle_shard`.
+`shard`.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 from pyspark.sql.streaming.query import StreamingQuery
 
-from aiowheel.jobs.idle.processor import EVENTS_DDL, FLUSH_MS, IdleProcessor
+from aiowheel.jobs.idle.merge import merged_parts
+from aiowheel.jobs.idle.processor import EVENTS_DDL, IdleProcessor
 from aiowheel.jobs.idle.touch_files import TOUCHES_DDL, TouchFiles
 from aiowheel.jobs.spark.checkpoint import Checkpoint
-from aiowheel.jobs.spark.path import spark_path
 from aiowheel.jobs.spark.sinks import BatchFolders, batch_folders
 from aiowheel.jobs.spark.source_files import refuse_missing_files
 from aiowheel.jobs.spark.stream_run import Phase
-from aiowheel.readers import Unit
+from aiowheel.jobs.spark.uris import spark_path
+from aiowheel.jobs.spark.watermark import flushes, timestamp
 
 _FILES_DDL = "path string, modificationTime timestamp, length bigint, content binary"
 _LONGEST_AGE = "36500d"  # else Spark forgets, in silence, files a week older than the newest
@@ -66,26 +66,21 @@ class IdleStream:
         """Holds one Parquet file per input file with bad rows."""
         return self.out / "rejects"
 
-    def open(self) -> None:
-        """Check that the checkpoint belongs to this stream, and make it on the first start.
-
-        Raises:
-            BadInputError: The checkpoint was made with other settings, or has been flushed.
-        """
-        self.checkpoint.open(
-            {
-                "job": "idle",
-                "folder": str(self.folder.resolve()),  # Spark cannot go on with another
-                "out": str(self.out.resolve()),
-                "unit": str(self.files.unit),
-                "timeout": self.timeout,
-                "max_lateness_ms": self.max_lateness_ms,
-                "shards": self.shards,
-            }
-        )
+    @property
+    def settings(self) -> dict[str, object]:
+        """What the checkpoint must have been made with."""
+        return {
+            "job": "idle",
+            "folder": str(self.folder.resolve()),  # Spark cannot go on with another
+            "out": str(self.out.resolve()),
+            "unit": str(self.files.unit),
+            "timeout": self.timeout,
+            "max_lateness_ms": self.max_lateness_ms,
+            "shards": self.shards,
+        }
 
     def start(self, spark: SparkSession, phase: Phase) -> StreamingQuery:
-        """Start the query of a phase, or go on where the checkpoint stands; after `open`.
+        """Start the query of a phase, or go on where the open checkpoint stands.
 
         Raises:
             BadInputError: The folder of events is that of another stream.
@@ -94,13 +89,14 @@ class IdleStream:
 
         def write(frame: DataFrame, batch_id: int) -> None:
             refuse_missing_files(self.checkpoint.folder, batch_id)
-            # One sorted file a batch. Fire times of later batches are later, so the batches one
-            # after the other are in order. `orderBy` would run the engines twice, to sample.
-            rows = frame.repartition(1).sortWithinPartitions("fire", "key")
+            # Each task writes a sorted file. Fire times of later batches are later, so only the
+            # files of one batch are merged by a reader that wants the order.
+            rows = frame.sortWithinPartitions("fire")
             self.written[batch_id] = folders.write(rows, batch_id)
 
         touches = self._touches(spark, phase)
-        events = self._detect(touches.unionByName(self._flushes(spark)))
+        end = flushes(spark, self.checkpoint)
+        events = self._detect(touches.unionByName(end, allowMissingColumns=True))
         return (
             events.writeStream.queryName("aiowheel-idle")
             .outputMode("append")
@@ -130,15 +126,7 @@ class IdleStream:
         return touches.where(F.col("pack").isNotNull()).select(
             "shard",
             "pack",
-            F.timestamp_millis(_millis("latest", self.files.unit) + F.lit(1)).alias("ts"),
-        )
-
-    def _flushes(self, spark: SparkSession) -> DataFrame:
-        requests = spark.readStream.format("binaryFile").schema(_FILES_DDL)
-        return requests.load(spark_path(self.checkpoint.flushes)).select(
-            F.lit(0).alias("shard"),
-            F.lit(None).cast("binary").alias("pack"),
-            F.timestamp_millis(F.lit(FLUSH_MS)).alias("ts"),
+            timestamp("latest", self.files.unit).alias("ts"),
         )
 
     def _detect(self, touches: DataFrame) -> DataFrame:
@@ -157,14 +145,6 @@ class IdleStream:
 def read_idle_events(folder: Path) -> Iterator[tuple[int, str]]:
     """Walk over what a stream has found so far, by fire time and key, without Spark."""
     for batch in batch_folders(folder):
-        for part in sorted(batch.glob("*.parquet")):
-            with pq.ParquetFile(part) as file:
-                for rows in file.iter_batches():
-                    columns = rows.to_pydict()
-                    yield from zip(columns["fire"], columns["key"], strict=True)
-
-
-def _millis(column: str, unit: Unit) -> Column:
-    if unit is Unit.S:
-        return F.col(column) * F.lit(1_000)
-    return F.expr(f"{column} div {10 ** (unit.digits - 3)}")
+        for rows in merged_parts(sorted(batch.glob("*.parquet"))):
+            columns = rows.to_pydict()
+            yield from zip(columns["fire"], columns["key"], strict=True)

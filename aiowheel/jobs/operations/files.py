@@ -123,7 +123,7 @@ def _is_time(value: int | None) -> bool:
     return value is not None and 0 <= value <= LATEST
 
 
-def refuse_for_want_of_good_rows(path: Path, rejected: int, reason: str) -> NoReturn:
+def refuse_for_want_of_good_rows(path: str | Path, rejected: int, reason: str) -> NoReturn:
     """Take a table of nothing but bad rows for a mistake; one without any row is none.
 
     Args:

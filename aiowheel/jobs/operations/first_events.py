@@ -16,34 +16,30 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel.jobs.operations.frames import least_value
-from aiowheel.rules import NEVER
 
 _KEY: Final = "id", "key", "wanted", "expiry", "least", "rest_from", "leads"
 _WAITS_IN_BIN: Final = 4  # how long an operation waits, in a bin of another key
 _IN_BIN: Final = 32  # events, in the mean, in a bin of a busy key
+_WIDEST: Final = 2**62  # a bin, in the unit of the trace
 _SAMPLE: Final = 1_000_000  # events in which to look for busy keys, if there are more
 _MOST_BUSY: Final = 100_000  # keys, of which every worker holds the list
 
 
 @dataclass(frozen=True, slots=True)
 class TraceSize:
-    """What the query must know of a trace before it is planned.
+    """What the query must know of a trace, as literals or as subqueries with one row.
 
     Attributes:
-        operations: How many there are.
         events: How many there are.
         first_event: The time of the first one, or 0.
         last_event: The time of the last one, or -1.
         mean_wait: How long an operation may wait for them in the mean, at least 1.
-        any_only: Whether every operation is over with the first key it meets.
     """
 
-    operations: int
-    events: int
-    first_event: int
-    last_event: int
-    mean_wait: int
-    any_only: bool
+    events: Column
+    first_event: Column
+    last_event: Column
+    mean_wait: Column
 
 
 def first_events(
@@ -66,7 +62,7 @@ def first_events(
     """
     events = events.withColumn("hash", F.xxhash64("key"))
     busy = F.broadcast(keep(_busy_keys(events, size)))
-    width = F.coalesce("busy_width", F.lit(_wide(size)).cast("bigint"))
+    width = F.coalesce("busy_width", _wide(size))
     keys = _by_key(waiting).join(busy, "hash", how="left")
     first_bin, last_bin = _bins(size, width)
     open_end = F.col("busy_width").isNotNull() & (last_bin > first_bin)
@@ -89,11 +85,12 @@ def first_events(
     rest = soon.where(F.col("time").isNull() & F.col("rest_from").isNotNull()).withColumn(
         "created", F.col("rest_from")
     )
-    wait = F.lit(size.mean_wait).cast("bigint")
-    first_wide, last_wide = _bins(size, wait)
+    first_wide, last_wide = _bins(size, size.mean_wait)
     late = _first(
         rest.withColumn("bin", F.explode(F.sequence(first_wide, last_wide))),
-        events.join(busy, "hash", how="left_semi").withColumn("bin", _bin(F.col("time"), wait)),
+        events.join(busy, "hash", how="left_semi").withColumn(
+            "bin", _bin(F.col("time"), size.mean_wait)
+        ),
         how="inner",
     )
     return soon.unionByName(late)
@@ -105,23 +102,24 @@ def _busy_keys(events: DataFrame, size: TraceSize) -> DataFrame:
     By their hashes, which are faster to look up; keys that share one have bins of one width.
     A sample tells. It and the order are certain: worked out twice, the list is the same.
     """
-    span = max(1, size.last_event - size.first_event)
-    one_in = max(1, size.events // _SAMPLE)
-    in_bin = F.lit(min(span * _IN_BIN // one_in, NEVER)).cast("bigint")
-    width = F.greatest(F.lit(1), F.call_function("div", in_bin, F.col("count")))
+    span = F.greatest(size.last_event - size.first_event, F.lit(1))
+    one_in = F.greatest(F.call_function("div", size.events, F.lit(_SAMPLE)), F.lit(1))
+    # As floats: the product may exceed 64 bits.
+    in_bin = span.cast("double") * _IN_BIN / one_in
+    width = F.greatest(F.lit(1), F.least(in_bin / F.col("count"), F.lit(float(_WIDEST))))
     return (
-        events.where(F.pmod(F.xxhash64("hash", "time"), F.lit(one_in)) == 0)
+        events.where(F.pmod(F.xxhash64("hash", "time"), one_in) == 0)
         .groupBy("hash")
         .count()
         .orderBy(F.desc("count"), "hash")
         .limit(_MOST_BUSY)
         .select("hash", width.cast("bigint").alias("busy_width"))
-        .where(F.col("busy_width") < _wide(size) // 2)
+        .where(F.col("busy_width") < F.call_function("div", _wide(size), F.lit(2)))
     )
 
 
-def _wide(size: TraceSize) -> int:
-    return min(size.mean_wait * _WAITS_IN_BIN, NEVER)
+def _wide(size: TraceSize) -> Column:
+    return F.least(size.mean_wait, F.lit(_WIDEST // _WAITS_IN_BIN)) * _WAITS_IN_BIN
 
 
 def _by_key(waiting: DataFrame) -> DataFrame:
@@ -157,7 +155,7 @@ def _first(keys: DataFrame, events: DataFrame, how: str) -> DataFrame:
 
 def _bins(size: TraceSize, width: Column) -> tuple[Column, Column]:
     """The first and the last bin in which an operation waits; one at least."""
-    until = F.least(F.col("expiry"), F.lit(size.last_event + 1))
+    until = F.least(F.col("expiry"), size.last_event + 1)
     first = _bin(F.col("created"), width)
     return first, F.greatest(first, _bin(until - 1, width))
 

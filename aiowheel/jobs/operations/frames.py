@@ -6,10 +6,10 @@ text are parsed by Python, so that both engines take the same ones for rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -24,37 +24,20 @@ from aiowheel.jobs.operations.text_frames import (
     checked_events,
     checked_operations,
 )
-from aiowheel.jobs.spark.path import spark_path
+from aiowheel.jobs.spark.sources import Source, load_files, read_values
+from aiowheel.jobs.spark.uris import Folder, parse_uri, spark_path
+from aiowheel.jobs.spark.values import ddl, spark_type
 from aiowheel.readers import Format, Inputs
 from aiowheel.rules import NEVER, NO_VALUE
 
-_OPERATION_TYPES: Final = {
-    "id": "string",
-    "keys": "array<string>",
-    "thresholds": "array<bigint>",
-    "mode": "string",
-    "created": "bigint",
-    "deadline": "bigint",
-}
-_EVENT_TYPES: Final = {"key": "string", "time": "bigint", "value": "bigint"}
-_LONGEST_AGE: Final = "36500d"  # Spark forgets, in silence, files a week older than the newest
-_FILES_ONLY: Final = {"recursiveFileLookup": "true"}  # no columns out of names like day=1
+#: The columns of the tables as Spark writes their types.
+OPERATION_TYPES: Final = {column.name: spark_type(column.type) for column in OPERATIONS}
+EVENT_TYPES: Final = {column.name: spark_type(column.type) for column in EVENTS}
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 
-_Check = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-
-def read_operations(
-    spark: SparkSession, path: Path, form: Format, *, files_per_batch: int = 0
-) -> DataFrame:
-    """Read a file or folder of operations.
-
-    Args:
-        spark: The session.
-        path: Where they are.
-        form: Parquet, ndjson or csv.
-        files_per_batch: Stream what arrives in the folder, at most so many files a micro-batch;
-            0 reads what lies there now.
+def read_operations(spark: SparkSession, source: Source) -> DataFrame:
+    """Read a table of operations.
 
     Returns:
         ``id``, ``keys``, ``thresholds``, ``wanted``, ``created`` and ``deadline`` as in
@@ -63,15 +46,35 @@ def read_operations(
         much where they are used, and of lines without a flaw only a stream has.
 
     Raises:
-        BadInputError: A file is not as Spark reads it, or a Parquet file has other columns.
+        BadInputError: A file is not as Spark reads it, or a Parquet file or a Delta table has other
+            columns.
     """
-    if form is not Format.PARQUET:
-        check = partial(checked_operations, form=form, keep_raw=files_per_batch > 0)
-        return _read_text(spark, path, files_per_batch).mapInArrow(check, OPERATION_DDL)
     # That reader of Spark 4 fails on a file in which all elements of all `thresholds` are null:
     # "Index 0 out of bounds for length 0".
     spark.conf.set("spark.sql.parquet.enableNestedColumnVectorizedReader", "false")
-    rows = _read_parquet(spark, path, OPERATIONS, _OPERATION_TYPES, files_per_batch)
+    return _read(spark, source, _Table("operations", OPERATIONS, OPERATION_DDL), check_operations)
+
+
+def read_events(spark: SparkSession, source: Source) -> DataFrame:
+    """Read a table of events.
+
+    Args and extra columns as of `read_operations`; else ``key``, ``time`` and ``value`` as in
+    `rules.Event`.
+    """
+    return _read(spark, source, _Table("events", EVENTS, EVENT_DDL), check_events)
+
+
+def check_operations(
+    rows: DataFrame, source: Column, unread: Column | None = None, text: Column | None = None
+) -> DataFrame:
+    """Check rows with the columns of `OPERATION_TYPES`; columns as of `read_operations`.
+
+    Args:
+        rows: What to check.
+        source: Where a row comes from.
+        unread: Whether it could not be read; by default it could.
+        text: Of the row; by default its columns as JSON.
+    """
     empty_id = F.coalesce(F.col("id"), F.lit("")) == ""
     count = F.coalesce(F.size("keys"), F.lit(-1))
     mode = F.coalesce(F.col("mode"), F.lit(ANY))
@@ -79,7 +82,7 @@ def read_operations(
     empty_key = F.coalesce(F.array_contains("keys", ""), F.lit(True))
     flaws = {
         # Joined by a comma, so that the end of a key and the begin of the next make no character.
-        Flaw.RECORD: _no_utf8("id", "mode", F.array_join("keys", ",")),
+        Flaw.RECORD: _no_utf8(unread, "id", "mode", F.array_join("keys", ",")),
         Flaw.ID: empty_id,
         Flaw.KEYS: (count <= 0) | empty_key,
         Flaw.REPEATED: F.size(F.array_distinct("keys")) != count,
@@ -95,25 +98,17 @@ def read_operations(
         F.when(mode == ALL, count).otherwise(F.lit(1)).alias("wanted"),
         "created",
         F.coalesce(F.col("deadline"), F.lit(NEVER)).alias("deadline"),
-        *_checked(flaws, _OPERATION_TYPES),
+        *_checked(flaws, OPERATION_TYPES, source, text),
     )
 
 
-def read_events(
-    spark: SparkSession, path: Path, form: Format, *, files_per_batch: int = 0
+def check_events(
+    rows: DataFrame, source: Column, unread: Column | None = None, text: Column | None = None
 ) -> DataFrame:
-    """Read a file or folder of events.
-
-    Args and extra columns as of `read_operations`; else ``key``, ``time`` and ``value`` as in
-    `rules.Event`.
-    """
-    if form is not Format.PARQUET:
-        check = partial(checked_events, form=form, keep_raw=files_per_batch > 0)
-        return _read_text(spark, path, files_per_batch).mapInArrow(check, EVENT_DDL)
-    rows = _read_parquet(spark, path, EVENTS, _EVENT_TYPES, files_per_batch)
+    """Check rows with the columns of `EVENT_TYPES`, as `check_operations` does."""
     empty_key = F.coalesce(F.col("key"), F.lit("")) == ""
     flaws = {
-        Flaw.RECORD: _no_utf8("key"),
+        Flaw.RECORD: _no_utf8(unread, "key"),
         Flaw.KEY: empty_key,
         Flaw.TIME: _no_time("time"),
     }
@@ -121,7 +116,7 @@ def read_events(
         "key",
         "time",
         F.coalesce(F.col("value"), F.lit(NO_VALUE)).alias("value"),
-        *_checked(flaws, _EVENT_TYPES),
+        *_checked(flaws, EVENT_TYPES, source, text),
     )
 
 
@@ -142,51 +137,54 @@ def rejects(rows: DataFrame) -> DataFrame:
     )
 
 
-def _read_parquet(
+class _Table(NamedTuple):
+    """One of the two tables."""
+
+    name: str
+    schema: pa.Schema
+    checked_ddl: str
+
+
+def _read(
     spark: SparkSession,
-    path: Path,
-    table: pa.Schema,
-    types: Mapping[str, str],
-    files_per_batch: int,
+    source: Source,
+    table: _Table,
+    check: Callable[..., DataFrame],
 ) -> DataFrame:
-    ddl = ", ".join(f"{name} {kind}" for name, kind in types.items())
-    if files_per_batch:
-        stream = spark.readStream.schema(ddl).options(**_arriving(files_per_batch))
-        return _with_url(stream.parquet(spark_path(path)))
-    files = parquet_files(path, table)
-    if not files:
-        return _with_url(spark.createDataFrame([], ddl))
-    reader = spark.read.schema(ddl).options(**_FILES_ONLY)
-    return _with_url(reader.parquet(*map(spark_path, files)))
-
-
-def _with_url(rows: DataFrame) -> DataFrame:
+    place = parse_uri(source.uri)
+    if not isinstance(place, Folder):
+        rows = read_values(spark, source, table.name, table.schema)
+        return check(rows, F.col("source"), F.col("unread"), F.col("text"))
+    if source.form is not Format.PARQUET:
+        lines = checked_operations if table.name == "operations" else checked_events
+        check_lines = partial(lines, form=source.form, keep_raw=source.per_batch is not None)
+        return _lines(spark, source, place).mapInArrow(check_lines, table.checked_ddl)
+    rows = load_files(spark, source, place, ddl(table.schema), _parquet_in(source, place, table))
     # Not `_metadata.file_path`: Spark would make that up for every row, asked for or not.
-    return rows.withColumn("url", F.input_file_name())
+    return check(rows.withColumn("url", F.input_file_name()), _path_of("url"))
 
 
-def _read_text(spark: SparkSession, path: Path, files_per_batch: int) -> DataFrame:
+def _parquet_in(source: Source, place: Folder, table: _Table) -> list[str] | None:
+    """The files to read, after a look at each; None where Spark lists them."""
+    if source.per_batch is not None or place.local is None:
+        return None
+    return [spark_path(file) for file in parquet_files(place.local, table.schema)]
+
+
+def _lines(spark: SparkSession, source: Source, place: Folder) -> DataFrame:
     """The lines of text files, as `checked_operations` wants them."""
-    if files_per_batch:
-        lines = spark.readStream.options(**_arriving(files_per_batch)).text(spark_path(path))
-    else:
-        files = Inputs([str(path)]).paths
-        for file in files:
+    files = None
+    if source.per_batch is None and place.local is not None:
+        paths = Inputs([str(place.local)]).paths
+        for file in paths:
             _refuse_other_packing(file)
-        reader = spark.read.options(**_FILES_ONLY)
-        lines = reader.text([spark_path(file) for file in files])
+        files = [spark_path(file) for file in paths]
+    lines = load_files(spark, source, place, None, files)
     return lines.select(
         F.input_file_name().alias("source"),
         F.input_file_block_start().alias("start"),
         F.col("value").cast("binary").alias("line"),
     )
-
-
-def _arriving(files_per_batch: int) -> Mapping[str, str]:
-    # Without `_FILES_ONLY` the last phase of a stream fails: on its start Spark looks once more at
-    # the files of the last micro-batch, and finds them outside of the empty folder that it reads.
-    options = {"maxFilesPerTrigger": str(files_per_batch), "maxFileAge": _LONGEST_AGE}
-    return {**options, **_FILES_ONLY}
 
 
 def _refuse_other_packing(file: Path) -> None:
@@ -202,8 +200,8 @@ def _refuse_other_packing(file: Path) -> None:
         raise BadInputError(f"{file}: is gzipped: Spark wants a name that ends in .gz")
 
 
-def _no_utf8(*texts: Column | str) -> Column:
-    flawed = F.lit(False)
+def _no_utf8(unread: Column | None, *texts: Column | str) -> Column:
+    flawed = F.lit(False) if unread is None else unread
     for text in texts:
         flawed |= ~F.coalesce(F.is_valid_utf8(text), F.lit(True))
     return flawed
@@ -213,15 +211,17 @@ def _no_time(column: str) -> Column:
     return ~F.coalesce(F.col(column).between(0, LATEST), F.lit(False))
 
 
-def _checked(flaws: Mapping[Flaw, Column], types: Mapping[str, str]) -> list[Column]:
+def _checked(
+    flaws: Mapping[Flaw, Column], types: Mapping[str, str], source: Column, text: Column | None
+) -> list[Column]:
     cases = [
         F.when(F.coalesce(holds, F.lit(False)), F.lit(flaw.value)) for flaw, holds in flaws.items()
     ]
     valid = [_valid(name, kind).alias(name) for name, kind in types.items()]
     return [
         F.coalesce(*cases).alias("flaw"),
-        _path_of("url").alias("source"),
-        F.to_json(F.struct(*valid)).alias("raw"),
+        source.alias("source"),
+        (F.to_json(F.struct(*valid)) if text is None else text).alias("raw"),
     ]
 
 

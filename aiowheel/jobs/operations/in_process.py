@@ -13,10 +13,10 @@ from aiowheel.jobs.operations.files import (
     write_outcomes,
     write_rejects,
 )
-from aiowheel.jobs.operations.results import PurgatoryResult, result_in, results_beside
+from aiowheel.jobs.operations.results import PurgatoryResult, results_beside
 from aiowheel.jobs.operations.shard import Shard
 from aiowheel.readers import Format
-from aiowheel.rules import NEVER
+from aiowheel.rules import COMPLETED, NEVER
 
 
 def run_replay(
@@ -48,13 +48,17 @@ def run_replay(
         if rejects:
             (folder / "rejects").mkdir()
             write_rejects(folder / "rejects" / "part-0.parquet", rejects)
-        return result_in(
-            folder,
-            rows=sum(used) + len(rejects),
+        completed = sum(ending.outcome == COMPLETED for ending in endings)
+        found = PurgatoryResult(
             operations=used[0],
             events=used[1],
+            rejected=len(rejects),
+            completed=completed,
+            expired=len(endings) - completed,
             pending=len(shard),
         )
+        found.check(sum(used) + len(rejects))
+        return found
 
 
 def _feed(shard: Shard, operations: Path, events: Path, form: Format | None) -> Rejects:

@@ -8,13 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-
 from aiowheel._outputs import whole_folder
 from aiowheel.errors import AiowheelError
 from aiowheel.jobs.operations.files import write_outcomes
-from aiowheel.rules import COMPLETED
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +33,27 @@ class PurgatoryResult:
     expired: int
     pending: int
 
+    def check(self, rows: int) -> None:
+        """Compare the numbers with each other.
+
+        Args:
+            rows: Read, of both tables.
+
+        Raises:
+            AiowheelError: A row was lost or doubled.
+        """
+        if rows != self.operations + self.events + self.rejected:
+            raise AiowheelError(
+                f"rows are lost or doubled: {rows:,} read, but {self.operations:,} operations, "
+                f"{self.events:,} events and {self.rejected:,} rejects"
+            )
+        ended = self.completed + self.expired
+        if self.operations != ended + self.pending:
+            raise AiowheelError(
+                f"operations are lost or doubled: {self.operations:,} read, but {ended:,} outcomes "
+                f"and {self.pending:,} pending; their ids must be unique"
+            )
+
 
 @contextmanager
 def results_beside(out: Path) -> Generator[Path]:
@@ -53,38 +70,3 @@ def results_beside(out: Path) -> Generator[Path]:
         has_rejects = (hidden / "rejects").exists()
     if not has_rejects:  # those of an earlier run
         shutil.rmtree(out / "rejects", ignore_errors=True)
-
-
-def result_in(
-    folder: Path, *, rows: int, operations: int, events: int, pending: int
-) -> PurgatoryResult:
-    """Count the tables in *folder*, and compare them with what the engine counted.
-
-    Args:
-        folder: Of the tables, either of which may be missing.
-        rows: Read, of both tables.
-        operations: Of these, those that were used.
-        events: Of these, those that were used.
-        pending: Operations that the engine left waiting.
-
-    Raises:
-        AiowheelError: A row was lost or doubled.
-    """
-    completed = ended = rejected = 0
-    for file in (folder / "outcomes").glob("*.parquet"):
-        column = pq.ParquetFile(file).read(columns=["outcome"]).column("outcome")
-        completed += int(pc.sum(pc.equal(column, COMPLETED)).as_py() or 0)
-        ended += len(column)
-    for file in (folder / "rejects").glob("*.parquet"):
-        rejected += int(pq.read_metadata(file).num_rows)
-    if rows != operations + events + rejected:
-        raise AiowheelError(
-            f"rows are lost or doubled: {rows:,} read, but {operations:,} operations, "
-            f"{events:,} events and {rejected:,} rejects"
-        )
-    if operations != ended + pending:
-        raise AiowheelError(
-            f"operations are lost or doubled: {operations:,} read, but {ended:,} outcomes and "
-            f"{pending:,} pending; their ids must be unique"
-        )
-    return PurgatoryResult(operations, events, rejected, completed, ended - completed, pending)

@@ -5,35 +5,29 @@ keys by itself, and what completes there is a *hit* of that key. In the second i
 hits. The two cannot miss each other: an operation leaves the first stage when it comes, a hit in
 the micro-batch whose watermark passes it, and in that batch the second stage settles no further.
 
-Rows come and go in packs; see `_packs`. So it is the first stage, not Spark, that drops what is
+Rows come and go in packs; see `packs`. So it is the first stage, not Spark, that drops what is
 late, and it tells how many rows it has taken. What the second stage has decided before all keys
 were met goes back to the first, which else would keep waiting for those keys; see `decided`.
 """
 
 from __future__ import annotations
 
-import gc
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, Final
 from zlib import crc32
 
 import pandas as pd
 import pyarrow as pa
-from pyspark.sql.streaming.stateful_processor import (
-    ExpiredTimerInfo,
-    StatefulProcessor,
-    StatefulProcessorHandle,
-    TimerValues,
-)
 
 from aiowheel.jobs.operations.decided import Decided, Decision, current_batch
 from aiowheel.jobs.operations.shard import Shard
 from aiowheel.jobs.operations.shard_state import STATE_DDL, dump, load
 from aiowheel.jobs.spark.packs import pack, unpack
-from aiowheel.jobs.spark.watermark import frontier, timestamps
+from aiowheel.jobs.spark.processor import Frames, ShardProcessor
+from aiowheel.jobs.spark.watermark import timestamps
 from aiowheel.readers import Unit
 from aiowheel.rules import COMPLETED, NO_VALUE, Ending, Event, Operation
 
@@ -65,11 +59,9 @@ MATCHED_DDL: Final = (
 OUTCOME_DDL: Final = "id string, outcome string, completed_by string, at bigint, entered bigint"
 _OUTCOME: Final = ("id", "outcome", "completed_by", "at", "entered")
 
-_Rows = Iterator[pd.DataFrame]
 
-
-class Stage(StatefulProcessor):
-    """One shard of a stage, woken by rows and by each advance of the watermark.
+class Stage(ShardProcessor[Shard]):
+    """One shard of a stage.
 
     Args:
         tick: Of the wheel, in *unit*.
@@ -78,79 +70,33 @@ class Stage(StatefulProcessor):
     """
 
     def __init__(self, tick: int, unit: Unit, decided: Decided) -> None:
+        super().__init__(unit, STATE_NAME, STATE_DDL)
         self._tick = tick
-        self._unit = unit
         self._decided = decided
-        self._handle: Any = None  # both are the worker's, and given in `init`
-        self._state: Any = None
 
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        """Called by Spark before anything else."""
-        # All a task makes, it keeps until its end: the collector would look at it over and over,
-        # and find nothing, for half of the time.
-        gc.disable()
-        self._handle = handle
-        self._state = handle.getValueState(STATE_NAME, STATE_DDL)
+    def _load(self, value: tuple[Any, ...] | None) -> Shard:
+        return Shard(self._tick) if value is None else load(self._tick, value, self._over())
 
-    def handleInputRows(  # noqa: N802 - Spark's names
-        self,
-        key: Any,
-        rows: Any,
-        timerValues: TimerValues,  # noqa: N803
-    ) -> _Rows:
-        """Take in the rows of a micro-batch, settle, and emit."""
-        shard = self._load()
-        settled = frontier(timerValues.getCurrentWatermarkInMs(), self._unit)
-        for frame in rows:
+    def _dump(self, shard: Shard) -> tuple[Any, ...] | None:
+        return dump(shard) if len(shard) or shard.events else None
+
+    def _feed(self, shard: Shard, frames: Iterable[pd.DataFrame], settled: int) -> Frames:
+        for frame in frames:
             operations, events = (
                 [row for data in frame[name].dropna() for row in unpack(data)]
                 for name in ("operations", "events")
             )
-            yield from self._feed(shard, operations, events, settled)
-        yield from self._settle(int(key[0]), shard, timerValues)
-
-    def handleExpiredTimer(  # noqa: N802 - Spark's names
-        self,
-        key: Any,
-        timerValues: TimerValues,  # noqa: N803
-        expiredTimerInfo: ExpiredTimerInfo,  # noqa: ARG002, N803
-    ) -> _Rows:
-        """Settle where no row came, for the watermark has gone on."""
-        yield from self._settle(int(key[0]), self._load(), timerValues)
-
-    def close(self) -> None:
-        """Called by Spark, at the end of a task."""
-        gc.enable()
-
-    def _load(self) -> Shard:
-        if self._state.exists():
-            return load(self._tick, self._state.get(), self._over())
-        return Shard(self._tick)
-
-    def _settle(self, number: int, shard: Shard, times: TimerValues) -> _Rows:
-        watermark_ms = times.getCurrentWatermarkInMs()
-        endings = shard.settle(frontier(watermark_ms, self._unit))
-        for timer_ms in list(self._handle.listTimers()):
-            self._handle.deleteTimer(timer_ms)
-        if len(shard) or shard.events:
-            self._state.update(dump(shard))
-            self._handle.registerTimer(watermark_ms + 1)  # at the next advance
-        elif self._state.exists():
-            self._state.clear()
-        if endings:
-            yield from self._emit(number, shard, endings)
+            yield from self._feed_rows(shard, operations, events, settled)
 
     def _over(self) -> set[Decision]:
         """Operations of which the state may hold copies that nobody needs."""
         return set()
 
     @abstractmethod
-    def _feed(self, shard: Shard, operations: list[Any], events: list[Any], settled: int) -> _Rows:
+    def _feed_rows(
+        self, shard: Shard, operations: list[Any], events: list[Any], settled: int
+    ) -> Frames:
         """Give unpacked rows after *settled* to *shard*; what goes to the next stage at once."""
-
-    @abstractmethod
-    def _emit(self, number: int, shard: Shard, endings: list[Ending]) -> _Rows:
-        """What the ends of operations in shard *number* are to the next stage."""
 
 
 class MatchKeys(Stage):
@@ -174,7 +120,9 @@ class MatchKeys(Stage):
     def _over(self) -> set[Decision]:
         return self._seen  # read once a task, which serves many shards
 
-    def _feed(self, shard: Shard, operations: list[Any], events: list[Any], settled: int) -> _Rows:
+    def _feed_rows(
+        self, shard: Shard, operations: list[Any], events: list[Any], settled: int
+    ) -> Frames:
         waiting: list[Operation] = []
         passed_on: list[tuple[Any, ...]] = []
         for id_, key, time, least, keys, wanted, deadline in operations:
@@ -191,14 +139,14 @@ class MatchKeys(Stage):
 
     def _emit(
         self,
-        number: int,  # noqa: ARG002
+        key: Any,  # noqa: ARG002
         shard: Shard,  # noqa: ARG002
-        endings: list[Ending],
-    ) -> _Rows:
-        hits = [(row.id, row.at, row.completed_by) for row in endings if row.outcome == COMPLETED]
+        ends: list[Ending],
+    ) -> Frames:
+        hits = [(row.id, row.at, row.completed_by) for row in ends if row.outcome == COMPLETED]
         yield from self._spread(hits, HITS)
 
-    def _spread(self, rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> _Rows:
+    def _spread(self, rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Frames:
         """Rows that begin with an id and a time, in packs for the shards of the second stage."""
         by_shard: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
         for row in rows:
@@ -220,13 +168,13 @@ class MatchKeys(Stage):
 class DecideOperations(Stage):
     """The second stage: emits how each operation ended."""
 
-    def _feed(
+    def _feed_rows(
         self,
         shard: Shard,
         operations: list[Any],
         events: list[Any],
         settled: int,  # noqa: ARG002 - the first stage gives nothing that is late
-    ) -> _Rows:
+    ) -> Frames:
         hits = [Event(_hit_key(id_, key), time, NO_VALUE) for id_, time, key in events]
         waiting: list[Operation] = []
         for id_, time, keys, wanted, deadline in operations:
@@ -237,14 +185,14 @@ class DecideOperations(Stage):
         if waiting:
             yield pd.DataFrame([(None, None, None, 0, len(waiting))], columns=[*_OUTCOME])
 
-    def _emit(self, number: int, shard: Shard, endings: list[Ending]) -> _Rows:
+    def _emit(self, key: Any, shard: Shard, ends: list[Ending]) -> Frames:
         if shard.unmet:
             decisions = [(row.id, row.created) for row in shard.unmet]
-            self._decided.write(current_batch(), number, decisions)
+            self._decided.write(current_batch(), int(key[0]), decisions)
         yield pd.DataFrame(
             [
                 (row.id, row.outcome, key_of_hit(row.id, row.completed_by), row.at, 0)
-                for row in endings
+                for row in ends
             ],
             columns=[*_OUTCOME],
         )

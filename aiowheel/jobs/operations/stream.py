@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
@@ -35,18 +35,16 @@ from aiowheel.jobs.operations.stages import (
 )
 from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.jobs.spark.packs import PACK_DDL, pack_rows
-from aiowheel.jobs.spark.path import spark_path
 from aiowheel.jobs.spark.sinks import BatchFolders
 from aiowheel.jobs.spark.source_files import refuse_missing_files
+from aiowheel.jobs.spark.sources import Source
 from aiowheel.jobs.spark.stream_run import Phase
-from aiowheel.jobs.spark.watermark import FLUSH_MS, timestamp
+from aiowheel.jobs.spark.watermark import flushes, timestamp
 from aiowheel.readers import Format, Unit
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
-
-_FILES_DDL: Final = "path string, modificationTime timestamp, length bigint, content binary"
 
 
 class Written(NamedTuple):
@@ -111,27 +109,22 @@ class PurgatoryStream:
     files_per_batch: int = 100
     written: dict[int, Written] = field(default_factory=dict[int, "Written"])
 
-    def open(self) -> None:
-        """Check that the checkpoint belongs to this stream, and make it on the first start.
-
-        Raises:
-            BadInputError: The checkpoint was made with other settings, or has been flushed.
-        """
-        self.checkpoint.open(
-            {
-                "job": "purgatory",
-                "operations": str(self.operations.resolve()),  # Spark cannot go on with another
-                "events": str(self.events.resolve()),
-                "out": str(self.out.resolve()),
-                "unit": self.unit.value,
-                "tick": self.tick,
-                "max_lateness_ms": self.max_lateness_ms,
-                "shards": self.shards,
-            }
-        )
+    @property
+    def settings(self) -> dict[str, object]:
+        """What the checkpoint must have been made with."""
+        return {
+            "job": "purgatory",
+            "operations": str(self.operations.resolve()),  # Spark cannot go on with another
+            "events": str(self.events.resolve()),
+            "out": str(self.out.resolve()),
+            "unit": self.unit.value,
+            "tick": self.tick,
+            "max_lateness_ms": self.max_lateness_ms,
+            "shards": self.shards,
+        }
 
     def start(self, spark: SparkSession, phase: Phase) -> StreamingQuery:
-        """Start the query of a phase, or go on where the checkpoint stands; after `open`.
+        """Start the query of a phase, or go on where the open checkpoint stands.
 
         Raises:
             BadInputError: *out* is that of another stream.
@@ -140,9 +133,11 @@ class PurgatoryStream:
             self._flawed_if_ahead(
                 read(
                     spark,
-                    phase.input(folder, self.checkpoint),
-                    form,
-                    files_per_batch=self.files_per_batch,
+                    Source(
+                        str(phase.input(folder, self.checkpoint)),
+                        form,
+                        per_batch=self.files_per_batch,
+                    ),
                 ),
                 time,
             )
@@ -262,10 +257,7 @@ class PurgatoryStream:
         packs = rows.mapInArrow(pack_rows, PACK_DDL).select(
             "shard", "count", timestamp("latest", self.unit).alias("ts"), F.col("pack").alias(kind)
         )
-        flushes = spark.readStream.format("binaryFile").schema(_FILES_DDL)
-        end = flushes.load(spark_path(self.checkpoint.flushes)).select(
-            F.lit(0).alias("shard"), F.timestamp_millis(F.lit(FLUSH_MS)).alias("ts")
-        )
+        end = flushes(spark, self.checkpoint)
         timed = packs.unionByName(end, allowMissingColumns=True).withWatermark("ts", delay)
         other = "events" if kind == "operations" else "operations"
         return timed.withColumn(other, F.lit(None).cast("binary"))

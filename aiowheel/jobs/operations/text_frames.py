@@ -76,7 +76,8 @@ def _checked(
 ) -> Iterator[tuple[Any, ...]]:
     nothing = (None,) * (len(_OPERATION) if schema is OPERATIONS else len(_EVENT))
     for (url, start), part in groupby(_lines(batches), itemgetter(0, 1)):
-        source = unquote(urlsplit(url).path)
+        parts = urlsplit(url)
+        source = unquote(parts.path if parts.scheme in {"", "file"} else url)
         lines = (line.decode(errors="surrogateescape") for _, _, line in part)
         for row, raw in rows_of_lines(source, lines, form, schema, from_start=start == 0):
             parsed = row if isinstance(row, Flaw) else parse(row)

@@ -18,10 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel._outputs import whole_folder
+from aiowheel.errors import BadInputError
 from aiowheel.jobs.report.page import write_page
 from aiowheel.jobs.report.tables import report_tables
 from aiowheel.jobs.report.trace_check import check_trace
-from aiowheel.jobs.spark.path import spark_path
+from aiowheel.jobs.spark.uris import Table, Topic, local_path, parse_uri, spark_path
 from aiowheel.trace import TRACE_COLUMNS
 
 _BUCKETS = 60
@@ -54,7 +55,7 @@ def run_report(
     """Analyse a trace and write the tables, the page and the picture.
 
     Args:
-        trace_folder: Folder with the `trace-*.parquet` files of one or several runs.
+        trace_folder: Folder with the `trace-*.parquet` files of one or several runs, or its URI.
         out_folder: Made when missing; files of an earlier report are replaced, all or none.
         spark: The session to run on.
 
@@ -104,11 +105,25 @@ def choose_bucket_ns(span_ns: int) -> int:
 def read_trace_frame(trace_folder: str | os.PathLike[str], spark: SparkSession) -> DataFrame:
     """Read a trace as a DataFrame with the columns of the schema.
 
+    Args:
+        trace_folder: A folder, or the URI of one or of a Delta table.
+        spark: The session.
+
     Raises:
         BadInputError: The folder holds no trace, or a file of it is no trace.
     """
-    files = check_trace(trace_folder)
-    frame = spark.read.parquet(*map(spark_path, files))
+    place = parse_uri(str(trace_folder))
+    if isinstance(place, Topic):
+        raise BadInputError(f"{trace_folder}: a trace is a folder of Parquet or a Delta table")
+    if isinstance(place, Table):
+        frame = spark.read.format("delta").load(place.folder.path)
+    elif (folder := local_path(str(trace_folder))) is not None:
+        frame = spark.read.parquet(*map(spark_path, check_trace(folder)))
+    else:
+        frame = spark.read.parquet(place.pattern)
+    for column in TRACE_COLUMNS:
+        if column.name not in frame.columns:
+            raise BadInputError(f"{trace_folder}: not a trace: no column {column.name!r}")
     return frame.select(*(column.name for column in TRACE_COLUMNS))
 
 

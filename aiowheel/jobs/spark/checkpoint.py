@@ -1,12 +1,12 @@
 """What a stream remembers of itself beside Spark's own checkpoint. Rank 5: no Spark here."""
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+from aiowheel._outputs import whole_file
 from aiowheel.errors import BadInputError
 
 
@@ -38,14 +38,21 @@ class Checkpoint:
         """Write the settings down on the first start, compare them on every other.
 
         Raises:
-            BadInputError: They differ or cannot be read, or the stream has ended.
+            BadInputError: As `check`.
         """
+        self.check(settings)
         for place in (self.flushes, self.nothing):
             place.mkdir(parents=True, exist_ok=True)
-        file = self.folder / "aiowheel.json"
-        if not file.exists():
-            _write_whole(file, json.dumps(dict(settings), indent=2))
-        theirs = _settings_in(file)
+        if not self._settings.exists():
+            _write(self._settings, json.dumps(dict(settings), indent=2))
+
+    def check(self, settings: Mapping[str, object]) -> None:
+        """Refuse what `open` would refuse, and make nothing.
+
+        Raises:
+            BadInputError: The settings differ or cannot be read, or the stream has ended.
+        """
+        theirs = _settings_in(self._settings) if self._settings.exists() else {}
         for name, value in settings.items():
             if name in theirs and theirs[name] != value:  # an older release wrote fewer down
                 raise BadInputError(
@@ -72,10 +79,9 @@ class Checkpoint:
         Raises:
             BadInputError: The settings cannot be read.
         """
-        file = self.folder / "aiowheel.json"
-        if not file.exists():
+        if not self._settings.exists():
             return None
-        return str(_settings_in(file).get("job"))
+        return str(_settings_in(self._settings).get("job"))
 
     def last_finished_batch(self) -> int:
         """The number of the newest micro-batch that Spark will not repeat; -1 before the first."""
@@ -88,9 +94,9 @@ class Checkpoint:
         Raises:
             BadInputError: There is no stream.
         """
-        if not (self.folder / "aiowheel.json").exists():
+        if not self._settings.exists():
             raise BadInputError(f"{self.folder}: no checkpoint of a stream")
-        _write_whole(self.folder / "flush-request", "")
+        _write(self.folder / "flush-request", "")
 
     def flush_requested(self) -> bool:
         """Whether `request_flush` has been called, in this process or another."""
@@ -98,7 +104,7 @@ class Checkpoint:
 
     def begin_end(self) -> None:
         """Note for good that the input is worked off and no more of it will be read."""
-        _write_whole(self.folder / "ending", "")
+        _write(self.folder / "ending", "")
 
     def end_begun(self) -> bool:
         """Whether `begin_end` has been called, in this run or an earlier one."""
@@ -111,14 +117,18 @@ class Checkpoint:
         the one before has moved.
         """
         number = len(self._flush_files())
-        _write_whole(self.flushes / f"flush-{number}", "flush")  # Spark passes over empty files
+        _write(self.flushes / f"flush-{number}", "flush")  # Spark passes over empty files
 
     def end(self) -> None:
         """Note that the flush has been worked off: there is nothing to go on with."""
-        _write_whole(self.folder / "ended", "")
+        _write(self.folder / "ended", "")
+
+    @property
+    def _settings(self) -> Path:
+        return self.folder / "aiowheel.json"
 
     def _flush_files(self) -> list[Path]:
-        return [file for file in self.flushes.iterdir() if not file.name.startswith(".")]
+        return [file for file in self.flushes.glob("*") if not file.name.startswith(".")]
 
 
 def _settings_in(file: Path) -> dict[str, object]:
@@ -131,16 +141,6 @@ def _settings_in(file: Path) -> dict[str, object]:
     return cast("dict[str, object]", settings)
 
 
-def _write_whole(file: Path, text: str) -> None:
-    """Write *text* so that it is there as a whole after a loss of power, or not at all."""
-    hidden = file.with_name(f".{file.name}.tmp")
-    with hidden.open("w", encoding="utf-8") as opened:
+def _write(file: Path, text: str) -> None:
+    with whole_file(file) as opened:
         opened.write(text)
-        opened.flush()
-        os.fsync(opened.fileno())
-    hidden.replace(file)
-    descriptor = os.open(file.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

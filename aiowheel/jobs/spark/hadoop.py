@@ -1,9 +1,10 @@
-"""A stream's Parquet folders on a file system of Hadoop: HDFS, an object store. Rank 5.
+"""A stream's Parquet folders that are not on this machine: on HDFS or an object store. Rank 5.
 
-As in `sinks`, each micro-batch has a folder by its number. An object store has no rename of a
-folder, so a folder is written in its place, and is whole once Spark has put the file `_SUCCESS`
-there, which is one object and comes last. Readers take whole folders only: `read_whole_folders`
-does. A repeated micro-batch leaves a whole folder as it is, and replaces any other.
+As in `sinks`, which is for folders of this machine, each micro-batch has a folder by its number.
+An object store has no rename of a folder, so a folder is written in its place, and is whole once
+Spark has put the file `_SUCCESS` there, which is one object and comes last. Readers take whole
+folders only: `read_whole_folders` does. A repeated micro-batch leaves a whole folder as it is, and
+replaces any other.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel.errors import BadInputError
+from aiowheel.jobs.spark.sinks import PREFIX
 from aiowheel.jobs.spark.uris import Folder
 from aiowheel.jobs.spark.values import ddl
 
-_PREFIX: Final = "batch_id="
 _WHOLE: Final = "_SUCCESS"
 
 
@@ -53,8 +54,8 @@ class HadoopFolders:
 
         Cost: one action on *frame*.
         """
-        path = f"{self.folder.path}/{_PREFIX}{batch_id:06d}"
-        if _exists(frame.sparkSession, f"{path}/{_WHOLE}"):
+        path = f"{self.folder.path}/{PREFIX}{batch_id:06d}"
+        if exists(frame.sparkSession, f"{path}/{_WHOLE}"):
             return frame.count()  # a query with state must work the batch off, written or not
         return replace_files(frame, Folder(path, self.folder.scheme))
 
@@ -87,19 +88,15 @@ def read_whole_folders(spark: SparkSession, folder: Folder, schema: pa.Schema) -
         folder: As the sink has it; it may be missing.
         schema: Of the rows.
     """
-    whole = [path for path in _batches(spark, folder) if _exists(spark, f"{path}/{_WHOLE}")]
+    whole = [path for path in _batches(spark, folder) if exists(spark, f"{path}/{_WHOLE}")]
     if not whole:
         return spark.createDataFrame([], ddl(schema))
     patterns = [Folder(path, folder.scheme).pattern for path in whole]
     return spark.read.schema(ddl(schema)).parquet(*patterns)
 
 
-def exists(spark: SparkSession, folder: Folder) -> bool:
+def exists(spark: SparkSession, path: str) -> bool:
     """Whether there is a file or folder."""
-    return _exists(spark, folder.path)
-
-
-def _exists(spark: SparkSession, path: str) -> bool:
     system, hadoop_path = _file_system(spark, path)
     return bool(system.exists(hadoop_path))
 
@@ -109,7 +106,7 @@ def _batches(spark: SparkSession, folder: Folder) -> list[str]:
     if not system.exists(path):
         return []
     names = [status.getPath().getName() for status in system.listStatus(path)]
-    return [f"{folder.path}/{name}" for name in sorted(names) if name.startswith(_PREFIX)]
+    return [f"{folder.path}/{name}" for name in sorted(names) if name.startswith(PREFIX)]
 
 
 def _file_system(spark: SparkSession, path: str) -> tuple[Any, Any]:

@@ -1,4 +1,4 @@
-"""A quiet Spark session that ends when it is told to and leaves nothing behind. Rank 5."""
+"""A Spark session: the user's where there is one, else a quiet one that leaves nothing. Rank 5."""
 
 import atexit
 import contextlib
@@ -24,6 +24,7 @@ from aiowheel.jobs.spark.failures import explain_failure
 from aiowheel.jobs.spark.java import find_java, spark_java_home
 
 if TYPE_CHECKING:
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
 # The last two lines: the gateway resets the root level, and says so, unless it has a logger.
@@ -45,6 +46,12 @@ _MASTER = re.compile(
     r"|spark://[^:,/]+:\d+(,[^:,/]+:\d+)*"
     r"|yarn|k8s://.+"
 )
+_MASTER_FLAG = re.compile(r"--master[ =](\S+)")
+_MASTER_LINE = re.compile(r"^\s*spark\.master[\s=:]+(\S+)", re.MULTILINE)
+_ANY_CORE = "local[*]"
+_DEFAULTS_FILE = "spark-defaults.conf"
+_PARTITIONS = "spark.sql.shuffle.partitions"
+_LEAST_ON_CLUSTER = 16
 _FILE_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
@@ -59,67 +66,100 @@ _LAST_SECONDS = 20.0
 def open_session(
     app_name: str = "aiowheel",
     *,
-    master: str = "local[*]",
+    master: str | None = None,
     driver_memory: str = "2g",
     java_options: str = _THROUGHPUT,
     conf: Mapping[str, str] | None = None,
+    connectors: Mapping[str, str] | None = None,
     verbose: bool = False,
 ) -> Generator["SparkSession"]:
-    """Start Spark, hand out the session, and stop its JVM on leaving.
+    """Give a Spark session, and end what was started for it on leaving.
 
-    Temporary files live in one folder of our own and go with the session. Starting takes 4 to 7 s.
+    A session that is open in this process is given as it is, and stays open. Under ``spark-submit``
+    the session runs in the JVM that is there. Else a JVM is started, which takes 4 to 7 s.
+    Temporary files live in one folder that goes with the session.
+
+    Only *master* and *conf* override what the user has configured: the settings of
+    ``spark-submit``, ``PYSPARK_SUBMIT_ARGS`` and the files in ``SPARK_CONF_DIR``, or in
+    ``$SPARK_HOME/conf``. All other values are defaults.
 
     Args:
-        app_name: Shown in Spark's own pages.
-        master: Any Spark master; ``local[*]`` uses every core of this machine.
-        driver_memory: Heap of the driver, which on ``local`` is all there is; ``512m``, ``2g``.
-        java_options: Flags for the driver's JVM; default: its parallel collector.
-        conf: Spark settings, stronger than those made here.
-        verbose: Let Spark log its warnings on stderr; else it is silent.
+        app_name: Shown in Spark's own pages; a default.
+        master: Any Spark master; by default ``local[*]``, every core of this machine.
+        driver_memory: Heap of the driver, which on ``local`` is all there is; a default.
+        java_options: Flags for the driver's JVM; a default, its parallel collector.
+        conf: Spark settings.
+        connectors: Of `connector_settings`; defaults.
+        verbose: Let Spark log its warnings on stderr; else it is silent, unless the user's folder
+            has a ``log4j2.properties``.
 
     Raises:
         MissingExtraError: PySpark or a Java of 17 or later is not installed.
         BadInputError: *master* is no Spark master.
-        AiowheelError: Another Spark session runs in this process, the master does not answer, or
-            Java or Spark refuse to start.
+        AiowheelError: *master* or *conf* cannot change the session that is open, ``SPARK_REMOTE``
+            asks for Spark Connect, the master does not answer, or Java or Spark refuse to start.
     """
     try:
         from pyspark import SparkContext
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise MissingExtraError("spark") from error
+    given = dict(conf or {}) | ({} if master is None else {"spark.master": master})
     if SparkContext._active_spark_context is not None:
-        raise AiowheelError("a Spark session is already open in this process: close it first")
-
-    _check_master(master)
+        _refuse_changes(given)
+        yield SparkSession.builder.getOrCreate()
+        return
+    if os.environ.get("SPARK_REMOTE"):
+        raise AiowheelError("SPARK_REMOTE is set: the jobs need a driver, not Spark Connect")
+    if master is not None:
+        _check_master(master)
     folder = Path(tempfile.mkdtemp(prefix="aiowheel-spark-"))
     with contextlib.ExitStack() as stack:
         stack.callback(_remove, folder)
-        stack.enter_context(_environment(folder, master, verbose=verbose))
         _silence()
-        builder = SparkSession.builder
         options = f"-Duser.timezone=UTC -Djava.io.tmpdir={folder} {java_options}".strip()
-        settings = {"spark.master": master, "spark.app.name": app_name}
-        settings |= _settings(folder, master, driver_memory, options) | dict(conf or {})
-        for name, value in settings.items():
-            builder = builder.config(name, value)
-        atexit.register(_stop_jvm)  # for whoever leaves the process without leaving the block
-        stack.callback(atexit.unregister, _stop_jvm)
-        stack.callback(_stop_jvm)
+        defaults = _defaults(folder, app_name) | dict(connectors or {})
+        of_java = {
+            "spark.driver.memory": driver_memory,
+            "spark.driver.extraJavaOptions": options,
+        }
+        environment = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable)}
+        has_java = SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ
+        if not has_java:
+            environment |= _java_environment(folder, defaults | of_java, given, verbose=verbose)
+        stack.enter_context(_environment_set(environment))
+        jvm = None
         try:
             with _interrupts_held_back():
-                _start_java(settings)
-                spark = builder.getOrCreate()
+                if not has_java:
+                    jvm = _start_java(given)
+                atexit.register(_stop, jvm)  # for a process that ends inside the block
+                stack.callback(atexit.unregister, _stop)
+                stack.callback(_stop, jvm)
+                SparkContext._ensure_initialized()
+                settings = _settings(defaults, given)
+                spark = SparkSession.builder.config(conf=settings).getOrCreate()
+            if not settings.contains(_PARTITIONS):
+                spark.conf.set(_PARTITIONS, _partitions(spark))
             # When the JVM dies, the listener for its accumulators would print a traceback.
             listener: Any = spark.sparkContext._accumulatorServer
             listener.handle_error = _say_nothing
+        except AiowheelError:
+            raise
         except Exception as error:
             raise _why_it_did_not_start(error, folder) from error
         try:
             yield spark
         except KeyboardInterrupt:
-            _end_jvm()  # a call is under way on the connection to it: it cannot be asked to stop
+            _forget(jvm)  # a call is under way on the connection to it: it cannot be asked to stop
             raise
+
+
+def _refuse_changes(given: Mapping[str, str]) -> None:
+    if given:
+        raise AiowheelError(
+            f"a Spark session is open in this process: it takes no other {', '.join(given)}"
+        )
 
 
 @contextlib.contextmanager
@@ -142,7 +182,7 @@ def _interrupts_held_back() -> Generator[None]:
         signal.raise_signal(number)
 
 
-def _start_java(settings: Mapping[str, str]) -> None:
+def _start_java(given: Mapping[str, str]) -> "subprocess.Popen[bytes]":
     """Start the JVM in a session of its own, which the next Spark session in this process uses.
 
     So a signal to our process group, as a terminal or a supervisor sends it, ends this process
@@ -151,9 +191,10 @@ def _start_java(settings: Mapping[str, str]) -> None:
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
-    conf = SparkConf().setAll([*settings.items()])
+    conf = SparkConf().setAll([*given.items()])
     gateway = launch_gateway(conf, {"start_new_session": True})  # type: ignore[no-untyped-call]
     SparkContext._ensure_initialized(gateway=gateway)
+    return cast("subprocess.Popen[bytes]", gateway.proc)  # pyright: ignore[reportUnknownMemberType]
 
 
 def _check_master(master: str) -> None:
@@ -190,15 +231,13 @@ def _why_it_did_not_start(error: Exception, folder: Path) -> AiowheelError:
     return AiowheelError(f"Java could not start Spark: {reason or 'it printed why above'}")
 
 
-def _settings(folder: Path, master: str, driver_memory: str, options: str) -> dict[str, str]:
+def _defaults(folder: Path, app_name: str) -> dict[str, str]:
+    """Settings for what the user has not set."""
     import pyspark
 
-    cores = str(max(2, os.cpu_count() or 2))
-    settings = {
-        "spark.driver.memory": driver_memory,
-        "spark.driver.extraJavaOptions": options,
-        "spark.default.parallelism": cores,
-        "spark.sql.shuffle.partitions": cores,
+    defaults = {
+        "spark.app.name": app_name,
+        "spark.master": _ANY_CORE,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),
@@ -211,33 +250,98 @@ def _settings(folder: Path, master: str, driver_memory: str, options: str) -> di
     if not pyspark.__version__.startswith("4.0."):  # there it has another name
         # Spark's first choice runs `readlink` for every file of a checkpoint, in a process of its
         # own: eighty processes a micro-batch.
-        settings["spark.sql.streaming.checkpointFileManagerClass"] = _FILE_MANAGER
-    if _is_on_this_machine(master):
-        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        defaults["spark.sql.streaming.checkpointFileManagerClass"] = _FILE_MANAGER
     if paths := os.environ.get("PYTHONPATH"):  # else a package that is not installed stays here
-        settings["spark.executorEnv.PYTHONPATH"] = paths
+        defaults["spark.executorEnv.PYTHONPATH"] = paths
+    return defaults
+
+
+def _settings(defaults: Mapping[str, str], given: Mapping[str, str]) -> "SparkConf":
+    """The settings of the session: those of the running JVM, *given* over and *defaults* under."""
+    from pyspark import SparkConf
+
+    settings = SparkConf().setAll([*given.items()])
+    for name, value in defaults.items():
+        settings.setIfMissing(name, value)
+    master = str(settings.get("spark.master"))
+    _check_master(master)
+    if _is_on_this_machine(master):
+        for name in ("spark.driver.host", "spark.driver.bindAddress"):
+            settings.setIfMissing(name, "127.0.0.1")
     return settings
+
+
+def _partitions(spark: "SparkSession") -> int:
+    """As many as there are cores, which a cluster may not have told yet."""
+    context = spark.sparkContext
+    least = 2 if re.match(r"local(\[|$)", str(context.master)) else _LEAST_ON_CLUSTER
+    return max(least, context.defaultParallelism)
 
 
 def _is_on_this_machine(master: str) -> bool:
     return master.startswith(("local", "spark://127.0.0.1:", "spark://localhost:"))
 
 
-@contextlib.contextmanager
-def _environment(folder: Path, master: str, *, verbose: bool) -> Generator[None]:
-    log4j = _LOG4J.replace("@level@", "warn" if verbose else "off")
-    (folder / "log4j2.properties").write_text(log4j, encoding="utf-8")
+def _java_environment(
+    folder: Path, defaults: Mapping[str, str], given: Mapping[str, str], *, verbose: bool
+) -> dict[str, str]:
+    """Make the JVM's folder of settings in *folder*; returns what else the JVM needs.
+
+    The folder of settings has all that is in the user's one. In the file of settings the user's
+    lines stand below ours, and Spark takes the last line of a setting.
+    """
+    conf = folder / "conf"
+    conf.mkdir()
+    theirs = _folder_of_settings()
+    for file in theirs.iterdir() if theirs else ():
+        if file.name != _DEFAULTS_FILE:
+            (conf / file.name).symlink_to(file.absolute())
+    lines = "".join(f"{name} {_property(value)}\n" for name, value in defaults.items())
+    their_lines = _text(theirs / _DEFAULTS_FILE) if theirs else ""
+    (conf / _DEFAULTS_FILE).write_text(lines + their_lines, encoding="utf-8")
+    log4j = conf / "log4j2.properties"
+    is_silent = not (verbose or log4j.exists())
+    if not log4j.exists():
+        level = "warn" if verbose else "off"
+        log4j.write_text(_LOG4J.replace("@level@", level), encoding="utf-8")
     ours = {
         "JAVA_HOME": str(spark_java_home(find_java())),
-        "PYSPARK_PYTHON": sys.executable,  # else workers run the first python3 on PATH
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "SPARK_CONF_DIR": str(folder),
-        "AIOWHEEL_SPARK_LOG": "" if verbose else str(folder / _LOG),
+        "SPARK_CONF_DIR": str(conf),
+        "AIOWHEEL_SPARK_LOG": str(folder / _LOG) if is_silent else "",
     }
-    if _is_on_this_machine(master):
+    master = given.get("spark.master") or _configured_master(their_lines)
+    if _is_on_this_machine(master) and "SPARK_LOCAL_IP" not in os.environ:
         ours["SPARK_LOCAL_IP"] = "127.0.0.1"  # else a warning about the host's name
-    if master.startswith("local-cluster"):
+    if master.startswith("local-cluster") and "SPARK_HOME" not in os.environ:
         ours["SPARK_HOME"] = str(_movable_spark(folder))
+    return ours
+
+
+def _folder_of_settings() -> Path | None:
+    """The user's folder of Spark's settings, where Spark would look for it."""
+    home = os.environ.get("SPARK_HOME")
+    place = os.environ.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else "")
+    return Path(place) if place and Path(place).is_dir() else None
+
+
+def _text(file: Path) -> str:
+    return file.read_text(encoding="utf-8") if file.exists() else ""
+
+
+def _property(value: str) -> str:
+    """A value as a file of Java's properties has it."""
+    return value.replace("\\", "\\\\")
+
+
+def _configured_master(settings: str) -> str:
+    """The master of the user's settings, as far as the environment depends on it."""
+    submitted = _MASTER_FLAG.findall(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
+    found = submitted or _MASTER_LINE.findall(settings)
+    return str(found[-1]) if found else _ANY_CORE
+
+
+@contextlib.contextmanager
+def _environment_set(ours: Mapping[str, str]) -> Generator[None]:
     before = {name: os.environ.get(name) for name in ours}
     os.environ.update(ours)
     try:
@@ -279,8 +383,8 @@ def _is_no_interrupt(record: logging.LogRecord) -> bool:
     return record.msg != "KeyboardInterrupt while sending command."
 
 
-def _stop_jvm() -> None:
-    """Stop the session and wait for its JVM; a later session starts a fresh one."""
+def _stop(jvm: "subprocess.Popen[bytes] | None") -> None:
+    """Stop the session, and *jvm*, if it was started for it; a later session starts a fresh one."""
     from pyspark import SparkContext
 
     context, gateway = SparkContext._active_spark_context, SparkContext._gateway
@@ -288,28 +392,25 @@ def _stop_jvm() -> None:
         try:
             context.stop()
         except Exception:  # the JVM has died; the failure that came of it is told already
-            _end_jvm()
+            _forget(jvm)
             return
-    if gateway is not None:
+    if gateway is not None and jvm is not None:
         gateway.shutdown()
         SparkContext._gateway = SparkContext._jvm = None
-        jvm = cast("subprocess.Popen[bytes]", gateway.proc)  # pyright: ignore[reportUnknownMemberType]
         if jvm.stdin is not None:
             jvm.stdin.close()  # the JVM ends with its standard input
         jvm.wait(_LAST_SECONDS)
 
 
-def _end_jvm() -> None:
-    """Stop the JVM without asking it; its executors end with it."""
+def _forget(jvm: "subprocess.Popen[bytes] | None") -> None:
+    """Give the session up, and end *jvm* without asking it; its executors end with it."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    gateway = SparkContext._gateway
     SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
     SparkSession._instantiatedSession = None
-    if gateway is None:
+    if jvm is None:
         return
-    jvm = cast("subprocess.Popen[bytes]", gateway.proc)  # pyright: ignore[reportUnknownMemberType]
     jvm.terminate()
     try:
         jvm.wait(_LAST_SECONDS)

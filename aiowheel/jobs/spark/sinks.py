@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel.errors import AiowheelError, BadInputError
 
-_PREFIX = "batch_id="
+PREFIX = "batch_id="  #: of the name of a batch's folder
 
 
 class BatchFolders:
@@ -54,7 +54,7 @@ class BatchFolders:
 
         Cost: one action on *frame*.
         """
-        return replace_folder(frame, self.folder / f"{_PREFIX}{batch_id:06d}")
+        return replace_folder(frame, self.folder / f"{PREFIX}{batch_id:06d}")
 
 
 def replace_folder(frame: DataFrame, place: Path) -> int:
@@ -108,7 +108,7 @@ def _compare(place: Path, written: int, found: int) -> None:
 
 def batch_folders(folder: Path) -> Iterator[Path]:
     """The finished folders in *folder*, by their number."""
-    yield from sorted(folder.glob(f"{_PREFIX}*"), key=lambda path: int(path.name[len(_PREFIX) :]))
+    yield from sorted(folder.glob(f"{PREFIX}*"), key=lambda path: int(path.name[len(PREFIX) :]))
 
 
 def read_batches(folder: Path, schema: pa.Schema) -> pa.Table:

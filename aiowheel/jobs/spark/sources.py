@@ -16,11 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel.errors import BadInputError
-from aiowheel.jobs.operations.schemas import EVENTS, OPERATIONS, SEPARATOR
 from aiowheel.jobs.spark.uris import Folder, Place, Table, Topic, parse_uri
 from aiowheel.jobs.spark.values import (
     TOUCHES,
@@ -58,6 +57,11 @@ class Source:
     per_batch: int | None = None
     options: Mapping[str, str] = field(default_factory=dict[str, str])
 
+    def __post_init__(self) -> None:
+        """Check the number."""
+        if self.per_batch is not None and self.per_batch < 1:
+            raise BadInputError(f"per_batch must be 1 or more, got {self.per_batch}")
+
 
 def read_touches(spark: SparkSession, source: Source) -> DataFrame:
     """Read ``key: string, t: bigint``, ``source``, ``reason`` and ``raw``.
@@ -65,17 +69,10 @@ def read_touches(spark: SparkSession, source: Source) -> DataFrame:
     Raises:
         BadInputError: The URI or the format is none, or a Delta table has other columns.
     """
-    return _read(spark, source, "touches", TOUCHES)
-
-
-def read_operations(spark: SparkSession, source: Source) -> DataFrame:
-    """Read the columns of `OPERATIONS`, ``source``, ``reason`` and ``raw``, as `read_touches`."""
-    return _read(spark, source, "operations", OPERATIONS)
-
-
-def read_events(spark: SparkSession, source: Source) -> DataFrame:
-    """Read the columns of `EVENTS`, ``source``, ``reason`` and ``raw``, as `read_touches`."""
-    return _read(spark, source, "events", EVENTS)
+    place = parse_uri(source.uri)
+    if isinstance(place, Folder):
+        return with_reasons(_read_files(spark, source, place), TOUCHES)
+    return with_reasons(read_values(spark, source, "touches", TOUCHES), TOUCHES)
 
 
 def readable(rows: DataFrame) -> DataFrame:
@@ -88,21 +85,46 @@ def unreadable(rows: DataFrame) -> DataFrame:
     return rows.where(F.col("reason").isNotNull()).select("source", "reason", "raw")
 
 
-def _read(spark: SparkSession, source: Source, table: str, schema: pa.Schema) -> DataFrame:
-    if source.per_batch is not None and source.per_batch < 1:
-        raise BadInputError(f"per_batch must be 1 or more, got {source.per_batch}")
+def read_values(spark: SparkSession, source: Source, table: str, schema: pa.Schema) -> DataFrame:
+    """Read a topic or a Delta table.
+
+    Returns:
+        The columns of *schema*; ``source``; ``unread``, whether a value could not be read; and
+        ``text``, which is that value, or a row of a Delta table as JSON.
+
+    Raises:
+        BadInputError: The URI is none, or a Delta table has other columns.
+    """
     place = parse_uri(source.uri)
     if isinstance(place, Topic):
-        values = _load(spark, source, place, "kafka", _kafka_options(source, place))
-        rows = _records(values)
+        rows = _records(_load(spark, source, place, "kafka", _kafka_options(source, place)))
         is_avro = source.value_form is ValueFormat.AVRO
-        rows = parse_avro(rows, table) if is_avro else parse_json(rows, schema)
-    elif isinstance(place, Table):
-        rows = _typed_rows(_load(spark, source, place, "delta", _file_options(source)), schema)
-        _check_columns(rows, schema, source.uri)
-    else:
-        rows = _read_files(spark, source, place, schema)
-    return with_reasons(rows, schema)
+        return parse_avro(rows, table) if is_avro else parse_json(rows, schema)
+    rows = _typed_rows(_load(spark, source, place, "delta", _file_options(source)), schema)
+    _check_columns(rows, schema, source.uri)
+    return rows
+
+
+def load_files(
+    spark: SparkSession,
+    source: Source,
+    folder: Folder,
+    columns: str | None,
+    files: list[str] | None = None,
+) -> DataFrame:
+    """Load Parquet with *columns*, or lines of text as ``value``.
+
+    Args:
+        spark: The session.
+        source: How to read.
+        folder: Where the files lie.
+        columns: As Spark writes a schema; None for text.
+        files: Those to read, as `spark_path` writes them; None reads all in *folder*.
+    """
+    if files == []:
+        return spark.createDataFrame([], columns or "value string")
+    form = "text" if columns is None else "parquet"
+    return _load(spark, source, folder, form, _folder_options(source), columns, files)
 
 
 def _load(
@@ -112,6 +134,7 @@ def _load(
     form: str,
     options: Mapping[str, str],
     schema: str | None = None,
+    files: list[str] | None = None,
 ) -> DataFrame:
     reader: Any = spark.read if source.per_batch is None else spark.readStream
     reader = reader.format(form).options(**{**options, **source.options})
@@ -122,7 +145,7 @@ def _load(
     elif isinstance(place, Table):  # whose path is no pattern
         loaded = reader.load(place.folder.path)
     else:
-        loaded = reader.load(place.pattern)
+        loaded = reader.load(place.pattern if files is None else files)
     return loaded
 
 
@@ -148,23 +171,21 @@ def _file_options(source: Source) -> dict[str, str]:
     return {} if source.per_batch is None else {"maxFilesPerTrigger": str(source.per_batch)}
 
 
-def _read_files(
-    spark: SparkSession, source: Source, folder: Folder, schema: pa.Schema
-) -> DataFrame:
-    options = _file_options(source)
-    if source.per_batch is None:
-        options["recursiveFileLookup"] = "true"  # else a file in a folder of its own is left out
-    else:
-        options["maxFileAge"] = _LONGEST_AGE
+def _folder_options(source: Source) -> dict[str, str]:
+    # Else a folder's files in folders of their own are left out, or give columns by their names.
+    options = _file_options(source) | {"recursiveFileLookup": "true"}
+    return options if source.per_batch is None else options | {"maxFileAge": _LONGEST_AGE}
+
+
+def _read_files(spark: SparkSession, source: Source, folder: Folder) -> DataFrame:
     if source.form is Format.PARQUET:
-        rows = _load(spark, source, folder, "parquet", options, ddl(schema))
-        return _typed_rows(rows, schema)
+        return _typed_rows(load_files(spark, source, folder, ddl(TOUCHES)), TOUCHES)
     if source.form is Format.NDJSON:
-        lines = _load(spark, source, folder, "text", options, "value string")
+        lines = load_files(spark, source, folder, None)
         lines = lines.where(F.trim("value") != "").withColumn("source", F.input_file_name())
-        return parse_json(lines, schema)
+        return parse_json(lines, TOUCHES)
     if source.form is Format.CSV:
-        return _read_csv(spark, source, folder, schema, options)
+        return _read_csv(spark, source, folder)
     raise BadInputError(f"format must be {', '.join(_FILES)}, got {source.form}")
 
 
@@ -188,50 +209,25 @@ def _check_columns(rows: DataFrame, schema: pa.Schema, uri: str) -> None:
             raise BadInputError(f"{uri}: {column.name} must be {wanted}, got {got}")
 
 
-def _read_csv(
-    spark: SparkSession,
-    source: Source,
-    folder: Folder,
-    schema: pa.Schema,
-    options: Mapping[str, str],
-) -> DataFrame:
-    texts = ", ".join(f"{name} string" for name in [*schema.names, "_broken"])
+def _read_csv(spark: SparkSession, source: Source, folder: Folder) -> DataFrame:
     csv = {
-        **options,
+        **_folder_options(source),
         "header": "true",
         "escape": '"',
         "enforceSchema": "false",  # the header names the columns, or the file is refused
         "mode": "PERMISSIVE",
         "columnNameOfCorruptRecord": "_broken",
     }
-    rows = _load(spark, source, folder, "csv", csv, texts)
-    text = F.coalesce(F.col("_broken"), F.to_csv(F.struct(*schema.names)))
-    rows = rows.withColumns(
+    rows = _load(spark, source, folder, "csv", csv, "key string, t string, _broken string")
+    text = F.coalesce(F.col("_broken"), F.to_csv(F.struct("key", "t")))
+    key, t = (F.nullif(F.col(name), F.lit("")) for name in ("key", "t"))
+    number = F.when(t.rlike(_NUMBER), t.try_cast("bigint"))
+    return rows.withColumns(
         {
             "source": F.input_file_name(),
             "text": F.coalesce(F.make_valid_utf8(text), F.lit("")),
+            "key": key,
+            "t": number,
+            "unread": F.col("_broken").isNotNull() | (t.isNotNull() & number.isNull()),
         }
     )
-    unread = F.col("_broken").isNotNull()
-    columns: dict[str, Column] = {}
-    for column in schema:
-        cell = F.nullif(F.col(column.name), F.lit(""))
-        kind = spark_type(column.type)
-        cells = F.split(cell, f"[{SEPARATOR}]") if "array" in kind else F.array(cell)
-        if "bigint" in kind:
-            unread |= F.coalesce(F.exists(cells, _is_odd), F.lit(False))
-        columns[column.name] = {
-            "string": cell,
-            "bigint": _number(cell),
-            "array<string>": cells,
-            "array<bigint>": F.transform(cells, _number),
-        }[kind]
-    return rows.withColumns({**columns, "unread": unread})
-
-
-def _number(cell: Column) -> Column:
-    return F.when(cell.rlike(_NUMBER), cell.try_cast("bigint"))
-
-
-def _is_odd(cell: Column) -> Column:
-    return (cell != "") & _number(cell).isNull()

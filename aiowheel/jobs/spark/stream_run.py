@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -58,8 +58,9 @@ class Stream(Protocol):
         """What the stream remembers."""
         ...
 
-    def open(self) -> None:
-        """Check that the checkpoint belongs to this stream, and make it on the first start."""
+    @property
+    def settings(self) -> Mapping[str, object]:
+        """What the checkpoint must have been made with."""
         ...
 
     def start(self, spark: SparkSession, phase: Phase) -> StreamingQuery:
@@ -103,8 +104,8 @@ class StreamRun:
             BadInputError: The checkpoint does not belong to the stream, or a file is bad.
             PySparkException: Spark failed.
         """
-        self._stream.open()
         checkpoint = self._stream.checkpoint
+        checkpoint.open(self._stream.settings)
         if not checkpoint.end_begun():
             phases = [Phase.CATCH_UP]
             if until is Until.STOPPED and not checkpoint.flush_requested():

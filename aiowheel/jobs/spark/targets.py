@@ -11,6 +11,7 @@ from aiowheel.errors import BadInputError
 from aiowheel.jobs.spark.delta import DeltaAppends, replace_table
 from aiowheel.jobs.spark.hadoop import HadoopFolders, exists, replace_files
 from aiowheel.jobs.spark.kafka import TopicRecords
+from aiowheel.jobs.spark.sinks import BatchFolders, replace_folder
 from aiowheel.jobs.spark.uris import Folder, Table, Topic, parse_uri
 
 
@@ -51,8 +52,9 @@ def open_sink(
     folder = parse_uri(checkpoint)
     if not isinstance(folder, Folder):
         raise BadInputError(f"checkpoint must be a path or the URI of a folder, got {checkpoint!r}")
-    commits = Folder(f"{folder.path}/commits", folder.scheme)
-    return HadoopFolders(spark, place, is_new=not exists(spark, commits))
+    if place.local is not None and folder.local is not None:
+        return BatchFolders(place.local, folder.local)
+    return HadoopFolders(spark, place, is_new=not exists(spark, f"{folder.path}/commits"))
 
 
 def write_rows(
@@ -71,10 +73,14 @@ def write_rows(
 
     Raises:
         BadInputError: The URI is none.
+        AiowheelError: Of a folder of this machine, fewer or more rows can be read back than were
+            written; it is left as it was.
     """
     place = parse_uri(uri)
     if isinstance(place, Topic):
         return TopicRecords(place, tuple(key), dict(options or {})).write(frame)
     if isinstance(place, Table):
         return replace_table(frame, place)
+    if place.local is not None:
+        return replace_folder(frame, place.local)
     return replace_files(frame, place)

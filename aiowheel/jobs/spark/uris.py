@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,9 +46,14 @@ class Folder:
     scheme: str
 
     @property
+    def local(self) -> Path | None:
+        """Where it lies in the file systems of this machine; None if elsewhere."""
+        return Path(self.path.removeprefix("file://")) if self.scheme == "file" else None
+
+    @property
     def pattern(self) -> str:
-        """The path for Spark's readers, which take every path for a pattern."""
-        return _GLOB.sub(r"\\\g<0>", self.path)
+        """The path for Spark's readers, as of `spark_path`."""
+        return _escaped(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,43 @@ class Table:
 
 
 Place = Topic | Folder | Table
+
+
+def spark_path(path: str | os.PathLike[str]) -> str:
+    """Write a path for Spark's readers, which take every path for a pattern.
+
+    Unescaped, a folder named `run[1]` is another one or none: a job ends or finds the rows of a
+    neighbour, a stream waits for ever. Absolute, for what stands before a colon would be a scheme.
+    A name with such a sign and a colon is beyond Hadoop: it says so.
+    """
+    return _escaped(str(Path(path).absolute()))
+
+
+def _escaped(path: str) -> str:
+    return _GLOB.sub(r"\\\g<0>", path)
+
+
+def local_path(uri: str) -> Path | None:
+    """The file or folder of this machine that *uri* names, relative if it is; None if elsewhere.
+
+    Raises:
+        BadInputError: It is no URI.
+    """
+    place = parse_uri(uri)
+    if not isinstance(place, Folder) or place.local is None:
+        return None
+    return place.local if uri.startswith("file://") else Path(uri)
+
+
+def inside(uri: str, name: str) -> str:
+    """The URI of what is called *name* in the folder *uri*.
+
+    Raises:
+        BadInputError: It is no URI of a folder, or of a folder of Delta tables.
+    """
+    if isinstance(parse_uri(uri), Topic):
+        raise BadInputError(f"a place for several tables must be a folder, got {uri!r}")
+    return f"{uri.rstrip('/')}/{name}"
 
 
 def parse_uri(uri: str) -> Place:

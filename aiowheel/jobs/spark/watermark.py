@@ -13,16 +13,20 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel.jobs.operations.schemas import per_second
+from aiowheel.jobs.spark.checkpoint import Checkpoint
+from aiowheel.jobs.spark.uris import spark_path
 from aiowheel.readers import Unit
 from aiowheel.rules import NEVER
 
-#: The time of a flush, in milliseconds: the year 2200.
-FLUSH_MS: Final = 7_258_118_400_000
-_FLUSHED_MS: Final = 7_000_000_000_000  # 2191: beyond every row, and a flush less any lateness
+#: The time of a flush, in milliseconds: the year 2255. Spark hands timestamps to pandas, which ends
+#: in 2262.
+FLUSH_MS: Final = 9_000_000_000_000
+_FLUSHED_MS: Final = 8_500_000_000_000  # 2239: beyond every row, and a flush less any lateness
+_FILES_DDL: Final = "path string, modificationTime timestamp, length bigint, content binary"
 
 _SHIFT_US: Final = 1_000
 
@@ -45,6 +49,14 @@ def timestamps(times: list[int], unit: Unit) -> Any:
         scale = 1_000_000 // per_second(unit)
         micros = [time * scale + _SHIFT_US for time in times]
     return np.array(micros, dtype="datetime64[us]")
+
+
+def flushes(spark: SparkSession, checkpoint: Checkpoint) -> DataFrame:
+    """``shard`` and ``ts`` of the rows behind which nothing is open, one for each `send_flush`."""
+    files = spark.readStream.format("binaryFile").schema(_FILES_DDL)
+    return files.load(spark_path(checkpoint.flushes)).select(
+        F.lit(0).alias("shard"), F.timestamp_millis(F.lit(FLUSH_MS)).alias("ts")
+    )
 
 
 def frontier(watermark_ms: int, unit: Unit) -> int:

@@ -10,17 +10,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from aiowheel._arguments import safe_repr
+from aiowheel._units import delay_to_ns
 from aiowheel.errors import BadInputError
 from aiowheel.jobs.wheels.feed import feed
 from aiowheel.jobs.wheels.recorded_load import COLUMNS, RecordedLoad
 from aiowheel.jobs.wheels.run import WheelRun
+
+if TYPE_CHECKING:
+    from aiowheel._types import Delay
 
 #: Nanoseconds of CPU, measured with the compiled wheel on one machine with two cores. What counts
 #: is how they relate: a wake-up of an idle event loop costs some hundred timers.
@@ -32,6 +37,7 @@ LEAST_TICK_NS: Final = 1_000
 LONGEST_TICK_NS: Final = 3_600_000_000_000
 #: Costs this close are the same to us: the wheel with fewer buckets is the better one.
 _AS_CHEAP: Final = 1.02
+_MOST_BUCKETS: Final = 2**24
 WHEEL_SIZES: Final = (16, 64, 256, 1_024, 4_096)
 
 _COUNTS = ("operations", "expired", "inserts", "cascaded", "wake_ups", "late_sum_ns")
@@ -53,6 +59,20 @@ class Tuning:
 
     candidates: pa.Table
     operations: int
+
+    @classmethod
+    def of(cls, candidates: pa.Table) -> Tuning:
+        """Put what `tune` returned in order.
+
+        Raises:
+            BadInputError: No operation armed a timeout.
+        """
+        rows = candidates.to_pylist()
+        if not rows or not rows[0]["operations"]:
+            raise BadInputError("no operation of the trace armed a timeout: nothing to tune")
+        rows.sort(key=_rank)
+        _prefer_small(rows)
+        return cls(pa.Table.from_pylist(rows, CANDIDATES), rows[0]["operations"])
 
     @property
     def best(self) -> dict[str, Any]:
@@ -77,50 +97,86 @@ def candidate_ticks(max_lateness_ns: int) -> list[int]:
 
 def tune(
     trace: DataFrame,
-    spark: SparkSession,
     *,
-    max_lateness_ns: int,
-    ticks_ns: Sequence[int] | None = None,
+    max_lateness: Delay,
+    ticks: Sequence[Delay] | None = None,
     wheel_sizes: Sequence[int] = WHEEL_SIZES,
-) -> Tuning:
-    """Weigh every combination of tick and wheel size on a trace.
+) -> DataFrame:
+    """Return what each combination of tick and wheel size would have cost on a trace.
 
     Args:
-        trace: The columns of the trace schema.
-        spark: The session it belongs to.
-        max_lateness_ns: How much later than its deadline a timeout may come by the wheel's doing.
-        ticks_ns: The ticks to try; default: `candidate_ticks`.
-        wheel_sizes: The wheel sizes to try.
+        trace: A batch DataFrame with the columns of `aiowheel.trace.TRACE_COLUMNS`.
+        max_lateness: How much later than its deadline a timeout may come by the wheel's doing, in
+            seconds or as a timedelta, from a microsecond to an hour.
+        ticks: The ticks to try, likewise; default: parts of *max_lateness*, and two above it.
+        wheel_sizes: The wheel sizes to try, each from 2 to 2**24.
+
+    Returns:
+        One row per combination, in no order: ``tick_ns`` and ``wheel_size``; the counts
+        ``operations``, ``expired``, ``inserts``, ``cascaded``, ``wake_ups`` and ``late_sum_ns``;
+        the maxima ``late_max_ns``, ``levels``, ``peak_pending`` and ``span_ns``; ``cost_ns``, CPU
+        nanoseconds per operation, and ``allowed``, whether the tick is within *max_lateness*.
 
     Raises:
-        BadInputError: No tick is within the bound, or no operation armed a timeout.
+        BadInputError: A value is out of its range, or no tick is within the bound.
 
     Cost: some 0.3 us of CPU per operation and candidate; a worker holds four columns of one run.
     """
-    ticks = sorted(set(ticks_ns or candidate_ticks(max_lateness_ns)))
-    if ticks[0] > max_lateness_ns:
-        raise BadInputError(
-            f"no tick is within the lateness bound of {max_lateness_ns / 1e9:g} s: "
-            f"the finest is {ticks[0] / 1e9:g} s"
-        )
-    candidates = list(product(ticks, sorted(set(wheel_sizes))))
+    candidates = candidates_of(max_lateness, ticks, wheel_sizes)
+    bound_ns = delay_to_ns("max lateness", max_lateness)
+    spark = trace.sparkSession
     groups = _deal(candidates, spark.sparkContext.defaultParallelism)
 
     def weigh(key: tuple[Any, ...], rows: pa.Table) -> pa.Table:
         return weigh_run(rows, groups[key[1].as_py()])
 
-    places = spark.createDataFrame([(place,) for place in range(len(groups))], "place int")
+    places = spark.range(len(groups)).select(F.col("id").cast("int").alias("place"))
     found = (
         trace.select("run_id", *COLUMNS)
         .crossJoin(F.broadcast(places))
         .groupBy("run_id", "place")
         .applyInArrow(weigh, from_arrow_schema(_RUNS))
-        .toArrow()
+        .groupBy("tick_ns", "wheel_size")
+        .agg(
+            *(F.sum(name).alias(name) for name in _COUNTS),
+            *(F.max(name).alias(name) for name in _PEAKS),
+        )
     )
-    table = _sum_up(found, max_lateness_ns)
-    if not table.num_rows or not table["operations"][0].as_py():
-        raise BadInputError("no operation of the trace armed a timeout: nothing to tune")
-    return Tuning(table, table["operations"][0].as_py())
+    allowed = (F.col("tick_ns") <= bound_ns).alias("allowed")
+    return found.select(*_NAMES, _cost_ns().alias("cost_ns"), allowed)
+
+
+def candidates_of(
+    max_lateness: Delay, ticks: Sequence[Delay] | None, wheel_sizes: Sequence[int]
+) -> list[tuple[int, int]]:
+    """Pairs of a tick in nanoseconds and a wheel size, each once; arguments as of `tune`.
+
+    Raises:
+        BadInputError: As `tune`.
+    """
+    bound_ns = _checked_ns("max lateness", max_lateness)
+    given = [_checked_ns("tick", tick) for tick in ticks or ()]
+    ticks_ns = sorted(set(given or candidate_ticks(bound_ns)))
+    for size in wheel_sizes:
+        if not 2 <= size <= _MOST_BUCKETS:
+            raise BadInputError(f"wheel size must be from 2 to {_MOST_BUCKETS}, got {size}")
+    if ticks_ns[0] > bound_ns:
+        raise BadInputError(
+            f"no tick is within the lateness bound of {bound_ns / 1e9:g} s: "
+            f"the finest is {ticks_ns[0] / 1e9:g} s"
+        )
+    return list(product(ticks_ns, sorted(set(wheel_sizes))))
+
+
+def _checked_ns(name: str, delay: Delay) -> int:
+    """Nanoseconds, if a timer takes them for a tick."""
+    try:
+        nanoseconds = int(delay_to_ns(name, delay))
+    except ValueError:
+        nanoseconds = 0
+    if not LEAST_TICK_NS <= nanoseconds <= LONGEST_TICK_NS:
+        raise BadInputError(f"{name} must be from 1e-06 to 3600 s, got {safe_repr(delay)}")
+    return nanoseconds
 
 
 def weigh_run(rows: pa.Table, candidates: Sequence[tuple[int, int]]) -> pa.Table:
@@ -155,24 +211,11 @@ def _deal(candidates: list[tuple[int, int]], hands: int) -> list[list[tuple[int,
     return [candidates[hand::hands] for hand in range(min(hands, len(candidates)))]
 
 
-def _sum_up(found: pa.Table, max_lateness_ns: int) -> pa.Table:
-    wanted = [(name, "sum") for name in _COUNTS] + [(name, "max") for name in _PEAKS]
-    grouped = found.group_by(["tick_ns", "wheel_size"], use_threads=False).aggregate(wanted)
-    names = ["tick_ns", "wheel_size", *(f"{name}_{how}" for name, how in wanted)]
-    rows = [
-        row | {"cost_ns": _cost_ns(row), "allowed": row["tick_ns"] <= max_lateness_ns}
-        for row in grouped.select(names).rename_columns(list(_NAMES)).to_pylist()
-    ]
-    rows.sort(key=_rank)
-    _prefer_small(rows)
-    return pa.Table.from_pylist(rows, CANDIDATES)
-
-
-def _cost_ns(row: dict[str, Any]) -> float:
+def _cost_ns() -> Column:
     """CPU nanoseconds per operation."""
-    armed = row["inserts"] - row["cascaded"]
-    work = armed * ARM_NS + row["cascaded"] * CASCADE_NS + row["wake_ups"] * WAKE_UP_NS
-    return float(work / max(1, row["operations"]))
+    armed = F.col("inserts") - F.col("cascaded")
+    work = armed * ARM_NS + F.col("cascaded") * CASCADE_NS + F.col("wake_ups") * WAKE_UP_NS
+    return work / F.greatest(F.col("operations"), F.lit(1))
 
 
 def _rank(row: dict[str, Any]) -> tuple[bool, float, int]:

@@ -9,6 +9,7 @@ import pytest
 
 from aiowheel.errors import BadInputError
 from aiowheel.readers import Format
+from aiowheel.rules import NEVER, NO_VALUE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -104,8 +105,9 @@ def test_avro_values(spark: "SparkSession", topics: "Topics") -> None:
     """Rows in Avro's binary encoding come back; other bytes are rejected, not guessed at."""
     from pyspark.sql.avro.functions import to_avro
 
+    from aiowheel.jobs.operations.frames import read_operations, sound
     from aiowheel.jobs.operations.schemas import OPERATIONS
-    from aiowheel.jobs.spark.sources import Source, read_operations, readable
+    from aiowheel.jobs.spark.sources import Source
     from aiowheel.jobs.spark.values import ValueFormat, avro_schema, ddl
 
     uri = topics.make("avro", partitions=1)
@@ -113,6 +115,7 @@ def test_avro_values(spark: "SparkSession", topics: "Topics") -> None:
         ("1", ["a"], None, None, 5, None),
         ("2", ["a", "b"], [3, None], "all", 6, 2**60),
     ]
+    used = [("1", ["a"], None, 1, 5, NEVER), ("2", ["a", "b"], [3, None], 2, 6, 2**60)]
     frame = spark.createDataFrame(rows, ddl(OPERATIONS))
     encoded = frame.selectExpr("struct(*) AS row").select(
         to_avro("row", avro_schema("operations")).alias("value")
@@ -129,8 +132,18 @@ def test_avro_values(spark: "SparkSession", topics: "Topics") -> None:
 
     found = read_operations(spark, Source(uri, value_form=ValueFormat.AVRO))
 
-    assert sorted(map(tuple, readable(found).collect())) == rows
-    assert [reason for reason, _ in reasons(found)] == [RECORD] * len(bad)
+    assert (
+        sorted(
+            map(
+                tuple,
+                sound(found)
+                .select("id", "keys", "thresholds", "wanted", "created", "deadline")
+                .collect(),
+            )
+        )
+        == used
+    )
+    assert [row["flaw"] for row in found.where("flaw IS NOT NULL").collect()] == [RECORD] * 5
 
 
 def test_a_stream_goes_on_where_its_checkpoint_stands(
@@ -139,7 +152,8 @@ def test_a_stream_goes_on_where_its_checkpoint_stands(
     """From the beginning of the topic, in micro-batches, each record in one of them."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    from aiowheel.jobs.spark.sources import Source, read_events
+    from aiowheel.jobs.operations.frames import read_events
+    from aiowheel.jobs.spark.sources import Source
 
     uri = topics.make("events", partitions=3)
     numbers = spark.range(many).withColumn(
@@ -158,7 +172,7 @@ def test_a_stream_goes_on_where_its_checkpoint_stands(
     def run() -> None:
         rows = read_events(spark, Source(uri, per_batch=many // 2))
         query = (
-            rows.where("reason is null")
+            rows.where("flaw is null")
             .writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
             .trigger(availableNow=True)
             .foreachBatch(note)
@@ -208,25 +222,38 @@ def test_lines_of_files(spark: "SparkSession", tmp_path: Path, *, stream: bool) 
 
 def test_csv_and_parquet_on_s3(spark: "SparkSession", bucket: str) -> None:
     """Through s3a, as from a disk."""
-    from aiowheel.jobs.operations.schemas import OPERATIONS
-    from aiowheel.jobs.spark.sources import Source, read_operations, readable
-    from aiowheel.jobs.spark.values import ddl
+    from aiowheel.jobs.operations.frames import read_operations, sound
+    from aiowheel.jobs.operations.schemas import Flaw
+    from aiowheel.jobs.spark.sources import Source
 
-    lines = ["1,a|b,|3,all,5,", "2,a,,,x,", "3,a,,,,9", '4,"a"']
+    lines = ["1,a|b,|3,all,5,", "2,a,,,x,", "3,a,,,,9", '4,"a"', "5,a,,one,1,"]
     frame = spark.createDataFrame(
         [(line,) for line in ["id,keys,thresholds,mode,created,deadline", *lines]], "v string"
     )
     frame.coalesce(1).write.text(f"{bucket}/csv")
     rows = read_operations(spark, Source(f"{bucket}/csv", Format.CSV))
-    good = [("1", ["a", "b"], [None, 3], "all", 5, None)]
+    good = [("1", ["a", "b"], [None, 3], 2, 5, NEVER)]
+    bad = [Flaw.MODE, Flaw.RECORD, Flaw.CREATED, Flaw.RECORD]
 
-    assert list(map(tuple, readable(rows).collect())) == good
-    assert [reason for reason, _ in reasons(rows)] == ["created is missing", RECORD, RECORD]
+    def flaws(rows: "DataFrame") -> list[str]:
+        return sorted(row["flaw"] for row in rows.where("flaw IS NOT NULL").collect())
 
-    readable(rows).write.parquet(f"{bucket}/parquet")
+    found = (
+        sound(rows).select("id", "keys", "thresholds", "wanted", "created", "deadline").collect()
+    )
+    assert [
+        (row[0], row[1], [None if n == NO_VALUE else n for n in row[2]], *row[3:]) for row in found
+    ] == good
+    assert flaws(rows) == sorted(bad)
+    assert all(row["source"].startswith(f"{bucket}/csv/") for row in rows.collect())
+
+    ends = spark.createDataFrame(
+        [("1", ["a"], 5), ("2", [], 5)], "id string, keys array<string>, created bigint"
+    )
+    ends.write.parquet(f"{bucket}/parquet")
     again = read_operations(spark, Source(f"{bucket}/parquet"))
-    assert list(map(tuple, readable(again).collect())) == good
-    assert readable(again).schema == spark.createDataFrame([], ddl(OPERATIONS)).schema
+    assert [row["id"] for row in sound(again).collect()] == ["1"]
+    assert flaws(again) == [Flaw.KEYS]
 
 
 def test_delta_as_a_batch_and_as_a_stream(

@@ -1,0 +1,82 @@
+"""`aiowheel idle` over a table that lies elsewhere: touches in, idle events out, by URI. Rank 5."""
+
+import sys
+import time as clock
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from aiowheel.cli._purgatory_stream import print_result
+from aiowheel.errors import BadInputError, MissingExtraError
+from aiowheel.readers import Format, Unit
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def run_table(
+    uris: list[str],
+    out: str,
+    rejects: str | None,
+    *,
+    timeout: int,
+    unit: Unit,
+    form: Format | None,
+    open_session: Callable[..., AbstractContextManager["SparkSession"]],
+    as_json: bool,
+) -> None:
+    """Find the idle events of a table of touches, write them as a table, and tell about it.
+
+    Args:
+        uris: One URI, of a table with the columns ``key`` and ``t``.
+        out: The URI that gets the events.
+        rejects: The URI that gets the rows that cannot be used; None counts them only.
+        timeout: In *unit*.
+        unit: Of all times.
+        form: Of files; None is Parquet.
+        open_session: Opens Spark.
+        as_json: Print JSON instead of lines.
+
+    Raises:
+        BadInputError: There are several inputs, or a URI or a table cannot be used.
+        MissingExtraError: PySpark or Java is missing.
+        AiowheelError: Spark fails.
+    """
+    started = clock.perf_counter()
+    if len(uris) != 1:
+        raise BadInputError(f"{' '.join(uris)}: a URI is read by itself, not with other files")
+    try:
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
+
+        from aiowheel.jobs.idle.transform import idle_events
+        from aiowheel.jobs.spark.sources import Source, read_touches, readable, unreadable
+        from aiowheel.jobs.spark.targets import write_rows
+    except ImportError as error:
+        raise MissingExtraError("spark") from error
+    source = Source(uris[0], form or Format.PARQUET)
+    with open_session(uris=[*uris, out, *([rejects] if rejects else [])]) as spark:
+        seen = Observation()
+        rows = read_touches(spark, source)
+        counted = rows.observe(
+            seen, F.count(F.lit(1)).alias("rows"), F.count("reason").alias("rejected")
+        )
+        events = idle_events(readable(counted), key="key", time="t", timeout=timeout)
+        written = write_rows(events.select("fire", "key"), out, key=("key", "fire"))
+        if rejects is not None:
+            write_rows(unreadable(rows), rejects, key=("source",))
+        read, rejected = int(seen.get["rows"]), int(seen.get["rejected"])
+    result = {
+        "engine": "spark",
+        "unit": unit.value,
+        "timeout": timeout,
+        "rows_read": read,
+        "rows": read - rejected,
+        "rejected": rejected,
+        "idle_events": written,
+        "out": out,
+        "seconds": round(clock.perf_counter() - started, 3),
+    }
+    print_result(result, as_json=as_json)
+    if rejected and rejects is None:
+        print(f"aiowheel: {rejected:,} rows rejected: --rejects keeps them", file=sys.stderr)

@@ -1,0 +1,212 @@
+"""The purgatory as a transform of DataFrames: operations and events in, their ends out. Rank 5.
+
+The rules are those of `aiowheel.rules`, in SQL. No Python function and no action runs here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
+
+from aiowheel._arguments import checked_int
+from aiowheel.jobs.operations.first_events import TraceSize, first_events
+from aiowheel.jobs.operations.frames import (
+    EVENT_TYPES,
+    OPERATION_TYPES,
+    check_events,
+    check_operations,
+    rejects,
+    sound,
+)
+from aiowheel.jobs.operations.shard import LONGEST_TICK
+from aiowheel.rules import COMPLETED, EXPIRED, NEVER
+
+_OPTIONAL: Final = ("thresholds", "mode", "deadline", "value")
+_INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What `settle_operations` returns; each frame is worked out when it is used.
+
+    Attributes:
+        endings: One row for each usable operation: ``id: string``, ``outcome: string``
+            ("completed", "expired", or null while it is pending), ``completed_by: string``, the key
+            that was met last, and ``at: bigint``.
+        rejects: One row for each row of either table that cannot be used: ``source: string``
+            ("operations" or "events"), ``reason: string`` and ``raw: string``, the row as JSON.
+    """
+
+    endings: DataFrame
+    rejects: DataFrame
+
+    @property
+    def outcomes(self) -> DataFrame:
+        """The endings of the operations that completed or expired."""
+        return self.endings.where(F.col("outcome").isNotNull())
+
+    @property
+    def pending(self) -> DataFrame:
+        """``id`` of the operations without a deadline that have not met their keys."""
+        return self.endings.where(F.col("outcome").isNull()).select("id")
+
+
+def settle_operations(operations: DataFrame, events: DataFrame, *, tick: int = 1) -> Settled:
+    """Return how each operation ends when it waits for its keys in a purgatory.
+
+    An operation completes by the events of its keys with ``created <= time < expiry``, at the first
+    one in mode "any" and at the last key in mode "all". Else it expires at the first tick at or
+    after its deadline. Of each table the number of rows is that of its usable and its rejected
+    rows.
+
+    Args:
+        operations: A batch with the columns ``id: string``, unique, ``keys: array<string>`` and
+            ``created``, and as far as needed ``deadline`` (null: never), ``mode`` (``any`` or
+            ``all``; null: any) and ``thresholds``, for each key the least ``value`` of an event
+            that meets it, or null. Times are integers of one unit, 0 or later.
+        events: A batch of the same session with ``key: string``, ``time`` and, as far as needed,
+            ``value``.
+        tick: Of the wheel, in the unit of the times, from 1 to 3,600,000,000,000.
+
+    Raises:
+        TypeError: A column has another type.
+        ValueError: A column is missing, *tick* is out of range, or a table is a stream.
+
+    Cost: two passes over each table to learn its size, then one join with a shuffle of each key of
+    each operation, of the events and of what met. Persist ``endings`` to use it several times.
+    """
+    checked_int("tick", tick, 1, LONGEST_TICK)
+    typed_operations = _typed("operations", operations, OPERATION_TYPES)
+    typed_events = _typed("events", events, EVENT_TYPES)
+    checked_operations = check_operations(typed_operations, F.lit("operations"))
+    checked_events = check_events(typed_events, F.lit("events"))
+    waiting, happened = sound(checked_operations), sound(checked_events)
+    size = event_size(happened)
+    return Settled(
+        endings(
+            waiting,
+            happened,
+            tick,
+            TraceSize(**size, mean_wait=mean_wait(waiting, size["last_event"], tick)),
+            any_only="mode" not in operations.columns,
+        ),
+        rejects(checked_operations).unionByName(rejects(checked_events)),
+    )
+
+
+def _typed(argument: str, rows: DataFrame, types: Mapping[str, str]) -> DataFrame:
+    """Select the columns of a table; an optional one that is missing is null."""
+    if rows.isStreaming:
+        raise ValueError(f"{argument} must be a batch, got a stream")
+    found = dict(rows.dtypes)
+    columns: list[Column] = []
+    for name, kind in types.items():
+        got = found.get(name, "void" if name in _OPTIONAL else "")
+        if not got:
+            raise ValueError(f"{argument} must have a column {name!r}, got {rows.columns}")
+        allowed = {kind.replace("bigint", each) for each in _INTEGERS}
+        if got not in allowed and got != "void":
+            raise TypeError(f"{name} of {argument} must be {kind}, got {got}")
+        columns.append((F.col(name) if name in found else F.lit(None)).cast(kind).alias(name))
+    return rows.select(*columns)
+
+
+def event_size(events: DataFrame) -> dict[str, Column]:
+    """The part of a `TraceSize` that events tell, worked out by the query that uses it."""
+    found = events.agg(F.struct(*event_measures()).alias("found")).scalar()
+    return {name: found[name] for name in ("events", "first_event", "last_event")}
+
+
+def event_measures() -> list[Column]:
+    """Aggregates of usable events."""
+    return [
+        F.count(F.lit(1)).alias("events"),
+        F.coalesce(F.min("time"), F.lit(0)).alias("first_event"),
+        F.coalesce(F.max("time"), F.lit(-1)).alias("last_event"),
+    ]
+
+
+def mean_wait(operations: DataFrame, last_event: Column, tick: int) -> Column:
+    """How long an operation may wait for the events in the mean, worked out by the query."""
+    until = F.least(_expiry(tick), last_event + 1)
+    wait = F.greatest(until - F.col("created"), F.lit(1))
+    mean = operations.agg(F.coalesce(F.avg(wait), F.lit(1.0)).alias("mean")).scalar()
+    return F.greatest(mean.cast("bigint"), F.lit(1))
+
+
+def _as_it_is(frame: DataFrame) -> DataFrame:
+    return frame
+
+
+def endings(
+    operations: DataFrame,
+    events: DataFrame,
+    tick: int,
+    size: TraceSize,
+    *,
+    any_only: bool,
+    keep: Callable[[DataFrame], DataFrame] = _as_it_is,
+) -> DataFrame:
+    """Select ``id``, ``outcome``, ``completed_by`` and ``at`` of every operation.
+
+    Of one that waits for ever they are null but for its ``id``.
+
+    Args:
+        operations: With the columns of `rules.Operation`; ids are unique.
+        events: With the columns of `rules.Event`.
+        tick: Of the wheel, in the unit of the times, at least 1.
+        size: Of the trace.
+        any_only: Every operation is over with the first key it meets.
+        keep: Called with frames that are used several times; may persist them.
+
+    Cost: a shuffle of every key of every operation, of the events, and of what met.
+    """
+    waiting = operations.select(
+        "id", "keys", "thresholds", "wanted", "created", _expiry(tick).alias("expiry")
+    )
+    # Sorted once where they come together, not also where they come from.
+    firsts = first_events(waiting, events, size, keep).repartition("id")
+    ends = _first_of_any(firsts) if any_only else _last_of_wanted(firsts)
+    completed = F.col("end").isNotNull()
+    expired = F.col("expiry") != NEVER
+    return ends.select(
+        "id",
+        F.when(completed, F.lit(COMPLETED)).when(expired, F.lit(EXPIRED)).alias("outcome"),
+        F.col("end.key").alias("completed_by"),
+        F.coalesce("end.time", F.when(expired, F.col("expiry"))).alias("at"),
+    )
+
+
+def _expiry(tick: int) -> Column:
+    """`rules.expiry` in SQL."""
+    deadline = F.col("deadline")
+    return (
+        F.when(deadline == NEVER, deadline)
+        .when(deadline <= F.col("created"), F.col("created"))
+        .otherwise(deadline + F.pmod(-deadline, F.lit(tick).cast("bigint")))
+    )
+
+
+def _first_of_any(firsts: DataFrame) -> DataFrame:
+    """Of each operation the first event, or null, as ``id``, ``expiry`` and ``end``."""
+    return firsts.groupBy("id", "expiry").agg(F.min(_event()).alias("end"))
+
+
+def _last_of_wanted(firsts: DataFrame) -> DataFrame:
+    """Of each operation the event with which it met as many keys as it wants, or null."""
+    met = F.sort_array(F.collect_list(_event()))
+    return (
+        firsts.groupBy("id", "expiry", "wanted", "key")
+        .agg(F.min("time").alias("time"))
+        .groupBy("id", "expiry", "wanted")
+        .agg(met.alias("met"))
+        .select("id", "expiry", F.get("met", F.col("wanted") - 1).alias("end"))
+    )
+
+
+def _event() -> Column:
+    return F.when(F.col("time").isNotNull(), F.struct("time", "key"))
