@@ -109,7 +109,6 @@ def test_a_query_reads_its_own_folders(spark: "SparkSession", tmp_path: Path) ->
     assert sorted(tuple(row.values()) for row in found) == ENDINGS
 
 
-@pytest.mark.timeout(120)
 def test_a_stream_of_touches_finds_its_files_and_its_end(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
@@ -129,7 +128,6 @@ def test_a_stream_of_touches_finds_its_files_and_its_end(
         elsewhere.checkpoint.check(elsewhere.settings)
 
 
-@pytest.mark.timeout(120)
 def test_a_stream_of_operations_ends_all_that_has_a_deadline(
     spark: "SparkSession", tmp_path: Path
 ) -> None:

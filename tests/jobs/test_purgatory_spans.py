@@ -140,7 +140,6 @@ def test_one_process_counts_the_requests_that_took_too_long(requests: Trace) -> 
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 def test_query_and_stream_agree_with_one_process(
     requests: Trace, spark: "SparkSession", tmp_path: Path
 ) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from aiowheel.jobs.spark.sinks import BatchFolders
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 SCHEMA = pa.schema([("n", pa.int64())])
 

@@ -175,7 +175,6 @@ EMPTY_REPOSITORY = """
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_a_coordinate_that_is_nowhere(needs_spark: None, tmp_path: Path) -> None:
     """The session says which one, in one line."""
     (tmp_path / "ivy.xml").write_text(EMPTY_REPOSITORY)
