@@ -22,22 +22,28 @@ def emit(event: str, **fields: object) -> None:
     as the standard library reports a failing handler: by a traceback on stderr, unless
     `logging.raiseExceptions` is false.
     """
+    _log(logging.WARNING, event, fields)
+
+
+def emit_info(event: str, **fields: object) -> None:
+    """Log *event* as information, with its fields by name; otherwise as `emit`."""
+    _log(logging.INFO, event, fields)
+
+
+def _log(level: int, event: str, fields: dict[str, object]) -> None:
     try:
-        _log(event, fields)
+        import structlog  # 20 ms that a process without events need not pay
+
+        if structlog.is_configured():
+            log = structlog.get_logger("aiowheel")
+            (log.warning if level == logging.WARNING else log.info)(event, **fields)
+            return
+        logger = logging.getLogger("aiowheel")
+        if logger.isEnabledFor(level):
+            text = " ".join(f"{name}={value!r}" for name, value in fields.items())
+            logger.log(level, "%s %s", event, text)
     except Exception:
         _report_failure(event)
-
-
-def _log(event: str, fields: dict[str, object]) -> None:
-    import structlog  # 20 ms that a process without events need not pay
-
-    if structlog.is_configured():
-        structlog.get_logger("aiowheel").warning(event, **fields)
-    else:
-        logger = logging.getLogger("aiowheel")
-        if logger.isEnabledFor(logging.WARNING):
-            text = " ".join(f"{name}={value!r}" for name, value in fields.items())
-            logger.warning("%s %s", event, text)
 
 
 def _report_failure(event: str) -> None:

@@ -1,12 +1,17 @@
-"""`aiowheel serve`: named topics over long polls and websockets. Rank 5."""
+"""`aiowheel serve`: named topics over polls, websockets and server-sent events. Rank 5."""
 
+import logging
 import sys
 from importlib.util import find_spec
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aiowheel.errors import MissingExtraError
+from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
+
+if TYPE_CHECKING:
+    from aiowheel.serve import Access
 
 _EXTRA_OF = {
     "starlette": "web",
@@ -21,10 +26,40 @@ def serve(
     *,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="0: one that is free.")] = 8080,
+    unix: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Unix socket to listen on instead.")
+    ] = None,
+    tls_cert: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Certificate chain, PEM: serve https.")
+    ] = None,
+    tls_key: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Its key, where it is a file of its own.")
+    ] = None,
+    token: Annotated[
+        str | None, typer.Option(envvar="AIOWHEEL_TOKEN", help="Needed for everything; or @FILE.")
+    ] = None,
+    publish_token: Annotated[
+        str | None,
+        typer.Option(envvar="AIOWHEEL_PUBLISH_TOKEN", help="Needed to publish and remove."),
+    ] = None,
+    subscribe_token: Annotated[
+        str | None,
+        typer.Option(envvar="AIOWHEEL_SUBSCRIBE_TOKEN", help="Needed to poll and subscribe."),
+    ] = None,
+    allow_origin: Annotated[
+        list[str] | None, typer.Option(metavar="ORIGIN", help="Web pages that may use it.")
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Host name of the service.")
+    ] = None,
     dashboard: Annotated[
         bool,
         typer.Option("--dashboard", help="Show the wheels at /dashboard, to this machine only."),
     ] = False,
+    access_log: Annotated[
+        bool, typer.Option("--access-log", help="Log every request on stderr.")
+    ] = False,
+    max_connections: Annotated[int, typer.Option(min=1, help="Connections at once.")] = 18_000,
     max_topics: Annotated[int, typer.Option(min=1, help="Topics at once.")] = 10_000,
     max_name: Annotated[int, typer.Option(min=1, help="Characters of a topic's name.")] = 200,
     max_body: Annotated[int, typer.Option(min=1, help="Bytes of a message.")] = 65_536,
@@ -33,6 +68,10 @@ def serve(
         int, typer.Option(min=1, help="The same of one address.")
     ] = 10_000,
     max_timeout: Annotated[int, typer.Option(min=1, help="Seconds of the longest poll.")] = 120,
+    keep_seconds: Annotated[
+        float,
+        typer.Option(min=0.1, max=1e9, help="Seconds of a message, and of a topic without use."),
+    ] = 86_400.0,
     keep: Annotated[int, typer.Option(min=1, help="Messages kept of a topic.")] = 1_000,
     keep_bytes: Annotated[int, typer.Option(min=1, help="Bytes kept of a topic.")] = 1_048_576,
     keep_bytes_in_all: Annotated[
@@ -45,9 +84,10 @@ def serve(
         float, typer.Option(min=0.1, max=3_600, help="Seconds for a request to arrive.")
     ] = 10.0,
 ) -> None:
-    """Serve named topics: publish, long-poll, subscribe. All in memory, nobody is asked who it is.
+    """Serve named topics: publish, long-poll, subscribe. All in memory.
 
-    Stops at SIGTERM or Ctrl+C: whoever waits then is answered with 503 and Retry-After.
+    Stops at SIGTERM or Ctrl+C: requests that wait are answered with 503 and Retry-After. SIGHUP
+    reads the files of tokens and of the certificate again, and ends no connection.
 
     \b
     Example:
@@ -61,7 +101,23 @@ def serve(
 
     from aiowheel import serve as service
 
+    if tls_key is not None and tls_cert is None:
+        raise BadInputError("--tls-key needs --tls-cert")
+
+    def access() -> "Access":
+        shared = _tokens("--token", token)
+        names = list(allow_host or [])
+        if host and ":" not in host:  # no IPv6 address
+            names.append(host)
+        return service.Access(
+            hosts=frozenset(each.lower() for each in names),
+            origins=frozenset(each.lower().rstrip("/") for each in allow_origin or []),
+            publish_tokens=shared | _tokens("--publish-token", publish_token),
+            subscribe_tokens=shared | _tokens("--subscribe-token", subscribe_token),
+        )
+
     limits = service.Limits(
+        connections=max_connections,
         topics=max_topics,
         name_length=max_name,
         body_bytes=max_body,
@@ -70,21 +126,61 @@ def serve(
         timeout=max_timeout,
         heartbeat=heartbeat,
         receive_timeout=receive_timeout,
+        kept_seconds=keep_seconds,
         kept_messages=keep,
         kept_bytes=keep_bytes,
         kept_bytes_in_all=keep_bytes_in_all,
     )
-    _allow_files(max_waiters + _OTHER_FILES)
-    app = service.TopicApp(limits, dashboard=dashboard)
+    app = service.TopicApp(limits, access=access(), dashboard=dashboard, access_log=access_log)
+    certificate = None if tls_cert is None else service.Certificate(tls_cert, tls_key)
+    _allow_files(max_connections + _OTHER_FILES)
+    if access_log:
+        _log_on_stderr()
 
     def ready(address: str) -> None:
         print(f"serving topics at {address}/topics/NAME", flush=True)
         if dashboard:
-            # Shown to this machine only, and asked for by a name of it: all addresses are none.
+            # It answers this machine only, by a name of this machine; "all addresses" is no name.
             here = address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
             print(f"the dashboard is at {here}/dashboard/", flush=True)
 
-    service.serve(app, limits, host, port, ready)
+    def reload() -> None:
+        try:
+            renewed = access()
+            if certificate is not None:
+                certificate.load()
+        except AiowheelError as error:
+            print(f"aiowheel: not reloaded: {error}", file=sys.stderr, flush=True)
+        else:
+            app.access = renewed
+            print("aiowheel: reloaded", file=sys.stderr, flush=True)
+
+    service.serve(app, limits, host, port, ready, unix=unix, certificate=certificate, reload=reload)
+
+
+def _tokens(option: str, text: str | None) -> frozenset[str]:
+    """The tokens that an option or its environment variable gives, or the file that it names."""
+    if text is None:
+        return frozenset()
+    if not text.startswith("@"):
+        return frozenset([text])
+    path = Path(text[1:])
+    try:
+        lines = path.read_text(encoding="utf-8").split()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no UTF-8"
+        raise BadInputError(f"{option}: cannot read {path}: {reason}") from error
+    if not lines:  # else everything would be open
+        raise BadInputError(f"{option}: {path} must hold a token on each line, got none")
+    return frozenset(lines)
+
+
+def _log_on_stderr() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    logger = logging.getLogger("aiowheel")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
 
 
 def _allow_files(wanted: int) -> None:

@@ -1,10 +1,12 @@
-"""`aiowheel serve`: named topics over long polls and websockets. Rank 5.
+"""`aiowheel serve`: named topics over polls, websockets and server-sent events. Rank 5.
 
 Needs the extras `web` and `metrics`.
 """
 
+from aiowheel.serve._access import Access as Access
 from aiowheel.serve._app import TopicApp as TopicApp
+from aiowheel.serve._certificate import Certificate as Certificate
 from aiowheel.serve._limits import Limits as Limits
 from aiowheel.serve._server import serve as serve
 
-__all__ = ("Limits", "TopicApp", "serve")
+__all__ = ("Access", "Certificate", "Limits", "TopicApp", "serve")

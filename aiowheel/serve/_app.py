@@ -10,11 +10,15 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, WebSocketRoute
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
+from aiowheel._build import __version__
 from aiowheel.dashboard import Dashboard
 from aiowheel.purgatory import Purgatory
+from aiowheel.serve._access import Access, Guarded
+from aiowheel.serve._access_log import AccessLog
+from aiowheel.serve._event_stream import event_stream, wants_events
 from aiowheel.serve._limits import Limits
 from aiowheel.serve._metrics import Metrics
 from aiowheel.serve._openapi import document
@@ -31,19 +35,31 @@ class TopicApp:
 
     Args:
         limits: What it allows and keeps.
+        access: Who may use it. Default: every client, but no page of another origin.
         dashboard: Whether /dashboard shows the wheels, to clients on this machine.
+        access_log: Whether every request is logged when it ends, as `aiowheel.request`.
     """
 
-    def __init__(self, limits: Limits | None = None, *, dashboard: bool = False) -> None:
-        self._service = Service(Limits() if limits is None else limits)
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        *,
+        access: Access | None = None,
+        dashboard: bool = False,
+        access_log: bool = False,
+    ) -> None:
+        limits = Limits() if limits is None else limits
+        self._service = Service(limits, Access() if access is None else access)
         self._with_dashboard = dashboard
+        self._with_access_log = access_log
         self._dashboard: Dashboard | None = None
-        self._document = document(self._service.limits)
         self._metrics: Metrics
         self._app = Starlette(
             routes=[
+                Route("/", self._about),
                 Route("/topics/{name}", self._topic, methods=["GET", "POST", "DELETE"]),
                 WebSocketRoute("/topics/{name}", self._subscribe),
+                Route("/live", self._service.live),
                 Route("/health", self._service.health),
                 Route("/metrics", self._read_metrics),
                 Route("/openapi.json", self._openapi),
@@ -51,18 +67,38 @@ class TopicApp:
             exception_handlers={
                 Refusal: answer_refusal,
                 HTTPException: answer_http_exception,
-                ClientDisconnect: _answer_nobody,
+                ClientDisconnect: _answer_gone,
             },
             lifespan=self._lifespan,
         )
+        self._entry = self._entered()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, receive, send)
+        await self._entry(scope, receive, send)
+
+    @property
+    def access(self) -> Access:
+        """Who may use it; a new value, set while it serves, holds from the next request on."""
+        return self._service.access
+
+    @access.setter
+    def access(self, access: Access) -> None:
+        self._service.access = access
+        self._entry = self._entered()
+
+    @property
+    def access_log(self) -> bool:
+        """Whether requests are logged."""
+        return self._with_access_log
+
+    def _entered(self) -> ASGIApp:
+        guarded = Guarded(self._app, self._service.access)
+        return AccessLog(guarded) if self._with_access_log else guarded
 
     async def stop(self) -> None:
-        """Answer everybody who waits with 503 and `Retry-After`; refuse every later request.
+        """Answer every request that waits with 503 and `Retry-After`; refuse every later one.
 
-        To be called when the server has been told to stop, before it waits for its requests.
+        Call it when the server begins to stop, before it waits for its requests to end.
         """
         if self._dashboard is not None:
             self._dashboard.close()
@@ -75,7 +111,7 @@ class TopicApp:
             Timer() as timer,
             Purgatory(PURGATORY, timer=timer, max_pending=service.limits.waiters) as purgatory,
         ):
-            service.purgatory = purgatory
+            service.start(timer, purgatory)
             self._metrics = Metrics(service, timer)
             if self._with_dashboard:
                 self._dashboard = Dashboard(timer, [purgatory])
@@ -83,12 +119,17 @@ class TopicApp:
             yield {"timer": timer}
 
     async def _topic(self, request: Request) -> Response:
-        # One route, so that a refused method is told of all the others.
+        # One route: the refusal of any other method then lists all of these.
+        service = self._service
+        publishing = request.method in {"POST", "DELETE"}
+        service.access.refuse_without_token(request, publishing=publishing)
         if request.method == "POST":
-            return await self._service.publish(request)
+            return await service.publish(request)
         if request.method == "DELETE":
-            return await self._service.remove(request)
-        return await self._service.poll(request)
+            return await service.remove(request)
+        if wants_events(request):
+            return event_stream(service, request)
+        return await service.poll(request)
 
     async def _subscribe(self, socket: WebSocket) -> None:
         await subscribe(self._service, socket)
@@ -97,8 +138,17 @@ class TopicApp:
         return self._metrics.answer()
 
     async def _openapi(self, _request: Request) -> Response:
-        return JSONResponse(self._document)
+        return JSONResponse(document(self._service.limits, self._service.access))
+
+    async def _about(self, _request: Request) -> Response:
+        about = {
+            "service": "aiowheel serve",
+            "version": __version__,
+            "about": "Named topics to publish to, to poll and to subscribe to.",
+            "addresses": ["/topics/NAME", "/live", "/health", "/metrics", "/openapi.json"],
+        }
+        return JSONResponse(about)
 
 
-async def _answer_nobody(_request: Request, _exc: Exception) -> Response:
+async def _answer_gone(_request: Request, _exc: Exception) -> Response:
     return Response(status_code=400)  # the client has left

@@ -1,4 +1,4 @@
-"""Who waits, in all and of each client. Rank 5."""
+"""How many requests wait, in all and of each client. Rank 5."""
 
 from __future__ import annotations
 
@@ -55,6 +55,11 @@ class Crowd:
                 del self._seated[client]
 
 
+def retry_seconds() -> float:
+    """When a client should come back: in 1 to 5 seconds, not all clients at once."""
+    return uniform(1, 5)  # noqa: S311 - spreads a herd
+
+
 def retry_after() -> dict[str, str]:
-    """When to come back: 1 to 5 seconds, not all at once."""
-    return {"Retry-After": str(round(uniform(1, 5)))}  # noqa: S311 - spreads a herd
+    """The same as a header."""
+    return {"Retry-After": str(round(retry_seconds()))}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 
 
@@ -10,6 +11,7 @@ class Limits:
     """Every bound of the service; each is at least 1.
 
     Attributes:
+        connections: Connections that are open at once; more are refused.
         topics: Topics that exist at once.
         name_length: Characters of a topic's name.
         body_bytes: Bytes of one message.
@@ -19,12 +21,15 @@ class Limits:
         heartbeat: Seconds of silence after which a subscriber gets a heartbeat.
         receive_timeout: Seconds within which a request must have arrived, body included, and that
             may pass without any progress of an answer that its client is slow to take.
+        kept_seconds: Seconds that a message is kept, and a topic that is not used: it gets no
+            message, and no client asks or waits for it.
         kept_messages: Messages kept of one topic.
         kept_bytes: Bytes kept of one topic.
         kept_bytes_in_all: Bytes kept of all topics; beyond, the topic that was published to longest
             ago loses its oldest messages.
     """
 
+    connections: int = 18_000
     topics: int = 10_000
     name_length: int = 200
     body_bytes: int = 65_536
@@ -33,6 +38,7 @@ class Limits:
     timeout: int = 120
     heartbeat: float = 20.0
     receive_timeout: float = 10.0
+    kept_seconds: float = 86_400.0
     kept_messages: int = 1_000
     kept_bytes: int = 1_048_576
     kept_bytes_in_all: int = 268_435_456
@@ -41,6 +47,6 @@ class Limits:
         for field in fields(self):
             value = getattr(self, field.name)
             least = 0 if field.type == "float" else 1
-            if not (value >= least and value > 0):  # also refuses NaN
-                at_least = "above 0" if field.type == "float" else "at least 1"
+            if not (value >= least and value > 0) or not math.isfinite(value):
+                at_least = "above 0 and finite" if field.type == "float" else "at least 1"
                 raise ValueError(f"{field.name} must be {at_least}, got {value!r}")

@@ -44,7 +44,11 @@ class _ServiceCollector(Collector):
         }
         counters = {
             "published": ("Messages ever published.", topics.published),
-            "dropped": ("Messages ever dropped to make room.", topics.dropped),
+            "dropped": ("Messages ever dropped, to make room or by age.", topics.dropped),
+            "expired": (
+                "Topics ever removed because they were not used.",
+                self._service.expiry.expired,
+            ),
         }
         for name, (text, value) in gauges.items():
             yield GaugeMetricFamily(f"aiowheel_serve_{name}", text, value)

@@ -17,6 +17,7 @@ MOST_SINCE = 2**53 - 1  # what every JSON reader keeps exactly
 _INTEGER = re.compile(r"[0-9]{1,16}")
 _DECIMAL = re.compile(r"[0-9]{1,20}(\.[0-9]{1,320})?([eE][+-]?[0-9]{1,3})?")  # as JSON has it
 _EPOCH = re.compile(r"[0-9a-f]{8}")
+_EVENT_ID = re.compile("[0-9a-f]{8}-[0-9]{1,16}")  # an epoch and a version
 DEFAULT_TIMEOUT = 30.0
 # A client that is answered while it still sends may never read the answer: its connection is reset.
 # So this much of a body that is too large is read and thrown away.
@@ -94,6 +95,23 @@ def timeout(query: QueryParams, limits: Limits) -> float:
         detail = f"timeout must be seconds from 0 to {limits.timeout}, got {shortened(text)}"
         raise Refusal(400, "bad_timeout", detail)
     return float(text)
+
+
+def last_event(request: Request, query: QueryParams) -> Seen:
+    """The header `Last-Event-ID` of a client that comes back, else as `seen`.
+
+    An id that is none of this service's is not refused, for a browser would not come back after
+    that: it counts as one of another life of the topic.
+
+    Raises:
+        Refusal: A parameter is malformed.
+    """
+    has = seen(query)
+    text = request.headers.get("last-event-id")
+    if not text:
+        return has
+    epoch, _, version = text.partition("-")
+    return Seen(int(version), epoch) if _EVENT_ID.fullmatch(text) else Seen(0, "")
 
 
 async def message(request: Request, limits: Limits) -> bytes:

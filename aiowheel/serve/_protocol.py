@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import h11
@@ -21,6 +22,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
+from aiowheel._events import emit_info
+from aiowheel.serve._crowd import retry_after
 from aiowheel.timer import Timer, TimerHandle
 
 if TYPE_CHECKING:
@@ -30,10 +33,14 @@ if TYPE_CHECKING:
 class TopicProtocol(H11Protocol):
     """Takes the timer from the lifespan's state, and the seconds as `receive_timeout`.
 
-    As long may pass without any progress of an answer that its client is slow to take.
+    As long may pass without any progress of an answer that its client is slow to take. A connection
+    beyond `most_connections` is refused. What is refused here is in the
+    access log as well, if `logs_refusals`.
     """
 
     receive_timeout: float = 10.0
+    most_connections: int = sys.maxsize
+    logs_refusals: bool = False
 
     def __init__(
         self,
@@ -49,7 +56,13 @@ class TopicProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._arm()
+        self.client = self.client or _here(self.server)
+        if len(self.connections) > self.most_connections:
+            detail = f"{self.most_connections} connections are open, that is all there may be"
+            self._refuse(503, "too_many_connections", detail, retry_after())
+            self._close()
+        else:
+            self._arm()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -129,17 +142,30 @@ class TopicProtocol(H11Protocol):
         self.transport.close()
         self._look_at_it_leave(sys.maxsize)
 
-    def _refuse(self, status: int, error: str, detail: str) -> None:
+    def _refuse(
+        self, status: int, error: str, detail: str, more: Mapping[str, str] | None = None
+    ) -> None:
         # Past the parser: it may be in any state, and the connection is closed behind this.
-        body = json.dumps({"error": error, "detail": detail[:200]}).encode()
-        self.transport.write(
-            b"HTTP/1.1 %d \r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
-            b"Connection: close\r\n\r\n%b" % (status, len(body), body)
-        )
+        body = json.dumps({"error": error, "detail": detail[:200]})
+        headers = {
+            "Content-Type": "application/json",
+            "Content-Length": str(len(body)),
+            "Connection": "close",
+            **(more or {}),
+        }
+        head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        self.transport.write(f"HTTP/1.1 {status} \r\n{head}\r\n{body}".encode())
+        if self.logs_refusals:
+            client = self.client[0] if self.client else None
+            emit_info("aiowheel.connection_refused", client=client, status=status, error=error)
 
 
 class TopicSocket(WebSocketsSansIOProtocol):
     """A subscriber's connection, which is gone when a ping was not answered."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.client = self.client or _here(self.server)
 
     async def send(self, message: ASGISendEvent) -> None:
         await super().send(message)
@@ -149,3 +175,9 @@ class TopicSocket(WebSocketsSansIOProtocol):
     def keepalive_timeout(self) -> None:
         super().keepalive_timeout()
         self.transport.abort()  # see the head of this file
+
+
+def _here(server: tuple[str, int | None] | None) -> tuple[str, int] | None:
+    """The address of the client of a Unix socket, which has none: it is on this machine."""
+    is_unix = server is not None and server[1] is None
+    return ("127.0.0.1", 0) if is_unix else None

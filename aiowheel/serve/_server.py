@@ -7,15 +7,18 @@ import contextlib
 import importlib.util
 import signal
 import socket
+import sys
 from collections.abc import Callable, Generator
+from ssl import SSLContext
 from types import FrameType
 
 import uvicorn
 
 from aiowheel._signals import handled_by
-from aiowheel.errors import AiowheelError
 from aiowheel.serve._app import TopicApp
+from aiowheel.serve._certificate import Certificate
 from aiowheel.serve._limits import Limits
+from aiowheel.serve._listen import address_of, listeners
 from aiowheel.serve._protocol import TopicProtocol, TopicSocket
 
 _BACKLOG = 4_096
@@ -23,16 +26,33 @@ _GRACE = 4  # seconds for the answers to leave when the service stops
 
 
 class TopicServer(uvicorn.Server):
-    """uvicorn, but it answers who waits before it waits for them, and a signal ends it well."""
+    """uvicorn, but it answers who waits before it waits for them, and a signal ends it well.
 
-    def __init__(self, config: uvicorn.Config, app: TopicApp, ready: Callable[[], None]) -> None:
+    SIGHUP calls *reload*, between two turns of the loop.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        app: TopicApp,
+        ready: Callable[[], None],
+        reload: Callable[[], None] | None,
+    ) -> None:
         super().__init__(config)
         self._topic_app = app
         self._ready = ready
+        self._reload = reload
+        self._must_reload = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._ready()
+
+    async def on_tick(self, counter: int) -> bool:
+        if self._must_reload and self._reload is not None:
+            self._must_reload = False
+            self._reload()
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await self._topic_app.stop()
@@ -45,34 +65,67 @@ class TopicServer(uvicorn.Server):
         def stop(_number: int, frame: FrameType | None) -> None:
             self.handle_exit(signal.SIGINT, frame)
 
-        with handled_by(stop, signal.SIGINT, signal.SIGTERM):
+        def hang_up(_number: int, _frame: FrameType | None) -> None:
+            self._must_reload = True
+
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(handled_by(stop, signal.SIGINT, signal.SIGTERM))
+            if self._reload is not None and sys.platform != "win32":
+                stack.enter_context(handled_by(hang_up, signal.SIGHUP))
             yield
 
 
 def serve(
-    app: TopicApp, limits: Limits, host: str, port: int, ready: Callable[[str], None]
+    app: TopicApp,
+    limits: Limits,
+    host: str,
+    port: int,
+    ready: Callable[[str], None],
+    *,
+    unix: str | None = None,
+    certificate: Certificate | None = None,
+    reload: Callable[[], None] | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT.
+
+    Sockets that a supervisor hands over (`LISTEN_FDS`) are used in place of *host* and *port*, or
+    *unix*.
 
     Args:
         app: What to serve.
         limits: Its limits, for what the server itself keeps.
         host: Address or name to listen on.
         port: 0 for one that is free.
-        ready: Called with the address, once clients can connect.
+        ready: Called with each address, once clients can connect.
+        unix: Path of a Unix socket to listen on, in place of *host* and *port*. Who may connect is
+            what the file's permissions say.
+        certificate: For TLS.
+        reload: Called at SIGHUP, which then does not end the process.
 
     Raises:
         AiowheelError: The address cannot be listened on.
     """
-    listener = _listen(host, port)
-    server = TopicServer(_config(app, limits), app, lambda: ready(_address(listener)))
-    with listener, asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(server.serve(sockets=[listener]))
+    silence = max(limits.heartbeat, limits.receive_timeout)
+    with listeners(host, port, unix, silence) as sockets:
+
+        def listening() -> None:
+            for each in sockets:
+                ready(address_of(each, tls=certificate is not None))
+
+        server = TopicServer(_config(app, limits, certificate), app, listening, reload)
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(server.serve(sockets=sockets))
 
 
-def _config(app: TopicApp, limits: Limits) -> uvicorn.Config:
+def _config(app: TopicApp, limits: Limits, certificate: Certificate | None) -> uvicorn.Config:
+    def context(_config: uvicorn.Config, _default: Callable[[], SSLContext]) -> SSLContext:
+        assert certificate is not None
+        return certificate.context
+
     class Protocol(TopicProtocol):
         receive_timeout = limits.receive_timeout
+        most_connections = limits.connections
+        logs_refusals = app.access_log
 
     return uvicorn.Config(
         app,
@@ -88,31 +141,8 @@ def _config(app: TopicApp, limits: Limits) -> uvicorn.Config:
         server_header=False,
         backlog=_BACKLOG,
         timeout_graceful_shutdown=_GRACE,
+        ssl_context_factory=None if certificate is None else context,
     )
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            listener.setblocking(False)
-        except BaseException:
-            listener.close()
-            raise
-    except (OSError, UnicodeError) as error:  # the latter: no name of a host can be made of it
-        reason = getattr(error, "strerror", None) or error
-        raise AiowheelError(f"cannot listen on {host} port {port}: {reason}") from error
-    return listener
-
-
-def _address(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:

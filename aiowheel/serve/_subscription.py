@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import aclosing, suppress
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from aiowheel.errors import PurgatoryClosedError
+from aiowheel.serve._feed import feed
 from aiowheel.serve._parameters import Seen, checked_query, seen, topic_name
 from aiowheel.serve._refusal import Refusal
 from aiowheel.serve._service import Service
@@ -25,6 +25,7 @@ async def subscribe(service: Service, socket: WebSocket) -> None:
         query = checked_query(socket, "since", "epoch")
         name = topic_name(socket, service.limits)
         has = seen(query)
+        service.access.refuse_without_token(socket, publishing=False)
         service.refuse_when_stopping()
         with service.crowd.seat(socket):
             await socket.accept()
@@ -34,27 +35,19 @@ async def subscribe(service: Service, socket: WebSocket) -> None:
 
 
 async def _serve(service: Service, socket: WebSocket, name: str, has: Seen) -> None:
-    feed = asyncio.create_task(_feed(service, socket, name, has))
+    sending = asyncio.create_task(_send(service, socket, name, has))
     leaving = asyncio.create_task(left(socket.receive))
     try:
-        await asyncio.wait({feed, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         leaving.cancel()
-        feed.cancel()
-        with suppress(asyncio.CancelledError, PurgatoryClosedError, WebSocketDisconnect):
-            await feed
+        sending.cancel()
+        with suppress(asyncio.CancelledError, WebSocketDisconnect):
+            await sending
 
 
-async def _feed(service: Service, socket: WebSocket, name: str, has: Seen) -> None:
-    while not service.stopping:
-        if service.has_answer(name, has):
-            news = service.answer(name, has).decode()
-            topic = service.topics.get(name)  # now: sending lasts, and more may come meanwhile
-            has = Seen(0, None) if topic is None else Seen(topic.version, topic.epoch)
-            await socket.send_text(news)
-            continue
-        wanted = {name: has.version + 1}
-        has_come = await service.purgatory.wait_until(wanted, service.limits.heartbeat)
-        if not has_come and not service.stopping:
-            await socket.send_text(HEARTBEAT)
+async def _send(service: Service, socket: WebSocket, name: str, has: Seen) -> None:
+    async with aclosing(feed(service, name, has)) as pages:
+        async for page in pages:
+            await socket.send_text(HEARTBEAT if page is None else page.text.decode())
     await socket.close(1012, "the service is shutting down")

@@ -25,7 +25,7 @@ class Topic:
         size: What the kept messages count, in bytes.
     """
 
-    __slots__ = ("_answer", "_messages", "epoch", "name", "size", "version")
+    __slots__ = ("_answers", "_messages", "_times", "epoch", "name", "size", "version")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -33,23 +33,32 @@ class Topic:
         self.version = 0
         self.size = 0
         self._messages: deque[bytes] = deque()  # as JSON objects, oldest first
-        self._answer: tuple[int, bytes] | None = None  # a crowd has seen the same version
+        self._times: deque[float] = deque()  # of each message: when it was published
+        # By (version seen, most bytes): a crowd has seen the same version.
+        self._answers: dict[tuple[int, int | None], tuple[bytes, int]] = {}
 
     def __len__(self) -> int:
         return len(self._messages)
 
-    def append(self, data: bytes) -> None:
-        """Keep one more message; *data* is a JSON value."""
+    @property
+    def oldest(self) -> float | None:
+        """When the oldest kept message was published; None where none is kept."""
+        return self._times[0] if self._times else None
+
+    def append(self, data: bytes, time: float) -> None:
+        """Keep one more message; *data* is a JSON value, *time* that of its publication."""
         self.version += 1
         self._messages.append(b'{"version":%d,"data":%b}' % (self.version, data))
+        self._times.append(time)
         self.size += len(self._messages[-1]) + OVERHEAD
-        self._answer = None
+        self._answers.clear()
 
     def drop_oldest(self) -> int:
         """Keep one less; returns what it counted."""
         size = len(self._messages.popleft()) + OVERHEAD
+        self._times.popleft()
         self.size -= size
-        self._answer = None
+        self._answers.clear()
         return size
 
     def knows(self, version: int, epoch: str | None) -> bool:
@@ -61,17 +70,38 @@ class Topic:
 
         One that cannot have seen it in this life of the topic gets all that is kept.
         """
-        known = self.knows(version, epoch)
-        key = version if known else -1
-        if self._answer is None or self._answer[0] != key:
-            self._answer = key, self._rendered(version if known else 0, reset=not known)
-        return self._answer[1]
+        return self._page(version, epoch, None)[0]
 
-    def _rendered(self, version: int, *, reset: bool) -> bytes:
+    def page(self, version: int, epoch: str | None, most: int) -> tuple[bytes, int]:
+        """As `since`, with messages of *most* bytes, but at least one; and its last version."""
+        return self._page(version, epoch, most)
+
+    def _page(self, version: int, epoch: str | None, most: int | None) -> tuple[bytes, int]:
+        known = self.knows(version, epoch)
+        key = version if known else -1, most
+        found = self._answers.get(key)
+        if found is None:
+            if len(self._answers) > 1:  # one for the polls, one for the subscriptions
+                self._answers.clear()
+            found = self._rendered(version if known else 0, most, reset=not known)
+            self._answers[key] = found
+        return found
+
+    def _rendered(self, version: int, most: int | None, *, reset: bool) -> tuple[bytes, int]:
         first = self.version - len(self._messages)  # the version before the oldest kept
-        news = b",".join(islice(self._messages, max(0, version - first), None))
         missed = max(0, first - version)
-        return answer(self.name, self.epoch, self.version, news, missed=missed, reset=reset)
+        news = list(islice(self._messages, max(0, version - first), None))
+        last = self.version
+        if most is not None:
+            room = most - len(news[0]) if news else most
+            count = 1
+            while count < len(news) and len(news[count]) <= room:
+                room -= len(news[count])
+                count += 1
+            last -= len(news[count:])
+            del news[count:]
+        text = b",".join(news)
+        return answer(self.name, self.epoch, last, text, missed=missed, reset=reset), last
 
 
 def answer(name: str, epoch: str, version: int, news: bytes, *, missed: int, reset: bool) -> bytes:
@@ -110,8 +140,10 @@ class Topics:
         """The topic of that name, if anything was published to it."""
         return self._by_name.get(name)
 
-    def publish(self, name: str, data: bytes) -> Topic:
+    def publish(self, name: str, data: bytes, time: float = 0.0) -> Topic:
         """Append *data*, a JSON value, to the topic, which is made when missing.
+
+        *time* is that of the publication, in seconds; it never goes back.
 
         Raises:
             Refusal: There are as many topics as may be.
@@ -120,7 +152,7 @@ class Topics:
         if topic is None:
             topic = self._made(name)
         before = topic.size
-        topic.append(data)
+        topic.append(data, time)
         self.size += topic.size - before
         self.published += 1
         self._kept[name] = topic
@@ -147,6 +179,13 @@ class Topics:
             self._drop_oldest(oldest)
             if not len(oldest):
                 del self._kept[name]
+
+    def drop_until(self, topic: Topic, time: float) -> None:
+        """Drop the messages of *topic* that were published at *time* or before."""
+        while topic.oldest is not None and topic.oldest <= time:
+            self._drop_oldest(topic)
+        if not len(topic):
+            self._kept.pop(topic.name, None)
 
     def _drop_oldest(self, topic: Topic) -> None:
         self.size -= topic.drop_oldest()

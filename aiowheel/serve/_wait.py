@@ -22,6 +22,6 @@ async def answered(waiting: Awaitable[bool], receive: Receive) -> bool:
 
 
 async def left(receive: Receive) -> None:
-    """Wait until the client is gone; what it sends until then is not asked for."""
+    """Wait until the client is gone; what it sends until then is thrown away."""
     while not (await receive())["type"].endswith(".disconnect"):
         pass

@@ -97,7 +97,7 @@ def test_a_waiting_operation_says_why(server: str, open_page: OpenPage) -> None:
     httpx.post(f"{server}/topics/tides", content="low")
     port = int(server.rpartition(":")[2])
     with socket.create_connection(("127.0.0.1", port)) as poll:
-        poll.sendall(b"GET /topics/tides?since=1&timeout=60 HTTP/1.1\r\nHost: x\r\n\r\n")
+        poll.sendall(b"GET /topics/tides?since=1&timeout=60 HTTP/1.1\r\nHost: localhost\r\n\r\n")
         row = page.locator("tbody tr", has_text="tides")
         row.wait_for()
         assert "tides to reach 2, now at 1" in row.inner_text()
@@ -117,7 +117,9 @@ def test_keys_that_look_alike_have_a_row_each(server: str, open_page: OpenPage) 
         for last in "abc":
             poll = polls.enter_context(socket.create_connection(("127.0.0.1", port)))
             name = "x" * 100 + last
-            poll.sendall(b"GET /topics/%b?timeout=60 HTTP/1.1\r\nHost: x\r\n\r\n" % name.encode())
+            poll.sendall(
+                b"GET /topics/%b?timeout=60 HTTP/1.1\r\nHost: localhost\r\n\r\n" % name.encode()
+            )
         rows = page.locator(".keys li", has_text="x" * 57)
         rows.nth(2).wait_for()
         page.wait_for_timeout(1_000)

@@ -2,14 +2,17 @@
 
 import asyncio
 import contextlib
+import json
 import re
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
 
 import httpx
 import pytest
@@ -42,11 +45,69 @@ def serving() -> Serving:
         app = TopicApp(Limits(**limits)) if app is None else app
         async with (
             started(app),
-            httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client,
+            httpx.AsyncClient(
+                transport=httpx.ASGITransport(app), base_url="http://localhost"
+            ) as client,
         ):
             yield client
 
     return serve
+
+
+class Subscriber:
+    """One websocket, as a server would hand it to the application."""
+
+    def __init__(
+        self,
+        app: TopicApp,
+        path: str,
+        query: str = "",
+        host: str = "10.0.0.1",
+        room: int = 0,
+        headers: Sequence[tuple[bytes, bytes]] = (),
+    ) -> None:
+        self._app = app
+        self._scope: dict[str, Any] = {
+            "type": "websocket",
+            "asgi": {"version": "3.0", "spec_version": "2.4"},
+            "path": path,
+            "query_string": query.encode(),
+            "headers": headers,
+            "client": (host, 1),
+            "subprotocols": [],
+            "extensions": {"websocket.http.response": {}},
+        }
+        self.to_app: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.from_app: asyncio.Queue[dict[str, Any]] = asyncio.Queue(room)
+
+    async def __aenter__(self) -> Self:
+        self.to_app.put_nowait({"type": "websocket.connect"})
+        send: Any = self.from_app.put
+        self.task = asyncio.ensure_future(self._app(self._scope, self.to_app.get, send))
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.leave()
+        await self.task
+
+    def leave(self) -> None:
+        """Hang up."""
+        self.to_app.put_nowait({"type": "websocket.disconnect", "code": 1001})
+
+    async def message(self) -> Any:
+        """The next message, parsed."""
+        got = await self.from_app.get()
+        assert got["type"] == "websocket.send", got
+        return json.loads(got["text"])
+
+    async def accepted(self) -> None:
+        """Wait until it has been let in."""
+        assert (await self.from_app.get())["type"] == "websocket.accept"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +141,7 @@ class Process:
 
 async def waiters_reach(server: Process, wanted: int) -> None:
     """Wait until *wanted* clients wait there, by the service's own count."""
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         while True:
             if (await client.get(f"{server.url}/health")).json()["waiters"] == wanted:
                 return
@@ -96,11 +157,11 @@ def read_to_end(connection: socket.socket) -> bytes:
 
 
 @contextlib.contextmanager
-def process(*arguments: str) -> Generator[Process]:
+def process(*arguments: str, environment: dict[str, str] | None = None) -> Generator[Process]:
     """`aiowheel serve` on a free port."""
     command = [sys.executable, "-m", "aiowheel", "serve", "--port", "0", *arguments]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     ) as child:
         try:
             assert child.stdout is not None

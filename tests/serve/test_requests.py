@@ -240,7 +240,7 @@ async def test_waiters_of_a_client_are_bounded(serving: Serving) -> None:
         await asyncio.sleep(0.1)
         other = httpx.ASGITransport(app, client=("10.0.0.9", 1))
         refused = await client.get("/topics/a?timeout=5")
-        async with httpx.AsyncClient(transport=other, base_url="http://test") as somebody:
+        async with httpx.AsyncClient(transport=other, base_url="http://localhost") as somebody:
             served = await somebody.get("/topics/a?timeout=1")
 
         assert (refused.status_code, refused.json()["error"]) == (429, "too_many_waiters_of_client")
@@ -294,7 +294,8 @@ async def test_metrics_tell_of_the_service_and_its_wheel(serving: Serving) -> No
     assert "aiowheel_serve_published_total 1.0" in lines
     assert "aiowheel_serve_waiters 1.0" in lines
     assert 'aiowheel_purgatory_pending{name="topics"} 1.0' in lines
-    assert 'aiowheel_timer_pending{name="serve"} 1.0' in lines
+    # The poll's deadline, and the topic's two: of its oldest message and of its last use.
+    assert 'aiowheel_timer_pending{name="serve"} 3.0' in lines
 
 
 async def test_the_document_names_the_limits_in_force(serving: Serving) -> None:
@@ -322,3 +323,25 @@ async def test_without_being_asked_for_there_is_no_dashboard() -> None:
             statuses.append((await client.get("/dashboard/")).status_code)
 
     assert statuses == [404, 200]
+
+
+async def test_the_root_says_what_it_is(serving: Serving) -> None:
+    """A person who opens the address finds the way to the rest."""
+    async with serving() as client:
+        about = (await client.get("/")).json()
+
+        assert about["service"] == "aiowheel serve"
+        for address in about["addresses"]:
+            answer = await client.get(address)
+            assert answer.status_code == 200, address
+
+
+async def test_a_service_that_stops_is_alive_and_not_ready(serving: Serving) -> None:
+    """A supervisor must not kill it for that, and a balancer must send no clients."""
+    app = TopicApp()
+    async with serving(app) as client:
+        before = [(await client.get(path)).status_code for path in ("/live", "/health")]
+        await app.stop()
+        after = [(await client.get(path)).status_code for path in ("/live", "/health")]
+
+    assert (before, after) == ([200, 200], [200, 503])

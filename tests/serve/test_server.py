@@ -74,7 +74,7 @@ def test_a_broken_frame_closes_that_connection_alone(server: Process, frame: byt
     key = base64.b64encode(os.urandom(16))
     with server.connect() as connection:
         connection.sendall(
-            b"GET /topics/broken HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\n"
+            b"GET /topics/broken HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
             b"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
             b"Sec-WebSocket-Key: %b\r\n\r\n" % key
         )
@@ -106,26 +106,26 @@ async def test_a_huge_message_of_a_subscriber_is_refused(server: Process) -> Non
         pytest.param(b"GET /topics/a HTTP/1.1\r\n\r\n", 400, "bad_request", id="no host"),
         pytest.param(b"GET /" + b"x" * 70_000, 431, "bad_request", id="endless line"),
         pytest.param(
-            b"POST /topics/a HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
+            b"POST /topics/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
             400,
             "bad_request",
             id="negative length",
         ),
         pytest.param(
-            b"POST /topics/a HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n",
+            b"POST /topics/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n",
             413,
             "too_large",
             id="length of 100 GB",
         ),
         pytest.param(
-            b"POST /topics/a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+            b"POST /topics/a HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
             b"Content-Length: 200000\r\n\r\n" + b"x" * 200_000,
             413,
             "too_large",
             id="body over the limit",
         ),
         pytest.param(
-            b"POST /topics/a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+            b"POST /topics/a HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
             b"Transfer-Encoding: chunked\r\n\r\n"
             + b"400\r\n%b\r\n" % (b"x" * 1024) * 200
             + b"0\r\n\r\n",
@@ -147,9 +147,10 @@ def test_what_is_no_good_request_is_answered(
     [
         pytest.param(b"", id="nothing"),
         pytest.param(b"GET /topics/a HTT", id="half a line"),
-        pytest.param(b"GET /topics/a HTTP/1.1\r\nHost: x\r\nX-Slow: ", id="half a head"),
+        pytest.param(b"GET /topics/a HTTP/1.1\r\nHost: localhost\r\nX-Slow: ", id="half a head"),
         pytest.param(
-            b"POST /topics/a HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc", id="half a body"
+            b"POST /topics/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nabc",
+            id="half a body",
         ),
     ],
 )
@@ -247,12 +248,12 @@ def test_the_dashboard_is_told_by_an_address_that_may_look(
 ) -> None:
     """Where it listens on all addresses, they are no name of this machine."""
 
-    def serve(*arguments: Any) -> None:
+    def serve(*arguments: Any, **_more: Any) -> None:
         arguments[-1](address)
 
     monkeypatch.setattr("aiowheel.serve.serve", serve)
 
-    assert run(["serve", "--dashboard", "--max-waiters", "1"]) == 0
+    assert run(["serve", "--dashboard", "--max-connections", "1"]) == 0
 
     assert f"the dashboard is at {here}/dashboard/\n" in capsys.readouterr().out
 
@@ -275,7 +276,7 @@ def test_clients_that_leave_at_once_leave_nothing(server: Process) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_answers_everybody_and_ends_well(number: int) -> None:
-    """Polls get 503 and Retry-After, sockets 1012, viewers the end of their stream; exit code 0.
+    """Polls get 503 and Retry-After, sockets 1012, streams of events their end; exit code 0.
 
     Nothing is said on stderr, not even of a subscriber that was refused.
     """
@@ -291,7 +292,9 @@ async def test_a_signal_answers_everybody_and_ends_well(number: int) -> None:
                 for _ in range(30)
             ]
             events = asyncio.create_task(client.get(f"{server.url}/dashboard/events"))
-            await waiters_reach(server, 31)
+            accept = {"Accept": "text/event-stream"}
+            stream = asyncio.create_task(client.get(f"{server.url}/topics/a", headers=accept))
+            await waiters_reach(server, 32)
             await asyncio.sleep(0.3)
 
             code, errors = await asyncio.to_thread(server.stop, number)
@@ -305,6 +308,7 @@ async def test_a_signal_answers_everybody_and_ends_well(number: int) -> None:
     assert closed.value.rcvd is not None
     assert closed.value.rcvd.code == 1012
     assert b'data: {"run"' in (await events).content
+    assert (await stream).text.startswith("retry: ")
 
 
 def test_a_port_in_use_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

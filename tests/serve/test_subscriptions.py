@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-from types import TracebackType
-from typing import Any, Self
 
 import pytest
 
@@ -13,59 +11,9 @@ pytest.importorskip("prometheus_client")
 from aiowheel.serve import Limits, TopicApp
 from aiowheel.testing import VirtualClock
 
-from .conftest import Serving
+from .conftest import Serving, Subscriber
 
 pytestmark = pytest.mark.virtual_time
-
-
-class Subscriber:
-    """One websocket, as a server would hand it to the application."""
-
-    def __init__(
-        self, app: TopicApp, path: str, query: str = "", host: str = "10.0.0.1", room: int = 0
-    ) -> None:
-        self._app = app
-        self._scope: dict[str, Any] = {
-            "type": "websocket",
-            "asgi": {"version": "3.0", "spec_version": "2.4"},
-            "path": path,
-            "query_string": query.encode(),
-            "headers": [],
-            "client": (host, 1),
-            "subprotocols": [],
-            "extensions": {"websocket.http.response": {}},
-        }
-        self.to_app: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self.from_app: asyncio.Queue[dict[str, Any]] = asyncio.Queue(room)
-
-    async def __aenter__(self) -> Self:
-        self.to_app.put_nowait({"type": "websocket.connect"})
-        send: Any = self.from_app.put
-        self.task = asyncio.ensure_future(self._app(self._scope, self.to_app.get, send))
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.leave()
-        await self.task
-
-    def leave(self) -> None:
-        """Hang up."""
-        self.to_app.put_nowait({"type": "websocket.disconnect", "code": 1001})
-
-    async def message(self) -> Any:
-        """The next message, parsed."""
-        got = await self.from_app.get()
-        assert got["type"] == "websocket.send", got
-        return json.loads(got["text"])
-
-    async def accepted(self) -> None:
-        """Wait until it has been let in."""
-        assert (await self.from_app.get())["type"] == "websocket.accept"
 
 
 async def test_a_subscriber_gets_what_is_there_and_what_comes(serving: Serving) -> None:

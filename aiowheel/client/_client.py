@@ -1,0 +1,184 @@
+"""Publishing and subscribing over HTTP. Rank 4; needs the `client` extra.
+
+A subscription is a sequence of long polls, each of which names what the client has: an answer that
+is lost on its way is asked for again. So a poll may be repeated at any time, and a publish may not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+from collections.abc import AsyncGenerator
+from http import HTTPStatus
+from typing import Any, Self, cast
+
+from aiowheel._events import emit
+from aiowheel.client._messages import Message, Progress, Published, TopicRefusedError
+from aiowheel.errors import MissingExtraError
+
+try:
+    import httpx
+except ImportError as error:
+    raise MissingExtraError("client") from error
+
+_POLL = 45.0  # seconds for the answer of a poll, which the service gives after 30 at the latest
+_OTHER = 10.0  # seconds for anything else
+_LEAST_DELAY, _MOST_DELAY = 0.1, 5.0  # seconds before a failed request is repeated
+_NAME = re.compile("[A-Za-z0-9._~:-]+")
+_LATER = frozenset(  # the service, or a proxy, may answer otherwise in a while
+    {
+        HTTPStatus.TOO_MANY_REQUESTS,
+        HTTPStatus.BAD_GATEWAY,
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        HTTPStatus.GATEWAY_TIMEOUT,
+    }
+)
+
+
+class TopicClient:
+    """Publishes to the topics of an `aiowheel serve`, and subscribes to them.
+
+    `async with` closes its connections at the end of the block. One client serves any number of
+    tasks of one event loop.
+
+    Args:
+        url: Of the service, without `/topics`: `http://127.0.0.1:8080`.
+        token: Bearer token, where the service needs one.
+        http: An httpx client of your own, for TLS, proxies or Unix sockets; you close it. Its limit
+            of connections (100 by default) is that of subscriptions at once.
+    """
+
+    def __init__(
+        self, url: str, *, token: str | None = None, http: httpx.AsyncClient | None = None
+    ) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise ValueError(f"url must be http://HOST:PORT or https://HOST:PORT, got {url!r}")
+        self._topics = f"{url.rstrip('/')}/topics/"
+        self._headers = {"Accept": "application/json"}
+        if token is not None:
+            self._headers["Authorization"] = f"Bearer {token}"
+        self._is_own = http is None
+        self._http = httpx.AsyncClient() if http is None else http
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections, unless the httpx client is yours; idempotent."""
+        if self._is_own:
+            await self._http.aclose()
+
+    async def publish(self, topic: str, data: Any) -> Published:
+        """Publish one message; at most once, because it is sent once.
+
+        Args:
+            topic: Name of the topic, which is made when it is missing.
+            data: What JSON holds.
+
+        Raises:
+            TypeError: JSON cannot hold *data*.
+            ValueError: *topic* is no name, or *data* holds NaN or an infinity.
+            TopicRefusedError: The service refuses it.
+            httpx.TransportError: The service cannot be reached, or its answer is lost: the message
+                may have been published.
+        """
+        address = self._address(topic)
+        # Not httpx's own `json`, which sends nothing for None.
+        body = json.dumps(data, allow_nan=False).encode()
+        headers = self._headers | {"Content-Type": "application/json"}
+        answer = await self._http.post(address, content=body, headers=headers, timeout=_OTHER)
+        if answer.status_code != HTTPStatus.CREATED:
+            raise _refusal(answer)
+        receipt = answer.json()
+        position = f"{receipt['epoch']}-{receipt['version']}"
+        return Published(topic, receipt["version"], position, receipt["woken"])
+
+    async def remove(self, topic: str) -> bool:
+        """Remove the topic and its messages; return whether there was one.
+
+        Raises:
+            TopicRefusedError: The service refuses it.
+            httpx.TransportError: The service cannot be reached, or its answer is lost.
+        """
+        address = self._address(topic)
+        answer = await self._http.delete(address, headers=self._headers, timeout=_OTHER)
+        if answer.status_code not in {HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND}:
+            raise _refusal(answer)
+        return answer.status_code == HTTPStatus.NO_CONTENT
+
+    def subscribe(self, topic: str, *, after: str | None = None) -> AsyncGenerator[Message, None]:
+        """Yield every message of the topic, once and in order, without an end.
+
+        While the service cannot be reached, or has no room, it is tried again: after what
+        `Retry-After` says, else after 0.1 to 5 seconds. The first failure of a series is logged as
+        `aiowheel.topic_unreachable`. Messages that the service has dropped, or lost in a restart,
+        are counted in `missed` and shown by `reset` of the next one.
+
+        Args:
+            topic: Name of the topic, which need not exist yet.
+            after: Position of the last message you have, to go on after it; None: from the oldest
+                message that is kept.
+
+        Raises:
+            ValueError: An argument is out of range.
+            TopicRefusedError: The service refuses the subscription; raised by the first `anext`.
+        """
+        return self._messages(topic, self._address(topic), Progress.after(after))
+
+    async def _messages(
+        self, topic: str, address: str, progress: Progress
+    ) -> AsyncGenerator[Message, None]:
+        missed, reset = 0, False
+        while True:
+            page = await self._poll(address, topic, progress)
+            missed += page["missed"]
+            reset |= page["reset"]
+            epoch: str = page["epoch"]
+            for each in page["messages"]:
+                version = each["version"]
+                position = f"{epoch}-{version}"
+                yield Message(topic, each["data"], version, position, missed, reset)
+                missed, reset = 0, False
+            progress = Progress(page["version"], epoch or None)
+
+    async def _poll(self, address: str, topic: str, progress: Progress) -> dict[str, Any]:
+        failures = 0
+        while True:
+            delay = random.uniform(0.5, 1) * min(_MOST_DELAY, _LEAST_DELAY * 2.0**failures)  # noqa: S311 - spreads a herd
+            try:
+                answer = await self._http.get(
+                    address, params=progress.query(), headers=self._headers, timeout=_POLL
+                )
+            except httpx.TransportError as error:
+                reason = repr(error)
+            else:
+                if answer.status_code == HTTPStatus.OK:
+                    return cast("dict[str, Any]", answer.json())
+                if answer.status_code not in _LATER:
+                    raise _refusal(answer)
+                reason = str(_refusal(answer))
+                wanted = answer.headers.get("retry-after", "")
+                delay = float(wanted) if wanted.isdecimal() else delay
+            if not failures:
+                emit("aiowheel.topic_unreachable", topic=topic, reason=reason)
+            failures = min(failures + 1, 10)
+            await asyncio.sleep(delay)
+
+    def _address(self, topic: str) -> str:
+        # Checked here, because a slash or a question mark would make another address.
+        if not _NAME.fullmatch(topic):
+            raise ValueError(f"topic must be made of A-Z a-z 0-9 . _ ~ : -, got {topic!r}")
+        return self._topics + topic
+
+
+def _refusal(answer: httpx.Response) -> TopicRefusedError:
+    try:
+        body = answer.json()
+        return TopicRefusedError(answer.status_code, str(body["error"]), str(body["detail"]))
+    except (ValueError, KeyError, TypeError):  # a proxy's answer
+        return TopicRefusedError(answer.status_code, "not_json", answer.text[:200])

@@ -1,0 +1,59 @@
+"""Subscribe to a topic of `aiowheel serve`, which is killed meanwhile and started again.
+
+The subscription goes on by itself. The service keeps its topics in memory, so the client learns
+that the topic began anew.
+
+Prints:
+    got 'first'
+    got 'second'
+    the service was killed
+    got 'third', of a topic that began anew
+"""
+
+import asyncio
+import re
+import subprocess
+import sys
+from contextlib import aclosing
+
+from aiowheel.client import Message, TopicClient
+
+
+def started(port: int) -> tuple[subprocess.Popen[str], int]:
+    """Start `aiowheel serve` in a process of its own; returns it and its port."""
+    command = [sys.executable, "-m", "aiowheel", "serve", "--port", str(port)]
+    service = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own
+    assert service.stdout is not None
+    found = re.search(r":(\d+)/topics/", service.stdout.readline())
+    assert found is not None
+    return service, int(found[1])
+
+
+def show(message: Message) -> None:
+    """Print a message, and whether the topic was lost before it."""
+    print(f"got {message.data!r}" + (", of a topic that began anew" if message.reset else ""))
+
+
+async def main() -> None:
+    """Publish and subscribe in one task, for short."""
+    service, port = started(0)
+    async with (
+        TopicClient(f"http://127.0.0.1:{port}") as client,
+        aclosing(client.subscribe("news")) as messages,
+    ):
+        for data in ("first", "second"):
+            await client.publish("news", data)
+            show(await anext(messages))
+        following = asyncio.ensure_future(anext(messages))
+        await asyncio.sleep(0.1)  # it polls by now
+        service.kill()
+        service.communicate()
+        print("the service was killed")
+        service, _ = started(port)
+        await client.publish("news", "third")
+        show(await following)
+    service.terminate()
+    service.communicate()
+
+
+asyncio.run(main())

@@ -1,0 +1,131 @@
+"""The example page that subscribes to a topic, in a real browser, of another origin."""
+
+import contextlib
+import subprocess
+import sys
+import threading
+from collections.abc import Generator, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from .conftest import OpenPage, free_port, wait_for
+
+pytestmark = [pytest.mark.browser, pytest.mark.realtime]
+
+FOLDER = Path(__file__).parents[2] / "examples" / "browser"
+
+
+class Silent(SimpleHTTPRequestHandler):
+    """Serves files without a word."""
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name
+        """Log nothing."""
+
+
+@pytest.fixture(scope="module")
+def origin() -> Iterator[str]:
+    """The origin that the page has."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Silent, directory=FOLDER)) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@contextlib.contextmanager
+def serving(port: int, *arguments: str) -> Generator[str]:
+    """`aiowheel serve` with these options; its address."""
+    command = [sys.executable, "-m", "aiowheel", "serve", "--port", str(port), *arguments]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        try:
+            wait_for(port)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def messages(page: Any) -> list[str]:
+    """What the page lists."""
+    texts: list[str] = page.locator("#messages li").all_inner_texts()
+    return texts
+
+
+def is_open(page: Any) -> None:
+    """Wait until the page is connected."""
+    page.wait_for_selector("#status[data-state=open]")
+
+
+def wait_for_messages(page: Any, wanted: list[str]) -> None:
+    """Wait until it lists as many lines as *wanted*; they must be these."""
+    page.wait_for_function(
+        "count => document.querySelectorAll('#messages li').length >= count", arg=len(wanted)
+    )
+    assert messages(page) == wanted
+
+
+def test_what_one_page_publishes_another_one_shows(origin: str, open_page: OpenPage) -> None:
+    """In order, each once; a page that is opened later gets what is kept. Markup is text."""
+    with serving(free_port(), "--allow-origin", origin) as service:
+        first = open_page(f"{origin}/?service={service}")
+        is_open(first)
+        for text in ("one", "<b>two</b>", "three"):
+            first.fill("input", text)
+            first.click("button")
+            first.wait_for_function("() => document.querySelector('input').value === ''")
+        second = open_page(f"{origin}/?service={service}")
+
+        for page in (first, second):
+            wait_for_messages(page, ["one", "<b>two</b>", "three"])
+        assert first.locator("output").inner_text() == "published as 3"
+        first.close()
+        second.close()
+
+
+def test_a_page_survives_a_restart_of_the_service(origin: str, open_page: OpenPage) -> None:
+    """It waits, comes back by itself, and says that the topic began anew."""
+    port = free_port()
+    with serving(port, "--allow-origin", origin) as service:
+        httpx.post(f"{service}/topics/news", content="before", timeout=60)
+        page = open_page(f"{origin}/?service={service}", may_lose_server=True)
+        wait_for_messages(page, ["before"])
+    page.wait_for_selector("#status[data-state=waiting]")
+    with serving(port, "--allow-origin", origin) as service:
+        httpx.post(f"{service}/topics/news", content="after", timeout=60)
+        wait_for_messages(page, ["before", "the topic began anew", "after"])
+        page.close()
+
+
+def test_a_page_that_was_refused_comes_back(origin: str, open_page: OpenPage) -> None:
+    """An `EventSource` gives up after a 503; the page does not."""
+    with serving(free_port(), "--allow-origin", origin, "--max-waiters", "1") as service:
+        first = open_page(f"{origin}/?service={service}")
+        is_open(first)
+        second = open_page(f"{origin}/?service={service}", may_lose_server=True)
+        assert second.locator("#status").get_attribute("data-state") == "waiting"
+        first.close()
+        is_open(second)
+        httpx.post(f"{service}/topics/news", content="x", timeout=60)
+        wait_for_messages(second, ["x"])
+        second.close()
+
+
+def test_a_page_of_another_origin_can_do_nothing(origin: str, open_page: OpenPage) -> None:
+    """It reads nothing, and what it sends is not published."""
+    with serving(free_port(), "--allow-origin", "https://app.example.com") as service:
+        httpx.post(f"{service}/topics/news", content="secret", timeout=60)
+        page = open_page(f"{origin}/?service={service}", may_lose_server=True)
+        page.fill("input", "forged")
+        page.click("button")
+        page.wait_for_function("() => document.querySelector('output').textContent !== ''")
+
+        assert page.locator("output").inner_text() == "the service cannot be reached"
+        assert messages(page) == []
+        assert httpx.get(f"{service}/topics/news", timeout=60).json()["version"] == 1
+        page.close()

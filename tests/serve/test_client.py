@@ -1,0 +1,241 @@
+"""A client of topics over a network that fails, in virtual time; and beside a real service."""
+
+import asyncio
+import os
+import random
+from contextlib import aclosing
+from typing import Any
+
+import httpx
+import pytest
+
+from aiowheel.client import Message, TopicClient, TopicRefusedError
+from aiowheel.client._client import _MOST_DELAY
+from aiowheel.serve import Access, Limits, TopicApp
+from aiowheel.testing import VirtualClock
+
+from .conftest import process, started
+
+pytestmark = pytest.mark.one_build
+virtual = pytest.mark.virtual_time
+
+URL = "http://localhost"
+COUNT = 60
+
+
+class BadNetwork(httpx.AsyncBaseTransport):
+    """Loses requests, answers and whole minutes, each with a chance."""
+
+    def __init__(self, app: TopicApp, seed: int, share: float) -> None:
+        self.app = app
+        self._random = random.Random(seed)
+        self._share = share
+        self.lost = 0
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Pass it on, or fail before the service has it, or after."""
+        before, after, refused = (self._random.random() < self._share for _ in range(3))
+        polling = request.method == "GET"
+        if polling and refused:
+            return httpx.Response(503, headers={"Retry-After": "2"}, text="a proxy's words")
+        if polling and before:
+            self.lost += 1
+            raise httpx.ConnectError("refused")
+        answer = await httpx.ASGITransport(self.app).handle_async_request(request)
+        if polling and after:
+            self.lost += 1
+            raise httpx.ReadError("reset")
+        return answer
+
+
+async def taken(client: TopicClient, topic: str, count: int, **more: Any) -> list[Message]:
+    """The first *count* messages of a subscription."""
+    got: list[Message] = []
+    async with aclosing(client.subscribe(topic, **more)) as messages:
+        async for message in messages:
+            got.append(message)
+            if len(got) == count:
+                break
+    return got
+
+
+@pytest.mark.parametrize("seed", range(20))
+@virtual
+async def test_nothing_is_lost_on_a_bad_network(seed: int) -> None:
+    """Half of the polls fail, before the service or behind it: each message once, in order."""
+    network = BadNetwork(TopicApp(), seed, share=0.25)
+    pause = random.Random(seed)
+    async with started(network.app), httpx.AsyncClient(transport=network) as http:
+        client = TopicClient(URL, http=http)
+        reading = asyncio.create_task(taken(client, "a", COUNT))
+        for number in range(COUNT):
+            published = await client.publish("a", {"number": number})
+            assert published.version == number + 1
+            await asyncio.sleep(pause.expovariate(1))
+        got = await reading
+
+    assert [message.data["number"] for message in got] == list(range(COUNT))
+    assert [message.version for message in got] == list(range(1, COUNT + 1))
+    assert not any(message.missed or message.reset for message in got)
+    assert network.lost > 5
+
+
+@virtual
+async def test_a_subscription_goes_on_after_a_position() -> None:
+    """Of another process, for example."""
+    app = TopicApp()
+    async with started(app), httpx.AsyncClient(transport=httpx.ASGITransport(app)) as http:
+        client = TopicClient(URL, http=http)
+        for number in range(6):
+            await client.publish("a", number)
+        first = await taken(client, "a", 3)
+        rest = await taken(client, "a", 3, after=first[-1].position)
+
+    assert [message.data for message in first + rest] == list(range(6))
+
+
+@virtual
+async def test_what_was_dropped_is_counted() -> None:
+    """In the next message that is there, once."""
+    app = TopicApp(Limits(kept_messages=2))
+    async with started(app), httpx.AsyncClient(transport=httpx.ASGITransport(app)) as http:
+        client = TopicClient(URL, http=http)
+        for number in range(10):
+            await client.publish("a", number)
+        got = await taken(client, "a", 2)
+
+    assert [(message.data, message.missed) for message in got] == [(8, 8), (9, 0)]
+
+
+@virtual
+async def test_a_restart_is_shown_and_survived() -> None:
+    """The service begins with nothing: the next message says so, and none of its own is lost."""
+    network = BadNetwork(TopicApp(), 1, share=0.0)
+    async with httpx.AsyncClient(transport=network) as http:
+        client = TopicClient(URL, http=http)
+        async with aclosing(client.subscribe("a")) as messages:
+            async with started(network.app):
+                await client.publish("a", "before")
+                first = await anext(messages)
+            network.app = TopicApp()
+            async with started(network.app):
+                await client.publish("a", "after")
+                await client.publish("a", "and on")
+                second, third = await anext(messages), await anext(messages)
+
+    assert [first.data, second.data, third.data] == ["before", "after", "and on"]
+    assert [first.reset, second.reset, third.reset] == [False, True, False]
+
+
+@virtual
+async def test_a_removed_topic_begins_anew() -> None:
+    """A removal is shown by the first message of the next life, however long that takes."""
+    app = TopicApp()
+    async with started(app), httpx.AsyncClient(transport=httpx.ASGITransport(app)) as http:
+        client = TopicClient(URL, http=http)
+        await client.publish("a", 1)
+        reading = asyncio.create_task(taken(client, "a", 2))
+        await asyncio.sleep(1)
+        removed = await client.remove("a"), await client.remove("a")
+        await asyncio.sleep(200)
+        await client.publish("a", 2)
+        got = await reading
+
+    assert removed == (True, False)
+    assert [(message.data, message.version, message.reset) for message in got] == [
+        (1, 1, False),
+        (2, 1, True),
+    ]
+
+
+@virtual
+async def test_an_outage_is_waited_for(virtual_clock: VirtualClock) -> None:
+    """However long it lasts; the client asks every few seconds, and then goes on at once."""
+    network = BadNetwork(TopicApp(), 1, share=1.0)
+    async with started(network.app), httpx.AsyncClient(transport=network) as http:
+        network._random = random.Random(0)
+        client = TopicClient(URL, http=http)
+        reading = asyncio.create_task(taken(client, "a", 1))
+        await asyncio.sleep(600)
+        await client.publish("a", 1)
+        network._share = 0.0
+        begun = virtual_clock.time()
+        await reading
+
+    assert virtual_clock.time() - begun <= _MOST_DELAY
+
+
+@virtual
+async def test_a_refusal_is_raised() -> None:
+    """What would be refused again is not repeated: the status, the word and the sentence."""
+    app = TopicApp(access=Access(publish_tokens=frozenset({"x" * 16})))
+    async with started(app), httpx.AsyncClient(transport=httpx.ASGITransport(app)) as http:
+        stranger = TopicClient(URL, http=http)
+        with pytest.raises(TopicRefusedError, match="401 no_token: publishing needs") as refused:
+            await stranger.publish("a", 1)
+        with pytest.raises(TopicRefusedError, match="401"):
+            await stranger.remove("a")
+        with pytest.raises(TopicRefusedError, match="400 bad_name"):
+            await anext(stranger.subscribe("a" * 300))
+        friend = TopicClient(f"{URL}/", token="x" * 16, http=http)
+        assert (await friend.publish("a", None)).version == 1
+        assert (await taken(stranger, "a", 1))[0].data is None
+
+    assert (refused.value.status, refused.value.error) == (401, "no_token")
+
+
+@virtual
+async def test_bad_arguments_are_refused_at_the_call() -> None:
+    """Before anything is sent: a name that would be another address, a position that is none."""
+    with pytest.raises(ValueError, match=r"url must be http://HOST:PORT .*, got 'localhost'"):
+        TopicClient("localhost")
+    async with TopicClient(URL) as client:
+        for topic in ("a/b", "a?since=1", ""):
+            with pytest.raises(ValueError, match="topic must be made of"):
+                client.subscribe(topic)
+            with pytest.raises(ValueError, match="topic must be made of"):
+                await client.publish(topic, 1)
+        with pytest.raises(ValueError, match="after must be the position of a message, got '7'"):
+            client.subscribe("a", after="7")
+        with pytest.raises(ValueError, match="JSON compliant"):
+            await client.publish("a", float("nan"))
+
+
+@virtual
+async def test_a_cancelled_subscription_leaves_nothing() -> None:
+    """Neither a waiting request nor a connection."""
+    app = TopicApp()
+    async with started(app), httpx.AsyncClient(transport=httpx.ASGITransport(app)) as http:
+        reading = asyncio.create_task(taken(TopicClient(URL, http=http), "a", 1))
+        await asyncio.sleep(1)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        await asyncio.sleep(0)
+
+        assert len(app._service.crowd) == 0
+        assert len(app._service.purgatory) == 0
+
+
+@pytest.mark.realtime
+async def test_a_service_that_is_killed_and_started_again_is_found() -> None:
+    """Over real sockets, in the middle of a poll: the subscription goes on by itself."""
+    token = "x" * 16
+    environment = os.environ | {"AIOWHEEL_TOKEN": token}
+    with process(environment=environment) as first:
+        async with (
+            TopicClient(first.url, token=token) as client,
+            aclosing(client.subscribe("a")) as messages,
+        ):
+            await client.publish("a", 1)
+            before = await anext(messages)
+            waiting = asyncio.ensure_future(anext(messages))
+            await asyncio.sleep(0.1)
+            first.process.kill()
+            await asyncio.to_thread(first.process.wait, 60)
+            with process("--port", str(first.port), environment=environment):
+                await client.publish("a", 2)
+                after = await waiting
+
+    assert (before.data, before.reset) == (1, False)
+    assert (after.data, after.version, after.reset) == (2, 1, True)

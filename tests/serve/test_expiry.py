@@ -1,0 +1,171 @@
+"""Retention by age, in virtual time: messages grow old, topics fall out of use."""
+
+import asyncio
+
+import pytest
+
+from aiowheel import ManualTimer
+from aiowheel.serve import Limits, TopicApp
+from aiowheel.serve._expiry import Expiry
+from aiowheel.serve._topics import Topics
+from aiowheel.testing import VirtualClock
+
+from .conftest import Serving, Subscriber
+
+pytestmark = [pytest.mark.virtual_time, pytest.mark.one_build]
+
+AGE = 100.0
+MANY = 10_000
+
+
+async def test_ten_thousand_topics_of_one_message_expire(
+    serving: Serving, virtual_clock: VirtualClock
+) -> None:
+    """None before its time, each at its time; nothing is left, and there is room for as many."""
+    app = TopicApp(Limits(kept_seconds=AGE, topics=MANY))
+    service = app._service
+    async with serving(app) as client:
+        for number in range(MANY):
+            service.expiry.note_published(
+                service.topics.publish(f"t{number}", b"1", virtual_clock.time())
+            )
+            if number == MANY // 2:
+                await asyncio.sleep(AGE / 2)
+        refused = await client.post("/topics/one-more", content="x")
+        await asyncio.sleep(AGE / 2 - 1)
+        before = len(service.topics)
+        await asyncio.sleep(2)
+        half = len(service.topics)
+        await asyncio.sleep(AGE / 2)
+
+        assert (refused.status_code, before, half) == (429, MANY, MANY - MANY // 2 - 1)
+        assert (len(service.topics), service.topics.size, service.expiry.expired) == (0, 0, MANY)
+        assert (len(service.expiry._unused), service.expiry._oldest) == (0, {})
+        assert (await client.post("/topics/one-more", content="x")).status_code == 201
+        metrics = (await client.get("/metrics")).text
+        assert "aiowheel_serve_expired_total 10000.0" in metrics.splitlines()
+
+
+async def test_a_topic_that_is_read_stays(serving: Serving) -> None:
+    """Its messages grow old, but its version and its epoch stay: no reader has to begin anew."""
+    app = TopicApp(Limits(kept_seconds=AGE))
+    async with serving(app) as client:
+        await client.post("/topics/a", content="1")
+        for _ in range(5):
+            await asyncio.sleep(AGE * 0.9)
+            await client.get("/topics/a?since=0&timeout=0")
+        answer = (await client.get("/topics/a?since=0&timeout=0")).json()
+        await client.post("/topics/a", content="2")
+        later = (await client.get(f"/topics/a?since=1&epoch={answer['epoch']}")).json()
+
+    assert (answer["messages"], answer["missed"], answer["version"]) == ([], 1, 1)
+    assert [message["data"] for message in later["messages"]] == ["2"]
+    assert (later["reset"], later["version"]) == (False, 2)
+
+
+async def test_a_topic_that_a_client_waits_for_stays(serving: Serving) -> None:
+    """However long a poll or a subscriber waits; it expires after they have left."""
+    app = TopicApp(Limits(kept_seconds=1.0))
+    async with serving(app) as client:
+        await client.post("/topics/a", content="1")
+        poll = asyncio.create_task(client.get("/topics/a?since=1&timeout=60"))
+        await asyncio.sleep(30)
+        assert len(app._service.topics) == 1
+        assert (await poll).json()["version"] == 1
+
+        async with Subscriber(app, "/topics/a", "since=1") as subscriber:
+            await subscriber.accepted()
+            await asyncio.sleep(30)
+            assert len(app._service.topics) == 1
+        await asyncio.sleep(3)
+        assert len(app._service.topics) == 0
+
+
+async def test_each_message_has_an_age_of_its_own(serving: Serving) -> None:
+    """The older ones go, the younger ones stay; a reader learns how many it missed."""
+    app = TopicApp(Limits(kept_seconds=AGE))
+    async with serving(app) as client:
+        for number in range(6):
+            await client.post("/topics/a", content=f"{number}")
+            await asyncio.sleep(AGE / 4)
+        answer = (await client.get("/topics/a")).json()
+
+        assert [message["data"] for message in answer["messages"]] == ["3", "4", "5"]
+        assert answer["missed"] == 3
+        assert app._service.topics.dropped == 3
+        size = sum(topic.size for topic in app._service.topics._by_name.values())
+        assert app._service.topics.size == size
+
+
+async def test_a_removed_topic_has_no_deadlines(serving: Serving) -> None:
+    """Its next life begins with new ones."""
+    app = TopicApp(Limits(kept_seconds=AGE))
+    async with serving(app) as client:
+        await client.post("/topics/a", content="1")
+        await asyncio.sleep(AGE * 0.9)
+        await client.delete("/topics/a")
+        assert len(app._service.expiry._timer) == 0
+        await client.post("/topics/a", content="2")
+        await asyncio.sleep(AGE * 0.9)
+        answer = (await client.get("/topics/a")).json()
+
+    assert [message["data"] for message in answer["messages"]] == ["2"]
+
+
+def test_a_use_at_the_last_moment_is_in_time() -> None:
+    """A topic expires after more than its time; what is published then begins its next life."""
+    timer = ManualTimer()
+    topics = Topics(Limits())
+    removed: list[str] = []
+
+    def remove(name: str) -> None:
+        topics.remove(name)
+        removed.append(name)
+
+    expiry = Expiry(topics, timer, AGE, lambda _name: False, remove)
+    expiry.note_published(topics.publish("a", b"1", timer.time()))
+    timer.advance(AGE)
+    assert removed == []
+    expiry.note_used("a")
+    timer.advance(AGE + 1)
+    expiry.note_published(topics.publish("a", b"2", timer.time()))
+
+    assert removed == ["a"]
+    topic = topics.get("a")
+    assert topic is not None
+    assert (topic.version, len(topic)) == (1, 1)
+    assert list(expiry._unused) == ["a"]
+
+
+def test_what_is_published_behind_a_late_timer_is_kept() -> None:
+    """The topic was due to expire, but the tick is not over: the message begins its next life."""
+    timer = ManualTimer(tick=1.0)
+    topics = Topics(Limits())
+    expiry = Expiry(topics, timer, AGE, lambda _name: False, topics.remove)
+    first = topics.publish("a", b"1", timer.time())
+    expiry.note_published(first)
+    timer.advance(AGE + 0.5)
+    assert topics.get("a") is first
+
+    expiry.note_used("a")  # as `Service.publish` does, before it publishes
+    second = topics.publish("a", b"2", timer.time())
+    expiry.note_published(second)
+
+    assert (second is not first, second.version, expiry.expired) == (True, 1, 1)
+    timer.advance(AGE - 1)
+    assert (topics.get("a"), len(second)) == (second, 1)
+    timer.advance(3)
+    assert (topics.get("a"), topics.size, len(timer)) == (None, 0, 0)
+
+
+def test_a_late_timer_leaves_no_key_of_a_topic_that_is_gone() -> None:
+    """A read finds that the topic has expired, and watches nothing for it."""
+    timer = ManualTimer(tick=1.0)
+    topics = Topics(Limits())
+    expiry = Expiry(topics, timer, AGE, lambda _name: False, topics.remove)
+    expiry.note_published(topics.publish("a", b"1", timer.time()))
+    timer.advance(AGE + 0.5)
+
+    expiry.note_used("a")
+
+    assert (topics.get("a"), len(expiry._unused), len(timer)) == (None, 0, 0)

@@ -1,0 +1,357 @@
+"""Where `aiowheel serve` listens, how many connections it takes, and what it logs of them."""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import ssl
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+import httpx
+import pytest
+from websockets.asyncio.client import connect
+
+from aiowheel.cli import run
+from aiowheel.errors import AiowheelError
+from aiowheel.serve import Certificate
+from aiowheel.serve._listen import listeners
+
+from .conftest import Process, process, read_to_end
+
+pytestmark = [pytest.mark.realtime, pytest.mark.one_build]
+
+OLD, NEW = "old-token-0123456789", "new-token-0123456789"
+#: Becomes the service, to which it hands over an open socket, as systemd does.
+HANDOVER = """
+import os, sys
+os.dup2(int(sys.argv[1]), 3)
+os.set_inheritable(3, True)
+os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1"}
+os.execv(sys.executable, [sys.executable, "-m", "aiowheel", "serve", "--port", "1"])
+"""
+
+
+def made_certificate(folder: Path, name: str) -> tuple[Path, Path]:
+    """A certificate for `localhost` and 127.0.0.1 that signs itself, and its key."""
+    cert, key = folder / f"{name}.pem", folder / f"{name}.key"
+    names = ["-subj", f"/CN={name}", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    files = ["-keyout", str(key), "-out", str(cert)]
+    command = ["openssl", "req", "-x509", *curve, *files, *names, "-days", "2"]
+    try:
+        subprocess.run(command, check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("openssl is not installed")
+    return cert, key
+
+
+def line_of(server: Process) -> str:
+    """The next line that it writes to stderr."""
+    assert server.process.stderr is not None
+    return server.process.stderr.readline().rstrip("\n")
+
+
+async def test_https_and_wss_are_served(tmp_path: Path) -> None:
+    """A client that trusts the certificate publishes and subscribes; one that does not cannot."""
+    cert, key = made_certificate(tmp_path, "served")
+    trusting = ssl.create_default_context(cafile=str(cert))
+    with process("--tls-cert", str(cert), "--tls-key", str(key)) as server:
+        url = server.url.replace("http:", "https:")
+        async with httpx.AsyncClient(verify=trusting, timeout=60) as client:
+            answer = await client.post(f"{url}/topics/a", content="x")
+        address = f"wss://127.0.0.1:{server.port}/topics/a"
+        async with connect(address, ssl=trusting) as subscriber:
+            news = json.loads(await subscriber.recv())
+        async with httpx.AsyncClient(timeout=60) as client:
+            with pytest.raises(httpx.ConnectError):
+                await client.get(f"{url}/live")
+        code, errors = await asyncio.to_thread(server.stop)
+
+    assert (answer.status_code, news["version"]) == (201, 1)
+    assert (code, errors) == (0, "")
+
+
+def test_a_hangup_renews_certificate_and_tokens(tmp_path: Path) -> None:
+    """Neither a topic nor a connection is lost; what cannot be used is reported and not used."""
+    cert, key = made_certificate(tmp_path, "first")
+    tokens = tmp_path / "tokens"
+    tokens.write_text(f"{OLD}\n")
+    both = ssl.create_default_context(cafile=str(cert))
+    arguments = ["--tls-cert", str(cert), "--tls-key", str(key), "--publish-token", f"@{tokens}"]
+    with process(*arguments) as server:
+        url = server.url.replace("http:", "https:")
+
+        def published(token: str, client: httpx.Client) -> int:
+            headers = {"Authorization": f"Bearer {token}"}
+            return client.post(f"{url}/topics/a", content="x", headers=headers).status_code
+
+        with httpx.Client(verify=both, timeout=60) as early:
+            assert (published(OLD, early), published(NEW, early)) == (201, 401)
+
+            tokens.write_text("")
+            server.process.send_signal(signal.SIGHUP)
+            assert "must hold a token on each line, got none" in line_of(server)
+            assert published(OLD, early) == 201
+
+            tokens.write_text(f"{OLD}\n{NEW}\n")
+            other_cert, other_key = made_certificate(tmp_path, "second")
+            cert.write_bytes(other_cert.read_bytes())
+            server.process.send_signal(signal.SIGHUP)
+            assert "not reloaded: cannot use the certificate" in line_of(server)
+            assert published(NEW, early) == 401
+
+            key.write_bytes(other_key.read_bytes())
+            server.process.send_signal(signal.SIGHUP)
+            assert line_of(server) == "aiowheel: reloaded"
+            assert (published(OLD, early), published(NEW, early)) == (201, 201)  # same connection
+
+        both.load_verify_locations(str(other_cert))
+        shown = ssl.get_server_certificate(("127.0.0.1", server.port))
+        assert shown.split() == other_cert.read_text().split()
+        with httpx.Client(verify=both, timeout=60) as late:
+            assert late.get(f"{url}/topics/a?timeout=0").json()["version"] == 4
+
+
+def test_a_certificate_that_is_no_use_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At the start; a wrong key as well, and it leaves the earlier certificate whole."""
+    cert, key = made_certificate(tmp_path, "good")
+    _, wrong = made_certificate(tmp_path, "wrong")
+
+    assert run(["serve", "--max-connections", "1", "--tls-cert", str(tmp_path / "no.pem")]) == 1
+    assert "No such file" in capsys.readouterr().err
+    assert run(["serve", "--max-connections", "1", "--tls-key", str(key)]) == 2
+    with pytest.raises(AiowheelError, match="cannot use the certificate"):
+        Certificate(str(cert), str(wrong))
+    certificate = Certificate(str(cert), str(key))
+    good_key = key.read_bytes()
+    key.write_bytes(wrong.read_bytes())
+    with pytest.raises(AiowheelError, match="MISMATCH"):
+        certificate.load()
+    key.write_bytes(good_key)
+    certificate.load()
+
+
+@contextlib.contextmanager
+def listening_on(path: Path, *arguments: str) -> Generator[subprocess.Popen[str]]:
+    """`aiowheel serve --unix`, once it listens."""
+    command = [sys.executable, "-m", "aiowheel", "serve", "--unix", str(path), *arguments]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as child:
+        try:
+            assert child.stdout is not None
+            line = child.stdout.readline()
+            assert line == f"serving topics at http://unix:{path}:/topics/NAME\n"
+            yield child
+        finally:
+            if child.poll() is None:
+                child.kill()
+
+
+def test_a_unix_socket_is_listened_on(tmp_path: Path) -> None:
+    """The path is gone at the end; one that a killed process left behind is taken over."""
+    path = tmp_path / "serve.sock"
+    transport = httpx.HTTPTransport(uds=str(path))
+    with listening_on(path, "--access-log") as child:
+        with httpx.Client(transport=transport, base_url="http://localhost", timeout=60) as client:
+            assert client.post("/topics/a", content="x").status_code == 201
+            assert client.get("/topics/a").json()["version"] == 1
+        with pytest.raises(AssertionError), listening_on(path):
+            pass  # it is in use, and stays so
+        assert path.exists()
+        child.kill()
+        child.wait(30)
+        assert child.stderr is not None
+        assert "client='127.0.0.1' method='POST' path='/topics/a' status=201" in child.stderr.read()
+    assert stat.S_ISSOCK(path.stat().st_mode)
+    with listening_on(path) as child:
+        child.terminate()
+        assert child.wait(30) == 0
+    assert not path.exists()
+
+
+async def test_websockets_are_served_on_a_unix_socket(tmp_path: Path) -> None:
+    """A client there has no address; it is counted as one of this machine."""
+    path = tmp_path / "serve.sock"
+    with listening_on(path), socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(path))
+        uri = "ws://localhost/topics/a"
+        async with connect(uri, sock=connection) as subscriber:
+            async with httpx.AsyncClient(
+                transport=httpx.AsyncHTTPTransport(uds=str(path)),
+                base_url="http://localhost",
+                timeout=60,
+            ) as client:
+                await client.post("/topics/a", content="x")
+            assert json.loads(await subscriber.recv())["version"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("folder/serve.sock", "No such file"), ("file", "Address already in use")]
+)
+def test_a_path_that_cannot_be_listened_on_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, reason: str
+) -> None:
+    """A file that is no socket is left alone."""
+    (tmp_path / "file").write_text("precious")
+
+    assert run(["serve", "--max-connections", "1", "--unix", str(tmp_path / name)]) == 1
+
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith(f"aiowheel: cannot listen on {tmp_path / name}: {reason}")
+    assert (tmp_path / "file").read_text() == "precious"
+
+
+@contextlib.contextmanager
+def handed_over(listener: socket.socket) -> Generator[Process]:
+    """`aiowheel serve` on a socket that is open already; it is stopped in order."""
+    number = listener.fileno()
+    command = [sys.executable, "-c", HANDOVER, str(number)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, pass_fds=[number]) as child:
+        try:
+            assert child.stdout is not None
+            found = re.search(r":(\d+)/topics/", child.stdout.readline())
+            assert found is not None
+            yield Process(child, int(found[1]))
+            child.terminate()
+            assert child.wait(60) == 0
+        finally:
+            if child.poll() is None:
+                child.kill()
+
+
+def test_a_restart_on_a_socket_that_a_supervisor_keeps_refuses_no_client() -> None:
+    """The socket is used in place of `--port`; a client that comes in between is served later."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        with handed_over(listener) as service:
+            assert service.port == port
+            assert httpx.get(f"{service.url}/live", timeout=60).status_code == 200
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as early:
+            early.sendall(b"GET /live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            with handed_over(listener):
+                assert read_to_end(early).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [("x", "LISTEN_FDS must be a number of sockets"), ("1", "is no socket")]
+)
+def test_what_is_no_listening_socket_is_one_line(count: str, text: str) -> None:
+    """And the variables are gone: they are for this process alone."""
+    program = "import os, sys\nfrom aiowheel.cli import run\n"
+    program += f"os.environ |= {{'LISTEN_PID': str(os.getpid()), 'LISTEN_FDS': {count!r}}}\n"
+    program += "os.dup2(os.open(os.devnull, os.O_RDONLY), 3)\n"
+    program += "code = run(['serve', '--max-connections', '1'])\n"
+    program += "sys.exit(code if not {'LISTEN_PID', 'LISTEN_FDS'} & set(os.environ) else 9)"
+
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
+    )
+
+    assert ended.returncode == 1, ended.stderr
+    assert text in ended.stderr.splitlines()[-1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux's options of a socket")
+def test_every_connection_is_bounded_in_the_kernel() -> None:
+    """In what it may hold of an answer, and in how long a client may acknowledge nothing."""
+    with listeners("127.0.0.1", 0, None, 20.0) as (listener,):
+        listener.listen()
+        with socket.create_connection(listener.getsockname()):
+            listener.setblocking(True)
+            accepted, _ = listener.accept()
+            with accepted:
+                options = [socket.TCP_NOTSENT_LOWAT, socket.TCP_USER_TIMEOUT]
+                values = [accepted.getsockopt(socket.IPPROTO_TCP, each) for each in options]
+
+    assert values == [65_536, 20_000]
+
+
+def test_connections_are_bounded() -> None:
+    """One more gets 503 at once; when one is closed, there is room again."""
+    with process("--max-connections", "3", "--access-log") as server:
+        crowd = [server.connect() for _ in range(3)]
+        request = b"GET /topics/a?timeout=60 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        for connection in crowd:
+            connection.sendall(request)
+        with server.connect() as refused:
+            head, _, body = read_to_end(refused).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 503 ")
+        assert b"\r\nRetry-After: " in head
+        assert json.loads(body)["error"] == "too_many_connections"
+        assert "aiowheel.connection_refused" in line_of(server)
+
+        crowd[0].close()
+        while True:  # it takes the server a moment to learn of it
+            with contextlib.suppress(httpx.TransportError):
+                if httpx.get(f"{server.url}/live", timeout=60).status_code == 200:
+                    break
+            time.sleep(0.01)
+        for connection in crowd:
+            connection.close()
+
+
+def test_requests_are_logged_when_they_end() -> None:
+    """Off by default; never with the query, and never with a token."""
+    token = "secret-0123456789"
+    with process("--access-log", "--subscribe-token", token) as server:
+        headers = {"Authorization": f"Bearer {token}"}
+        httpx.get(f"{server.url}/topics/a?timeout=0", headers=headers, timeout=60)
+        httpx.get(f"{server.url}/topics/a?timeout=0", timeout=60)
+        _, errors = server.stop()
+
+    first, second = errors.splitlines()
+    assert "aiowheel.request client='127.0.0.1' method='GET' path='/topics/a' status=200" in first
+    assert "status=401" in second
+    assert "timeout=0" not in errors
+    assert token not in errors
+
+
+def test_a_token_may_stand_in_the_environment() -> None:
+    """So that it is not in the list of processes."""
+    environment = os.environ | {"AIOWHEEL_TOKEN": OLD}
+    with process(environment=environment) as server:
+        stranger = httpx.get(f"{server.url}/topics/a?timeout=0", timeout=60)
+        headers = {"Authorization": f"Bearer {OLD}"}
+        friend = httpx.get(f"{server.url}/topics/a?timeout=0", headers=headers, timeout=60)
+        publisher = httpx.post(f"{server.url}/topics/a", content="x", headers=headers, timeout=60)
+        live = httpx.get(f"{server.url}/live", timeout=60)
+
+    assert [each.status_code for each in (stranger, friend, publisher, live)] == [
+        401,
+        200,
+        201,
+        200,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--token", "short"], "tokens must be at least 16"),
+        (["--token", "@/no/such/file"], "--token: cannot read /no/such/file"),
+        (["--allow-origin", "a.example"], "origins must be SCHEME://HOST"),
+        (["--allow-host", "http://a"], "hosts must be a host name"),
+        (["--keep-seconds", "nan"], "keep-seconds"),
+        (["--max-connections", "0"], "max-connections"),
+    ],
+)
+def test_bad_usage_is_one_line(
+    arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2."""
+    assert run(["serve", *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert text in line
