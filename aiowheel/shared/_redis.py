@@ -1,0 +1,3 @@
+"""r."""
+
+class RedisCounters: ...
