@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
 
 from aiowheel import Purgatory
+from aiowheel.bench._postgres import PostgresMissingError, postgres_server
+from aiowheel.bench._redis import RedisMissingError, redis_server
 from aiowheel.shared import CounterStore, SharedCounters
 
 Process = Callable[..., AbstractAsyncContextManager[tuple[Purgatory, SharedCounters]]]
@@ -41,3 +43,23 @@ def until() -> Until:
             await asyncio.sleep(0.005)
 
     return turn
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """The address of a real PostgreSQL, which lives as long as the tests do."""
+    try:
+        with postgres_server() as address:
+            yield address
+    except PostgresMissingError as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def redis() -> Iterator[str]:
+    """The address of a real Redis, which lives as long as the tests do."""
+    try:
+        with redis_server() as path:
+            yield f"unix://{path}"
+    except RedisMissingError as missing:
+        pytest.skip(str(missing))

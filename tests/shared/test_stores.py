@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aiowheel.shared import CounterStore, SqliteCounters
+from aiowheel.shared import CounterStore, PostgresCounters, RedisCounters, SqliteCounters
 from aiowheel.testing import MemoryCounters, counter_store_checks
 from aiowheel.testing._store_checks import StoreCheck
 
@@ -29,5 +29,26 @@ async def test_sqlite(check: StoreCheck, tmp_path: Path) -> None:
 
     def connect() -> CounterStore:
         return SqliteCounters(tmp_path / "counters.db")
+
+    await check(connect)
+
+
+@CHECKS
+@pytest.mark.parametrize("logged", [False, True], ids=["unlogged", "logged"])
+async def test_postgres(check: StoreCheck, postgres: str, logged: bool) -> None:  # noqa: FBT001
+    """Both kinds of tables."""
+
+    def connect() -> CounterStore:
+        return PostgresCounters(postgres, name=f"logged_{logged}".lower(), logged=logged)
+
+    await check(connect)
+
+
+@CHECKS
+async def test_redis(check: StoreCheck, redis: str) -> None:
+    """One server."""
+
+    def connect() -> CounterStore:
+        return RedisCounters(redis)
 
     await check(connect)
