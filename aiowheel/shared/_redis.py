@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 _HEARTBEAT = 5.0  # seconds of silence until the number of the last hint is looked up
 _ON_ITS_WAY = 0.5  # seconds that a hint may travel until it counts as lost
 _ANSWER = 10.0  # seconds until a server that does not answer counts as unavailable
-_OVERTAKEN = 1_000  # hints that may arrive between subscribing and looking up their number
 _SOCKET = 5.0  # seconds, for the clients that are made here
 
 _EPOCH = """
@@ -122,13 +121,13 @@ class RedisCounters:
         checked_name(name)
         self._owns_client = isinstance(server, str)
         self._client: Any = _client_of(server) if isinstance(server, str) else server
-        self._helpers: list[Any] = []  # of Sentinel, closed with the client
         # The braces keep both in one slot of a Cluster, so the channel is on the hash's server.
         self._hash = f"{{{name}}}:counters"
         self._channel = f"{{{name}}}:hints"
         self._raise = _Script(_RAISE)
         self._add_one = _Script(_ADD_ONE)
         self._last = ("", -1)  # epoch and number of the last hint
+        self._first = True  # no hint has arrived since the number was looked up
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -220,12 +219,17 @@ class RedisCounters:
                 message = await pubsub.get_message(timeout=_ANSWER)
                 if message is not None and message["type"] == "subscribe":
                     break
-            self._last = await self._look_up()
+            await self._begin_count()
         except BaseException:
             with suppress(Exception):
                 await pubsub.aclose()
             raise
         return pubsub
+
+    async def _begin_count(self) -> None:
+        """Expect the hints that come after this moment."""
+        self._last = await self._look_up()
+        self._first = True
 
     async def _look_up(self) -> tuple[str, int]:
         """Return the epoch and the number of the last hint that was sent."""
@@ -277,7 +281,7 @@ class RedisCounters:
                     patience = _ON_ITS_WAY
             elif message["type"] == "subscribe":  # redis-py has subscribed again by itself
                 async with self._answers():
-                    self._last = await self._look_up()
+                    await self._begin_count()
                 listener.gap()
             elif message["type"] == "message":
                 patience = _HEARTBEAT
@@ -287,13 +291,12 @@ class RedisCounters:
         epoch, number, values = text.split(" ", 2)
         sent = int(number)
         known_epoch, known = self._last
-        # A number at or below the one that was looked up after subscribing was already on its way.
-        # Smaller ones by far are the count of a server that failed over and lost some.
-        if epoch != known_epoch or sent > known + 1 or sent < known - _OVERTAKEN:
+        first, self._first = self._first, False
+        # Messages that arrive between subscribing and looking up have a number that is known.
+        in_order = sent == known + 1 or (first and sent <= known)
+        self._last = (epoch, sent)
+        if epoch != known_epoch or not in_order:
             listener.gap()
-            self._last = (epoch, sent)
-        elif sent == known + 1:
-            self._last = (epoch, sent)
         listener.hint(epoch, json.loads(values))
 
     # --- errors -----------------------------------------------------------------------------

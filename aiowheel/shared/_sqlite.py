@@ -345,8 +345,6 @@ class _Bells:
         if not hasattr(socket, "AF_UNIX") or sys.platform == "win32":
             return
         self._folder.mkdir(exist_ok=True)
-        self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._sender.setblocking(False)
         own = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         own.setblocking(False)
         self._own = own
@@ -371,13 +369,14 @@ class _Bells:
 
     def ring(self) -> None:
         """Send a byte to every process, this one included; remove the sockets of dead ones."""
-        sender = self._sender
-        if sender is None:
-            return
         try:
             names = os.listdir(self._folder)
-        except OSError:  # removed: the looks at the file remain
+        except OSError:  # no process listens, or there are no such sockets
             return
+        sender = self._sender
+        if sender is None:
+            sender = self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            sender.setblocking(False)
         for name in names:
             address = self._address(name)
             try:

@@ -1,0 +1,517 @@
+"""What breaks loses no wake-up, and the same tests find losses where gaps are ignored."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from aiowheel import Purgatory
+from aiowheel.bench._postgres import PostgresMissingError
+from aiowheel.bench._redis import RedisMissingError
+from aiowheel.shared import (
+    CounterStore,
+    EpochChangedError,
+    PostgresCounters,
+    RedisCounters,
+    SharedCounters,
+    SqliteCounters,
+    _postgres,
+    _redis,
+    _sqlite,
+)
+
+from .losses import PATIENCE, Connect, losses
+from .servers import (
+    PostgresServer,
+    Proxy,
+    RedisServer,
+    cluster_nodes,
+    folder_for,
+    holds,
+    postgres_that_stops,
+    redis_that_stops,
+)
+
+pytestmark = [pytest.mark.one_build, pytest.mark.realtime, pytest.mark.slow]
+
+#: Keys and seeds: few in the ordinary run, the full number by `make test-shared`.
+FEW = pytest.param(400, 1, id="few")
+MANY = [
+    pytest.param(10_000, seed, id=f"10000-{seed}", marks=pytest.mark.shared_faults)
+    for seed in range(20)
+]
+SIZES = pytest.mark.parametrize(("count", "seed"), [FEW, *MANY])
+
+
+@pytest.fixture(scope="module")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL that tests may stop; each leaves it running."""
+    try:
+        with postgres_that_stops() as server:
+            yield server
+    except PostgresMissingError as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture
+def redis_server() -> Iterator[RedisServer]:
+    """A Redis without a disk: a restart loses everything."""
+    try:
+        with redis_that_stops() as server:
+            yield server
+    except RedisMissingError as missing:
+        pytest.skip(str(missing))
+
+
+async def compare(
+    connect: Connect,
+    fault: Callable[[], Awaitable[None]],
+    count: int,
+    seed: int,
+    publisher: Connect | None = None,
+) -> None:
+    """No loss as it is, some without the reading."""
+    lost = await losses(connect, fault, count=count, seed=seed, publisher=publisher)
+    assert lost == 0
+    lost = await losses(
+        connect, fault, count=count, seed=seed + 1000, publisher=publisher, reading=False
+    )
+    assert lost > 0
+
+
+# --- SQLite -------------------------------------------------------------------------------------
+
+
+def remove_bells(path: Path) -> None:
+    """Remove the sockets of all processes, so that no hint arrives any more."""
+    for bell in path.with_name(f"{path.name}-hints").iterdir():
+        bell.unlink()
+
+
+@SIZES
+async def test_sqlite_without_hints(count: int, seed: int, tmp_path: Path) -> None:
+    """The sockets are removed: a look at the file's version finds the changes."""
+    path = tmp_path / "counters.db"
+
+    async def fault() -> None:
+        await asyncio.sleep(0.1)
+        remove_bells(path)
+
+    assert await losses(lambda: SqliteCounters(path), fault, count=count, seed=seed) == 0
+
+
+async def test_sqlite_without_hints_and_without_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then a wait times out: what the test above counts can be lost."""
+    monkeypatch.setattr(_sqlite, "_NET", 3600)
+    path = tmp_path / "counters.db"
+    here = SqliteCounters(path)
+    async with Purgatory() as purgatory, SharedCounters(purgatory, here) as shared:
+        await shared.value("k")
+        other = SqliteCounters(path)
+        remove_bells(path)
+        await other.raise_to({"k": 1})
+        await other.aclose()
+        assert not await shared.wait_until({"k": 1}, 0.5)
+
+
+@SIZES
+async def test_sqlite_with_a_full_queue(count: int, seed: int, tmp_path: Path) -> None:
+    """A process whose loop stands still gets ten hints of hundreds: they are enough."""
+    path = tmp_path / "counters.db"
+    async with (
+        Purgatory() as purgatory,
+        SharedCounters(purgatory, SqliteCounters(path)) as shared,
+    ):
+        keys = [f"{seed} {number}" for number in range(count)]
+        waits = [shared.wait_until({key: 1}, None) for key in keys]
+        await shared.value(keys[-1])
+        program = Path(__file__).with_name("burst.py")
+        subprocess.run(  # noqa: ASYNC221 - the loop is to stand still
+            [sys.executable, program, path, str(seed), str(count)], check=True
+        )
+        assert not any(each.done() for each in waits)
+        async with asyncio.timeout(PATIENCE):
+            assert all(await asyncio.gather(*waits))
+
+
+@SIZES
+async def test_sqlite_file_removed(count: int, seed: int, tmp_path: Path) -> None:
+    """The history is lost: waits end with an error, and those that wait again are completed."""
+    path = tmp_path / "counters.db"
+
+    async def fault() -> None:
+        for _ in range(3):
+            await asyncio.sleep(0.1)
+            for each in tmp_path.glob("counters.db*"):
+                if each.is_file():
+                    each.unlink()
+
+    assert await losses(lambda: SqliteCounters(path), fault, count=count, seed=seed) == 0
+
+
+# --- PostgreSQL ---------------------------------------------------------------------------------
+
+
+async def run_sql(server: PostgresServer, statement: str) -> None:
+    """Run a statement on a connection of its own."""
+    connection = await asyncpg.connect(server.dsn)
+    await connection.execute(statement)
+    await connection.close()
+
+
+@SIZES
+async def test_postgres_listener_killed(
+    count: int, seed: int, postgres_server: PostgresServer
+) -> None:
+    """Eight times."""
+
+    async def fault() -> None:
+        for _ in range(8):
+            await asyncio.sleep(0.05)
+            await run_sql(
+                postgres_server,
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%LISTEN%'"
+                " AND pid <> pg_backend_pid()",
+            )
+
+    await compare(lambda: PostgresCounters(postgres_server.dsn), fault, count, seed)
+
+
+@SIZES
+@pytest.mark.parametrize(
+    ("how", "logged"),
+    [
+        pytest.param(signal.SIGINT, False, id="restarted"),
+        pytest.param(signal.SIGQUIT, False, id="crashed"),
+        pytest.param(signal.SIGQUIT, True, id="crashed-logged"),
+    ],
+)
+async def test_postgres_server_ended(
+    count: int,
+    seed: int,
+    postgres_server: PostgresServer,
+    how: signal.Signals,
+    logged: bool,  # noqa: FBT001
+) -> None:
+    """An orderly restart and logged tables keep the history, a crash empties the others."""
+
+    async def fault() -> None:
+        await asyncio.sleep(0.1)
+        await asyncio.to_thread(postgres_server.stop, how)
+        await asyncio.sleep(0.1)
+        await asyncio.to_thread(postgres_server.start)
+
+    def connect() -> CounterStore:
+        return PostgresCounters(postgres_server.dsn, name=f"f{how}{logged}".lower(), logged=logged)
+
+    await compare(connect, fault, count, seed)
+
+
+@SIZES
+async def test_postgres_network_cut(
+    count: int, seed: int, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packets vanish, no connection is closed: silence is found out by asking."""
+    monkeypatch.setattr(_postgres, "_HEARTBEAT", 0.3)
+    monkeypatch.setattr(_postgres, "_ANSWER", 1.0)
+    async with Proxy(postgres_server.port) as proxy:
+
+        async def fault() -> None:
+            await asyncio.sleep(0.1)
+            proxy.cut()
+            await asyncio.sleep(2)
+            proxy.mend()
+
+        near = f"postgresql://postgres@127.0.0.1:{proxy.port}/postgres"
+        await compare(
+            lambda: PostgresCounters(near, name="cut"),
+            fault,
+            count,
+            seed,
+            publisher=lambda: PostgresCounters(postgres_server.dsn, name="cut"),
+        )
+
+
+# --- Redis --------------------------------------------------------------------------------------
+
+
+@SIZES
+async def test_redis_listener_killed(count: int, seed: int, redis_server: RedisServer) -> None:
+    """Eight times."""
+
+    async def fault() -> None:
+        for _ in range(8):
+            await asyncio.sleep(0.05)
+            await asyncio.to_thread(redis_server.ask, "CLIENT", "KILL", "TYPE", "pubsub")
+
+    await compare(lambda: RedisCounters(redis_server.address), fault, count, seed)
+
+
+@SIZES
+@pytest.mark.parametrize("kept", [False, True], ids=["history-lost", "history-kept"])
+async def test_redis_killed(count: int, seed: int, kept: bool) -> None:  # noqa: FBT001
+    """Without a disk the history is lost; with a log of every write it is kept."""
+    words = ("--appendonly", "yes", "--appendfsync", "always") if kept else ()
+    with redis_that_stops(*words) as server:
+
+        async def fault() -> None:
+            await asyncio.sleep(0.1)
+            server.kill()
+            await asyncio.sleep(0.2)
+            await asyncio.to_thread(server.start)
+
+        await compare(lambda: RedisCounters(server.address), fault, count, seed)
+
+
+@SIZES
+async def test_redis_output_buffer_overflow(
+    count: int, seed: int, redis_server: RedisServer
+) -> None:
+    """The server closes the connection of a listener that is too slow for its buffer."""
+    limit = "pubsub 4096 0 0"
+
+    async def fault() -> None:
+        for number in range(8):
+            await asyncio.sleep(0.05)
+            redis_server.ask("CONFIG", "SET", "client-output-buffer-limit", limit)
+            store = RedisCounters(redis_server.address)
+            await store.raise_to({f"{seed} filler {number} {each}": 1 for each in range(500)})
+            await store.aclose()
+            redis_server.ask("CONFIG", "SET", "client-output-buffer-limit", "pubsub 0 0 0")
+
+    await compare(lambda: RedisCounters(redis_server.address), fault, count, seed)
+
+
+@SIZES
+async def test_redis_network_cut(
+    count: int, seed: int, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packets vanish, no connection is closed: silence is found out by asking."""
+    monkeypatch.setattr(_redis, "_HEARTBEAT", 0.3)
+    monkeypatch.setattr(_redis, "_ANSWER", 1.0)
+    async with Proxy(redis_server.port) as proxy:
+
+        async def fault() -> None:
+            await asyncio.sleep(0.1)
+            proxy.cut()
+            await asyncio.sleep(2)
+            proxy.mend()
+
+        await compare(
+            lambda: RedisCounters(f"redis://127.0.0.1:{proxy.port}"),
+            fault,
+            count,
+            seed,
+            publisher=lambda: RedisCounters(redis_server.address),
+        )
+
+
+@SIZES
+async def test_redis_failover_by_sentinel(count: int, seed: int) -> None:
+    """The master is killed, its replica is promoted; the epoch stays."""
+    for reading in (True, False):
+        with folder_for("sentinel") as folder:
+            master = RedisServer(folder)
+            replica = RedisServer(folder, "--replicaof", "127.0.0.1", str(master.port))
+            file = folder / "sentinel.conf"
+            sentinel = RedisServer(folder, "--sentinel")
+            file.write_text(
+                f"port {sentinel.port}\ndir {folder}\n"
+                f"sentinel monitor main 127.0.0.1 {master.port} 1\n"
+                "sentinel down-after-milliseconds main 300\nsentinel failover-timeout main 5000\n"
+            )
+            sentinel._command = [sentinel._command[0], str(file), "--sentinel"]
+            servers = (master, replica, sentinel)
+            try:
+                for server in servers:
+                    server.start()
+                await holds(lambda: "master_link_status:up" in replica.ask("INFO", "replication"))
+                await holds(lambda: "slaves=1" in sentinel.ask("INFO", "sentinel"))
+                address = f"redis+sentinel://127.0.0.1:{sentinel.port}/main"
+
+                async def fault(master: RedisServer = master, other: RedisServer = replica) -> None:
+                    await asyncio.sleep(0.1)
+                    master.kill()
+                    await holds(lambda: "role:master" in other.ask("INFO", "replication"))
+
+                def connect(address: str = address) -> CounterStore:
+                    return RedisCounters(address)
+
+                lost = await losses(connect, fault, count=count, seed=seed, reading=reading)
+            finally:
+                for server in servers:
+                    server.kill()
+        assert (lost == 0) is reading
+
+
+@SIZES
+async def test_redis_failover_in_a_cluster(count: int, seed: int) -> None:
+    """The master of the counters' slot is killed, its replica takes over."""
+    with folder_for("cluster") as folder:
+        nodes = await asyncio.to_thread(cluster_nodes, folder, 6)
+        try:
+            address = "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in nodes)
+
+            async def fault() -> None:
+                await asyncio.sleep(0.1)
+                slots = nodes[1].ask("CLUSTER", "KEYSLOT", "{aiowheel}:counters")
+                (owner,) = [
+                    node
+                    for node in nodes
+                    if node._process is not None
+                    and "1" in node.ask("CLUSTER", "COUNTKEYSINSLOT", slots)
+                    and "role:master" in node.ask("INFO", "replication")
+                ]
+                owner.kill()
+
+            lost = await losses(lambda: RedisCounters(address), fault, count=count, seed=seed)
+        finally:
+            for node in nodes:
+                node.kill()
+    assert lost == 0
+
+
+# --- processes ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgres", "redis"])
+@SIZES
+async def test_worker_killed(
+    count: int,
+    seed: int,
+    store: str,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> None:
+    """Four processes wait; one after the other is killed, and a new one takes its keys."""
+    addresses = {
+        "sqlite": lambda: str(tmp_path / "counters.db"),
+        "postgres": lambda: request.getfixturevalue("postgres_server").dsn,
+        "redis": lambda: request.getfixturevalue("redis_server").address,
+    }
+    address = addresses[store]()
+    makers: dict[str, Callable[[str], CounterStore]] = {
+        "sqlite": SqliteCounters,
+        "postgres": PostgresCounters,
+        "redis": RedisCounters,
+    }
+    rng = random.Random(seed)
+    keys = [f"{seed} {store} {number}" for number in range(count)]
+    workers = [await Worker.start(store, address, keys[place::4]) for place in range(4)]
+    try:
+        async with (
+            Purgatory() as purgatory,
+            SharedCounters(purgatory, makers[store](address)) as publisher,
+        ):
+            order = rng.sample(keys, count)
+            kills = 8 if count > 1000 else 2  # starting processes takes most of the time
+            for part in range(kills):
+                chunk = order[part * count // kills : (part + 1) * count // kills]
+                killed = workers[part % 4]
+                middle = len(chunk) // 2
+                await asyncio.gather(*(publisher.advance(key, 1) for key in chunk[:middle]))
+                await killed.kill()
+                await asyncio.gather(*(publisher.advance(key, 1) for key in chunk[middle:]))
+                workers[part % 4] = await Worker.start(store, address, killed.missing)
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.gather(*(worker.end() for worker in workers))
+        assert [key for worker in workers for key in worker.missing] == []
+    finally:
+        for worker in workers:
+            await worker.kill()
+
+
+class Worker:
+    """A process that waits for keys and names those that were woken up."""
+
+    def __init__(self, process: asyncio.subprocess.Process, keys: list[str]) -> None:
+        self._process = process
+        self._keys = dict.fromkeys(keys)
+        self._reading = asyncio.create_task(self._read())
+
+    @classmethod
+    async def start(cls, store: str, address: str, keys: list[str]) -> Worker:
+        """Start it; return when it waits."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            Path(__file__).with_name("worker.py"),
+            *(store, address, str(len(keys))),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write("".join(f"{key}\n" for key in keys).encode())
+        async with asyncio.timeout(PATIENCE):
+            assert await process.stdout.readline() == b"ready\n"
+        return cls(process, keys)
+
+    async def _read(self) -> None:
+        assert self._process.stdout is not None
+        async for line in self._process.stdout:
+            if line.endswith(b"\n"):
+                self._keys.pop(line.decode().rstrip("\n"), None)
+
+    @property
+    def missing(self) -> list[str]:
+        """The keys that it has not named."""
+        return list(self._keys)
+
+    async def kill(self) -> None:
+        """End it without a word, and read what it had said."""
+        if self._process.returncode is None:
+            self._process.kill()
+        await self.end()
+
+    async def end(self) -> None:
+        """Wait until it has ended."""
+        await self._process.wait()
+        await self._reading
+
+
+# --- how soon, and what is left -----------------------------------------------------------------
+
+
+async def test_waits_of_a_lost_history_end_soon_after_the_return(
+    redis_server: RedisServer,
+) -> None:
+    """All of them, without anybody publishing."""
+    async with (
+        Purgatory() as purgatory,
+        SharedCounters(purgatory, RedisCounters(redis_server.address)) as shared,
+    ):
+        waits = [shared.wait_until({f"k{number}": 1}, None) for number in range(1000)]
+        await shared.value("k999")
+        redis_server.kill()
+        await asyncio.to_thread(redis_server.start)
+        async with asyncio.timeout(PATIENCE):
+            ends = await asyncio.gather(*waits, return_exceptions=True)
+        assert {type(end) for end in ends} == {EpochChangedError}
+        assert len(purgatory) == 0
+
+
+async def test_sqlite_removes_the_sockets_of_dead_processes(tmp_path: Path) -> None:
+    """A killed process leaves its socket; the next write finds that out."""
+    path = tmp_path / "counters.db"
+    worker = await Worker.start("sqlite", str(path), ["k"])
+    folder = path.with_name("counters.db-hints")
+    assert len(list(folder.iterdir())) == 1
+    await worker.kill()
+    store = SqliteCounters(path)
+    await store.raise_to({"other": 1})
+    await store.aclose()
+    assert list(folder.iterdir()) == []
+    async with Purgatory() as purgatory, SharedCounters(purgatory, SqliteCounters(path)) as shared:
+        await shared.advance("k", 1)
+        assert len(list(folder.iterdir())) == 1
+    assert list(folder.iterdir()) == []
