@@ -150,9 +150,7 @@ class PostgresCounters:
                 connection, self._add_one, names, max(1, (_PAYLOAD - 4) // (longest + 24))
             )
 
-    async def advance_in(
-        self, connection: asyncpg.Connection[Any], key: str, value: int
-    ) -> None:
+    async def advance_in(self, connection: asyncpg.Connection[Any], key: str, value: int) -> None:
         """Raise a counter in a transaction of the caller, on the caller's connection.
 
         The value counts, and the hint is sent, when the transaction commits. Make it the last
@@ -302,6 +300,7 @@ class _Access:
         transient = (
             asyncpg.PostgresConnectionError,
             asyncpg.InterfaceError,
+            asyncpg.InternalClientError,  # the connection broke in the middle of a statement
             asyncpg.CannotConnectNowError,
             asyncpg.TooManyConnectionsError,
             asyncpg.AdminShutdownError,

@@ -384,7 +384,9 @@ def _client_of(address: str) -> Any:
         startup = [ClusterNode(host, port) for host, port in nodes]
         return RedisCluster(startup_nodes=startup, retry=Retry(NoBackoff(), 1), **options)
     if not path:
-        raise ValueError(f"server must end with /master, the name at the Sentinels, got {address!r}")
+        raise ValueError(
+            f"server must end with /master, the name at the Sentinels, got {address!r}"
+        )
     sentinel = Sentinel(nodes, sentinel_kwargs={**options, "retry": Retry(NoBackoff(), 0)})
     client = sentinel.master_for(path, retry=Retry(NoBackoff(), 0), **options)
     client.aiowheel_sentinels = sentinel.sentinels

@@ -194,9 +194,7 @@ class SharedCounters:
             left = end - loop.time()
         elif limit < FOREVER:
             left = ns_to_seconds(limit)
-        return await self._wait(
-            {key: value + 1 for key, (_, value) in parsed.items()}, left, mode
-        )
+        return await self._wait({key: value + 1 for key, (_, value) in parsed.items()}, left, mode)
 
     def _agrees(self, catch_up: CatchUp, tokens: Mapping[str, tuple[str, int]]) -> bool:
         """Return whether the tokens are of our epoch, and not ahead of what we know."""

@@ -47,9 +47,7 @@ class MemoryCounters:
         server = self._server
         server.check()
         epoch = server.current_epoch()
-        raised = {
-            key: value for key, value in values.items() if server.values.get(key, -1) < value
-        }
+        raised = {key: value for key, value in values.items() if server.values.get(key, -1) < value}
         server.values.update(raised)
         server.send(epoch, raised)
         server.lose_answer()

@@ -218,7 +218,9 @@ async def writes_at_the_same_time_do_not_block_each_other(connect: Connect) -> N
         for round_number in range(10):
             await asyncio.gather(
                 *(
-                    store.raise_to({key: round_number * 10 + place for key in keys[:: 1 - place % 2 * 2]})
+                    store.raise_to(
+                        {key: round_number * 10 + place for key in keys[:: 1 - place % 2 * 2]}
+                    )
                     for place, (store, _) in enumerate(opened)
                 )
             )

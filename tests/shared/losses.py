@@ -16,17 +16,59 @@ Connect = Callable[[], CounterStore]
 Fault = Callable[[], Awaitable[None]]
 
 
+class Progress:
+    """How many publishes have been made, for listeners that come back late."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._over = False
+        self._news = asyncio.Event()
+
+    def begin(self) -> None:
+        """Expect publishes."""
+        self._over = False
+
+    def published(self, *, over: bool = False) -> None:
+        """Count one publish; the last call says that no more will come."""
+        self._count += 1
+        self._over |= over
+        self._news.set()
+
+    async def more(self, count: int) -> None:
+        """Wait for *count* more publishes."""
+        wanted = self._count + count
+        while self._count < wanted and not self._over:
+            self._news.clear()
+            await self._news.wait()
+
+    def delay(self, method: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:
+        """Return *method*, a store's subscribing, which misses some publishes when called again."""
+        subscribed: set[object] = set()
+
+        async def late(store: object, *arguments: object) -> object:
+            if store in subscribed:
+                await self.more(20)
+            subscribed.add(store)
+            return await method(store, *arguments)
+
+        return late
+
+
 class WithoutReading:
-    """A store whose gaps go unnoticed: the proof that a test could find a loss."""
+    """A store whose gaps go unnoticed: the proof that a test could find a loss.
+
+    Its epoch seems to stay, for a change of that name is another way to notice.
+    """
 
     def __init__(self, store: CounterStore) -> None:
         self._store = store
         self._listener: HintListener | None = None
+        self._epoch = ""
 
     def hint(self, epoch: str, values: Mapping[str, int]) -> None:
         """Pass a hint on."""
         assert self._listener is not None
-        self._listener.hint(epoch, values)
+        self._listener.hint(self._epoch or epoch, values)
 
     def gap(self) -> None:
         """Do nothing."""
@@ -46,7 +88,9 @@ class WithoutReading:
 
     async def read(self, keys: Collection[str]) -> tuple[str, dict[str, int]]:
         """Pass the call on."""
-        return await self._store.read(keys)
+        epoch, values = await self._store.read(keys)
+        self._epoch = self._epoch or epoch
+        return self._epoch, values
 
     async def forget(self, keys: Collection[str]) -> None:
         """Pass the call on."""
@@ -65,6 +109,7 @@ async def losses(
     seed: int,
     reading: bool = True,
     publisher: Connect | None = None,
+    progress: Progress | None = None,
 ) -> int:
     """Count the waits that never end although their counters were raised.
 
@@ -79,7 +124,10 @@ async def losses(
         seed: Of order and bursts.
         reading: False: the waiting process ignores gaps, and losses are expected.
         publisher: Makes the store of the publishing process; default: as *connect*.
+        progress: Learns how many publishes have been made.
     """
+    progress = progress or Progress()
+    progress.begin()
     rng = random.Random(seed)
     keys = [f"{seed} {number}" for number in range(count)]
     order = rng.sample(keys, count)
@@ -104,6 +152,7 @@ async def losses(
         async def publish(key: str) -> None:
             data.add(key)
             await publishing.advance(key, 1)
+            progress.published()
 
         waits = [asyncio.create_task(wait(key)) for key in keys]
         await waiting.value(keys[-1])
@@ -119,6 +168,7 @@ async def losses(
         await faulty
         async with asyncio.timeout(PATIENCE):
             await asyncio.gather(*publishes)
+        progress.published(over=True)
         await _hints_have_arrived(waiting, publishing)
         if reading:
             with suppress(TimeoutError):

@@ -80,7 +80,9 @@ class RedisServer:
     def __init__(self, folder: Path, *words: str) -> None:
         program = shutil.which("redis-server")
         if program is None:
-            raise RedisMissingError("Redis is not installed; on Debian: apt-get install redis-server")
+            raise RedisMissingError(
+                "Redis is not installed; on Debian: apt-get install redis-server"
+            )
         self.port = free_port()
         self.address = f"redis://127.0.0.1:{self.port}"
         self._folder = folder / str(self.port)
