@@ -13,7 +13,7 @@ import hashlib
 import json
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from aiowheel._arguments import safe_repr
@@ -30,7 +30,6 @@ from aiowheel.shared._store import (
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
-    from redis.asyncio.client import PubSub
     from redis.asyncio.cluster import RedisCluster
 
 _HEARTBEAT = 5.0  # seconds of silence until the number of the last hint is looked up
@@ -106,9 +105,7 @@ class RedisCounters:
         MissingExtraError: redis-py is not installed.
     """
 
-    def __init__(
-        self, server: str | Redis[Any] | RedisCluster[Any], *, name: str = "aiowheel"
-    ) -> None:
+    def __init__(self, server: str | Redis | RedisCluster, *, name: str = "aiowheel") -> None:
         try:
             from redis.asyncio import Redis
             from redis.asyncio.cluster import RedisCluster
@@ -208,11 +205,11 @@ class RedisCounters:
 
     # --- listening --------------------------------------------------------------------------
 
-    async def _subscribed(self) -> PubSub:
+    async def _subscribed(self) -> Any:
         """Return a new subscription, once the server has confirmed it."""
         if hasattr(self._client, "initialize"):
             await self._client.initialize()
-        pubsub = cast("PubSub", self._client.pubsub())
+        pubsub = self._client.pubsub()
         try:
             await pubsub.subscribe(self._channel)
             while True:
@@ -236,10 +233,10 @@ class RedisCounters:
         epoch, number = await self._client.hmget(self._hash, ["epoch", "rev"])
         return ("", 0) if epoch is None or number is None else (_text(epoch), int(number))
 
-    async def _watch(self, listener: HintListener, pubsub: PubSub) -> None:
+    async def _watch(self, listener: HintListener, pubsub: Any) -> None:
         """Give hints; subscribe again whenever one may be lost."""
         backoff = Backoff()
-        connected: PubSub | None = pubsub
+        connected: Any = pubsub
         while True:
             try:
                 if connected is None:
@@ -262,7 +259,7 @@ class RedisCounters:
                     await connected.aclose()
                 connected = None
 
-    async def _listen(self, listener: HintListener, pubsub: PubSub) -> None:
+    async def _listen(self, listener: HintListener, pubsub: Any) -> None:
         """Give hints until one was lost."""
         patience = _HEARTBEAT
         while True:
@@ -387,7 +384,8 @@ def _client_of(address: str) -> Any:
         raise ValueError(
             f"server must end with /master, the name at the Sentinels, got {address!r}"
         )
-    sentinel = Sentinel(nodes, sentinel_kwargs={**options, "retry": Retry(NoBackoff(), 0)})
+    make: Any = Sentinel  # without types
+    sentinel = make(nodes, sentinel_kwargs={**options, "retry": Retry(NoBackoff(), 0)})
     client = sentinel.master_for(path, retry=Retry(NoBackoff(), 0), **options)
     client.aiowheel_sentinels = sentinel.sentinels
     return client

@@ -155,7 +155,10 @@ class SharedCounters:
         return self._wait(checked, timeout, mode)
 
     async def wait_past(
-        self, tokens: Mapping[str, str], timeout: Delay | None, mode: Mode = "all"
+        self,
+        tokens: Mapping[str, str],
+        timeout: Delay | None,  # noqa: ASYNC109 - as that of `wait_until`
+        mode: Mode = "all",
     ) -> bool:
         """Wait until counters go beyond the values of tokens; False on timeout.
 

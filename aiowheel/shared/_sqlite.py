@@ -11,36 +11,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import secrets
-import socket
 import sqlite3
-import sys
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
 from aiowheel._arguments import safe_repr
 from aiowheel._events import emit
 from aiowheel.errors import StoreUnavailableError
+from aiowheel.shared._bells import Bells
+from aiowheel.shared._sqlite_thread import SqliteThread
 from aiowheel.shared._store import HintListener, checked_key, checked_value, new_epoch
 from aiowheel.timer import move_on_after
 
 T = TypeVar("T")
 
 _NET = 0.25  # seconds between two looks at the file's version
-_BUSY = 5.0  # seconds that SQLite waits for another writer
-_LONGEST_ADDRESS = 100  # bytes of a socket's path; Linux takes 107, macOS 103
 _SLICE = 1_000  # values that are delivered in one turn of the loop
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS aiowheel_epoch (
-    one INTEGER PRIMARY KEY CHECK (one = 1), epoch TEXT NOT NULL, rev INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS aiowheel_counters (
-    key TEXT PRIMARY KEY, value INTEGER NOT NULL, rev INTEGER NOT NULL) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS aiowheel_counters_rev ON aiowheel_counters (rev);
-"""
 _PROPOSE = "INSERT OR IGNORE INTO aiowheel_epoch VALUES (1, ?, 0)"
 _NEXT_REV = "UPDATE aiowheel_epoch SET rev = rev + 1 WHERE one = 1 RETURNING epoch, rev"
 _EPOCH = "SELECT epoch, rev FROM aiowheel_epoch"
@@ -78,9 +66,9 @@ class SqliteCounters:
         if not isinstance(path, (str, os.PathLike)):
             raise TypeError(f"path must be a path, got {safe_repr(path)}")
         self._path = Path(path).absolute()
-        self._writer = _Thread(self._path, "aiowheel sqlite writer")
-        self._reader = _Thread(self._path, "aiowheel sqlite reader")
-        self._bells = _Bells(self._path.with_name(f"{self._path.name}-hints"))
+        self._writer = SqliteThread(self._path, "aiowheel sqlite writer")
+        self._reader = SqliteThread(self._path, "aiowheel sqlite reader")
+        self._bells = Bells(self._path.with_name(f"{self._path.name}-hints"))
         self._rung = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._seen = ("", -1)  # epoch and revision up to which hints were given
@@ -185,7 +173,9 @@ class SqliteCounters:
                 await asyncio.sleep(_NET)
 
     def _changes(
-        self, file: sqlite3.Connection, rung: object
+        self,
+        file: sqlite3.Connection,
+        rung: bool,  # noqa: FBT001
     ) -> tuple[str, list[tuple[str, int]] | None] | None:
         """Return the epoch and what has changed; None: nothing; no values: another history."""
         ((version,),) = file.execute("PRAGMA data_version").fetchall()
@@ -245,159 +235,3 @@ def _read_all(
             if row is not None:
                 values[key] = row[0]
     return (epoch, rev), values
-
-
-class _Thread:
-    """A thread with a connection of its own, which is made anew when the file was replaced."""
-
-    def __init__(self, path: Path, name: str) -> None:
-        self._path = path
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix=name)
-        self._file: sqlite3.Connection | None = None
-        self._identity: tuple[int, int] | None = None
-
-    async def run(self, step: Callable[[sqlite3.Connection, object], T], argument: object) -> T:
-        """Call `step(connection, argument)` on the thread.
-
-        Raises:
-            StoreUnavailableError: The file is locked for too long, or cannot be used at present.
-        """
-        loop = asyncio.get_running_loop()
-        try:
-            return await loop.run_in_executor(self._pool, self._call, step, argument)
-        except RuntimeError as error:  # the pool is shut down
-            raise StoreUnavailableError(f"{self._path} is closed") from error
-
-    def _call(self, step: Callable[[sqlite3.Connection, object], T], argument: object) -> T:
-        try:
-            return step(self._connection(), argument)
-        except sqlite3.OperationalError as error:
-            self._close()
-            raise StoreUnavailableError(f"{self._path}: {error}") from error
-
-    def _connection(self) -> sqlite3.Connection:
-        if self._file is not None:
-            if self._identity == _identity(self._path):
-                return self._file
-            self._close()
-        self._file = _connected(self._path)
-        self._identity = _identity(self._path)
-        return self._file
-
-    def _close(self) -> None:
-        file, self._file = self._file, None
-        if file is not None:
-            file.close()
-
-    async def aclose(self) -> None:
-        """Close the connection and end the thread; idempotent."""
-        with contextlib.suppress(RuntimeError):
-            await asyncio.get_running_loop().run_in_executor(self._pool, self._close)
-        self._pool.shutdown(wait=False)
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
-
-
-def _connected(path: Path) -> sqlite3.Connection:
-    """Open the file, and make the tables where they are missing."""
-    last_moment = time.monotonic() + _BUSY
-    while True:
-        file = sqlite3.connect(path, timeout=_BUSY, isolation_level=None)
-        try:
-            # Nothing waits for the switch to the log: two processes may collide in it.
-            file.execute("PRAGMA journal_mode = WAL")
-            file.execute("PRAGMA synchronous = NORMAL")
-            known = "SELECT 1 FROM sqlite_master WHERE name = 'aiowheel_counters_rev'"
-            if file.execute(known).fetchone() is None:
-                file.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
-        except BaseException as error:
-            file.close()
-            locked = isinstance(error, sqlite3.OperationalError) and "locked" in str(error)
-            if not locked or time.monotonic() > last_moment:
-                raise
-            time.sleep(0.01)
-        else:
-            return file
-
-
-class _Bells:
-    """The sockets of the processes in one folder: our own to hear, all of them to ring."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._own: socket.socket | None = None
-        self._sender: socket.socket | None = None
-        self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
-        self._opened = -1  # the folder, where its path is too long for an address
-
-    def listen(self, loop: asyncio.AbstractEventLoop, rung: Callable[[], None]) -> None:
-        """Call *rung* for every hint byte, from now on.
-
-        Where there are no Unix datagram sockets, nothing is heard: the looks at the file remain.
-        """
-        if not hasattr(socket, "AF_UNIX") or sys.platform == "win32":
-            return
-        self._folder.mkdir(exist_ok=True)
-        own = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        own.setblocking(False)
-        self._own = own
-        own.bind(self._address(self._name))
-        self._loop = loop
-
-        def heard() -> None:
-            with contextlib.suppress(OSError):
-                while own.recv(16):
-                    pass
-            rung()
-
-        loop.add_reader(own, heard)
-
-    def _address(self, name: str) -> str:
-        path = str(self._folder / name)
-        if len(os.fsencode(path)) <= _LONGEST_ADDRESS:
-            return path
-        if self._opened < 0:
-            self._opened = os.open(self._folder, os.O_RDONLY)
-        return f"/proc/self/fd/{self._opened}/{name}"
-
-    def ring(self) -> None:
-        """Send a byte to every process, this one included; remove the sockets of dead ones."""
-        try:
-            names = os.listdir(self._folder)
-        except OSError:  # no process listens, or there are no such sockets
-            return
-        sender = self._sender
-        if sender is None:
-            sender = self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-            sender.setblocking(False)
-        for name in names:
-            address = self._address(name)
-            try:
-                sender.sendto(b"!", address)
-            except ConnectionRefusedError:
-                with contextlib.suppress(OSError):
-                    os.unlink(address)
-            except OSError:  # its queue is full: a hint is waiting there
-                continue
-
-    def close(self) -> None:
-        """Remove our own socket; idempotent."""
-        own, self._own = self._own, None
-        if own is not None and self._loop is not None:
-            self._loop.remove_reader(own)
-            own.close()
-            with contextlib.suppress(OSError):
-                os.unlink(self._address(self._name))
-        sender, self._sender = self._sender, None
-        if sender is not None:
-            sender.close()
-        if self._opened >= 0:
-            os.close(self._opened)
-            self._opened = -1

@@ -24,7 +24,7 @@ def counter_store_checks() -> tuple[StoreCheck, ...]:
     their own, so that they may share one server.
 
     Example:
-        >>> @pytest.mark.parametrize("check", counter_store_checks(), ids=lambda each: each.__name__)
+        >>> @pytest.mark.parametrize("check", counter_store_checks())
         ... async def test_my_store(check):
         ...     await check(lambda: MyStore("address"))
     """
@@ -219,7 +219,7 @@ async def writes_at_the_same_time_do_not_block_each_other(connect: Connect) -> N
             await asyncio.gather(
                 *(
                     store.raise_to(
-                        {key: round_number * 10 + place for key in keys[:: 1 - place % 2 * 2]}
+                        dict.fromkeys(keys[:: 1 - place % 2 * 2], round_number * 10 + place)
                     )
                     for place, (store, _) in enumerate(opened)
                 )

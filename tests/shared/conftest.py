@@ -9,9 +9,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import pytest
 
 from aiowheel import Purgatory
-from aiowheel.bench._postgres import PostgresMissingError, postgres_server
-from aiowheel.bench._redis import RedisMissingError, redis_server
+from aiowheel.bench._postgres import PostgresMissingError
+from aiowheel.bench._redis import RedisMissingError
 from aiowheel.shared import CounterStore, SharedCounters
+
+from .servers import PostgresServer, RedisServer, postgres_that_stops, redis_that_stops
 
 Process = Callable[..., AbstractAsyncContextManager[tuple[Purgatory, SharedCounters]]]
 Until = Callable[[Callable[[], object]], Awaitable[None]]
@@ -46,20 +48,30 @@ def until() -> Until:
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[str]:
-    """The address of a real PostgreSQL, which lives as long as the tests do."""
+def postgres_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL that tests may stop; each leaves it running."""
     try:
-        with postgres_server() as address:
-            yield address
+        with postgres_that_stops() as server:
+            yield server
     except PostgresMissingError as missing:
         pytest.skip(str(missing))
 
 
 @pytest.fixture(scope="session")
-def redis() -> Iterator[str]:
-    """The address of a real Redis, which lives as long as the tests do."""
+def steady_redis() -> Iterator[RedisServer]:
+    """A Redis that runs as long as the tests do."""
     try:
-        with redis_server() as path:
-            yield f"unix://{path}"
+        with redis_that_stops() as server:
+            yield server
+    except RedisMissingError as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture
+def redis_server() -> Iterator[RedisServer]:
+    """A Redis without a disk: a restart loses everything."""
+    try:
+        with redis_that_stops() as server:
+            yield server
     except RedisMissingError as missing:
         pytest.skip(str(missing))

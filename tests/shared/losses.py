@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 
 from aiowheel import Purgatory
@@ -13,7 +13,7 @@ from aiowheel.shared import CounterStore, EpochChangedError, HintListener, Share
 PATIENCE = 120.0  # seconds; a lost wake-up is one that comes never, not one that comes late
 
 Connect = Callable[[], CounterStore]
-Fault = Callable[[], Awaitable[None]]
+Fault = Callable[[], Coroutine[object, object, None]]
 
 
 class Progress:
@@ -159,8 +159,8 @@ async def losses(
         publishes: list[asyncio.Task[None]] = []
         faulty = asyncio.create_task(fault())
         while order:
-            for _ in range(min(len(order), rng.randint(1, max(2, count // 40)))):
-                publishes.append(asyncio.create_task(publish(order.pop())))
+            burst = min(len(order), rng.randint(1, max(2, count // 40)))
+            publishes += [asyncio.create_task(publish(order.pop())) for _ in range(burst)]
             # The last burst comes after the fault: losses are those of the fault alone.
             if len(order) < count // 10 and not faulty.done():
                 await faulty

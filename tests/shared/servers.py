@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import shutil
 import signal
 import socket
@@ -13,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Self
 
 from aiowheel.bench import _postgres
 from aiowheel.bench._redis import RedisMissingError
@@ -93,6 +93,21 @@ class RedisServer:
         ]
         self._process: subprocess.Popen[bytes] | None = None
 
+    def become_sentinel(self, master: RedisServer) -> None:
+        """Watch over a master, before the start."""
+        file = self._folder / "sentinel.conf"
+        file.write_text(
+            f"port {self.port}\ndir {self._folder}\n"
+            f"sentinel monitor main 127.0.0.1 {master.port} 1\n"
+            "sentinel down-after-milliseconds main 300\nsentinel failover-timeout main 5000\n"
+        )
+        self._command = [self._command[0], str(file), "--sentinel"]
+
+    @property
+    def runs(self) -> bool:
+        """Whether it was started and not killed."""
+        return self._process is not None
+
     def start(self) -> None:
         """Start it and wait until it answers."""
         with (self._folder / "log").open("ab") as log:
@@ -157,6 +172,24 @@ def redis_that_stops(*words: str) -> Iterator[RedisServer]:
             server.kill()
 
 
+@contextmanager
+def sentinel_with_a_replica() -> Iterator[tuple[RedisServer, RedisServer, RedisServer]]:
+    """A master, its replica and a Sentinel that promotes it, for as long as the block."""
+    with folder_for("sentinel") as folder:
+        master = RedisServer(folder)
+        replica = RedisServer(folder, "--replicaof", "127.0.0.1", str(master.port))
+        sentinel = RedisServer(folder)
+        sentinel.become_sentinel(master)
+        servers = (master, replica, sentinel)
+        try:
+            for server in servers:
+                server.start()
+            yield servers
+        finally:
+            for server in servers:
+                server.kill()
+
+
 class Proxy:
     """A TCP proxy that can swallow everything without closing anything, as a cut cable does."""
 
@@ -168,7 +201,7 @@ class Proxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self.port = 0
 
-    async def __aenter__(self) -> Proxy:
+    async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
@@ -229,8 +262,3 @@ def cluster_nodes(folder: Path, count: int) -> list[RedisServer]:
         assert time.monotonic() < last_moment
         time.sleep(0.05)
     return nodes
-
-
-def described(**facts: object) -> str:
-    """Facts as one line, for a child process."""
-    return json.dumps(facts)

@@ -8,15 +8,13 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import asyncpg
 import pytest
 
 from aiowheel import Purgatory
-from aiowheel.bench._postgres import PostgresMissingError
-from aiowheel.bench._redis import RedisMissingError
 from aiowheel.shared import (
     CounterStore,
     EpochChangedError,
@@ -29,7 +27,7 @@ from aiowheel.shared import (
     _sqlite,
 )
 
-from .losses import PATIENCE, Connect, Progress, losses
+from .losses import PATIENCE, Connect, Fault, Progress, losses
 from .servers import (
     PostgresServer,
     Proxy,
@@ -37,8 +35,8 @@ from .servers import (
     cluster_nodes,
     folder_for,
     holds,
-    postgres_that_stops,
     redis_that_stops,
+    sentinel_with_a_replica,
 )
 
 pytestmark = [pytest.mark.one_build, pytest.mark.realtime, pytest.mark.slow]
@@ -50,26 +48,6 @@ MANY = [
     for seed in range(20)
 ]
 SIZES = pytest.mark.parametrize(("count", "seed"), [FEW, *MANY])
-
-
-@pytest.fixture(scope="module")
-def postgres_server() -> Iterator[PostgresServer]:
-    """A PostgreSQL that tests may stop; each leaves it running."""
-    try:
-        with postgres_that_stops() as server:
-            yield server
-    except PostgresMissingError as missing:
-        pytest.skip(str(missing))
-
-
-@pytest.fixture
-def redis_server() -> Iterator[RedisServer]:
-    """A Redis without a disk: a restart loses everything."""
-    try:
-        with redis_that_stops() as server:
-            yield server
-    except RedisMissingError as missing:
-        pytest.skip(str(missing))
 
 
 @pytest.fixture
@@ -86,7 +64,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> Progress:
 
 async def compare(
     connect: Connect,
-    fault: Callable[[], Awaitable[None]],
+    fault: Fault,
     count: int,
     seed: int,
     progress: Progress,
@@ -171,9 +149,8 @@ async def test_sqlite_file_removed(count: int, seed: int, tmp_path: Path) -> Non
     async def fault() -> None:
         for _ in range(3):
             await asyncio.sleep(0.1)
-            for each in tmp_path.glob("counters.db*"):
-                if each.is_file():
-                    each.unlink()
+            for ending in ("", "-wal", "-shm"):
+                path.with_name(f"{path.name}{ending}").unlink(missing_ok=True)
 
     assert await losses(lambda: SqliteCounters(path), fault, count=count, seed=seed) == 0
 
@@ -246,14 +223,14 @@ async def test_postgres_network_cut(
     late: Progress,
 ) -> None:
     """Packets vanish, no connection is closed: silence is found out by asking."""
-    monkeypatch.setattr(_postgres, "_HEARTBEAT", 0.3)
-    monkeypatch.setattr(_postgres, "_ANSWER", 1.0)
+    monkeypatch.setattr(_postgres, "_HEARTBEAT", 0.2)
+    monkeypatch.setattr(_postgres, "_ANSWER", 0.5)
     async with Proxy(postgres_server.port) as proxy:
 
         async def fault() -> None:
             await asyncio.sleep(0.1)
             proxy.cut()
-            await asyncio.sleep(2)
+            await asyncio.sleep(1)
             proxy.mend()
 
         near = f"postgresql://postgres@127.0.0.1:{proxy.port}/postgres"
@@ -329,14 +306,14 @@ async def test_redis_network_cut(
     late: Progress,
 ) -> None:
     """Packets vanish, no connection is closed: silence is found out by asking."""
-    monkeypatch.setattr(_redis, "_HEARTBEAT", 0.3)
-    monkeypatch.setattr(_redis, "_ANSWER", 1.0)
+    monkeypatch.setattr(_redis, "_HEARTBEAT", 0.2)
+    monkeypatch.setattr(_redis, "_ANSWER", 0.5)
     async with Proxy(redis_server.port) as proxy:
 
         async def fault() -> None:
             await asyncio.sleep(0.1)
             proxy.cut()
-            await asyncio.sleep(2)
+            await asyncio.sleep(1)
             proxy.mend()
 
         await compare(
@@ -350,45 +327,30 @@ async def test_redis_network_cut(
 
 
 @SIZES
-async def test_redis_failover_by_sentinel(count: int, seed: int, late: Progress) -> None:
+@pytest.mark.parametrize("reading", [True, False], ids=["as-it-is", "without-reading"])
+async def test_redis_failover_by_sentinel(
+    count: int,
+    seed: int,
+    late: Progress,
+    reading: bool,  # noqa: FBT001
+) -> None:
     """The master is killed, its replica is promoted; the epoch stays."""
-    for reading in (True, False):
-        with folder_for("sentinel") as folder:
-            master = RedisServer(folder)
-            replica = RedisServer(folder, "--replicaof", "127.0.0.1", str(master.port))
-            file = folder / "sentinel.conf"
-            sentinel = RedisServer(folder, "--sentinel")
-            file.write_text(
-                f"port {sentinel.port}\ndir {folder}\n"
-                f"sentinel monitor main 127.0.0.1 {master.port} 1\n"
-                "sentinel down-after-milliseconds main 300\nsentinel failover-timeout main 5000\n"
-            )
-            sentinel._command = [sentinel._command[0], str(file), "--sentinel"]
-            servers = (master, replica, sentinel)
-            try:
-                for server in servers:
-                    server.start()
-                await holds(lambda: "master_link_status:up" in replica.ask("INFO", "replication"))
-                await holds(lambda: "slaves=1" in sentinel.ask("INFO", "sentinel"))
-                master.ask("SET", "replicated", "yes")
-                await holds(lambda: replica.ask("GET", "replicated") == "yes")
-                address = f"redis+sentinel://127.0.0.1:{sentinel.port}/main"
+    with sentinel_with_a_replica() as (master, replica, sentinel):
+        await holds(lambda: "slaves=1" in sentinel.ask("INFO", "sentinel"))
+        await holds(lambda: "master_link_status:up" in replica.ask("INFO", "replication"))
+        master.ask("SET", "replicated", "yes")
+        await holds(lambda: replica.ask("GET", "replicated") == "yes")
 
-                async def fault(master: RedisServer = master, other: RedisServer = replica) -> None:
-                    await asyncio.sleep(0.1)
-                    master.kill()
-                    await holds(lambda: "role:master" in other.ask("INFO", "replication"))
+        async def fault() -> None:
+            await asyncio.sleep(0.1)
+            master.kill()
+            await holds(lambda: "role:master" in replica.ask("INFO", "replication"))
 
-                def connect(address: str = address) -> CounterStore:
-                    return RedisCounters(address)
+        def connect() -> CounterStore:
+            return RedisCounters(f"redis+sentinel://127.0.0.1:{sentinel.port}/main")
 
-                lost = await losses(
-                    connect, fault, count=count, seed=seed, progress=late, reading=reading
-                )
-            finally:
-                for server in servers:
-                    server.kill()
-        assert (lost == 0) is reading
+        lost = await losses(connect, fault, count=count, seed=seed, progress=late, reading=reading)
+    assert (lost == 0) is reading
 
 
 @SIZES
@@ -405,7 +367,7 @@ async def test_redis_failover_in_a_cluster(count: int, seed: int) -> None:
                 (owner,) = [
                     node
                     for node in nodes
-                    if node._process is not None
+                    if node.runs
                     and "1" in node.ask("CLUSTER", "COUNTKEYSINSLOT", slots)
                     and "role:master" in node.ask("INFO", "replication")
                 ]
@@ -430,13 +392,13 @@ async def test_worker_killed(
     tmp_path: Path,
     request: pytest.FixtureRequest,
 ) -> None:
-    """Four processes wait; one after the other is killed, and a new one takes its keys."""
-    addresses = {
-        "sqlite": lambda: str(tmp_path / "counters.db"),
-        "postgres": lambda: request.getfixturevalue("postgres_server").dsn,
-        "redis": lambda: request.getfixturevalue("redis_server").address,
-    }
-    address = addresses[store]()
+    """Processes wait; one after the other is killed, and a new one takes its keys."""
+    if store == "sqlite":
+        address = str(tmp_path / "counters.db")
+    elif store == "postgres":
+        address = request.getfixturevalue("postgres_server").dsn
+    else:
+        address = request.getfixturevalue("redis_server").address
     makers: dict[str, Callable[[str], CounterStore]] = {
         "sqlite": SqliteCounters,
         "postgres": PostgresCounters,
@@ -444,22 +406,23 @@ async def test_worker_killed(
     }
     rng = random.Random(seed)
     keys = [f"{seed} {store} {number}" for number in range(count)]
-    workers = [await Worker.start(store, address, keys[place::4]) for place in range(4)]
+    # Starting processes takes most of the time of the ordinary run.
+    crowd, kills = (4, 8) if count > 1000 else (2, 1)
+    workers = [await Worker.start(store, address, keys[place::crowd]) for place in range(crowd)]
     try:
         async with (
             Purgatory() as purgatory,
             SharedCounters(purgatory, makers[store](address)) as publisher,
         ):
             order = rng.sample(keys, count)
-            kills = 8 if count > 1000 else 2  # starting processes takes most of the time
             for part in range(kills):
                 chunk = order[part * count // kills : (part + 1) * count // kills]
-                killed = workers[part % 4]
+                killed = workers[part % crowd]
                 middle = len(chunk) // 2
                 await asyncio.gather(*(publisher.advance(key, 1) for key in chunk[:middle]))
                 await killed.kill()
                 await asyncio.gather(*(publisher.advance(key, 1) for key in chunk[middle:]))
-                workers[part % 4] = await Worker.start(store, address, killed.missing)
+                workers[part % crowd] = await Worker.start(store, address, killed.missing)
         async with asyncio.timeout(PATIENCE):
             await asyncio.gather(*(worker.end() for worker in workers))
         assert [key for worker in workers for key in worker.missing] == []

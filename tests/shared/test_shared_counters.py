@@ -17,6 +17,7 @@ from aiowheel.shared import (
     StoreUnavailableError,
 )
 from aiowheel.testing import MemoryCounters
+
 from .conftest import Process
 
 pytestmark = [pytest.mark.virtual_time, pytest.mark.one_build]

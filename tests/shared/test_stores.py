@@ -10,6 +10,8 @@ from aiowheel.shared import CounterStore, PostgresCounters, RedisCounters, Sqlit
 from aiowheel.testing import MemoryCounters, counter_store_checks
 from aiowheel.testing._store_checks import StoreCheck
 
+from .servers import PostgresServer, RedisServer
+
 pytestmark = [pytest.mark.both_loops, pytest.mark.one_build]
 
 CHECKS = pytest.mark.parametrize("check", counter_store_checks(), ids=lambda each: each.__name__)
@@ -34,21 +36,20 @@ async def test_sqlite(check: StoreCheck, tmp_path: Path) -> None:
 
 
 @CHECKS
-@pytest.mark.parametrize("logged", [False, True], ids=["unlogged", "logged"])
-async def test_postgres(check: StoreCheck, postgres: str, logged: bool) -> None:  # noqa: FBT001
-    """Both kinds of tables."""
+async def test_postgres(check: StoreCheck, postgres_server: PostgresServer) -> None:
+    """Unlogged tables; the statements are the same on logged ones."""
 
     def connect() -> CounterStore:
-        return PostgresCounters(postgres, name=f"logged_{logged}".lower(), logged=logged)
+        return PostgresCounters(postgres_server.dsn)
 
     await check(connect)
 
 
 @CHECKS
-async def test_redis(check: StoreCheck, redis: str) -> None:
+async def test_redis(check: StoreCheck, steady_redis: RedisServer) -> None:
     """One server."""
 
     def connect() -> CounterStore:
-        return RedisCounters(redis)
+        return RedisCounters(steady_redis.address)
 
     await check(connect)
