@@ -15,6 +15,7 @@ from aiowheel.errors import EpochChangedError, StoreUnavailableError
 from aiowheel.purgatory import Purgatory
 from aiowheel.recipes import IdleDetector
 from aiowheel.shared._backoff import Backoff
+from aiowheel.shared._ending import end_task
 from aiowheel.shared._statistics import SharedCounts
 from aiowheel.shared._store import CounterStore
 
@@ -240,9 +241,7 @@ class CatchUp:
     async def aclose(self) -> None:
         """End the reading; those that wait for a read are cancelled."""
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await end_task(task)
         for turn in self._after_read:
             turn.cancel()
         await self._lingering.aclose()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from aiowheel._events import emit
 from aiowheel.errors import SharedCountersClosedError, StoreUnavailableError
 from aiowheel.shared._backoff import Backoff
+from aiowheel.shared._ending import end_task
 from aiowheel.shared._statistics import SharedCounts
 from aiowheel.shared._store import CounterStore
 
@@ -134,10 +135,7 @@ class GroupCommit:
     async def aclose(self) -> None:
         """End the writer; the callers of publishes that are not written yet get an error."""
         self._closed = True
-        task = self._task
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await end_task(self._task)
         for batch in self._waiting:
             _settle(batch, error=SharedCountersClosedError("the shared counters were closed"))
         self._waiting.clear()

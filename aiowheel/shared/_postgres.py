@@ -17,6 +17,7 @@ from aiowheel._arguments import checked_bool, checked_str
 from aiowheel._events import emit
 from aiowheel.errors import MissingExtraError, StoreUnavailableError
 from aiowheel.shared._backoff import Backoff
+from aiowheel.shared._ending import end_task
 from aiowheel.shared._store import (
     HintListener,
     checked_key,
@@ -193,9 +194,7 @@ class PostgresCounters:
     async def aclose(self) -> None:
         """Close the connections; see `CounterStore`."""
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await end_task(task)
         await self._listening.aclose()
         await self._writing.aclose()
 

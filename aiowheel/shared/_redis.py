@@ -20,6 +20,7 @@ from aiowheel._arguments import safe_repr
 from aiowheel._events import emit
 from aiowheel.errors import MissingExtraError, StoreUnavailableError
 from aiowheel.shared._backoff import Backoff
+from aiowheel.shared._ending import end_task
 from aiowheel.shared._store import (
     HintListener,
     checked_key,
@@ -193,9 +194,7 @@ class RedisCounters:
         """Close the connections; see `CounterStore`."""
         self._closed = True
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await end_task(task)
         if self._owns_client:
             with suppress(Exception):  # it is broken: nothing is left to close
                 await self._client.aclose()

@@ -20,6 +20,7 @@ from aiowheel._arguments import safe_repr
 from aiowheel._events import emit
 from aiowheel.errors import StoreUnavailableError
 from aiowheel.shared._bells import Bells
+from aiowheel.shared._ending import end_task
 from aiowheel.shared._sqlite_thread import SqliteThread
 from aiowheel.shared._store import HintListener, checked_key, checked_value, new_epoch
 from aiowheel.timer import move_on_after
@@ -136,9 +137,7 @@ class SqliteCounters:
     async def aclose(self) -> None:
         """End the threads, and remove the socket; see `CounterStore`."""
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await end_task(task)
         await self._writer.aclose()  # first: it may be ringing
         await self._reader.aclose()
         self._bells.close()

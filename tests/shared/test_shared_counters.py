@@ -16,6 +16,7 @@ from aiowheel.shared import (
     SharedCountersClosedError,
     StoreUnavailableError,
 )
+from aiowheel.shared._ending import end_task
 from aiowheel.testing import MemoryCounters
 
 from .conftest import Process
@@ -487,3 +488,20 @@ async def test_a_caller_that_goes_away_takes_nothing_back(process: Process) -> N
         gone.cancel()
         await shared.advance("k", 2)
         assert await shared.value("k") == 2
+
+
+async def test_a_task_that_swallows_its_cancellation_ends_all_the_same() -> None:
+    """Closing must not hang on a client that takes the cancellation for a timeout."""
+    swallowed = 0
+
+    async def stubborn() -> None:
+        nonlocal swallowed
+        while swallowed < 3:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                swallowed += 1
+        raise RuntimeError("lost")
+
+    await end_task(asyncio.create_task(stubborn()))
+    assert swallowed == 3
