@@ -25,11 +25,12 @@ _MOST = 10_000  # keys in one read
 class Kept:
     """A key that this process keeps up to date."""
 
-    __slots__ = ("fresh", "waiting")
+    __slots__ = ("fresh", "reading", "waiting")
 
     def __init__(self) -> None:
         self.waiting = 0  # pending waits
         self.fresh = False  # read, and no hint may have been lost since
+        self.reading = False  # as fresh once the read under way has returned
 
 
 class CatchUp:
@@ -97,8 +98,7 @@ class CatchUp:
         self._counts.gaps += 1
         self._gap = True
         for key, entry in self.kept.items():
-            entry.fresh = False
-            self._stale[key] = None
+            self._read_again(key, entry)
         self._wanted.set()
 
     # --- what the waits call ----------------------------------------------------------------
@@ -108,7 +108,7 @@ class CatchUp:
         entry = self.kept.get(key)
         if entry is None:
             entry = self.kept[key] = Kept()
-        if not entry.fresh:
+        if not entry.fresh and not entry.reading:
             self._stale[key] = None
             self._wanted.set()
         return entry
@@ -160,8 +160,7 @@ class CatchUp:
             if anew:
                 anew = False
                 for key, entry in entries:
-                    entry.fresh = False
-                    self._stale[key] = None
+                    self._read_again(key, entry)
                 self._wanted.set()
             for key, entry in entries:
                 self.linger(key, entry)
@@ -170,6 +169,11 @@ class CatchUp:
             turn: asyncio.Future[None] = loop.create_future()
             self._after_read.append(turn)
             await turn
+
+    def _read_again(self, key: str, entry: Kept) -> None:
+        """Have a read begin after this moment; one that is under way may be too old."""
+        entry.fresh = entry.reading = False
+        self._stale[key] = None
 
     # --- reading ----------------------------------------------------------------------------
 
@@ -181,6 +185,7 @@ class CatchUp:
             keys = list(self._stale)[:_MOST]
             for key in keys:
                 del self._stale[key]
+                self.kept[key].reading = True
             if not self._stale:
                 self._wanted.clear()
             try:
@@ -190,7 +195,9 @@ class CatchUp:
                     emit("aiowheel.shared_read_failed", keys=len(keys), error=repr(error))
                 self._counts.retries += 1
                 self._gap |= after_gap
-                self._stale |= dict.fromkeys(key for key in keys if key in self.kept)
+                for key in keys:
+                    if key in self.kept:
+                        self._read_again(key, self.kept[key])
                 self._wanted.set()
                 await asyncio.sleep(backoff.next())
                 continue
@@ -208,8 +215,8 @@ class CatchUp:
         for key in keys:
             entry = self.kept.get(key)
             if entry is not None:
-                # A gap during the read made the key stale again: this read may be too old.
-                entry.fresh = key not in self._stale
+                # False after a gap during the read: then the key is stale again.
+                entry.fresh, entry.reading = entry.reading, False
                 value = values.get(key)
                 if value is not None:
                     self._purgatory.advance(key, value)
@@ -228,6 +235,7 @@ class CatchUp:
             "the data again and wait with a new token or threshold"
         )
         lost, self.kept = self.kept, {}
+        self._stale.clear()
         for key in lost:
             self._lingering.discard(key)
             self._purgatory.forget(key, error=lambda: EpochChangedError(text))

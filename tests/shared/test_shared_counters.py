@@ -503,5 +503,24 @@ async def test_a_task_that_swallows_its_cancellation_ends_all_the_same() -> None
                 swallowed += 1
         raise RuntimeError("lost")
 
-    await end_task(asyncio.create_task(stubborn()))
+    task = asyncio.create_task(stubborn())
+    await asyncio.sleep(0)
+    await end_task(task)
     assert swallowed == 3
+
+
+async def test_callers_of_one_key_share_reads(process: Process) -> None:
+    """Those that come while a read is under way take its answer; they do not ask again."""
+
+    class Slow(MemoryCounters):
+        async def read(self, keys: Any) -> tuple[str, dict[str, int]]:
+            await asyncio.sleep(1)
+            return await super().read(keys)
+
+    async with process(Slow()) as (_, shared):
+        calls: list[asyncio.Task[int | None]] = []
+        for number in range(20):
+            calls += [asyncio.create_task(shared.value(key)) for key in ("a", "b", f"k{number}")]
+            await asyncio.sleep(0.1)
+        assert await asyncio.gather(*calls) == [None] * 60
+        assert shared.statistics().reads < 8

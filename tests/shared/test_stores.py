@@ -12,7 +12,7 @@ from aiowheel.testing._store_checks import StoreCheck
 
 from .servers import PostgresServer, RedisServer
 
-pytestmark = [pytest.mark.both_loops, pytest.mark.one_build]
+pytestmark = [pytest.mark.both_loops, pytest.mark.one_build, pytest.mark.realtime]
 
 CHECKS = pytest.mark.parametrize("check", counter_store_checks(), ids=lambda each: each.__name__)
 
