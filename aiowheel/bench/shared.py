@@ -1,4 +1,4 @@
-"""The program `aiowheel bench shared`: shared counters beside a raw write of their store. Rank 5."""
+"""The program `aiowheel bench shared`: shared counters beside raw writes of their store. Rank 5."""
 
 import tempfile
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""The metrics of timers, purgatories and shared counters, independent of a monitoring system. Rank 4."""
+"""The metrics of timers, purgatories and shared counters, for any monitoring system. Rank 4."""
 
 from __future__ import annotations
 

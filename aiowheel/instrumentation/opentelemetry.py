@@ -1,6 +1,7 @@
-"""Timers, purgatories and shared counters as OpenTelemetry metrics. Rank 4; extra `metrics`, the API only.
+"""Timers, purgatories and shared counters as OpenTelemetry metrics. Rank 4; extra `metrics`.
 
-The SDK's reader collects the statistics; the hot path does nothing. This module sets no provider.
+The SDK's reader collects the statistics; the hot path does nothing. It needs the API only and
+sets no provider.
 """
 
 from __future__ import annotations

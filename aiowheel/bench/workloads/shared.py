@@ -4,6 +4,7 @@ import asyncio
 import json
 import sqlite3
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, closing
 from importlib import import_module
 from time import perf_counter
@@ -40,13 +41,19 @@ async def _raw_writer(
     store: str, address: str, stack: AsyncExitStack
 ) -> Callable[[int], Awaitable[object]]:
     if store == "sqlite":
-        file = stack.enter_context(closing(sqlite3.connect(address, isolation_level=None)))
+        connection = sqlite3.connect(address, isolation_level=None, check_same_thread=False)
+        file = stack.enter_context(closing(connection))
         file.execute("PRAGMA journal_mode = WAL")
         file.execute("PRAGMA synchronous = NORMAL")
         file.execute("CREATE TABLE IF NOT EXISTS raw (key TEXT PRIMARY KEY, value INTEGER)")
 
+        # In a thread, as an asyncio program writes to a disk.
+        pool = stack.enter_context(ThreadPoolExecutor(1))
+        loop = asyncio.get_running_loop()
+        statement = "INSERT OR REPLACE INTO raw VALUES ('k', ?)"
+
         async def into_sqlite(number: int) -> object:
-            return file.execute("INSERT OR REPLACE INTO raw VALUES ('k', ?)", (number,))
+            return await loop.run_in_executor(pool, file.execute, statement, (number,))
 
         return into_sqlite
     if store == "postgres":
