@@ -1,7 +1,7 @@
 """The program `aiowheel bench shared`: shared counters beside raw writes of their store. Rank 5."""
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
@@ -82,7 +82,7 @@ def run(plan: SharedPlan) -> Report:
 
 
 @contextmanager
-def _address_of(store: str) -> Iterator[str]:
+def _address_of(store: str) -> Generator[str]:
     if store == "postgres":
         with postgres_server() as address:
             yield address

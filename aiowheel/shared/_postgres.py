@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from aiowheel._arguments import checked_bool, checked_str
@@ -109,10 +110,8 @@ class PostgresCounters:
     """
 
     def __init__(self, dsn: str, *, name: str = "aiowheel", logged: bool = False) -> None:
-        try:
-            import asyncpg  # noqa: F401 - an error now, not in the middle of the work
-        except ImportError as error:
-            raise MissingExtraError("postgres") from error
+        if find_spec("asyncpg") is None:  # an error now, not in the middle of the work
+            raise MissingExtraError("postgres")
         self._dsn = checked_str("dsn", dsn)
         self._name = checked_name(name)
         self._logged = checked_bool("logged", logged)
@@ -288,7 +287,7 @@ class _Access:
         self._closed = False
 
     @asynccontextmanager
-    async def use(self) -> AsyncIterator[asyncpg.Connection[Any]]:
+    async def use(self) -> AsyncGenerator[asyncpg.Connection[Any]]:
         """Give the connection to one caller at a time.
 
         Raises:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -112,7 +112,8 @@ class RedisCounters:
             from redis.asyncio.cluster import RedisCluster
         except ImportError as error:
             raise MissingExtraError("redis") from error
-        if not isinstance(server, (str, Redis, RedisCluster)):
+        given: object = server
+        if not isinstance(given, (str, Redis, RedisCluster)):
             raise TypeError(
                 f"server must be an address or a client of redis.asyncio, got {safe_repr(server)}"
             )
@@ -315,7 +316,7 @@ class RedisCounters:
         )
 
     @asynccontextmanager
-    async def _answers(self) -> AsyncIterator[None]:
+    async def _answers(self) -> AsyncGenerator[None]:
         """Turn the errors of a server that does not answer into `StoreUnavailableError`."""
         if self._closed:
             raise StoreUnavailableError("the store is closed")

@@ -61,8 +61,7 @@ class SharedCounters:
         min_interval: Delay = 0.0,
         patience: Delay = 30.0,
     ) -> None:
-        if not isinstance(purgatory, Purgatory):
-            raise TypeError(f"purgatory must be a Purgatory, got {safe_repr(purgatory)}")
+        _check_purgatory(purgatory)
         self._linger = _checked_seconds("linger", linger)
         if self._linger == 0:
             raise ValueError(f"linger must be more than 0 and finite, got {linger!r}")
@@ -145,10 +144,7 @@ class SharedCounters:
 
         Cost: as `Purgatory.wait_until`; a key that is not kept up to date costs a share of a read.
         """
-        if not isinstance(thresholds, Mapping):
-            raise TypeError(
-                f"thresholds must be a mapping of keys to ints, got {safe_repr(thresholds)}"
-            )
+        _check_mapping("thresholds", "ints", thresholds)
         checked = {
             checked_key(key): checked_value("threshold", least) for key, least in thresholds.items()
         }
@@ -179,8 +175,7 @@ class SharedCounters:
         Cost: as `wait_until`. A token of another epoch, or one ahead of what this process knows,
         costs a share of a read.
         """
-        if not isinstance(tokens, Mapping):
-            raise TypeError(f"tokens must be a mapping of keys to tokens, got {safe_repr(tokens)}")
+        _check_mapping("tokens", "tokens", tokens)
         parsed = {checked_key(key): parsed_token(token) for key, token in tokens.items()}
         checked_choice("mode", mode, _MODES)
         limit = FOREVER if timeout is None else delay_to_ns("timeout", timeout)
@@ -412,3 +407,13 @@ def _checked_seconds(name: str, delay: object) -> float:
     if not 0 <= ns < FOREVER:
         raise ValueError(f"{name} must be at least 0 and finite, got {delay!r}")
     return ns_to_seconds(ns)
+
+
+def _check_purgatory(purgatory: object) -> None:
+    if not isinstance(purgatory, Purgatory):
+        raise TypeError(f"purgatory must be a Purgatory, got {safe_repr(purgatory)}")
+
+
+def _check_mapping(name: str, what: str, value: object) -> None:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{name} must be a mapping of keys to {what}, got {safe_repr(value)}")

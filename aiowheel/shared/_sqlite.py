@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import os
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -64,9 +64,10 @@ class SqliteCounters:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        if not isinstance(path, (str, os.PathLike)):
-            raise TypeError(f"path must be a path, got {safe_repr(path)}")
-        self._path = Path(path).absolute()
+        try:
+            self._path = Path(path).absolute()
+        except TypeError:
+            raise TypeError(f"path must be a path, got {safe_repr(path)}") from None
         self._writer = SqliteThread(self._path, "aiowheel sqlite writer")
         self._reader = SqliteThread(self._path, "aiowheel sqlite reader")
         self._bells = Bells(self._path.with_name(f"{self._path.name}-hints"))
@@ -194,7 +195,7 @@ class SqliteCounters:
 
 
 @contextlib.contextmanager
-def _transaction(file: sqlite3.Connection, begin: str) -> Iterator[None]:
+def _transaction(file: sqlite3.Connection, begin: str) -> Generator[None]:
     file.execute(begin)
     try:
         yield

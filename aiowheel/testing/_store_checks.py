@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from aiowheel.shared import CounterStore
@@ -75,7 +75,7 @@ class _Notes:
 @asynccontextmanager
 async def _opened(
     connect: Connect, count: int = 1
-) -> AsyncIterator[list[tuple[CounterStore, _Notes]]]:
+) -> AsyncGenerator[list[tuple[CounterStore, _Notes]]]:
     opened: list[tuple[CounterStore, _Notes]] = []
     try:
         for _ in range(count):

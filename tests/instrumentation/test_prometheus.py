@@ -155,9 +155,7 @@ async def test_shared_counters_are_scraped() -> None:
             assert value("aiowheel_shared_publishes_total", {"name": "docs"}) == 1
             assert value("aiowheel_shared_writes_total", {"name": "docs"}) == 1
             assert value("aiowheel_shared_keys", {"name": "docs"}) == 1
-            with pytest.raises(
-                ValueError, match="counters is reported as 'docs'"
-            ):
+            with pytest.raises(ValueError, match="counters is reported as 'docs'"):
                 collector.add_shared(SharedCounters(purgatory, MemoryCounters()))
         async with SharedCounters(purgatory, MemoryCounters()) as again:
             collector.add_shared(again)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
@@ -26,7 +26,7 @@ def process() -> Process:
     @asynccontextmanager
     async def opened(
         store: CounterStore, **options: float
-    ) -> AsyncIterator[tuple[Purgatory, SharedCounters]]:
+    ) -> AsyncGenerator[tuple[Purgatory, SharedCounters]]:
         async with (
             Purgatory("shared") as purgatory,
             SharedCounters(purgatory, store, **options) as shared,

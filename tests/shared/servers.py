@@ -9,7 +9,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, 
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
@@ -139,7 +139,7 @@ class RedisServer:
 
 
 @contextmanager
-def folder_for(what: str) -> Iterator[Path]:
+def folder_for(what: str) -> Generator[Path]:
     """A short temporary folder that another account may enter."""
     folder = Path(tempfile.mkdtemp(prefix=f"aiowheel-{what}-"))
     try:
@@ -149,7 +149,7 @@ def folder_for(what: str) -> Iterator[Path]:
 
 
 @contextmanager
-def postgres_that_stops() -> Iterator[PostgresServer]:
+def postgres_that_stops() -> Generator[PostgresServer]:
     """A PostgreSQL that runs, for as long as the block."""
     with folder_for("postgres") as folder:
         server = PostgresServer(folder)
@@ -161,7 +161,7 @@ def postgres_that_stops() -> Iterator[PostgresServer]:
 
 
 @contextmanager
-def redis_that_stops(*words: str) -> Iterator[RedisServer]:
+def redis_that_stops(*words: str) -> Generator[RedisServer]:
     """A Redis that runs, for as long as the block."""
     with folder_for("redis") as folder:
         server = RedisServer(folder, *words)
@@ -173,7 +173,7 @@ def redis_that_stops(*words: str) -> Iterator[RedisServer]:
 
 
 @contextmanager
-def sentinel_with_a_replica() -> Iterator[tuple[RedisServer, RedisServer, RedisServer]]:
+def sentinel_with_a_replica() -> Generator[tuple[RedisServer, RedisServer, RedisServer]]:
     """A master, its replica and a Sentinel that promotes it, for as long as the block."""
     with folder_for("sentinel") as folder:
         master = RedisServer(folder)

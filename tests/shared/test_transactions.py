@@ -104,21 +104,24 @@ async def test_a_redis_client_of_the_caller(
         assert await client.ping()
 
 
+BAD: Any = 3
+
+
 @pytest.mark.parametrize(
     ("make", "error", "text"),
     [
-        (lambda: SqliteCounters(3), TypeError, "path must be a path, got 3"),
-        (lambda: PostgresCounters(3), TypeError, "dsn must be a str, got 3"),
+        (lambda: SqliteCounters(BAD), TypeError, "path must be a path, got 3"),
+        (lambda: PostgresCounters(BAD), TypeError, "dsn must be a str, got 3"),
         (lambda: PostgresCounters("", name="A"), ValueError, "name must be 1 to 40"),
         (lambda: PostgresCounters("", name="a'b"), ValueError, "name must be 1 to 40"),
         (lambda: PostgresCounters("", name=""), ValueError, "name must be 1 to 40"),
-        (lambda: PostgresCounters("", logged=1), TypeError, "logged must be True or False"),
-        (lambda: RedisCounters(3), TypeError, "server must be an address or a client"),
+        (lambda: PostgresCounters("", logged=BAD), TypeError, "logged must be True or False"),
+        (lambda: RedisCounters(BAD), TypeError, "server must be an address or a client"),
         (lambda: RedisCounters("http://a"), ValueError, "server must be redis://"),
         (lambda: RedisCounters("redis+sentinel://a"), ValueError, "must end with /master"),
         (lambda: RedisCounters("redis+cluster://"), ValueError, "must name hosts and ports"),
         (lambda: RedisCounters("redis+cluster://a:b"), ValueError, "must name hosts and ports"),
-        (lambda: RedisCounters("redis://a", name=3), TypeError, "name must be a str, got 3"),
+        (lambda: RedisCounters("redis://a", name=BAD), TypeError, "name must be a str, got 3"),
     ],
 )
 def test_a_bad_argument_is_named(make: Any, error: type[Exception], text: str) -> None:

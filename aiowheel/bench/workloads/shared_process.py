@@ -7,6 +7,7 @@ machine share, so a wait knows how late it was woken up.
 import asyncio
 import json
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import monotonic_ns, perf_counter, process_time
 
@@ -21,7 +22,11 @@ from aiowheel.shared import (
     SqliteCounters,
 )
 
-STORES = {"sqlite": SqliteCounters, "postgres": PostgresCounters, "redis": RedisCounters}
+STORES: Mapping[str, Callable[[str], CounterStore]] = {
+    "sqlite": SqliteCounters,
+    "postgres": PostgresCounters,
+    "redis": RedisCounters,
+}
 _TURN = 0.001  # seconds between two looks at what is due
 _PATIENCE = 5.0  # seconds for the last wake-ups
 _SAMPLE = 1_000  # quantiles that stand for all latencies of a process
