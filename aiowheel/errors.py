@@ -54,6 +54,21 @@ class PurgatoryFullError(AiowheelError, RuntimeError):
         return f"purgatory {self.name!r} holds its max_pending of {self.max_pending} operations"
 
 
+class EpochChangedError(AiowheelError, RuntimeError):
+    """The store of shared counters lost its history; what the counters had reached is unknown.
+
+    Read the data again, and wait with a new token or threshold.
+    """
+
+
+class StoreUnavailableError(AiowheelError, ConnectionError):
+    """The store of shared counters does not answer; the same call may succeed later."""
+
+
+class SharedCountersClosedError(AiowheelError, RuntimeError):
+    """The shared counters have been closed, or were never entered."""
+
+
 class NotVirtualError(AiowheelError, RuntimeError):
     """A virtual clock was used on an event loop that runs on the real clock."""
 

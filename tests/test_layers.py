@@ -37,6 +37,7 @@ RANK = {
     "instrumentation": 4,
     "integrations": 4,
     "readers": 4,
+    "shared": 4,
     "testing": 4,
     "trace": 4,
     "bench": 5,

@@ -324,6 +324,48 @@ def programs(
     publish(run(plan), out, as_json=json)
 
 
+@bench.command()
+def shared(
+    *,
+    only: Annotated[str, typer.Option(metavar="STORE", help="Measure one store.")] = "",
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes that wait.")] = None,
+    waits: Annotated[int | None, typer.Option(min=1, help="Waits of each process.")] = None,
+    seconds: Annotated[float | None, typer.Option(min=0.1, help="A round of one rate.")] = None,
+    rate: Annotated[list[int] | None, typer.Option(min=1, help="Publishes a second.")] = None,
+    quick: Quick = False,
+    rounds: Rounds = None,
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """How soon a publish wakes up waits in other processes, beside a raw write of the store.
+
+    Stores: sqlite, postgres, redis. PostgreSQL and Redis are started for the measurement; where
+    they are missing, they are left out. --rate may be given several times.
+
+    \b
+    Example:
+      aiowheel bench shared --quick
+      aiowheel bench shared --only sqlite --waits 500 --rate 1000
+    """
+    from dataclasses import replace
+
+    from aiowheel.bench.shared import QUICK, STORES, SharedPlan, run
+
+    if only and only not in STORES:
+        raise BadInputError(f"--only must be one of {', '.join(STORES)}, got {only!r}")
+    plan = QUICK if quick else SharedPlan()
+    plan = replace(
+        plan,
+        only=only,
+        workers=workers or plan.workers,
+        waits=waits or plan.waits,
+        seconds=seconds or plan.seconds,
+        rates=tuple(sorted(rate or plan.rates)),
+        rounds=rounds or plan.rounds,
+    )
+    publish(run(plan), out, as_json=json)
+
+
 def _check_names(option: str, given: list[str] | None, known: Collection[str]) -> None:
     for name in given or ():
         if name not in known:

@@ -1,4 +1,4 @@
-"""The metrics of timers and purgatories, independent of a monitoring system. Rank 4."""
+"""The metrics of timers, purgatories and shared counters, for any monitoring system. Rank 4."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 from aiowheel.errors import TimerClosedError
 from aiowheel.purgatory import Purgatory, PurgatoryStatistics
+from aiowheel.shared import SharedCounters, SharedStatistics
 from aiowheel.timer import Histogram, Timer, TimerStatistics
+
+Statistics = TimerStatistics | PurgatoryStatistics | SharedStatistics
 
 #: Upper edges of the published histograms, in seconds: from less than a tick to an hour.
 EDGES = (
@@ -45,7 +48,7 @@ class Number:
     name: str
     text: str
     monotonic: bool
-    read: Callable[[TimerStatistics | PurgatoryStatistics], int]
+    read: Callable[[Statistics], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ class Distribution:
 
     name: str
     text: str
-    read: Callable[[TimerStatistics | PurgatoryStatistics], Histogram]
+    read: Callable[[Statistics], Histogram]
 
 
 def _number(field: str, text: str, *, monotonic: bool = True) -> Number:
@@ -62,7 +65,7 @@ def _number(field: str, text: str, *, monotonic: bool = True) -> Number:
 
 
 def _distribution(field: str, name: str, text: str) -> Distribution:
-    def read(snapshot: TimerStatistics | PurgatoryStatistics) -> Histogram:
+    def read(snapshot: Statistics) -> Histogram:
         histogram = getattr(snapshot, field)
         assert isinstance(histogram, Histogram)
         return histogram
@@ -99,14 +102,25 @@ PURGATORY_DISTRIBUTIONS: Sequence[Distribution] = (
     _distribution("lateness", "lateness_seconds", "Expired minus deadline."),
     _distribution("durations", "duration_seconds", "Completed minus created."),
 )
+SHARED_NUMBERS: Sequence[Number] = (
+    _number("keys", "Keys whose values this process keeps up to date.", monotonic=False),
+    _number("waiting", "Pending waits for counters.", monotonic=False),
+    _number("publishes", "Calls of advance and check_and_complete."),
+    _number("writes", "Writes to the store."),
+    _number("retries", "Writes and reads that were repeated."),
+    _number("hints", "Values that arrived as hints."),
+    _number("gaps", "Times that hints may have been lost."),
+    _number("reads", "Reads of the store."),
+    _number("epochs", "Times that the store had lost its history."),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One timer or purgatory, and its name in the metrics.
+    """One timer, purgatory or set of shared counters, and its name in the metrics.
 
     Attributes:
-        prefix: `aiowheel_timer` or `aiowheel_purgatory`.
+        prefix: `aiowheel_timer`, `aiowheel_purgatory` or `aiowheel_shared`.
         label: The value of the label `name`.
         snapshot: Reads the statistics.
         closed: Returns whether it has been closed; another one can then have its name.
@@ -116,12 +130,12 @@ class Subject:
 
     prefix: str
     label: str
-    snapshot: Callable[[], TimerStatistics | PurgatoryStatistics]
+    snapshot: Callable[[], Statistics]
     closed: Callable[[], bool]
     numbers: Sequence[Number]
     distributions: Sequence[Distribution]
 
-    def read(self) -> TimerStatistics | PurgatoryStatistics | None:
+    def read(self) -> Statistics | None:
         """Return a snapshot, or None for a timer that was not entered yet.
 
         An error would hide the metrics of all other subjects.
@@ -156,6 +170,18 @@ def purgatory_subject(purgatory: Purgatory) -> Subject:
     )
 
 
+def shared_subject(shared: SharedCounters) -> Subject:
+    """Return the subject of *shared*, with the name of its purgatory."""
+    return Subject(
+        "aiowheel_shared",
+        shared.name,
+        shared.statistics,
+        lambda: shared.closed,
+        SHARED_NUMBERS,
+        (),
+    )
+
+
 def enlist(subject: Subject, subjects: list[Subject]) -> None:
     """Add *subject* to *subjects*, in the place of a closed one with the same name.
 
@@ -169,6 +195,8 @@ def enlist(subject: Subject, subjects: list[Subject]) -> None:
         if (other.prefix, other.label) == (subject.prefix, subject.label):
             if not other.closed():
                 kind = subject.prefix.removeprefix("aiowheel_")
+                if kind == "shared":
+                    kind = "set of shared counters"
                 raise ValueError(
                     f"a {kind} is reported as {subject.label!r} already: "
                     "close it first, or give the new one another name"

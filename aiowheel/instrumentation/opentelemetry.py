@@ -1,6 +1,7 @@
-"""Timers and purgatories as OpenTelemetry metrics. Rank 4; extra `metrics`, the API only.
+"""Timers, purgatories and shared counters as OpenTelemetry metrics. Rank 4; extra `metrics`.
 
-The SDK's reader collects the statistics; the hot path does nothing. This module sets no provider.
+The SDK's reader collects the statistics; the hot path does nothing. It needs the API only and
+sets no provider.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from aiowheel.instrumentation._readings import (
     Subject,
     enlist,
     purgatory_subject,
+    shared_subject,
     timer_subject,
 )
 from aiowheel.purgatory import Purgatory
+from aiowheel.shared import SharedCounters
 from aiowheel.timer import Timer
 
 _QUANTILES = (0.5, 0.9, 0.99, 1.0)
@@ -47,6 +50,17 @@ def observe_purgatory(meter: Meter, purgatory: Purgatory) -> None:
         ValueError: Another purgatory that is not closed has the name on this meter.
     """
     _observe(meter, purgatory_subject(purgatory))
+
+
+def observe_shared(meter: Meter, shared: SharedCounters) -> None:
+    """Create observable instruments for *shared* on *meter*, with the name of its purgatory.
+
+    They are called `aiowheel.shared.publishes` and so on; see `observe_timer`.
+
+    Raises:
+        ValueError: Other shared counters that are not closed have the name on this meter.
+    """
+    _observe(meter, shared_subject(shared))
 
 
 #: The subjects of each meter, by prefix. They share one set of instruments: a meter keeps the first

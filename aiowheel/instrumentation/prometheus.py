@@ -1,4 +1,4 @@
-"""Timers and purgatories as a Prometheus collector. Rank 4; extra `metrics`.
+"""Timers, purgatories and shared counters as a Prometheus collector. Rank 4; extra `metrics`.
 
 A scrape reads the statistics; the hot path does nothing. Importing this module registers nothing.
 """
@@ -19,26 +19,30 @@ from prometheus_client.registry import Collector
 from aiowheel.instrumentation._readings import (
     PURGATORY_DISTRIBUTIONS,
     PURGATORY_NUMBERS,
+    SHARED_NUMBERS,
     TIMER_DISTRIBUTIONS,
     TIMER_NUMBERS,
     Distribution,
     Number,
+    Statistics,
     Subject,
     cumulative,
     enlist,
     purgatory_subject,
+    shared_subject,
     timer_subject,
 )
-from aiowheel.purgatory import Purgatory, PurgatoryStatistics
-from aiowheel.timer import Histogram, Timer, TimerStatistics
+from aiowheel.purgatory import Purgatory
+from aiowheel.shared import SharedCounters
+from aiowheel.timer import Histogram, Timer
 
 
 class AiowheelCollector(Collector):
-    """A collector of the metrics of timers and purgatories.
+    """A collector of the metrics of timers, purgatories and shared counters.
 
     Register it with the application's registry: `registry.register(collector)`. The metrics are
-    called `aiowheel_timer_...` and `aiowheel_purgatory_...` and have the label `name`. Two open
-    timers must not have the same name, nor two open purgatories.
+    called `aiowheel_timer_...`, `aiowheel_purgatory_...` and `aiowheel_shared_...` and have the
+    label `name`. Two open timers must not have the same name, nor two open purgatories.
     """
 
     def __init__(self) -> None:
@@ -60,6 +64,14 @@ class AiowheelCollector(Collector):
         """
         enlist(purgatory_subject(purgatory), self._subjects)
 
+    def add_shared(self, shared: SharedCounters) -> None:
+        """Report *shared* by the name of its purgatory.
+
+        Raises:
+            ValueError: Other shared counters that are not closed have the name.
+        """
+        enlist(shared_subject(shared), self._subjects)
+
     def describe(self) -> Iterator[Metric]:
         """Return every metric without samples.
 
@@ -67,6 +79,7 @@ class AiowheelCollector(Collector):
         """
         yield from _families("aiowheel_timer", TIMER_NUMBERS, TIMER_DISTRIBUTIONS, [])
         yield from _families("aiowheel_purgatory", PURGATORY_NUMBERS, PURGATORY_DISTRIBUTIONS, [])
+        yield from _families("aiowheel_shared", SHARED_NUMBERS, (), [])
 
     def collect(self) -> Iterator[Metric]:
         """Read every subject once. The registry calls this on each scrape."""
@@ -82,7 +95,7 @@ def _families(
     prefix: str,
     numbers: Sequence[Number],
     distributions: Sequence[Distribution],
-    snapshots: Sequence[tuple[str, TimerStatistics | PurgatoryStatistics]],
+    snapshots: Sequence[tuple[str, Statistics]],
 ) -> Iterator[Metric]:
     for number in numbers:
         family = _family(prefix, number)

@@ -410,16 +410,28 @@ class Purgatory(OperationOwner):
         counter = self._counters.get(key)
         return None if counter is None else counter.value
 
-    def forget(self, key: Hashable) -> bool:
+    def forget(self, key: Hashable, *, error: Callable[[], Exception] | None = None) -> bool:
         """Drop the value of the counter *key*; return whether it had one.
 
-        Pending operations go on waiting for it.
+        Args:
+            key: A key without a counter is no error.
+            error: Default: pending operations go on waiting for the counter. Otherwise they are
+                cancelled, and the awaiter of each gets the exception that a call of *error* makes.
 
         Raises:
+            TypeError: *key* is not hashable, or *error* cannot be called.
             ForeignLoopError: Called from another loop or thread.
         """
+        if error is not None and not callable(error):
+            raise TypeError(f"error must be a callable, got {safe_repr(error)}")
         self.check_caller()
-        return self._counters.forget(key)
+        had_value = self._counters.forget(key)
+        counter = self._counters.get(key)
+        if error is not None and counter is not None:
+            for operation in counter.operations():
+                if operation._outcome is _PENDING:  # the callback of an earlier one may end it
+                    self.end(operation, _CANCELLED, error())
+        return had_value
 
     def cancel_for_key(self, key: Hashable) -> list[DelayedOperation[Any]]:
         """Cancel the operations that watch *key*, under all their keys; return them.

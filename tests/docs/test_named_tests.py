@@ -8,6 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [
+    ROOT / "docs/explanation/shared-counters.md",
     ROOT / "docs/explanation/tested-scenarios.md",
     ROOT / "docs/explanation/timing-guarantees.md",
 ]

@@ -11,7 +11,13 @@ pytest.importorskip("opentelemetry.sdk.metrics")
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from aiowheel.instrumentation.opentelemetry import observe_purgatory, observe_timer
+from aiowheel.instrumentation.opentelemetry import (
+    observe_purgatory,
+    observe_shared,
+    observe_timer,
+)
+from aiowheel.shared import SharedCounters
+from aiowheel.testing import MemoryCounters
 
 
 class Never(DelayedOperation[None]):
@@ -106,3 +112,18 @@ def test_a_name_is_free_again_when_its_bearer_is_closed(caplog: pytest.LogCaptur
 
     assert collected(reader)["aiowheel.timer.scheduled", ""] == 1
     assert caplog.records == []
+
+
+async def test_shared_counters_are_observed() -> None:
+    """By the name of their purgatory."""
+    reader = InMemoryMetricReader()
+    meter = MeterProvider([reader]).get_meter("test")
+    async with (
+        Purgatory("docs") as purgatory,
+        SharedCounters(purgatory, MemoryCounters()) as shared,
+    ):
+        observe_shared(meter, shared)
+        await shared.advance("doc", 1)
+        points = collected(reader)
+    assert points["aiowheel.shared.publishes", ""] == 1
+    assert points["aiowheel.shared.waiting", ""] == 0

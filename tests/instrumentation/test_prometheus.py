@@ -11,6 +11,8 @@ pytest.importorskip("prometheus_client")
 from prometheus_client import CollectorRegistry, generate_latest
 
 from aiowheel.instrumentation.prometheus import AiowheelCollector
+from aiowheel.shared import SharedCounters
+from aiowheel.testing import MemoryCounters
 
 
 class Ready(DelayedOperation[None]):
@@ -137,3 +139,23 @@ def test_a_timer_not_entered_yet_hides_no_other() -> None:
 
     assert 'aiowheel_timer_fired_total{name="now"} 0.0' in scraped
     assert "later" not in scraped
+
+
+async def test_shared_counters_are_scraped() -> None:
+    """By the name of their purgatory."""
+    collector = AiowheelCollector()
+    registry = registered(collector)
+    async with Purgatory("docs") as purgatory:
+        async with SharedCounters(purgatory, MemoryCounters()) as shared:
+            collector.add_shared(shared)
+            waiting = shared.wait_until({"doc": 1}, 30)
+            await shared.advance("doc", 1)
+            await waiting
+            value = registry.get_sample_value
+            assert value("aiowheel_shared_publishes_total", {"name": "docs"}) == 1
+            assert value("aiowheel_shared_writes_total", {"name": "docs"}) == 1
+            assert value("aiowheel_shared_keys", {"name": "docs"}) == 1
+            with pytest.raises(ValueError, match="counters is reported as 'docs'"):
+                collector.add_shared(SharedCounters(purgatory, MemoryCounters()))
+        async with SharedCounters(purgatory, MemoryCounters()) as again:
+            collector.add_shared(again)

@@ -1,0 +1,173 @@
+"""The program `aiowheel bench shared`: shared counters beside raw writes of their store. Rank 5."""
+
+import tempfile
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from aiowheel.bench._postgres import PostgresMissingError, postgres_server
+from aiowheel.bench._redis import RedisMissingError, redis_server
+from aiowheel.bench._report import Report, Table, Verdict
+from aiowheel.bench._rounds import Series, alternate
+from aiowheel.bench._side import Side
+
+RAW, MOST, CONTENDING, IDLE = "raw write", "most publishes", "most, contending", "idle"
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What a store promises, by publishes per second: p50 in raw writes, and the most publishes."""
+
+    p50: Mapping[int, float]
+    most: float
+
+
+STORES = {
+    "sqlite": Promise({100: 8, 1_000: 4, 10_000: 6}, 3),
+    "postgres": Promise({100: 10, 1_000: 5, 10_000: 8}, 3),
+    "redis": Promise({100: 5, 1_000: 3, 10_000: 8}, 5),
+}
+#: Of the offered 10,000 a second in percent, writes a publish, four publishers to one, idle CPU.
+REACHED, WRITES, TOGETHER, IDLE_PERCENT = 99.0, 0.15, 0.8, 0.2
+_MODULES = {"sqlite": "sqlite3", "postgres": "asyncpg", "redis": "redis"}
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPlan:
+    """How much to measure.
+
+    Attributes:
+        workers: Processes that wait.
+        waits: Of each of them, on keys of its own.
+        rates: Publishes per second.
+        publishers: Processes that publish against each other.
+        seconds: What a round of one rate lasts.
+        rounds: Of every side.
+        only: The one store to measure; empty for all.
+    """
+
+    workers: int = 4
+    waits: int = 2_500
+    rates: tuple[int, ...] = (100, 1_000, 10_000)
+    publishers: int = 4
+    seconds: float = 5.0
+    rounds: int = 3
+    only: str = ""
+
+
+QUICK = SharedPlan(workers=2, waits=50, rates=(100,), publishers=2, seconds=0.3, rounds=1)
+
+
+def run(plan: SharedPlan) -> Report:
+    """Measure every store that is here."""
+    report = Report("shared", asdict(plan))
+    for store in STORES:
+        if plan.only not in {"", store}:
+            continue
+        if not find_spec(_MODULES[store]):
+            _leave_out(report, store, f"{_MODULES[store]} is not installed")
+            continue
+        try:
+            with _address_of(store) as address:
+                measured = alternate(_sides(plan, store, address), plan.rounds)
+        except (PostgresMissingError, RedisMissingError) as missing:
+            _leave_out(report, store, str(missing))
+            continue
+        report.add(store, measured)
+        report.tables.append(_table(plan, store, measured))
+        judge(report, store, measured)
+    return report
+
+
+@contextmanager
+def _address_of(store: str) -> Generator[str]:
+    if store == "postgres":
+        with postgres_server() as address:
+            yield address
+    elif store == "redis":
+        with redis_server() as path:
+            yield f"unix://{path}"
+    else:
+        with tempfile.TemporaryDirectory(prefix="aiowheel-bench-") as folder:
+            yield str(Path(folder) / "counters.db")
+
+
+def _sides(plan: SharedPlan, store: str, address: str) -> list[Side]:
+    common: dict[str, object] = {"store": store, "address": address}
+    crowd = {**common, "waits": plan.waits, "seconds": plan.seconds}
+    sides = [Side(RAW, "shared:raw_write", common)]
+    for rate in plan.rates:
+        given = {**crowd, "workers": plan.workers, "rate": rate}
+        sides.append(Side(f"{rate} a second", "shared:wakes", given))
+    for name, publishers in ((MOST, 1), (CONTENDING, plan.publishers)):
+        sides.append(Side(name, "shared:most", {**crowd, "publishers": publishers}))
+    return [*sides, Side(IDLE, "shared:idle", crowd)]
+
+
+def _table(plan: SharedPlan, store: str, measured: Mapping[str, Series]) -> Table:
+    raw = measured[RAW]
+    rows = [[RAW, f"{raw.median('p50_ms'):.2f}", "", "1", f"{raw.median('per_second'):,.0f}"]]
+    rows[0] += [""] * 4
+    for rate in plan.rates:
+        series = measured[f"{rate} a second"]
+        figures = {
+            name: series.median(name)
+            for name in (
+                *("p50_ms", "p99_ms", "reached_percent", "writes_a_publish"),
+                *("wake_cpu_us", "publish_cpu_us"),
+            )
+        }
+        rows.append(
+            [
+                f"{rate:,} a second",
+                f"{figures['p50_ms']:.2f}",
+                f"{figures['p99_ms']:.1f}",
+                f"{series.times(raw, 'p50_ms'):.1f}",
+                f"{rate * figures['reached_percent'] / 100:,.0f}",
+                f"{figures['writes_a_publish']:.2f}",
+                f"{figures['wake_cpu_us']:.0f}",
+                f"{figures['publish_cpu_us']:.0f}",
+                "",
+            ]
+        )
+    rows += [
+        [name, "", "", "", f"{measured[name].median('per_second'):,.0f}", "", "", "", ""]
+        for name in (MOST, CONTENDING)
+    ]
+    rows.append([IDLE, *[""] * 7, f"{measured[IDLE].median('cpu_percent'):.2f}"])
+    title = (
+        f"{store}: {plan.workers} processes with {plan.waits:,} waits each "
+        f"(medians of {plan.rounds})"
+    )
+    columns = ["", "p50 ms", "p99 ms", "raw writes", "a second", "writes", "us a wake"]
+    return Table(title, [*columns, "us a publish", "CPU %"], rows)
+
+
+def judge(report: Report, store: str, measured: Mapping[str, Series]) -> None:
+    """Judge the figures of one store by what it promises."""
+    promise, raw = STORES[store], measured[RAW]
+    verdicts = report.verdicts
+    for rate, bound in promise.p50.items():
+        series = measured.get(f"{rate} a second")
+        if series is not None:
+            what = f"{store}: p50 at {rate:,} a second, in raw writes"
+            verdicts.append(Verdict(what, series.times(raw, "p50_ms"), bound))
+    fast = measured.get("10000 a second")
+    if fast is not None:
+        reached, writes = fast.median("reached_percent"), fast.median("writes_a_publish")
+        what = f"{store}: reached of 10,000 a second, percent"
+        verdicts.append(Verdict(what, reached, REACHED, at_least=True))
+        verdicts.append(Verdict(f"{store}: writes a publish", writes, WRITES))
+    ahead = measured[MOST].times(raw, "per_second")
+    verdicts.append(Verdict(f"{store}: publishes a raw write", ahead, promise.most, at_least=True))
+    together = measured[CONTENDING].times(measured[MOST], "per_second")
+    what = f"{store}: contending publishers, times one"
+    verdicts.append(Verdict(what, together, TOGETHER, at_least=True))
+    idle = measured[IDLE].median("cpu_percent")
+    verdicts.append(Verdict(f"{store}: CPU of an idle process, percent", idle, IDLE_PERCENT))
+
+
+def _leave_out(report: Report, store: str, why: str) -> None:
+    report.tables.append(Table(f"{store}: not measured, for {why}", ("",), ()))

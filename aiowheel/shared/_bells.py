@@ -1,0 +1,91 @@
+"""Unix datagram sockets by which processes of one machine wake each other. Rank 4."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+_LONGEST_ADDRESS = 100  # bytes of a socket's path; Linux takes 107, macOS 103
+
+
+class Bells:
+    """The sockets of the processes in one folder: our own to hear, all of them to ring."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._own: socket.socket | None = None
+        self._sender: socket.socket | None = None
+        self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
+        self._opened = -1  # the folder, where its path is too long for an address
+
+    def listen(self, loop: asyncio.AbstractEventLoop, rung: Callable[[], None]) -> None:
+        """Call *rung* for every hint byte, from now on.
+
+        Where there are no Unix datagram sockets, nothing is heard: the looks at the file remain.
+        """
+        if not hasattr(socket, "AF_UNIX") or sys.platform == "win32":
+            return
+        self._folder.mkdir(exist_ok=True)
+        own = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        own.setblocking(False)
+        self._own = own
+        own.bind(self._address(self._name))
+        self._loop = loop
+
+        def heard() -> None:
+            with contextlib.suppress(OSError):
+                while own.recv(16):
+                    pass
+            rung()
+
+        loop.add_reader(own, heard)
+
+    def _address(self, name: str) -> str:
+        path = str(self._folder / name)
+        if len(os.fsencode(path)) <= _LONGEST_ADDRESS:
+            return path
+        if self._opened < 0:
+            self._opened = os.open(self._folder, os.O_RDONLY)
+        return f"/proc/self/fd/{self._opened}/{name}"
+
+    def ring(self) -> None:
+        """Send a byte to every process, this one included; remove the sockets of dead ones."""
+        try:
+            names = [entry.name for entry in os.scandir(self._folder)]
+        except OSError:  # no process listens, or there are no such sockets
+            return
+        sender = self._sender
+        if sender is None:
+            sender = self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            sender.setblocking(False)
+        for name in names:
+            address = self._address(name)
+            try:
+                sender.sendto(b"!", address)
+            except ConnectionRefusedError:
+                with contextlib.suppress(OSError):
+                    Path(address).unlink()
+            except OSError:  # its queue is full: a hint is waiting there
+                continue
+
+    def close(self) -> None:
+        """Remove our own socket; idempotent."""
+        own, self._own = self._own, None
+        if own is not None and self._loop is not None:
+            self._loop.remove_reader(own)
+            own.close()
+            with contextlib.suppress(OSError):
+                Path(self._address(self._name)).unlink()
+        sender, self._sender = self._sender, None
+        if sender is not None:
+            sender.close()
+        if self._opened >= 0:
+            os.close(self._opened)
+            self._opened = -1

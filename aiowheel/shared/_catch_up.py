@@ -1,0 +1,258 @@
+"""The values that one process keeps up to date: hints as they come, reads where they may be lost.
+
+Rank 4. The rule that loses no wake-up: subscribe, then read, then wait. The store is subscribed as
+long as the counters are open, so that a key needs one read when it is first waited for, and another
+after each gap. Values only grow, so it does not matter whether a hint or a read comes first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+
+from aiowheel._events import emit
+from aiowheel.errors import EpochChangedError, StoreUnavailableError
+from aiowheel.purgatory import Purgatory
+from aiowheel.recipes import IdleDetector
+from aiowheel.shared._backoff import Backoff
+from aiowheel.shared._ending import end_task
+from aiowheel.shared._statistics import SharedCounts
+from aiowheel.shared._store import CounterStore
+
+_MOST = 10_000  # keys in one read
+
+
+class Kept:
+    """A key that this process keeps up to date."""
+
+    __slots__ = ("fresh", "reading", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting = 0  # pending waits
+        self.fresh = False  # read, and no hint may have been lost since
+        self.reading = False  # as fresh once the read under way has returned
+
+
+class CatchUp:
+    """The listener of the store: completes waits, and reads again what hints may have missed.
+
+    Args:
+        purgatory: Holds the values and the waits.
+        store: Where to read.
+        counts: Counts hints, gaps and reads.
+        linger: Seconds or timedelta for which a key is kept after its last wait.
+        recovered: Called after a gap, when values have been read again.
+    """
+
+    def __init__(
+        self,
+        purgatory: Purgatory,
+        store: CounterStore,
+        counts: SharedCounts,
+        *,
+        linger: float,
+        recovered: Callable[[], None],
+    ) -> None:
+        self.epoch = ""
+        self.kept: dict[str, Kept] = {}
+        self._purgatory = purgatory
+        self._store = store
+        self._counts = counts
+        self._recovered = recovered
+        self._lingering: IdleDetector[str] = IdleDetector(linger, self.drop)
+        self._stale: dict[str, None] = {}  # keys to read, oldest first
+        self._gap = False  # the next read follows a gap
+        self._wanted = asyncio.Event()
+        self._after_read: list[asyncio.Future[None]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Learn the epoch, and begin to read what becomes stale.
+
+        Raises:
+            StoreUnavailableError: The store does not answer.
+        """
+        self.epoch, _ = await self._store.read(())
+        self._counts.reads += 1
+        loop = asyncio.get_running_loop()
+        self._task = loop.create_task(self._read_stale(), name="aiowheel shared counters")
+
+    # --- what the store calls ---------------------------------------------------------------
+
+    def hint(self, epoch: str, values: Mapping[str, int]) -> None:
+        """Complete the waits for these values; see `HintListener`."""
+        self._counts.hints += len(values)
+        if epoch != self.epoch:
+            # Reads alone decide which epoch it is: a hint may come late, from a lost history.
+            if self.epoch:
+                self.gap()
+            return
+        kept, purgatory = self.kept, self._purgatory
+        for key, value in values.items():
+            if key in kept:
+                purgatory.advance(key, value)
+            purgatory.check_and_complete(key)
+
+    def gap(self) -> None:
+        """Read again every value that is kept; see `HintListener`."""
+        self._counts.gaps += 1
+        self._gap = True
+        for key, entry in self.kept.items():
+            self._read_again(key, entry)
+        self._wanted.set()
+
+    # --- what the waits call ----------------------------------------------------------------
+
+    def keep(self, key: str) -> Kept:
+        """Keep *key* up to date from now on; the caller then waits, or calls `linger`."""
+        entry = self.kept.get(key)
+        if entry is None:
+            entry = self.kept[key] = Kept()
+        if not entry.fresh and not entry.reading:
+            self._stale[key] = None
+            self._wanted.set()
+        return entry
+
+    def wait_begins(self, keys: Iterable[str]) -> list[tuple[str, Kept]]:
+        """Keep these keys for a wait; `wait_ends` gives them back."""
+        entries: list[tuple[str, Kept]] = []
+        for key in keys:
+            entry = self.keep(key)
+            if entry.waiting == 0:
+                self._lingering.discard(key)
+            entry.waiting += 1
+            entries.append((key, entry))
+        self._counts.waiting += 1
+        return entries
+
+    def wait_ends(self, entries: list[tuple[str, Kept]]) -> None:
+        """Let the keys linger that no other wait needs."""
+        self._counts.waiting -= 1
+        for key, entry in entries:
+            entry.waiting -= 1
+            self.linger(key, entry)
+
+    def linger(self, key: str, entry: Kept) -> None:
+        """Drop *key* after the lingering time, unless it is waited for."""
+        if entry.waiting == 0 and self.kept.get(key) is entry and self._task is not None:
+            self._lingering.touch(key)
+
+    def drop(self, key: str) -> None:
+        """Forget the value of a key that is not waited for; the next wait reads it again."""
+        entry = self.kept.get(key)
+        if entry is not None and entry.waiting == 0:
+            del self.kept[key]
+            self._stale.pop(key, None)
+            self._lingering.discard(key)
+            self._purgatory.forget(key)
+
+    async def read(self, keys: Iterable[str], *, anew: bool = False) -> None:
+        """Return when the values of *keys* are up to date.
+
+        Args:
+            keys: They linger afterwards.
+            anew: Read them even if they are kept up to date: a hint may be on its way.
+        """
+        names = list(keys)
+        loop = asyncio.get_running_loop()
+        while True:
+            entries = [(key, self.keep(key)) for key in names]
+            if anew:
+                anew = False
+                for key, entry in entries:
+                    self._read_again(key, entry)
+                self._wanted.set()
+            for key, entry in entries:
+                self.linger(key, entry)
+            if all(entry.fresh for _, entry in entries):
+                return
+            turn: asyncio.Future[None] = loop.create_future()
+            self._after_read.append(turn)
+            await turn
+
+    def _read_again(self, key: str, entry: Kept) -> None:
+        """Have a read begin after this moment; one that is under way may be too old."""
+        entry.fresh = entry.reading = False
+        self._stale[key] = None
+
+    # --- reading ----------------------------------------------------------------------------
+
+    async def _read_stale(self) -> None:
+        backoff = Backoff()
+        while True:
+            await self._wanted.wait()
+            after_gap, self._gap = self._gap, False
+            keys = list(self._stale)[:_MOST]
+            for key in keys:
+                del self._stale[key]
+                self.kept[key].reading = True
+            if not self._stale:
+                self._wanted.clear()
+            try:
+                epoch, values = await self._store.read(keys)
+            except Exception as error:
+                if not isinstance(error, StoreUnavailableError):
+                    emit("aiowheel.shared_read_failed", keys=len(keys), error=repr(error))
+                self._counts.retries += 1
+                self._gap |= after_gap
+                for key in keys:
+                    if key in self.kept:
+                        self._read_again(key, self.kept[key])
+                self._wanted.set()
+                await asyncio.sleep(backoff.next())
+                continue
+            backoff.reset()
+            self._counts.reads += 1
+            self._take(epoch, keys, values)
+            if after_gap:
+                self._check_all()
+                self._recovered()
+
+    def _take(self, epoch: str, keys: list[str], values: Mapping[str, int]) -> None:
+        """Apply one read."""
+        if epoch != self.epoch:
+            self._change_epoch(epoch)
+        for key in keys:
+            entry = self.kept.get(key)
+            if entry is not None:
+                # False after a gap during the read: then the key is stale again.
+                entry.fresh, entry.reading = entry.reading, False
+                value = values.get(key)
+                if value is not None:
+                    self._purgatory.advance(key, value)
+        turns, self._after_read = self._after_read, []
+        for turn in turns:
+            if not turn.done():
+                turn.set_result(None)
+
+    def _change_epoch(self, epoch: str) -> None:
+        old, self.epoch = self.epoch, epoch
+        self._counts.epochs += 1
+        waits = sum(entry.waiting for entry in self.kept.values())
+        emit("aiowheel.shared_epoch_changed", old=old, new=epoch, waiting=waits)
+        text = (
+            f"the store lost its history: epoch {old} has ended, epoch {epoch} has begun; read "
+            "the data again and wait with a new token or threshold"
+        )
+        lost, self.kept = self.kept, {}
+        self._stale.clear()
+        for key in lost:
+            self._lingering.discard(key)
+            self._purgatory.forget(key, error=lambda: EpochChangedError(text))
+
+    def _check_all(self) -> None:
+        """Check what waits for a condition: a check may have been among the lost hints."""
+        purgatory = self._purgatory
+        for key in {key for operation in purgatory.pending() for key in operation.keys}:
+            purgatory.check_and_complete(key)
+
+    async def aclose(self) -> None:
+        """End the reading; those that wait for a read are cancelled."""
+        task, self._task = self._task, None
+        await end_task(task)
+        for turn in self._after_read:
+            turn.cancel()
+        await self._lingering.aclose()
+        for key in self.kept:
+            self._purgatory.forget(key)
+        self.kept.clear()

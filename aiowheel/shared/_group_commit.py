@@ -1,0 +1,152 @@
+"""Group commit: the publishes that arrive while a write is under way share the next write. Rank 4.
+
+Source: the group commit of databases. A publish on an idle connection is written at once; under
+load the batches grow by themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from aiowheel._events import emit
+from aiowheel.errors import SharedCountersClosedError, StoreUnavailableError
+from aiowheel.shared._backoff import Backoff
+from aiowheel.shared._ending import end_task
+from aiowheel.shared._statistics import SharedCounts
+from aiowheel.shared._store import CounterStore
+
+_MOST = 10_000  # publishes in one write
+
+
+class _Batch:
+    """The publishes of one write, and the futures of their callers."""
+
+    __slots__ = ("begun", "callers", "checks", "values")
+
+    def __init__(self, begun: float) -> None:
+        self.begun = begun
+        self.values: dict[str, int] = {}
+        self.checks: dict[str, None] = {}
+        self.callers: list[asyncio.Future[str]] = []
+
+
+class GroupCommit:
+    """The writer of one process: at most one write is under way.
+
+    Args:
+        store: Where to write.
+        counts: Counts the writes.
+        committed: Called after each write with its epoch and values.
+        min_interval: Seconds between the beginnings of two writes, at least.
+        patience: Seconds for which a write is repeated while the store does not answer.
+    """
+
+    def __init__(
+        self,
+        store: CounterStore,
+        counts: SharedCounts,
+        committed: Callable[[str, Mapping[str, int]], None],
+        *,
+        min_interval: float,
+        patience: float,
+    ) -> None:
+        self._store = store
+        self._counts = counts
+        self._committed = committed
+        self._min_interval = min_interval
+        self._patience = patience
+        self._loop = asyncio.get_running_loop()
+        self._waiting: list[_Batch] = []  # the last one is still open
+        self._task: asyncio.Task[None] | None = None
+        self._last_begun = -min_interval
+        self._closed = False
+
+    def raise_to(self, key: str, value: int) -> asyncio.Future[str]:
+        """Add a counter to the next write; the future has the epoch of that write."""
+        batch = self._open_batch()
+        values = batch.values
+        if values.get(key, -1) < value:
+            values[key] = value
+        return self._joined(batch)
+
+    def add_one(self, key: str) -> asyncio.Future[str]:
+        """Add one to a counter by the next write; several calls for one write are one."""
+        batch = self._open_batch()
+        batch.checks[key] = None
+        return self._joined(batch)
+
+    def _open_batch(self) -> _Batch:
+        if not self._waiting or len(self._waiting[-1].callers) >= _MOST:
+            self._waiting.append(_Batch(self._loop.time()))
+        return self._waiting[-1]
+
+    def _joined(self, batch: _Batch) -> asyncio.Future[str]:
+        self._counts.publishes += 1
+        caller: asyncio.Future[str] = self._loop.create_future()
+        batch.callers.append(caller)
+        if self._task is None:
+            self._task = self._loop.create_task(self._write_all(), name="aiowheel group commit")
+        return caller
+
+    async def _write_all(self) -> None:
+        batch: _Batch | None = None
+        try:
+            while self._waiting:
+                pause = self._last_begun + self._min_interval - self._loop.time()
+                if pause > 0:
+                    await asyncio.sleep(pause)
+                batch = self._waiting.pop(0)
+                await self._write(batch)
+        finally:
+            self._task = None
+            if self._closed and batch is not None:
+                _settle(batch, error=SharedCountersClosedError("the shared counters were closed"))
+
+    async def _write(self, batch: _Batch) -> None:
+        backoff = Backoff()
+        while True:
+            self._last_begun = self._loop.time()
+            try:
+                epoch = ""
+                if batch.values:
+                    epoch = await self._store.raise_to(batch.values)
+                    self._counts.writes += 1
+                if batch.checks:
+                    epoch = await self._store.add_one(batch.checks)
+                    self._counts.writes += 1
+            except StoreUnavailableError as error:
+                # Whether the write was made is unknown. It may be repeated: it is a maximum.
+                self._counts.retries += 1
+                if self._loop.time() - batch.begun >= self._patience:
+                    emit("aiowheel.shared_write_failed", keys=len(batch.values), error=repr(error))
+                    _settle(batch, error=error)
+                    return
+            except Exception as error:
+                emit("aiowheel.shared_write_failed", keys=len(batch.values), error=repr(error))
+                _settle(batch, error=error)
+                return
+            else:
+                self._committed(epoch, batch.values)
+                _settle(batch, epoch=epoch)
+                return
+            await asyncio.sleep(backoff.next())
+
+    async def aclose(self) -> None:
+        """End the writer; the callers of publishes that are not written yet get an error."""
+        self._closed = True
+        await end_task(self._task)
+        for batch in self._waiting:
+            _settle(batch, error=SharedCountersClosedError("the shared counters were closed"))
+        self._waiting.clear()
+
+
+def _settle(batch: _Batch, *, epoch: str = "", error: Exception | None = None) -> None:
+    for caller in batch.callers:
+        if caller.done():  # its task was cancelled
+            continue
+        if error is None:
+            caller.set_result(epoch)
+        else:
+            caller.set_exception(error)
+            caller.exception()  # retrieved: a caller that went away must not log it

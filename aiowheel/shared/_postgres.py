@@ -1,0 +1,343 @@
+"""Shared counters in PostgreSQL, by asyncpg. Rank 4; extra `postgres`.
+
+A write is one statement: it raises the counters in the order of their keys, which two writers of
+the same keys cannot deadlock on, and sends one NOTIFY. A NOTIFY takes a lock of the whole server
+when it commits, which is why publishes share writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from aiowheel._arguments import checked_bool, checked_str
+from aiowheel._events import emit
+from aiowheel.errors import MissingExtraError, StoreUnavailableError
+from aiowheel.shared._backoff import Backoff
+from aiowheel.shared._ending import end_task
+from aiowheel.shared._store import (
+    HintListener,
+    checked_key,
+    checked_name,
+    checked_value,
+    new_epoch,
+)
+
+if TYPE_CHECKING:
+    import asyncpg
+
+_HEARTBEAT = 5.0  # seconds between two questions to a silent listener's connection
+_ANSWER = 10.0  # seconds until a connection that does not answer counts as lost
+_PAYLOAD = 7_900  # bytes; PostgreSQL takes less than 8,000, and the epoch stands before it
+
+# Names of tables and channels cannot be parameters; `checked_name` has checked what {0} becomes.
+_SCHEMA = """
+CREATE {1} TABLE IF NOT EXISTS {0}_epoch (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one), epoch text NOT NULL);
+CREATE {1} TABLE IF NOT EXISTS {0}_counters (
+    key text COLLATE "C" PRIMARY KEY, value bigint NOT NULL) WITH (fillfactor = 50);
+"""
+_PROPOSED = """
+WITH proposed AS (
+    INSERT INTO {0}_epoch (epoch) SELECT $1 WHERE NOT EXISTS (SELECT FROM {0}_epoch)
+    ON CONFLICT DO NOTHING RETURNING epoch
+), ours AS (SELECT epoch FROM {0}_epoch UNION ALL SELECT epoch FROM proposed)
+"""
+# No row: another session has proposed an epoch at the same moment, which this one cannot see yet.
+_RAISE = (
+    _PROPOSED
+    + """, raised AS (
+    INSERT INTO {0}_counters AS old (key, value)
+    SELECT * FROM unnest($2::text[], $3::bigint[])
+    ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE old.value < excluded.value
+    RETURNING 1
+), sent AS (
+    SELECT pg_notify('{0}', epoch || ' ' || part) FROM ours, unnest($4::text[]) AS part
+    WHERE EXISTS (SELECT FROM raised)
+)
+SELECT epoch, (SELECT count(*) FROM sent) FROM ours
+"""
+)
+_ADD_ONE = (
+    _PROPOSED
+    + """, raised AS (
+    INSERT INTO {0}_counters AS old (key, value)
+    SELECT key, 1 FROM unnest($2::text[]) AS key
+    ON CONFLICT (key) DO UPDATE SET value = old.value + 1
+    RETURNING key, value
+), parts AS (
+    SELECT json_object_agg(key, value)::text AS part FROM (
+        SELECT key, value, (row_number() OVER () - 1) / $3 AS number FROM raised) AS numbered
+    GROUP BY number
+), sent AS (SELECT pg_notify('{0}', epoch || ' ' || part) FROM ours, parts)
+SELECT epoch, (SELECT count(*) FROM sent) FROM ours
+"""
+)
+_READ = """
+SELECT epoch, key, value FROM {0}_epoch
+LEFT JOIN {0}_counters ON key = ANY($1::text[])
+"""
+_FORGET = "DELETE FROM {0}_counters WHERE key = ANY($1::text[])"
+
+
+class PostgresCounters:
+    """A `CounterStore` in PostgreSQL, for processes on any number of machines.
+
+    Each process holds one connection, which listens and reads, and a second one from its first
+    publish on. LISTEN needs a connection of its own: connect to the server itself or to a pooler in
+    session mode, not to one in transaction mode.
+
+    The store makes two tables in the first schema of the search path, `<name>_counters` and
+    `<name>_epoch`, and uses the channel `<name>`.
+
+    Args:
+        dsn: The address, as asyncpg takes it: `postgresql://user@host/database`.
+        name: 1 to 40 lower-case letters, digits and underscores. Two applications in one database
+            need two names.
+        logged: Keep the counters through a crash of the server and on its replicas. Every write
+            then waits for the disk. Default: both tables are unlogged; a crash empties them
+            together, which ends waits with `EpochChangedError`, and an orderly restart keeps them.
+            It has an effect when the tables are made.
+
+    Raises:
+        TypeError: An argument has the wrong type.
+        ValueError: *name* is not such a name.
+        MissingExtraError: asyncpg is not installed.
+    """
+
+    def __init__(self, dsn: str, *, name: str = "aiowheel", logged: bool = False) -> None:
+        if find_spec("asyncpg") is None:  # an error now, not in the middle of the work
+            raise MissingExtraError("postgres")
+        self._dsn = checked_str("dsn", dsn)
+        self._name = checked_name(name)
+        self._logged = checked_bool("logged", logged)
+        self._schema = _SCHEMA.format(name, "" if logged else "UNLOGGED")
+        self._raise = _RAISE.format(name)
+        self._add_one = _ADD_ONE.format(name)
+        self._read = _READ.format(name)
+        self._forget = _FORGET.format(name)
+        self._listening = _Access(self._dsn, self._make_tables)
+        self._writing = _Access(self._dsn, self._make_tables)
+        self._task: asyncio.Task[None] | None = None
+
+    async def open(self, listener: HintListener) -> None:
+        """Make the tables where they are missing, and listen; see `CounterStore`."""
+        lost = asyncio.Event()
+        await self._subscribe(listener, lost)
+        loop = asyncio.get_running_loop()
+        self._task = loop.create_task(self._watch(listener, lost), name="aiowheel postgres hints")
+
+    async def raise_to(self, values: Mapping[str, int]) -> str:
+        """Raise counters to values; see `CounterStore`."""
+        keys = sorted(values)
+        parts = _parts([(key, values[key]) for key in keys])
+        async with self._writing.use() as connection:
+            return await _epoch_of(
+                connection, self._raise, keys, [values[key] for key in keys], parts
+            )
+
+    async def add_one(self, keys: Collection[str]) -> str:
+        """Add one to counters; see `CounterStore`."""
+        names = sorted(set(keys))
+        # A value has up to 19 digits; a key may grow to six times its bytes in JSON.
+        longest = max([len(json.dumps(key, ensure_ascii=False).encode()) for key in names])
+        async with self._writing.use() as connection:
+            return await _epoch_of(
+                connection, self._add_one, names, max(1, (_PAYLOAD - 4) // (longest + 24))
+            )
+
+    async def advance_in(self, connection: asyncpg.Connection[Any], key: str, value: int) -> None:
+        """Raise a counter in a transaction of the caller, on the caller's connection.
+
+        The value counts, and the hint is sent, when the transaction commits. Make it the last
+        statement: the counter's row stays locked until the commit, and publishes of other processes
+        wait for it. Each such transaction takes a lock of the whole server when it commits, which
+        allows some hundred of them per second.
+
+        Args:
+            connection: An asyncpg connection to the same database, with the same search path.
+            key: As for `SharedCounters.advance`.
+            value: As for `SharedCounters.advance`.
+
+        Raises:
+            TypeError, ValueError: *key* or *value* is out of range.
+            asyncpg.PostgresError: The statement failed; the transaction is lost.
+        """
+        checked_key(key)
+        checked_value("value", value)
+        await _epoch_of(connection, self._raise, [key], [value], _parts([(key, value)]))
+
+    async def read(self, keys: Collection[str]) -> tuple[str, dict[str, int]]:
+        """Read counters; see `CounterStore`."""
+        names = list(keys)
+        async with self._listening.use() as connection:
+            rows = await connection.fetch(self._read, names)
+            if not rows:
+                await _epoch_of(connection, self._raise, [], [], [])
+                rows = await connection.fetch(self._read, names)
+        if not rows:
+            raise StoreUnavailableError("PostgreSQL has no epoch: its tables were just emptied")
+        return rows[0]["epoch"], {
+            row["key"]: row["value"] for row in rows if row["key"] is not None
+        }
+
+    async def forget(self, keys: Collection[str]) -> None:
+        """Remove counters; see `CounterStore`."""
+        async with self._writing.use() as connection:
+            await connection.execute(self._forget, sorted(keys))
+
+    async def aclose(self) -> None:
+        """Close the connections; see `CounterStore`."""
+        task, self._task = self._task, None
+        await end_task(task)
+        await self._listening.aclose()
+        await self._writing.aclose()
+
+    # --- listening --------------------------------------------------------------------------
+
+    async def _subscribe(self, listener: HintListener, lost: asyncio.Event) -> None:
+        async with self._listening.use() as connection:
+
+            def heard(_: object, __: int, ___: str, payload: object) -> None:
+                epoch, _, part = str(payload).partition(" ")
+                listener.hint(epoch, json.loads(part))
+
+            await connection.add_listener(self._name, heard)
+            connection.add_termination_listener(lambda _: lost.set())
+
+    async def _make_tables(self, connection: asyncpg.Connection[Any]) -> None:
+        found = "SELECT to_regclass($1) IS NOT NULL AND to_regclass($2) IS NOT NULL"
+        names = (f"{self._name}_epoch", f"{self._name}_counters")
+        if await connection.fetchval(found, *names):
+            return
+        async with connection.transaction():
+            # CREATE TABLE IF NOT EXISTS fails when two sessions run it at the same time.
+            lock = f"SELECT pg_advisory_xact_lock(hashtext('{self._name} aiowheel'))"
+            await connection.execute(lock)
+            await connection.execute(self._schema)
+
+    async def _watch(self, listener: HintListener, lost: asyncio.Event) -> None:
+        """Find out when the connection is lost, and listen again on a new one."""
+        backoff = Backoff()
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_HEARTBEAT):
+                    await lost.wait()
+            try:
+                if not lost.is_set():
+                    async with self._listening.use() as connection:
+                        await connection.execute("SELECT 1")
+                    if self._listening.connection is connection and not lost.is_set():
+                        continue
+                lost = asyncio.Event()
+                self._listening.drop()
+                await self._subscribe(listener, lost)
+            except StoreUnavailableError:
+                lost.set()
+                await asyncio.sleep(backoff.next())
+            except Exception as error:  # the watch must go on
+                emit("aiowheel.shared_listen_failed", store="postgres", error=repr(error))
+                lost.set()
+                await asyncio.sleep(backoff.next())
+            else:
+                backoff.reset()
+                listener.gap()
+
+
+def _parts(items: Sequence[tuple[str, int]]) -> list[str]:
+    """Return JSON objects of these values, each short enough for one NOTIFY."""
+    parts: list[str] = []
+    here: list[str] = []
+    size = 0
+    for key, value in items:
+        item = f"{json.dumps(key, ensure_ascii=False)}:{value}"
+        size += len(item.encode()) + 1
+        if size > _PAYLOAD:
+            parts.append(f"{{{','.join(here)}}}")
+            here, size = [], len(item.encode()) + 1
+        here.append(item)
+    if here:
+        parts.append(f"{{{','.join(here)}}}")
+    return parts
+
+
+async def _epoch_of(connection: asyncpg.Connection[Any], statement: str, *arguments: object) -> str:
+    """Run a statement that proposes an epoch; return the one that counts."""
+    for _ in range(3):
+        epoch = await connection.fetchval(statement, new_epoch(), *arguments)
+        if epoch is not None:
+            return str(epoch)
+    raise StoreUnavailableError("PostgreSQL has no epoch: its tables were just emptied")
+
+
+class _Access:
+    """One connection, made when it is first used, and made anew after it was lost."""
+
+    def __init__(
+        self, dsn: str, prepare: Callable[[asyncpg.Connection[Any]], Awaitable[None]]
+    ) -> None:
+        self.connection: asyncpg.Connection[Any] | None = None
+        self._dsn = dsn
+        self._prepare = prepare
+        self._lock = asyncio.Lock()
+        self._closed = False
+
+    @asynccontextmanager
+    async def use(self) -> AsyncGenerator[asyncpg.Connection[Any]]:
+        """Give the connection to one caller at a time.
+
+        Raises:
+            StoreUnavailableError: It cannot be made, or was lost.
+        """
+        import asyncpg
+
+        transient = (
+            asyncpg.PostgresConnectionError,
+            asyncpg.InterfaceError,
+            asyncpg.InternalClientError,  # the connection broke in the middle of a statement
+            asyncpg.CannotConnectNowError,
+            asyncpg.TooManyConnectionsError,
+            asyncpg.AdminShutdownError,
+            asyncpg.CrashShutdownError,
+            asyncpg.DeadlockDetectedError,
+            asyncpg.SerializationError,
+            asyncpg.UndefinedTableError,  # the server came back without the tables
+            asyncpg.ReadOnlySQLTransactionError,  # connected to a replica, during a failover
+            OSError,
+            TimeoutError,
+        )
+        async with self._lock:
+            try:
+                async with asyncio.timeout(_ANSWER):
+                    if self._closed:
+                        raise StoreUnavailableError("the store is closed")
+                    connection = self.connection
+                    if connection is None or connection.is_closed():
+                        connection = self.connection = await asyncpg.connect(self._dsn)
+                        await self._prepare(connection)
+                    yield connection
+            except transient as error:
+                self.drop()
+                if isinstance(error, StoreUnavailableError):
+                    raise
+                raise StoreUnavailableError(f"PostgreSQL: {error!r}") from error
+
+    def drop(self) -> None:
+        """Break the connection off."""
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.terminate()
+
+    async def aclose(self) -> None:
+        """Close the connection; idempotent."""
+        self._closed = True
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            try:
+                await connection.close(timeout=1)
+            except Exception:  # it is broken: nothing is left to close
+                connection.terminate()

@@ -1,0 +1,47 @@
+"""The last publishes of a process, to be written again where a store may have lost them. Rank 4.
+
+A server that fails over to a replica keeps its epoch, and may have lost the last writes that it had
+confirmed. A publish is a maximum, so the process that made it may simply make it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+class RecentPublishes:
+    """The publishes of the last *seconds* to twice that; one dictionary entry for each key."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._epoch = ""
+        self._begun = 0.0
+        self._new: dict[str, int] = {}
+        self._old: dict[str, int] = {}
+
+    def add(self, epoch: str, values: Mapping[str, int], now: float) -> None:
+        """Note what was written in *epoch* at the time *now*, in seconds."""
+        if epoch != self._epoch:
+            self._epoch, self._old, self._new = epoch, {}, {}
+        if now - self._begun >= self._seconds:
+            self._begun = now
+            self._old, self._new = self._new, {}
+        new = self._new
+        for key, value in values.items():
+            if new.get(key, -1) < value:
+                new[key] = value
+
+    def of(self, epoch: str) -> dict[str, int]:
+        """Return the publishes of *epoch*: those of a lost history mean nothing."""
+        if epoch != self._epoch:
+            return {}
+        merged = dict(self._old)
+        for key, value in self._new.items():
+            if merged.get(key, -1) < value:
+                merged[key] = value
+        return merged
+
+    def drop(self, key: str) -> None:
+        """Forget one key."""
+        self._new.pop(key, None)
+        self._old.pop(key, None)

@@ -1,0 +1,391 @@
+"""Shared counters in Redis, by redis-py: one server, Sentinel or Cluster. Rank 4; extra `redis`.
+
+All counters, the epoch and the number of the last hint are fields of one hash, so that eviction or
+a restart loses them together. A script raises the counters and publishes one hint. Hints are
+numbered: a missing number is a gap, and every few silent seconds the listener asks for the last
+number, for Redis does not report a lost message, and redis-py subscribes again without a word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncGenerator, Collection, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from aiowheel._arguments import safe_repr
+from aiowheel._events import emit
+from aiowheel.errors import MissingExtraError, StoreUnavailableError
+from aiowheel.shared._backoff import Backoff
+from aiowheel.shared._ending import end_task
+from aiowheel.shared._store import (
+    HintListener,
+    checked_key,
+    checked_name,
+    checked_value,
+    new_epoch,
+)
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+    from redis.asyncio.cluster import RedisCluster
+
+_HEARTBEAT = 5.0  # seconds of silence until the number of the last hint is looked up
+_ON_ITS_WAY = 0.5  # seconds that a hint may travel until it counts as lost
+_ANSWER = 10.0  # seconds until a server that does not answer counts as unavailable
+_SOCKET = 5.0  # seconds, for the clients that are made here
+
+_EPOCH = """
+local epoch = redis.call('HGET', KEYS[1], 'epoch')
+if not epoch then
+  epoch = ARGV[2]
+  redis.call('DEL', KEYS[1])
+  redis.call('HSET', KEYS[1], 'epoch', epoch, 'rev', 0)
+end
+local function publish(values)
+  local rev = redis.call('HINCRBY', KEYS[1], 'rev', 1)
+  redis.call('PUBLISH', ARGV[1], epoch .. ' ' .. string.format('%.0f', rev) .. ' ' .. values)
+end
+"""
+# Values are compared as text: Lua's numbers are doubles, which are exact only to 2^53.
+_RAISE = (
+    _EPOCH
+    + """
+local raised = false
+for i = 4, #ARGV, 2 do
+  local old, new = redis.call('HGET', KEYS[1], ARGV[i]), ARGV[i + 1]
+  if not old or #old < #new or (#old == #new and old < new) then
+    redis.call('HSET', KEYS[1], ARGV[i], new)
+    raised = true
+  end
+end
+if raised then publish(ARGV[3]) end
+return epoch
+"""
+)
+_ADD_ONE = (
+    _EPOCH
+    + """
+local items = {}
+for i = 3, #ARGV, 2 do
+  redis.call('HINCRBY', KEYS[1], ARGV[i], 1)
+  items[#items + 1] = ARGV[i + 1] .. ':' .. redis.call('HGET', KEYS[1], ARGV[i])
+end
+publish('{' .. table.concat(items, ',') .. '}')
+return epoch
+"""
+)
+
+
+class RedisCounters:
+    """A `CounterStore` in Redis 6 or later, for processes on any number of machines.
+
+    Each process holds one connection that listens and one that reads and writes. All counters of a
+    name are one hash, and on a Cluster one slot.
+
+    Whether counters survive a restart of the server is a matter of its configuration. A failover to
+    a replica may lose the last writes that the old master had confirmed: each process writes its
+    own recent ones again.
+
+    Args:
+        server: An address, or a client of redis-py that the caller closes. Addresses:
+            `redis://host:port/database`, `rediss://...`, `unix:///path`; for Sentinel
+            `redis+sentinel://host:port,host:port/master`; for Cluster
+            `redis+cluster://host:port,host:port`. User and password stand before the hosts.
+            A client repeats failed calls as it is configured to; the fewer, the sooner a lost
+            connection is noticed.
+        name: 1 to 40 lower-case letters, digits and underscores. Two applications on one server
+            need two names.
+
+    Raises:
+        TypeError: An argument has the wrong type.
+        ValueError: *name* or the address is malformed.
+        MissingExtraError: redis-py is not installed.
+    """
+
+    def __init__(self, server: str | Redis | RedisCluster, *, name: str = "aiowheel") -> None:
+        try:
+            from redis.asyncio import Redis
+            from redis.asyncio.cluster import RedisCluster
+        except ImportError as error:
+            raise MissingExtraError("redis") from error
+        given: object = server
+        if not isinstance(given, (str, Redis, RedisCluster)):
+            raise TypeError(
+                f"server must be an address or a client of redis.asyncio, got {safe_repr(server)}"
+            )
+        checked_name(name)
+        self._owns_client = isinstance(server, str)
+        self._client: Any = _client_of(server) if isinstance(server, str) else server
+        # The braces keep both in one slot of a Cluster, so the channel is on the hash's server.
+        self._hash = f"{{{name}}}:counters"
+        self._channel = f"{{{name}}}:hints"
+        self._raise = _Script(_RAISE)
+        self._add_one = _Script(_ADD_ONE)
+        self._last = ("", -1)  # epoch and number of the last hint
+        self._first = True  # no hint has arrived since the number was looked up
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def open(self, listener: HintListener) -> None:
+        """Subscribe; see `CounterStore`."""
+        async with self._answers():
+            pubsub = await self._subscribed()
+        loop = asyncio.get_running_loop()
+        self._task = loop.create_task(self._watch(listener, pubsub), name="aiowheel redis hints")
+
+    async def raise_to(self, values: Mapping[str, int]) -> str:
+        """Raise counters to values; see `CounterStore`."""
+        async with self._answers():
+            return _text(
+                await self._raise.run(self._client, self._hash, *self._raise_arguments(values))
+            )
+
+    async def add_one(self, keys: Collection[str]) -> str:
+        """Add one to counters; see `CounterStore`."""
+        arguments = [self._channel, new_epoch()]
+        for key in keys:
+            arguments += (f"={key}", json.dumps(key))
+        async with self._answers():
+            return _text(await self._add_one.run(self._client, self._hash, *arguments))
+
+    def advance_in(self, pipeline: Any, key: str, value: int) -> None:
+        """Raise a counter in a transaction of the caller, a pipeline of redis-py with `MULTI`.
+
+        The value counts, and the hint is sent, when the pipeline is executed. On a Cluster the
+        other keys of the transaction must be in the slot of `{name}`.
+
+        Raises:
+            TypeError, ValueError: *key* or *value* is out of range.
+        """
+        checked_key(key)
+        checked_value("value", value)
+        pipeline.eval(_RAISE, 1, self._hash, *self._raise_arguments({key: value}))
+
+    def _raise_arguments(self, values: Mapping[str, int]) -> list[str]:
+        arguments = [self._channel, new_epoch(), json.dumps(values, separators=(",", ":"))]
+        for key, value in values.items():
+            arguments += (f"={key}", str(value))
+        return arguments
+
+    async def read(self, keys: Collection[str]) -> tuple[str, dict[str, int]]:
+        """Read counters; see `CounterStore`."""
+        names = list(keys)
+        fields = ["epoch", *(f"={key}" for key in names)]
+        async with self._answers():
+            found = await self._client.hmget(self._hash, fields)
+            if found[0] is None:
+                await self._raise.run(self._client, self._hash, *self._raise_arguments({}))
+                found = await self._client.hmget(self._hash, fields)
+        if found[0] is None:
+            raise StoreUnavailableError("Redis has no epoch: its data was just removed")
+        values = zip(names, found[1:], strict=True)
+        return _text(found[0]), {key: int(value) for key, value in values if value is not None}
+
+    async def forget(self, keys: Collection[str]) -> None:
+        """Remove counters; see `CounterStore`."""
+        if keys:
+            async with self._answers():
+                await self._client.hdel(self._hash, *(f"={key}" for key in keys))
+
+    async def aclose(self) -> None:
+        """Close the connections; see `CounterStore`."""
+        self._closed = True
+        task, self._task = self._task, None
+        await end_task(task)
+        if self._owns_client:
+            with suppress(Exception):  # it is broken: nothing is left to close
+                await self._client.aclose()
+            for sentinel in getattr(self._client, "aiowheel_sentinels", ()):
+                with suppress(Exception):
+                    await sentinel.aclose()
+
+    # --- listening --------------------------------------------------------------------------
+
+    async def _subscribed(self) -> Any:
+        """Return a new subscription, once the server has confirmed it."""
+        if hasattr(self._client, "initialize"):
+            await self._client.initialize()
+        pubsub = self._client.pubsub()
+        try:
+            await pubsub.subscribe(self._channel)
+            while True:
+                message = await pubsub.get_message(timeout=_ANSWER)
+                if message is not None and message["type"] == "subscribe":
+                    break
+            await self._begin_count()
+        except BaseException:
+            with suppress(Exception):
+                await pubsub.aclose()
+            raise
+        return pubsub
+
+    async def _begin_count(self) -> None:
+        """Expect the hints that come after this moment."""
+        self._last = await self._look_up()
+        self._first = True
+
+    async def _look_up(self) -> tuple[str, int]:
+        """Return the epoch and the number of the last hint that was sent."""
+        epoch, number = await self._client.hmget(self._hash, ["epoch", "rev"])
+        return ("", 0) if epoch is None or number is None else (_text(epoch), int(number))
+
+    async def _watch(self, listener: HintListener, pubsub: Any) -> None:
+        """Give hints; subscribe again whenever one may be lost."""
+        backoff = Backoff()
+        connected: Any = pubsub
+        while True:
+            try:
+                if connected is None:
+                    async with self._answers():
+                        connected = await self._subscribed()
+                    backoff.reset()
+                    listener.gap()
+                await self._listen(listener, connected)
+            except asyncio.CancelledError:
+                if connected is not None:
+                    with suppress(Exception):
+                        await connected.aclose()
+                raise
+            except Exception as error:  # the watch must go on
+                if not isinstance(error, StoreUnavailableError):
+                    emit("aiowheel.shared_listen_failed", store="redis", error=repr(error))
+                await asyncio.sleep(backoff.next())
+            if connected is not None:
+                with suppress(Exception):
+                    await connected.aclose()
+                connected = None
+
+    async def _listen(self, listener: HintListener, pubsub: Any) -> None:
+        """Give hints until one was lost."""
+        patience = _HEARTBEAT
+        while True:
+            try:
+                message = await pubsub.get_message(timeout=patience)
+            except self._transient() as error:
+                raise StoreUnavailableError(f"Redis: {error!r}") from error
+            if message is None:
+                async with self._answers():
+                    known = await self._look_up()
+                if known == self._last:
+                    patience = _HEARTBEAT
+                elif patience == _ON_ITS_WAY:
+                    return
+                else:
+                    patience = _ON_ITS_WAY
+            elif message["type"] == "subscribe":  # redis-py has subscribed again by itself
+                async with self._answers():
+                    await self._begin_count()
+                listener.gap()
+            elif message["type"] == "message":
+                patience = _HEARTBEAT
+                self._take(listener, _text(message["data"]))
+
+    def _take(self, listener: HintListener, text: str) -> None:
+        epoch, number, values = text.split(" ", 2)
+        sent = int(number)
+        known_epoch, known = self._last
+        first, self._first = self._first, False
+        # Messages that arrive between subscribing and looking up have a number that is known.
+        in_order = sent == known + 1 or (first and sent <= known)
+        self._last = (epoch, sent)
+        if epoch != known_epoch or not in_order:
+            listener.gap()
+        listener.hint(epoch, json.loads(values))
+
+    # --- errors -----------------------------------------------------------------------------
+
+    def _transient(self) -> tuple[type[Exception], ...]:
+        from redis import exceptions
+
+        return (
+            exceptions.ConnectionError,
+            exceptions.TimeoutError,
+            exceptions.ReadOnlyError,  # demoted to a replica
+            exceptions.ClusterDownError,
+            exceptions.MasterDownError,
+            exceptions.MovedError,
+            exceptions.AskError,
+            exceptions.TryAgainError,
+            exceptions.RedisClusterException,
+            OSError,
+            TimeoutError,
+        )
+
+    @asynccontextmanager
+    async def _answers(self) -> AsyncGenerator[None]:
+        """Turn the errors of a server that does not answer into `StoreUnavailableError`."""
+        if self._closed:
+            raise StoreUnavailableError("the store is closed")
+        try:
+            async with asyncio.timeout(_ANSWER):
+                yield
+        except StoreUnavailableError:
+            raise
+        except self._transient() as error:
+            raise StoreUnavailableError(f"Redis: {error!r}") from error
+
+
+class _Script:
+    """A script, sent whole only to a server that does not know it yet."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._hash = hashlib.sha1(text.encode()).hexdigest()  # noqa: S324 - Redis's own choice
+
+    async def run(self, client: Any, key: str, *arguments: str) -> object:
+        from redis.exceptions import NoScriptError
+
+        try:
+            return await client.evalsha(self._hash, 1, key, *arguments)
+        except NoScriptError:
+            return await client.eval(self._text, 1, key, *arguments)
+
+
+def _text(value: object) -> str:
+    """Return what the server sent as text, however the client decodes."""
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _client_of(address: str) -> Any:
+    """Return a client that repeats nothing: whoever calls it repeats the call, sooner."""
+    from redis.asyncio import Redis
+    from redis.asyncio.cluster import ClusterNode, RedisCluster
+    from redis.asyncio.retry import Retry
+    from redis.asyncio.sentinel import Sentinel
+    from redis.backoff import NoBackoff
+
+    options: dict[str, Any] = {"socket_timeout": _SOCKET, "socket_connect_timeout": _SOCKET}
+    if address.startswith(("redis://", "rediss://", "unix://")):
+        return Redis.from_url(address, retry=Retry(NoBackoff(), 0), **options)
+    scheme, separator, rest = address.partition("://")
+    if not separator or scheme not in {"redis+sentinel", "redis+cluster"}:
+        raise ValueError(
+            "server must be redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://, "
+            f"got {address!r}"
+        )
+    hosts, _, path = rest.rpartition("@")[2].partition("/")
+    account = urlsplit(f"//{rest.rpartition('@')[0]}@" if "@" in rest else "//")
+    options |= {"username": account.username, "password": account.password}
+    try:
+        places = [urlsplit(f"//{host}") for host in hosts.split(",")]
+        nodes = [(place.hostname or "", place.port or 6379) for place in places]
+    except ValueError as error:
+        raise ValueError(f"server must name hosts and ports, got {address!r}") from error
+    if not all(host for host, _ in nodes):
+        raise ValueError(f"server must name hosts and ports, got {address!r}")
+    if scheme == "redis+cluster":
+        startup = [ClusterNode(host, port) for host, port in nodes]
+        return RedisCluster(startup_nodes=startup, retry=Retry(NoBackoff(), 1), **options)
+    if not path:
+        raise ValueError(
+            f"server must end with /master, the name at the Sentinels, got {address!r}"
+        )
+    make: Any = Sentinel  # without types
+    sentinel = make(nodes, sentinel_kwargs={**options, "retry": Retry(NoBackoff(), 0)})
+    client = sentinel.master_for(path, retry=Retry(NoBackoff(), 0), **options)
+    client.aiowheel_sentinels = sentinel.sentinels
+    return client

@@ -1,0 +1,419 @@
+"""Shared counters: the waits of a purgatory, completed from any process. Rank 4."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Self
+
+from aiowheel._arguments import checked_choice, safe_repr
+from aiowheel._types import Delay, Mode
+from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
+from aiowheel.errors import EpochChangedError, SharedCountersClosedError, StoreUnavailableError
+from aiowheel.purgatory import Purgatory
+from aiowheel.shared._catch_up import CatchUp, Kept
+from aiowheel.shared._group_commit import GroupCommit
+from aiowheel.shared._recent import RecentPublishes
+from aiowheel.shared._statistics import SharedCounts, SharedStatistics
+from aiowheel.shared._store import CounterStore, checked_key, checked_value
+from aiowheel.shared._tokens import parsed_token, token_of
+from aiowheel.timer import timeout_at
+
+_MODES = ("all", "any")
+
+
+class SharedCounters:
+    """The counters of a store, as the waits of one process see them; use it in `async with`.
+
+    A wake-up may come late, never not at all: a wait completes once its counters have reached their
+    thresholds, whichever process raised them, and whatever connection broke meanwhile. If the store
+    itself loses its history, the wait ends with `EpochChangedError`.
+
+    Keys are strings of 1 to 1024 bytes of UTF-8, values integers from 0 to 2**63 - 1. While the
+    counters are open, use their keys with `wait_until` and `advance` of this object only, not with
+    those of the purgatory.
+
+    All calls but `statistics` belong to the purgatory's loop.
+
+    Args:
+        purgatory: Holds the waits; its timer runs their timeouts. Close it after the counters.
+        store: A new store; it is opened and closed with the counters.
+        linger: Seconds or timedelta, more than 0, for which a key is kept up to date after its last
+            wait, so that the next wait for it needs no read of the store. A publish is remembered
+            for as long, at least.
+        min_interval: Seconds or timedelta between two writes of this process. Default: publishes
+            share a write only while an earlier write is under way, so an idle process adds no
+            delay.
+        patience: Seconds or timedelta for which a write is repeated while the store does not
+            answer.
+
+    Raises:
+        TypeError: An argument has the wrong type.
+        ValueError: A duration is out of range.
+    """
+
+    def __init__(
+        self,
+        purgatory: Purgatory,
+        store: CounterStore,
+        *,
+        linger: Delay = 30.0,
+        min_interval: Delay = 0.0,
+        patience: Delay = 30.0,
+    ) -> None:
+        _check_purgatory(purgatory)
+        self._linger = _checked_seconds("linger", linger)
+        if self._linger == 0:
+            raise ValueError(f"linger must be more than 0 and finite, got {linger!r}")
+        self._min_interval = _checked_seconds("min_interval", min_interval)
+        self._patience = _checked_seconds("patience", patience)
+        self._purgatory = purgatory
+        self._store = store
+        self._counts = SharedCounts()
+        self._recent = RecentPublishes(self._linger)
+        self._catch_up: CatchUp | None = None
+        self._writer: GroupCommit | None = None
+        self._repairs: set[asyncio.Task[None]] = set()
+        self._entered = False
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        """Open the store.
+
+        Raises:
+            StoreUnavailableError: The store does not answer.
+            RuntimeError: The counters were opened before.
+        """
+        if self._entered:
+            raise RuntimeError("shared counters can be opened once")
+        self._purgatory.check_caller()
+        self._entered = True
+        catch_up = CatchUp(
+            self._purgatory,
+            self._store,
+            self._counts,
+            linger=self._linger,
+            recovered=self._repair,
+        )
+        try:
+            await self._store.open(catch_up)
+            await catch_up.start()
+        except BaseException:
+            self._closed = True
+            await catch_up.aclose()
+            await self._store.aclose()
+            raise
+        self._catch_up = catch_up
+        self._writer = GroupCommit(
+            self._store,
+            self._counts,
+            self._committed,
+            min_interval=self._min_interval,
+            patience=self._patience,
+        )
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.aclose()
+
+    # --- waiting ----------------------------------------------------------------------------
+
+    def wait_until(
+        self, thresholds: Mapping[str, int], timeout: Delay | None, mode: Mode = "all"
+    ) -> asyncio.Future[bool]:
+        """Wait until counters reach thresholds, raised by any process; False on timeout.
+
+        As `Purgatory.wait_until`: the wait is registered by the call, and the future may be awaited
+        at once, later or never.
+
+        Args:
+            thresholds: For each key the least value that suffices.
+            timeout: Seconds or a timedelta; None or `inf` for no timeout.
+            mode: "all" keys, or "any" one of them.
+
+        Returns:
+            A future. It raises `EpochChangedError` when the store has lost its history.
+
+        Raises:
+            TypeError: An argument has the wrong type.
+            ValueError: There is no threshold, a key or threshold is out of range, or *mode* is
+                unknown.
+            PurgatoryFullError: The purgatory is full; nothing was registered.
+            PurgatoryClosedError: The purgatory is closed.
+            SharedCountersClosedError: The counters are not open.
+
+        Cost: as `Purgatory.wait_until`; a key that is not kept up to date costs a share of a read.
+        """
+        _check_mapping("thresholds", "ints", thresholds)
+        checked = {
+            checked_key(key): checked_value("threshold", least) for key, least in thresholds.items()
+        }
+        return self._wait(checked, timeout, mode)
+
+    async def wait_past(
+        self,
+        tokens: Mapping[str, str],
+        timeout: Delay | None,  # noqa: ASYNC109 - as that of `wait_until`
+        mode: Mode = "all",
+    ) -> bool:
+        """Wait until counters go beyond the values of tokens; False on timeout.
+
+        A token is what `advance` or `token` returned, in any process and at any time. It may come
+        from a client.
+
+        Args:
+            tokens: For each key the token that is to be passed.
+            timeout: As for `wait_until`.
+            mode: As for `wait_until`.
+
+        Raises:
+            EpochChangedError: The store has lost the history of a token, or has forgotten its key;
+                at once, or later if it happens during the wait.
+            TypeError: An argument has the wrong type.
+            ValueError: A token is malformed; as for `wait_until`.
+
+        Cost: as `wait_until`. A token of another epoch, or one ahead of what this process knows,
+        costs a share of a read.
+        """
+        _check_mapping("tokens", "tokens", tokens)
+        parsed = {checked_key(key): parsed_token(token) for key, token in tokens.items()}
+        checked_choice("mode", mode, _MODES)
+        limit = FOREVER if timeout is None else delay_to_ns("timeout", timeout)
+        catch_up = self._open()
+        left: float | None = None
+        if not self._agrees(catch_up, parsed):
+            loop = asyncio.get_running_loop()
+            end = loop.time() + ns_to_seconds(limit)
+            try:
+                async with timeout_at(end):
+                    await self._verify(catch_up, parsed)
+            except TimeoutError:
+                return False
+            left = end - loop.time()
+        elif limit < FOREVER:
+            left = ns_to_seconds(limit)
+        return await self._wait({key: value + 1 for key, (_, value) in parsed.items()}, left, mode)
+
+    def _agrees(self, catch_up: CatchUp, tokens: Mapping[str, tuple[str, int]]) -> bool:
+        """Return whether the tokens are of our epoch, and not ahead of what we know."""
+        for key, (epoch, value) in tokens.items():
+            entry = catch_up.kept.get(key)
+            if epoch != catch_up.epoch or entry is None or not entry.fresh:
+                return False
+            if value >= 0 and value > self._known(key):
+                return False
+        return True
+
+    async def _verify(self, catch_up: CatchUp, tokens: Mapping[str, tuple[str, int]]) -> None:
+        # Another process may know more than we do, so a read decides.
+        await catch_up.read(tokens, anew=True)
+        for key, (epoch, value) in tokens.items():
+            if epoch != catch_up.epoch:
+                raise EpochChangedError(
+                    f"the store lost the history of token {token_of(epoch, value)!r} of key "
+                    f"{key!r}: its epoch is {catch_up.epoch}; read the data again"
+                )
+            if value > self._known(key):
+                raise EpochChangedError(
+                    f"the store lost the value of token {token_of(epoch, value)!r} of key "
+                    f"{key!r}: the counter is at {_value_text(self._known(key))}; read the data "
+                    "again"
+                )
+
+    def _known(self, key: str) -> int:
+        value = self._purgatory.value(key)
+        return -1 if value is None else int(value)
+
+    def _wait(
+        self, thresholds: dict[str, int], timeout: Delay | None, mode: Mode
+    ) -> asyncio.Future[bool]:
+        catch_up = self._open()
+        waiting = self._purgatory.wait_until(thresholds, timeout, mode)
+        entries = catch_up.wait_begins(thresholds)
+        if waiting.done():
+            catch_up.wait_ends(entries)
+        else:
+            waiting.add_done_callback(_Release(catch_up, entries))
+        return waiting
+
+    async def value(self, key: str) -> int | None:
+        """Return the value of a counter; None if it has none.
+
+        The answer may be as old as the last hint. It costs a share of a read if the key is not kept
+        up to date.
+
+        Raises:
+            TypeError, ValueError: *key* is no legal key.
+            SharedCountersClosedError: The counters are not open.
+        """
+        catch_up = self._open()
+        await catch_up.read([checked_key(key)])
+        known = self._known(key)
+        return None if known < 0 else known
+
+    async def token(self, key: str) -> str:
+        """Return the token of a counter, for `wait_past`; cost and errors are those of `value`."""
+        value = await self.value(key)
+        return token_of(self._open().epoch, value)
+
+    # --- publishing -------------------------------------------------------------------------
+
+    async def advance(self, key: str, value: int) -> str:
+        """Raise a counter in the store to *value*; a value below the current one changes nothing.
+
+        Returns when the write is made, which other publishes of this process may share. Waits in
+        this process have completed by then. Cancelling the call does not take the write back.
+
+        Returns:
+            The token of *value*.
+
+        Raises:
+            StoreUnavailableError: The store did not answer for `patience`. The write may have been
+                made; the call may be repeated.
+            TypeError, ValueError: *key* or *value* is out of range.
+            SharedCountersClosedError: The counters are not open.
+        """
+        writer = self._open_writer()
+        checked_key(key)
+        checked_value("value", value)
+        return token_of(await writer.raise_to(key, value), value)
+
+    async def check_and_complete(self, key: str) -> None:
+        """Have every process call `check_and_complete(key)` on its purgatory, this one included.
+
+        For operations that `Purgatory.watch` and `wait_for` hold. Publish first what their
+        conditions look at. The call adds one to the counter of *key*, so use a key either for
+        checks or for values. Errors are those of `advance`.
+        """
+        writer = self._open_writer()
+        await writer.add_one(checked_key(key))
+
+    async def forget(self, key: str) -> None:
+        """Remove a counter from the store, so that it costs no space.
+
+        Do this when no wait for the key will come, or when its numbers go on from where they were:
+        a later wait for a value that was reached before waits for the next `advance`, and a token
+        of the counter is refused with `EpochChangedError`. Waits in any process stay.
+
+        Raises:
+            StoreUnavailableError: The store does not answer.
+            TypeError, ValueError: *key* is no legal key.
+            SharedCountersClosedError: The counters are not open.
+        """
+        catch_up = self._open()
+        await self._store.forget([checked_key(key)])
+        self._recent.drop(key)
+        catch_up.drop(key)
+
+    def _committed(self, epoch: str, values: Mapping[str, int]) -> None:
+        catch_up = self._open()
+        self._recent.add(epoch, values, asyncio.get_running_loop().time())
+        if epoch != catch_up.epoch:
+            catch_up.gap()
+            return
+        for key, value in values.items():
+            if key in catch_up.kept:
+                self._purgatory.advance(key, value)
+
+    def _repair(self) -> None:
+        """Publish again, after a gap, what a server that failed over may have lost."""
+        values = self._recent.of(self._open().epoch)
+        if values:
+            task = asyncio.get_running_loop().create_task(self._publish_again(values))
+            self._repairs.add(task)
+            task.add_done_callback(self._repairs.discard)
+
+    async def _publish_again(self, values: Mapping[str, int]) -> None:
+        try:
+            await self._store.raise_to(values)
+        except StoreUnavailableError:
+            return  # another gap follows, and another repair
+        self._counts.writes += 1
+
+    # --- closing, looking in ----------------------------------------------------------------
+
+    @property
+    def epoch(self) -> str:
+        """The name of the store's history, as this process knows it."""
+        return self._open().epoch
+
+    @property
+    def name(self) -> str:
+        """The name of the purgatory."""
+        return self._purgatory.name
+
+    @property
+    def closed(self) -> bool:
+        """Whether closing has begun."""
+        return self._closed
+
+    def statistics(self) -> SharedStatistics:
+        """Return a snapshot of the counts; from any thread."""
+        return self._counts.snapshot(0 if self._catch_up is None else len(self._catch_up.kept))
+
+    async def aclose(self) -> None:
+        """Close the store; idempotent.
+
+        Pending waits stay in the purgatory until it is closed or they time out. Publishes that are
+        not written yet raise `SharedCountersClosedError`.
+        """
+        if self._closed or not self._entered:
+            self._closed = True
+            return
+        self._closed = True
+        try:
+            for task in self._repairs:
+                task.cancel()
+            if self._writer is not None:
+                await self._writer.aclose()
+            if self._catch_up is not None:
+                await self._catch_up.aclose()
+        finally:
+            await self._store.aclose()
+
+    def _open(self) -> CatchUp:
+        if self._catch_up is None or self._closed:
+            state = "closed" if self._closed else "not open: use them in `async with`"
+            raise SharedCountersClosedError(f"the shared counters are {state}")
+        return self._catch_up
+
+    def _open_writer(self) -> GroupCommit:
+        self._open()
+        assert self._writer is not None
+        self._purgatory.check_caller()
+        return self._writer
+
+
+class _Release:
+    """The callback that lets the keys of a wait linger."""
+
+    __slots__ = ("_catch_up", "_entries")
+
+    def __init__(self, catch_up: CatchUp, entries: list[tuple[str, Kept]]) -> None:
+        self._catch_up = catch_up
+        self._entries = entries
+
+    def __call__(self, _: asyncio.Future[bool]) -> None:
+        self._catch_up.wait_ends(self._entries)
+
+
+def _value_text(value: int) -> str:
+    """Return a value for an error text; -1 stands for none."""
+    return "no value" if value < 0 else str(value)
+
+
+def _checked_seconds(name: str, delay: object) -> float:
+    ns = delay_to_ns(name, delay)
+    if not 0 <= ns < FOREVER:
+        raise ValueError(f"{name} must be at least 0 and finite, got {delay!r}")
+    return ns_to_seconds(ns)
+
+
+def _check_purgatory(purgatory: object) -> None:
+    if not isinstance(purgatory, Purgatory):
+        raise TypeError(f"purgatory must be a Purgatory, got {safe_repr(purgatory)}")
+
+
+def _check_mapping(name: str, what: str, value: object) -> None:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{name} must be a mapping of keys to {what}, got {safe_repr(value)}")

@@ -1,0 +1,237 @@
+"""Shared counters in a SQLite file: the processes of one machine, without a server. Rank 4.
+
+A hint is one byte to the Unix datagram socket of each process; the process then asks the file for
+the counters that have changed since it last looked. A socket whose queue is full holds a hint that
+was not read yet, which is as good as another. Where no hint arrives, a look at the file's
+`data_version` every quarter of a second finds the change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+from collections.abc import Callable, Collection, Generator, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from aiowheel._arguments import safe_repr
+from aiowheel._events import emit
+from aiowheel.errors import StoreUnavailableError
+from aiowheel.shared._bells import Bells
+from aiowheel.shared._ending import end_task
+from aiowheel.shared._sqlite_thread import SqliteThread
+from aiowheel.shared._store import HintListener, checked_key, checked_value, new_epoch
+from aiowheel.timer import move_on_after
+
+T = TypeVar("T")
+
+_NET = 0.25  # seconds between two looks at the file's version
+_SLICE = 1_000  # values that are delivered in one turn of the loop
+
+_PROPOSE = "INSERT OR IGNORE INTO aiowheel_epoch VALUES (1, ?, 0)"
+_NEXT_REV = "UPDATE aiowheel_epoch SET rev = rev + 1 WHERE one = 1 RETURNING epoch, rev"
+_EPOCH = "SELECT epoch, rev FROM aiowheel_epoch"
+_RAISE = """
+INSERT INTO aiowheel_counters VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE
+SET value = excluded.value, rev = excluded.rev WHERE excluded.value > value
+"""
+_ADD_ONE = """
+INSERT INTO aiowheel_counters VALUES (?, 1, ?) ON CONFLICT (key) DO UPDATE
+SET value = value + 1, rev = excluded.rev
+"""
+_VALUE = "SELECT value FROM aiowheel_counters WHERE key = ?"
+_CHANGED = "SELECT key, value FROM aiowheel_counters WHERE rev > ?"
+
+
+class SqliteCounters:
+    """A `CounterStore` in a SQLite file, for the processes of one machine.
+
+    The file may be the application's own database: the store adds two tables, `aiowheel_counters`
+    and `aiowheel_epoch`, and switches it to write-ahead logging. A folder beside the file, its name
+    with `-hints` behind, has a socket for each process. Both belong on a local disk.
+
+    Two threads run the statements, so that neither the disk nor another writer blocks the loop.
+    A crash of a process loses nothing. If the machine loses power, the last writes may be gone;
+    tokens of values that are gone raise `EpochChangedError`.
+
+    Args:
+        path: The file; it is made where it is missing, its folder is not.
+
+    Raises:
+        TypeError: *path* is no path.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        try:
+            self._path = Path(path).absolute()
+        except TypeError:
+            raise TypeError(f"path must be a path, got {safe_repr(path)}") from None
+        self._writer = SqliteThread(self._path, "aiowheel sqlite writer")
+        self._reader = SqliteThread(self._path, "aiowheel sqlite reader")
+        self._bells = Bells(self._path.with_name(f"{self._path.name}-hints"))
+        self._rung = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._seen = ("", -1)  # epoch and revision up to which hints were given
+        # The connection of the last look and its `data_version`, which means nothing to another.
+        self._looked: tuple[sqlite3.Connection | None, int] = (None, -1)
+
+    async def open(self, listener: HintListener) -> None:
+        """Make the tables where they are missing, and listen; see `CounterStore`."""
+        self._bells.listen(asyncio.get_running_loop(), self._rung.set)
+        self._seen, _ = await self._reader.run(_read_all, ())
+        loop = asyncio.get_running_loop()
+        self._task = loop.create_task(self._watch(listener), name="aiowheel sqlite hints")
+
+    async def raise_to(self, values: Mapping[str, int]) -> str:
+        """Raise counters to values; see `CounterStore`."""
+        items = list(values.items())
+
+        def write(file: sqlite3.Connection) -> str:
+            epoch, rev = _next_rev(file)
+            file.executemany(_RAISE, [(key, value, rev) for key, value in items])
+            return epoch
+
+        return await self._writer.run(self._written, write)
+
+    async def add_one(self, keys: Collection[str]) -> str:
+        """Add one to counters; see `CounterStore`."""
+        names = list(keys)
+
+        def write(file: sqlite3.Connection) -> str:
+            epoch, rev = _next_rev(file)
+            file.executemany(_ADD_ONE, [(key, rev) for key in names])
+            return epoch
+
+        return await self._writer.run(self._written, write)
+
+    def advance_in(self, connection: sqlite3.Connection, key: str, value: int) -> None:
+        """Raise a counter in a transaction of the caller, on the caller's connection to the file.
+
+        The value counts once the transaction is committed; waits see it within a quarter of a
+        second. The store must have been opened once, by any process.
+
+        Raises:
+            TypeError, ValueError: *key* or *value* is out of range.
+            sqlite3.Error: The statement failed, as any other of the transaction may.
+        """
+        checked_key(key)
+        checked_value("value", value)
+        _, rev = _next_rev(connection)
+        connection.execute(_RAISE, (key, value, rev))
+
+    async def read(self, keys: Collection[str]) -> tuple[str, dict[str, int]]:
+        """Read counters; see `CounterStore`."""
+        (epoch, _), values = await self._reader.run(_read_all, tuple(keys))
+        return epoch, values
+
+    async def forget(self, keys: Collection[str]) -> None:
+        """Remove counters; see `CounterStore`."""
+        names = [(key,) for key in keys]
+
+        def remove(file: sqlite3.Connection) -> None:
+            file.executemany("DELETE FROM aiowheel_counters WHERE key = ?", names)
+
+        await self._writer.run(_in_transaction, remove)
+
+    async def aclose(self) -> None:
+        """End the threads, and remove the socket; see `CounterStore`."""
+        task, self._task = self._task, None
+        await end_task(task)
+        await self._writer.aclose()  # first: it may be ringing
+        await self._reader.aclose()
+        self._bells.close()
+
+    def _written(self, file: sqlite3.Connection, write: Callable[[sqlite3.Connection], str]) -> str:
+        epoch = _in_transaction(file, write)
+        self._bells.ring()
+        return epoch
+
+    async def _watch(self, listener: HintListener) -> None:
+        """Give hints for what has changed, after each hint byte and each quarter of a second."""
+        while True:
+            async with move_on_after(_NET):
+                await self._rung.wait()
+            rung = self._rung.is_set()
+            self._rung.clear()
+            try:
+                found = await self._reader.run(self._changes, rung)
+                if found is None:
+                    continue
+                epoch, values = found
+                if values is None:
+                    listener.gap()
+                    continue
+                for start in range(0, len(values), _SLICE):
+                    listener.hint(epoch, dict(values[start : start + _SLICE]))
+                    await asyncio.sleep(0)
+            except StoreUnavailableError:
+                await asyncio.sleep(_NET)
+            except Exception as error:  # the watch must go on, whatever the file holds
+                emit("aiowheel.shared_listen_failed", store="sqlite", error=repr(error))
+                await asyncio.sleep(_NET)
+
+    def _changes(
+        self,
+        file: sqlite3.Connection,
+        rung: bool,  # noqa: FBT001
+    ) -> tuple[str, list[tuple[str, int]] | None] | None:
+        """Return the epoch and what has changed; None: nothing; no values: another history."""
+        ((version,),) = file.execute("PRAGMA data_version").fetchall()
+        if not rung and (file, version) == self._looked:
+            return None
+        with _transaction(file, "BEGIN"):
+            found = file.execute(_EPOCH).fetchone()
+            (epoch, rev), (known_epoch, known) = found or ("", 0), self._seen
+            same = epoch == known_epoch and rev >= known
+            values = file.execute(_CHANGED, (known,)).fetchall() if same and rev > known else []
+        self._looked = (file, version)
+        self._seen = (epoch, rev)
+        return (epoch, values) if same else (epoch, None)
+
+
+# --- statements, on the thread of a connection ------------------------------------------------
+
+
+@contextlib.contextmanager
+def _transaction(file: sqlite3.Connection, begin: str) -> Generator[None]:
+    file.execute(begin)
+    try:
+        yield
+    except BaseException:
+        file.rollback()
+        raise
+    file.execute("COMMIT")
+
+
+def _in_transaction(file: sqlite3.Connection, write: Callable[[sqlite3.Connection], T]) -> T:
+    with _transaction(file, "BEGIN IMMEDIATE"):
+        return write(file)
+
+
+def _next_rev(file: sqlite3.Connection) -> tuple[str, int]:
+    """Return the epoch and the revision of a write; a file without an epoch gets a new one."""
+    rows = file.execute(_NEXT_REV).fetchall()
+    if not rows:
+        file.execute(_PROPOSE, (new_epoch(),))
+        rows = file.execute(_NEXT_REV).fetchall()
+    ((epoch, rev),) = rows
+    return epoch, rev
+
+
+def _read_all(
+    file: sqlite3.Connection, keys: tuple[str, ...]
+) -> tuple[tuple[str, int], dict[str, int]]:
+    """Return epoch and revision, and the values of *keys*, of one moment."""
+    if file.execute(_EPOCH).fetchone() is None:
+        with _transaction(file, "BEGIN IMMEDIATE"):
+            file.execute(_PROPOSE, (new_epoch(),))
+    with _transaction(file, "BEGIN"):
+        epoch, rev = file.execute(_EPOCH).fetchone()
+        values: dict[str, int] = {}
+        for key in keys:
+            row = file.execute(_VALUE, (key,)).fetchone()
+            if row is not None:
+                values[key] = row[0]
+    return (epoch, rev), values

@@ -1,0 +1,60 @@
+"""The statistics of shared counters: running counts, and snapshots of them. Rank 4."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class SharedStatistics(NamedTuple):
+    """A snapshot of the shared counters of one process.
+
+    Attributes:
+        keys: Keys whose values this process keeps up to date.
+        waiting: Pending waits for counters.
+        publishes: Calls of `advance` and `check_and_complete`.
+        writes: Writes to the store; one write carries many publishes.
+        retries: Writes and reads that were repeated because the store did not answer.
+        hints: Values that arrived as hints, of all keys and processes.
+        gaps: Times that hints may have been lost, so that values were read again.
+        reads: Reads of the store.
+        epochs: Times that the store had lost its history.
+    """
+
+    keys: int
+    waiting: int
+    publishes: int
+    writes: int
+    retries: int
+    hints: int
+    gaps: int
+    reads: int
+    epochs: int
+
+
+@dataclass(slots=True)
+class SharedCounts:
+    """The counts since the shared counters were made; the fields are those of the snapshot."""
+
+    waiting: int = 0
+    publishes: int = 0
+    writes: int = 0
+    retries: int = 0
+    hints: int = 0
+    gaps: int = 0
+    reads: int = 0
+    epochs: int = 0
+
+    def snapshot(self, keys: int) -> SharedStatistics:
+        """Return the counts, with the number of keys that are kept up to date."""
+        return SharedStatistics(
+            keys,
+            self.waiting,
+            self.publishes,
+            self.writes,
+            self.retries,
+            self.hints,
+            self.gaps,
+            self.reads,
+            self.epochs,
+        )

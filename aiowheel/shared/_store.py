@@ -1,0 +1,149 @@
+"""The interface of a store of shared counters, and the legal keys and values. Rank 4.
+
+A counter only grows: every write is a maximum, so a write may be repeated, reordered or merged with
+others, and a message about it is only a hint.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Mapping
+from typing import Protocol
+
+from aiowheel._arguments import safe_repr
+
+#: The longest key, in bytes of UTF-8: PostgreSQL indexes no more than 2,700 bytes.
+LONGEST_KEY = 1024
+#: The greatest value: what SQLite and PostgreSQL store in 64 bits.
+GREATEST_VALUE = 2**63 - 1
+
+
+class HintListener(Protocol):
+    """What a store calls on the event loop in which it was opened."""
+
+    def hint(self, epoch: str, values: Mapping[str, int]) -> None:
+        """Report that under *epoch* each of these counters has reached its value, or more."""
+        ...
+
+    def gap(self) -> None:
+        """Report that hints may have been lost before now, and that later ones will arrive.
+
+        A store calls it after it has subscribed again, not when it loses the connection.
+        """
+        ...
+
+
+class CounterStore(Protocol):
+    """Counters in a place that many processes reach; one object is the access of one process.
+
+    A store raises `StoreUnavailableError` for failures that may pass, such as a lost connection:
+    the caller then repeats the call. Any other exception is final for that call.
+
+    The history of the counters has a name, the epoch: a text without a colon. A store that has lost
+    counters must have another epoch. So every call that writes proposes a new random epoch, which a
+    store without an epoch takes; a constant proposal would name two histories alike.
+    """
+
+    async def open(self, listener: HintListener) -> None:
+        """Subscribe: every write that begins after this call reaches *listener*, or a gap does.
+
+        Hints for writes of this object count as well.
+
+        Raises:
+            StoreUnavailableError: The store does not answer.
+        """
+        ...
+
+    async def raise_to(self, values: Mapping[str, int]) -> str:
+        """Raise each counter to its value unless it stands higher, then send a hint.
+
+        The write is atomic and has been made when the call returns.
+
+        Returns:
+            The epoch of the write.
+        """
+        ...
+
+    async def add_one(self, keys: Collection[str]) -> str:
+        """Add one to each counter, from 0 where it has no value, then send a hint.
+
+        Two calls at the same time count as two. When a call raises `StoreUnavailableError`, the
+        caller repeats it, and a counter may have grown by more than one.
+
+        Returns:
+            The epoch of the write.
+        """
+        ...
+
+    async def read(self, keys: Collection[str]) -> tuple[str, dict[str, int]]:
+        """Return the epoch, and the values of those counters that have one.
+
+        A read sees every write that had returned, in any process, before the read began.
+        """
+        ...
+
+    async def forget(self, keys: Collection[str]) -> None:
+        """Remove the counters; the epoch stays."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close the connections; idempotent."""
+        ...
+
+
+def new_epoch() -> str:
+    """Return a new random name for a history."""
+    return secrets.token_hex(8)
+
+
+def checked_key(key: object) -> str:
+    """Return *key* if a store can hold it.
+
+    Raises:
+        TypeError: *key* is not a string.
+        ValueError: It is empty or too long, or has a NUL or half a surrogate pair.
+    """
+    if not isinstance(key, str):
+        raise TypeError(f"key must be a str, got {safe_repr(key)}")
+    try:
+        size = len(key.encode())
+    except UnicodeEncodeError:
+        size = 0
+    if not 0 < size <= LONGEST_KEY or "\0" in key:
+        raise ValueError(
+            f"key must be 1 to {LONGEST_KEY} bytes of UTF-8 without NUL, got {safe_repr(key)}"
+        )
+    return key
+
+
+def checked_value(name: str, value: object) -> int:
+    """Return *value* if a store can hold it.
+
+    Raises:
+        TypeError: *value* is not an int, or is a bool.
+        ValueError: It is negative or has more than 63 bits.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an int from 0 to 2**63 - 1, got {safe_repr(value)}")
+    if not 0 <= value <= GREATEST_VALUE:
+        raise ValueError(f"{name} must be from 0 to 2**63 - 1, got {safe_repr(value)}")
+    return value
+
+
+def checked_name(name: object) -> str:
+    """Return *name* if it can be part of the names of tables, channels and keys of a server.
+
+    Raises:
+        TypeError: *name* is not a string.
+        ValueError: It is something other than 1 to 40 lower-case letters, digits and underscores,
+            with a letter first.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"name must be a str, got {safe_repr(name)}")
+    plain = name.isascii() and name.replace("_", "a").isalnum() and name == name.lower()
+    if not plain or not name[0].isalpha() or len(name) > 40:
+        raise ValueError(
+            "name must be 1 to 40 lower-case letters, digits and underscores, a letter first, "
+            f"got {name!r}"
+        )
+    return name

@@ -1,0 +1,119 @@
+"""Shared counters as the benchmark runs them, at sizes that only show that it runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiowheel.bench import shared
+from aiowheel.bench._postgres import PostgresMissingError
+from aiowheel.bench._report import Report
+from aiowheel.bench._rounds import Series
+from aiowheel.bench._side import Figures, Side
+from aiowheel.bench.workloads import shared as workloads
+from aiowheel.cli import run
+
+pytestmark = [pytest.mark.one_build, pytest.mark.realtime]
+
+
+@pytest.mark.slow
+async def test_waits_in_one_process_are_woken_by_another(tmp_path: Path) -> None:
+    """The figures of one round of one rate."""
+    rounds = workloads.wakes(
+        store="sqlite",
+        address=str(tmp_path / "counters.db"),
+        workers=1,
+        waits=3,
+        rate=50,
+        seconds=0.1,
+    )
+
+    figures = await anext(rounds)
+    await rounds.aclose()
+
+    assert figures["p50_ms"] > 0
+    assert 0 < figures["writes_a_publish"] <= 1
+
+
+async def test_a_raw_write_is_measured(tmp_path: Path) -> None:
+    """One after the other."""
+    rounds = workloads.raw_write(store="sqlite", address=str(tmp_path / "counters.db"))
+
+    figures = await anext(rounds)
+    await rounds.aclose()
+
+    assert figures["per_second"] > 0
+
+
+def test_a_store_that_cannot_be_had_is_left_out(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reason is given, and the others are measured beside their raw writes."""
+
+    def no_postgres() -> None:
+        raise PostgresMissingError("PostgreSQL is not installed")
+
+    def measured(sides: Sequence[Side], rounds: int) -> dict[str, Series]:
+        figures: Figures = dict.fromkeys(
+            [
+                *("p50_ms", "p99_ms", "per_second", "reached_percent", "writes_a_publish"),
+                *("wake_cpu_us", "publish_cpu_us", "cpu_percent"),
+            ],
+            1.0,
+        )
+        return {side.name: Series(side, [figures] * rounds) for side in sides}
+
+    monkeypatch.setattr(shared, "postgres_server", no_postgres)
+    monkeypatch.setattr(shared, "alternate", measured)
+    found = {"sqlite3", "asyncpg"}
+
+    def find_spec(module: str) -> object:
+        return module in found or None
+
+    monkeypatch.setattr(shared, "find_spec", find_spec)
+
+    assert run(["bench", "shared", "--quick"]) == 0
+
+    content: dict[str, Any] = json.loads((results / "aiowheel-bench" / "shared.json").read_bytes())
+    assert list(content["rounds"]) == ["sqlite"]
+    assert [row[0] for row in content["tables"][0]["rows"]] == [
+        *(shared.RAW, "100 a second", shared.MOST, shared.CONTENDING, shared.IDLE)
+    ]
+    assert [table["title"] for table in content["tables"][1:]] == [
+        "postgres: not measured, for PostgreSQL is not installed",
+        "redis: not measured, for redis is not installed",
+    ]
+
+
+def test_an_unknown_store_is_refused() -> None:
+    """With the exit code of bad input."""
+    assert run(["bench", "shared", "--only", "nope"]) == 2
+
+
+def test_figures_are_judged_by_what_the_store_promises() -> None:
+    """Each bound of the table, met and missed."""
+
+    def series(**figures: float) -> Series:
+        return Series(Side("side", "module:function"), [figures])
+
+    measured = {
+        shared.RAW: series(p50_ms=0.1, per_second=5_000.0),
+        "100 a second": series(p50_ms=0.9),
+        "1000 a second": series(p50_ms=0.3),
+        "10000 a second": series(p50_ms=0.5, reached_percent=98.0, writes_a_publish=0.1),
+        shared.MOST: series(per_second=20_000.0),
+        shared.CONTENDING: series(per_second=10_000.0),
+        shared.IDLE: series(cpu_percent=0.1),
+    }
+    report = Report("shared", {})
+
+    shared.judge(report, "sqlite", measured)
+
+    assert [verdict.passed for verdict in report.verdicts] == [
+        *(False, True, True, False, True),
+        *(True, False, True),
+    ]

@@ -1,0 +1,264 @@
+"""Real servers that a test may stop, crash, fail over and start again, in temporary folders."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Generator, 
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Self
+
+from aiowheel.bench import _postgres
+from aiowheel.bench._redis import RedisMissingError
+
+PATIENCE = 60.0  # seconds; a slow machine is no broken server
+
+
+def free_port() -> int:
+    """A port that is free now, also 10,000 above it, where a Cluster's nodes meet."""
+    while True:
+        with socket.socket() as probe, socket.socket() as above:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+            if port > 50_000:
+                continue
+            with suppress(OSError):
+                above.bind(("127.0.0.1", port + 10_000))
+                return port
+
+
+async def holds(condition: Callable[[], object]) -> None:
+    """Wait until a condition holds."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():  # noqa: ASYNC110 - what is waited for sets no event
+            await asyncio.sleep(0.02)
+
+
+class PostgresServer:
+    """A PostgreSQL with a cluster of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._programs = _postgres._find_programs()
+        self._account = _postgres._account()
+        self._folder = folder
+        if self._account:
+            shutil.chown(folder, **self._account)
+        self._port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.dsn = f"postgresql://postgres@127.0.0.1:{self._port}/postgres"
+        self.port = self._port
+        made = (
+            *(self._programs / "initdb", "-U", "postgres", "-A", "trust", "-N"),
+            *("-D", folder / "cluster"),
+        )
+        assert _postgres._wait(_postgres._start(made, folder, self._account)) == 0
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        words = (*_postgres._SETTINGS, "-p", str(self._port), "-k", self._folder)
+        command = (self._programs / "postgres", *words, "-D", self._folder / "cluster")
+        self._process = _postgres._start(command, self._folder, self._account)
+        _postgres._wait_until_ready(self._process, self._folder)
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """End it: SIGINT is an orderly stop, SIGQUIT a crash, after which it recovers."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.send_signal(how)
+            _postgres._wait(process)
+
+
+class RedisServer:
+    """A redis-server on a port of its own, without a disk unless the words say so."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        program = shutil.which("redis-server")
+        if program is None:
+            raise RedisMissingError(
+                "Redis is not installed; on Debian: apt-get install redis-server"
+            )
+        self.port = free_port()
+        self.address = f"redis://127.0.0.1:{self.port}"
+        self._folder = folder / str(self.port)
+        self._folder.mkdir()
+        self._command = [
+            *(program, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._folder)),
+            *("--save", "", "--daemonize", "no", "--repl-diskless-sync-delay", "0", *words),
+        ]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def become_sentinel(self, master: RedisServer) -> None:
+        """Watch over a master, before the start."""
+        file = self._folder / "sentinel.conf"
+        file.write_text(
+            f"port {self.port}\ndir {self._folder}\n"
+            f"sentinel monitor main 127.0.0.1 {master.port} 1\n"
+            "sentinel down-after-milliseconds main 300\nsentinel failover-timeout main 5000\n"
+        )
+        self._command = [self._command[0], str(file), "--sentinel"]
+
+    @property
+    def runs(self) -> bool:
+        """Whether it was started and not killed."""
+        return self._process is not None
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                process_group=0,
+            )
+        last_moment = time.monotonic() + PATIENCE
+        while self.ask("PING") != "PONG":
+            assert self._process.poll() is None, (self._folder / "log").read_text()
+            assert time.monotonic() < last_moment
+            time.sleep(0.01)
+
+    def ask(self, *words: str) -> str:
+        """Send a command by redis-cli; its answer, empty while there is none."""
+        command = ["redis-cli", "-p", str(self.port), *words]
+        answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+        return answer.stdout.strip()
+
+    def kill(self) -> None:
+        """End it without a word."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def folder_for(what: str) -> Generator[Path]:
+    """A short temporary folder that another account may enter."""
+    folder = Path(tempfile.mkdtemp(prefix=f"aiowheel-{what}-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def postgres_that_stops() -> Generator[PostgresServer]:
+    """A PostgreSQL that runs, for as long as the block."""
+    with folder_for("postgres") as folder:
+        server = PostgresServer(folder)
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop(signal.SIGQUIT)
+
+
+@contextmanager
+def redis_that_stops(*words: str) -> Generator[RedisServer]:
+    """A Redis that runs, for as long as the block."""
+    with folder_for("redis") as folder:
+        server = RedisServer(folder, *words)
+        server.start()
+        try:
+            yield server
+        finally:
+            server.kill()
+
+
+@contextmanager
+def sentinel_with_a_replica() -> Generator[tuple[RedisServer, RedisServer, RedisServer]]:
+    """A master, its replica and a Sentinel that promotes it, for as long as the block."""
+    with folder_for("sentinel") as folder:
+        master = RedisServer(folder)
+        replica = RedisServer(folder, "--replicaof", "127.0.0.1", str(master.port))
+        sentinel = RedisServer(folder)
+        sentinel.become_sentinel(master)
+        servers = (master, replica, sentinel)
+        try:
+            for server in servers:
+                server.start()
+            yield servers
+        finally:
+            for server in servers:
+                server.kill()
+
+
+class Proxy:
+    """A TCP proxy that can swallow everything without closing anything, as a cut cable does."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._open = asyncio.Event()
+        self._open.set()
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.port = 0
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def cut(self) -> None:
+        """Let nothing through."""
+        self._open.clear()
+
+    def mend(self) -> None:
+        """Let new connections through; what the old ones swallowed is gone."""
+        for task in self._tasks:
+            task.cancel()
+        self._open.set()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self._open.wait()
+        try:
+            theirs, ours = await asyncio.open_connection("127.0.0.1", self._target)
+        except OSError:
+            writer.close()
+            return
+        for source, target in ((reader, ours), (theirs, writer)):
+            task = asyncio.create_task(self._pump(source, target))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _pump(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        try:
+            with suppress(OSError):
+                while data := await source.read(65536):
+                    if not self._open.is_set():
+                        await asyncio.Event().wait()  # swallowed, and so is the rest
+                    target.write(data)
+                    await target.drain()
+        finally:
+            target.close()
+
+
+def cluster_nodes(folder: Path, count: int) -> list[RedisServer]:
+    """Nodes of a Cluster, started: half of them masters, each with a replica."""
+    words = ("--cluster-enabled", "yes", "--cluster-node-timeout", "1000")
+    nodes = [RedisServer(folder, *words) for _ in range(count)]
+    for node in nodes:
+        node.start()
+    addresses = [f"127.0.0.1:{node.port}" for node in nodes]
+    replicas = "1" if count >= 6 else "0"
+    create = ["redis-cli", "--cluster", "create", *addresses, "--cluster-replicas", replicas]
+    subprocess.run([*create, "--cluster-yes"], check=True, capture_output=True, timeout=PATIENCE)
+    last_moment = time.monotonic() + PATIENCE
+    while not all("cluster_state:ok" in node.ask("CLUSTER", "INFO") for node in nodes):
+        assert time.monotonic() < last_moment
+        time.sleep(0.05)
+    return nodes

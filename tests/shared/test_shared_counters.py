@@ -1,0 +1,526 @@
+"""Shared counters on the store in memory, in virtual time: waits, publishes, faults, misuse."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from aiowheel import Purgatory, PurgatoryFullError
+from aiowheel.shared import (
+    EpochChangedError,
+    SharedCounters,
+    SharedCountersClosedError,
+    StoreUnavailableError,
+)
+from aiowheel.shared._ending import end_task
+from aiowheel.testing import MemoryCounters
+
+from .conftest import Process
+
+pytestmark = [pytest.mark.virtual_time, pytest.mark.one_build]
+
+
+# --- waits and publishes ------------------------------------------------------------------------
+
+
+async def test_a_publish_completes_the_waits_of_every_process(process: Process) -> None:
+    """The publisher's own wait has completed when `advance` returns."""
+    here = MemoryCounters()
+    async with process(here) as (_, publisher), process(here.beside()) as (_, other):
+        near = publisher.wait_until({"doc": 19}, 30)
+        far = other.wait_until({"doc": 19}, 30)
+
+        token = await publisher.advance("doc", 19)
+
+        assert near.done()
+        assert token == f"{publisher.epoch}:19"
+        assert await far
+
+
+async def test_a_value_from_before_the_wait_counts(process: Process) -> None:
+    """The process was not there when it was published."""
+    here = MemoryCounters()
+    async with process(here) as (_, publisher):
+        await publisher.advance("doc", 19)
+        async with process(here.beside()) as (_, other):
+            assert await other.wait_until({"doc": 19}, 30)
+            assert await other.value("doc") == 19
+            assert await other.value("other") is None
+
+
+async def test_a_wait_times_out(process: Process) -> None:
+    """With and without a store that answers."""
+    here = MemoryCounters()
+    async with process(here) as (_, shared):
+        assert not await shared.wait_until({"doc": 19}, timedelta(seconds=3))
+        token = await shared.token("doc")
+        assert not await shared.wait_past({"doc": token}, 3)
+        here.go_down()
+        assert not await shared.wait_until({"new": 19}, 3)
+        assert not await shared.wait_past({"new": token}, 3)
+
+
+async def test_all_and_any(process: Process) -> None:
+    """Of several keys."""
+    here = MemoryCounters()
+    async with process(here) as (_, publisher), process(here.beside()) as (_, other):
+        both = other.wait_until({"a": 1, "b": 1}, 30)
+        one = other.wait_until({"a": 1, "b": 1}, 30, mode="any")
+        await publisher.advance("a", 1)
+        assert await one
+        assert not both.done()
+        await publisher.advance("b", 1)
+        assert await both
+
+
+async def test_wait_past_a_token(process: Process) -> None:
+    """A token is good in every process, and a key without a value has one, too."""
+    here = MemoryCounters()
+    async with process(here) as (_, publisher), process(here.beside()) as (_, other):
+        nothing = await other.token("doc")
+        assert nothing == f"{other.epoch}:"
+        first = asyncio.create_task(other.wait_past({"doc": nothing}, 30))
+        token = await publisher.advance("doc", 0)
+        assert await first
+        second = asyncio.create_task(other.wait_past({"doc": token}, 30))
+        await asyncio.sleep(1)
+        assert not second.done()
+        await publisher.advance("doc", 1)
+        assert await second
+
+
+async def test_a_token_ahead_of_the_hints_is_looked_up(process: Process) -> None:
+    """A client may be faster than the hint: it comes from the process that published."""
+    here = MemoryCounters()
+    there = here.beside()
+    async with process(here) as (_, publisher), process(there) as (_, other):
+        await publisher.advance("doc", 1)
+        assert await other.value("doc") == 1
+        there.lose_hints()
+        token = await publisher.advance("doc", 2)
+
+        waiting = asyncio.create_task(other.wait_past({"doc": token}, 30))
+        await asyncio.sleep(1)
+        assert not waiting.done()
+        there.subscribe_again()
+        await publisher.advance("doc", 3)
+        assert await waiting
+
+
+async def test_a_check_reaches_every_process(process: Process) -> None:
+    """Operations with conditions are checked again, those of the publisher included."""
+    here = MemoryCounters()
+    data: list[str] = []
+    async with process(here) as (near, publisher), process(here.beside()) as (far, _):
+        waiting = [
+            purgatory.wait_for(lambda: bool(data), ["news"], 30) for purgatory in (near, far)
+        ]
+        await publisher.check_and_complete("news")
+        data.append("rain")
+        await publisher.check_and_complete("news")
+        assert await asyncio.gather(*waiting) == [True, True]
+
+
+async def test_publishes_at_the_same_time_share_a_write(process: Process) -> None:
+    """The first is written at once, the others together after it."""
+    here = MemoryCounters()
+    async with process(here) as (_, shared):
+        tokens = await asyncio.gather(*(shared.advance(f"k{n % 10}", n) for n in range(1000)))
+        assert shared.statistics().publishes == 1000
+        assert shared.statistics().writes == 1
+        assert tokens[7] == f"{shared.epoch}:7"
+        assert await shared.value("k9") == 999
+
+
+async def test_the_least_interval_between_writes(process: Process) -> None:
+    """The first write is made at once."""
+    here = MemoryCounters()
+    loop = asyncio.get_running_loop()
+    async with process(here, min_interval=5) as (_, shared):
+        begun = loop.time()
+        await shared.advance("doc", 1)
+        first = loop.time() - begun
+        await shared.advance("doc", 2)
+        assert (first, loop.time() - begun) == (0, 5)
+
+
+async def test_a_smaller_value_changes_nothing(process: Process) -> None:
+    """Also within one write."""
+    async with process(MemoryCounters()) as (_, shared):
+        await asyncio.gather(shared.advance("doc", 9), shared.advance("doc", 3))
+        await shared.advance("doc", 4)
+        assert await shared.value("doc") == 9
+
+
+# --- what stays ---------------------------------------------------------------------------------
+
+
+async def test_a_key_lingers_after_its_last_wait(process: Process) -> None:
+    """The next wait needs no read then; later the key is forgotten here, not in the store."""
+    async with process(MemoryCounters(), linger=10) as (purgatory, shared):
+        await shared.advance("doc", 5)
+        assert await shared.wait_until({"doc": 5}, 30)
+        await asyncio.sleep(1)
+        reads = shared.statistics().reads
+        assert await shared.wait_until({"doc": 5}, 30)
+        await asyncio.sleep(9)
+        assert shared.statistics().keys == 1
+        assert shared.statistics().reads == reads
+        await asyncio.sleep(5)
+        assert (shared.statistics().keys, purgatory.value("doc")) == (0, None)
+        assert await shared.value("doc") == 5
+
+
+async def test_a_key_stays_as_long_as_a_wait_does(process: Process) -> None:
+    """However long."""
+    here = MemoryCounters()
+    async with process(here, linger=1) as (_, shared):
+        long = shared.wait_until({"doc": 5}, None)
+        assert not await shared.wait_until({"doc": 7}, 1)
+        await asyncio.sleep(100)
+        assert shared.statistics()[:2] == (1, 1)
+        await here.beside().raise_to({"doc": 5})
+        assert await long
+        await asyncio.sleep(0)
+        assert shared.statistics()[:2] == (1, 0)
+
+
+async def test_thousands_of_keys_leave_nothing_behind(process: Process) -> None:
+    """Waits that end by a publish, a timeout and a cancellation."""
+    async with process(MemoryCounters(), linger=1) as (purgatory, shared):
+        waits = [shared.wait_until({f"k{n}": 1, "all": 9}, 5, "any") for n in range(3000)]
+        await asyncio.gather(*(shared.advance(f"k{n}", 1) for n in range(1000)))
+        for waiting in waits[1000:2000]:
+            waiting.cancel()
+        done = await asyncio.gather(*waits[:1000], *waits[2000:])
+        await asyncio.sleep(5)
+        assert (done.count(True), done.count(False)) == (1000, 1000)
+        assert shared.statistics()[:2] == (0, 0)
+        assert purgatory.statistics().keys == 0
+        assert purgatory._counters.by_key == {}
+
+
+async def test_forget_removes_a_counter_and_refuses_its_tokens(process: Process) -> None:
+    """A wait in another process goes on."""
+    here = MemoryCounters()
+    async with process(here) as (_, shared), process(here.beside()) as (_, other):
+        token = await shared.advance("doc", 5)
+        waiting = other.wait_until({"doc": 6}, 30)
+        await shared.forget("doc")
+        assert await shared.value("doc") is None
+        with pytest.raises(EpochChangedError, match="the counter is at no value"):
+            await shared.wait_past({"doc": token}, 30)
+        await shared.advance("doc", 6)
+        assert await waiting
+
+
+# --- faults -------------------------------------------------------------------------------------
+
+
+async def test_lost_hints_are_made_up_for_after_the_gap(process: Process) -> None:
+    """Of values and of checks; without the reading the waits would time out."""
+    here = MemoryCounters()
+    there = here.beside()
+    data: list[str] = []
+    async with process(here) as (_, publisher), process(there) as (far, other):
+        waiting = [other.wait_until({f"k{n}": 1}, 30) for n in range(10)]
+        checked = far.wait_for(lambda: bool(data), ["news"], 30)
+        await asyncio.sleep(1)
+        there.lose_hints()
+        data.append("rain")
+        await asyncio.gather(*(publisher.advance(f"k{n}", 1) for n in range(10)))
+        await publisher.check_and_complete("news")
+        await asyncio.sleep(1)
+        assert [each.done() for each in (*waiting, checked)] == [False] * 11
+
+        there.subscribe_again()
+
+        assert await asyncio.gather(*waiting, checked) == [True] * 11
+        assert other.statistics().gaps == 1
+
+
+async def test_a_publish_is_repeated_until_the_store_answers(process: Process) -> None:
+    """Also one whose write was made, and whose answer was lost."""
+    here = MemoryCounters()
+    async with process(here) as (_, shared):
+        here.lose_answers(1)
+        assert await shared.advance("doc", 1) == f"{shared.epoch}:1"
+        here.go_down()
+        late = asyncio.create_task(shared.advance("doc", 2))
+        await asyncio.sleep(10)
+        assert not late.done()
+        here.come_back()
+        assert await late == f"{shared.epoch}:2"
+        assert shared.statistics().retries > 5
+
+
+async def test_a_publish_fails_when_patience_ends(process: Process) -> None:
+    """Those that came later have patience of their own."""
+    here = MemoryCounters()
+    async with process(here, patience=3) as (_, shared):
+        here.go_down()
+        early = asyncio.create_task(shared.advance("doc", 1))
+        await asyncio.sleep(2)
+        late = asyncio.create_task(shared.advance("doc", 2))
+        with pytest.raises(StoreUnavailableError):
+            await early
+        here.come_back()
+        await late
+        assert await shared.value("doc") == 2
+
+
+async def test_an_error_that_will_not_pass_is_raised_at_once(process: Process) -> None:
+    """And the next publish is tried anew."""
+
+    class Refusing(MemoryCounters):
+        refuse = True
+
+        async def raise_to(self, values: Any) -> str:
+            if self.refuse:
+                raise PermissionError("read only")
+            return await super().raise_to(values)
+
+    here = Refusing()
+    async with process(here) as (_, shared):
+        with pytest.raises(PermissionError):
+            await shared.advance("doc", 1)
+        here.refuse = False
+        await shared.advance("doc", 1)
+
+
+async def test_a_read_that_fails_is_repeated(process: Process) -> None:
+    """Whatever it raises: the waits depend on it."""
+
+    class Stumbling(MemoryCounters):
+        stumbles = 0
+
+        async def read(self, keys: Any) -> tuple[str, dict[str, int]]:
+            if keys and self.stumbles < 3:
+                self.stumbles += 1
+                raise RuntimeError("no idea")
+            return await super().read(keys)
+
+    here = Stumbling()
+    await here.raise_to({"doc": 1})
+    async with process(here) as (_, shared):
+        assert await shared.wait_until({"doc": 1}, 30)
+
+
+async def test_waits_of_a_lost_history_end_with_an_error(process: Process) -> None:
+    """Thresholds and tokens alike; conditions are checked again and go on."""
+    here = MemoryCounters()
+    there = here.beside()
+    async with process(here) as (_, publisher), process(there) as (far, other):
+        token = await publisher.advance("doc", 5)
+        old = other.wait_until({"doc": 6}, 30)
+        mixed = other.wait_until({"doc": 6, "b": 1}, 30, "any")
+        past = asyncio.create_task(other.wait_past({"doc": token}, 30))
+        condition = far.wait_for(lambda: False, ["doc"], 30)
+        await asyncio.sleep(1)
+        epoch = other.epoch
+
+        here.lose_history()
+
+        for waiting in (old, mixed, past):
+            with pytest.raises(EpochChangedError):
+                await waiting
+        assert other.epoch != epoch
+        assert other.statistics().epochs == 1
+        assert not condition.done()
+        with pytest.raises(EpochChangedError, match="lost the history of token"):
+            await publisher.wait_past({"doc": token}, 30)
+        # Life goes on, from low numbers too.
+        new = await publisher.advance("doc", 1)
+        assert await other.wait_until({"doc": 1}, 30)
+        again = asyncio.create_task(other.wait_past({"doc": new}, 30))
+        await publisher.advance("doc", 2)
+        assert await again
+
+
+async def test_a_token_of_a_new_history_is_no_error_in_a_process_that_did_not_notice(
+    process: Process,
+) -> None:
+    """It reads before it judges."""
+    here = MemoryCounters()
+    there = here.beside()
+    async with process(here) as (_, publisher), process(there) as (_, other):
+        there.lose_hints()
+        here._server.values.clear()
+        here._server.epoch = ""
+        token = await publisher.advance("doc", 5)
+        waiting = asyncio.create_task(other.wait_past({"doc": token}, 30))
+        await asyncio.sleep(1)
+        there.subscribe_again()
+        await publisher.advance("doc", 6)
+        assert await waiting
+
+
+async def test_a_server_that_lost_its_last_writes_gets_them_again(process: Process) -> None:
+    """As after a failover to a replica: the epoch is the same, the last writes are missing."""
+    here = MemoryCounters()
+    there = here.beside()
+    async with process(here) as (_, publisher), process(there) as (_, other):
+        waiting = other.wait_until({"doc": 5}, 30)
+        there.lose_hints()
+        await publisher.advance("doc", 5)
+        here._server.values.clear()
+        there.subscribe_again()
+        await asyncio.sleep(1)
+        assert not waiting.done()
+
+        here.subscribe_again()  # the publisher notices the failover
+
+        assert await waiting
+
+
+# --- misuse -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda s: s.wait_until(3, 30), TypeError, "thresholds must be a mapping"),
+        (lambda s: s.wait_until({}, 30), ValueError, "thresholds must name at least one key"),
+        (lambda s: s.wait_until({3: 1}, 30), TypeError, "key must be a str, got 3"),
+        (lambda s: s.wait_until({"": 1}, 30), ValueError, "key must be 1 to 1024 bytes"),
+        (lambda s: s.wait_until({"\udc00": 1}, 30), ValueError, "key must be 1 to 1024 bytes"),
+        (lambda s: s.wait_until({"k" * 1025: 1}, 30), ValueError, "key must be 1 to 1024 bytes"),
+        (lambda s: s.wait_until({"a\0": 1}, 30), ValueError, "key must be 1 to 1024 bytes"),
+        (lambda s: s.wait_until({"k": 1.5}, 30), TypeError, "threshold must be an int"),
+        (lambda s: s.wait_until({"k": True}, 30), TypeError, "threshold must be an int"),
+        (lambda s: s.wait_until({"k": -1}, 30), ValueError, "threshold must be from 0 to"),
+        (lambda s: s.wait_until({"k": 2**63}, 30), ValueError, "threshold must be from 0 to"),
+        (lambda s: s.wait_until({"k": 1}, "x"), TypeError, "timeout must be"),
+        (lambda s: s.wait_until({"k": 1}, 1, "most"), ValueError, "mode must be one of"),
+        (lambda s: s.wait_past("k", 1), TypeError, "tokens must be a mapping"),
+        (lambda s: s.wait_past({"k": 3}, 1), TypeError, "token must be a str"),
+        (lambda s: s.wait_past({"k": "3"}, 1), ValueError, 'token must be "epoch:value"'),
+        (lambda s: s.wait_past({"k": ":3"}, 1), ValueError, 'token must be "epoch:value"'),
+        (lambda s: s.wait_past({"k": "e:-3"}, 1), ValueError, 'token must be "epoch:value"'),
+        (lambda s: s.wait_past({"k": "e:\u0663"}, 1), ValueError, 'token must be "epoch:value"'),
+        (lambda s: s.wait_past({"k": "e:1"}, 1, "most"), ValueError, "mode must be one of"),
+        (lambda s: s.advance("k", 1.0), TypeError, "value must be an int"),
+        (lambda s: s.advance(b"k", 1), TypeError, "key must be a str"),
+        (lambda s: s.check_and_complete(""), ValueError, "key must be 1 to 1024 bytes"),
+        (lambda s: s.value(None), TypeError, "key must be a str"),
+        (lambda s: s.forget(None), TypeError, "key must be a str"),
+    ],
+)
+async def test_a_bad_argument_is_named(
+    process: Process,
+    call: Callable[[Any], Any],
+    error: type[Exception],
+    text: str,
+) -> None:
+    """The call changes nothing."""
+    async with process(MemoryCounters()) as (purgatory, shared):
+        with pytest.raises(error, match=text):
+            await call(shared)
+        assert (len(purgatory), shared.statistics()[:3]) == (0, (0, 0, 0))
+
+
+@pytest.mark.parametrize("name", ["linger", "min_interval", "patience"])
+@pytest.mark.parametrize("value", [-1, float("inf"), float("nan"), "x", None])
+async def test_a_bad_duration_is_refused(name: str, value: Any) -> None:
+    """By the constructor."""
+    async with Purgatory() as purgatory:
+        with pytest.raises((TypeError, ValueError), match=name):
+            SharedCounters(purgatory, MemoryCounters(), **{name: value})
+
+
+async def test_a_full_purgatory_leaves_no_trace() -> None:
+    """The key of the refused wait is not kept."""
+    async with (
+        Purgatory(max_pending=1) as purgatory,
+        SharedCounters(purgatory, MemoryCounters()) as shared,
+    ):
+        shared.wait_until({"a": 1}, 30)
+        with pytest.raises(PurgatoryFullError):
+            shared.wait_until({"b": 1}, 30)
+        assert shared.statistics()[:2] == (1, 1)
+
+
+async def test_calls_before_and_after_the_block_are_refused(process: Process) -> None:
+    """With one clear error; publishes that wait for the store get it, too."""
+    here = MemoryCounters()
+    async with Purgatory() as purgatory:
+        shared = SharedCounters(purgatory, here)
+        with pytest.raises(SharedCountersClosedError, match="not open"):
+            await shared.advance("k", 1)
+        async with shared:
+            here.go_down()
+            late = asyncio.create_task(shared.advance("k", 1))
+            await asyncio.sleep(1)
+        with pytest.raises(SharedCountersClosedError):
+            await late
+        for call in (
+            lambda: shared.wait_until({"k": 1}, 1),
+            lambda: asyncio.ensure_future(shared.wait_past({"k": "e:1"}, 1)),
+            lambda: asyncio.ensure_future(shared.value("k")),
+        ):
+            with pytest.raises(SharedCountersClosedError, match="closed"):
+                await call()
+        await shared.aclose()
+        with pytest.raises(RuntimeError, match="opened once"):
+            await shared.__aenter__()
+
+
+async def test_a_store_that_does_not_answer_is_reported_by_the_block() -> None:
+    """And nothing stays open."""
+    here = MemoryCounters()
+    here.go_down()
+    async with Purgatory() as purgatory:
+        with pytest.raises(StoreUnavailableError):
+            await SharedCounters(purgatory, here).__aenter__()
+    assert here._server.accesses == []
+
+
+async def test_a_caller_that_goes_away_takes_nothing_back(process: Process) -> None:
+    """The write is made, and later ones too."""
+    here = MemoryCounters()
+    async with process(here) as (_, shared):
+        gone = asyncio.create_task(shared.advance("k", 1))
+        await asyncio.sleep(0)
+        gone.cancel()
+        await shared.advance("k", 2)
+        assert await shared.value("k") == 2
+
+
+async def test_a_task_that_swallows_its_cancellation_ends_all_the_same() -> None:
+    """Closing must not hang on a client that takes the cancellation for a timeout."""
+    swallowed = 0
+
+    async def stubborn() -> None:
+        nonlocal swallowed
+        while swallowed < 3:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                swallowed += 1
+        raise RuntimeError("lost")
+
+    task = asyncio.create_task(stubborn())
+    await asyncio.sleep(0)
+    await end_task(task)
+    assert swallowed == 3
+
+
+async def test_callers_of_one_key_share_reads(process: Process) -> None:
+    """Those that come while a read is under way take its answer; they do not ask again."""
+
+    class Slow(MemoryCounters):
+        async def read(self, keys: Any) -> tuple[str, dict[str, int]]:
+            await asyncio.sleep(1)
+            return await super().read(keys)
+
+    async with process(Slow()) as (_, shared):
+        calls: list[asyncio.Task[int | None]] = []
+        for number in range(20):
+            calls += [asyncio.create_task(shared.value(key)) for key in ("a", "b", f"k{number}")]
+            await asyncio.sleep(0.1)
+        assert await asyncio.gather(*calls) == [None] * 60
+        assert shared.statistics().reads < 8

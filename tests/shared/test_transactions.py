@@ -1,0 +1,158 @@
+"""`advance_in`: a counter in a transaction of the caller, and clients that the caller made."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+import redis.asyncio
+
+from aiowheel.shared import (
+    CounterStore,
+    PostgresCounters,
+    RedisCounters,
+    SqliteCounters,
+)
+from aiowheel.testing import counter_store_checks
+from aiowheel.testing._store_checks import StoreCheck
+
+from .conftest import Process
+from .servers import PostgresServer, RedisServer
+
+pytestmark = [pytest.mark.both_loops, pytest.mark.one_build, pytest.mark.realtime]
+
+
+async def test_sqlite_transaction(process: Process, tmp_path: Path) -> None:
+    """Rolled back it is nothing, committed it is a publish."""
+    path = tmp_path / "app.db"
+    store = SqliteCounters(path)
+    async with process(store) as (_, shared):
+        waiting = shared.wait_until({"doc": 2}, 60)
+        with closing(sqlite3.connect(path)) as own:
+            store.advance_in(own, "doc", 5)
+            own.rollback()
+            assert await shared.value("doc") is None
+            store.advance_in(own, "doc", 2)
+            own.commit()
+        assert await waiting
+        assert await shared.value("doc") == 2
+        with pytest.raises(ValueError, match="value must be from 0"):
+            store.advance_in(own, "doc", -1)
+
+
+async def test_postgres_transaction(process: Process, postgres_server: PostgresServer) -> None:
+    """Rolled back it is nothing, committed it is a publish."""
+    store = PostgresCounters(postgres_server.dsn, name="transactions")
+    async with process(store) as (_, shared):
+        waiting = shared.wait_until({"doc": 2}, 60)
+        own = await asyncpg.connect(postgres_server.dsn)
+        try:
+            with pytest.raises(ZeroDivisionError):
+                async with own.transaction():
+                    await store.advance_in(own, "doc", 5)
+                    raise ZeroDivisionError
+            assert await shared.value("doc") is None
+            async with own.transaction():
+                await store.advance_in(own, "doc", 2)
+            assert await waiting
+            assert await shared.value("doc") == 2
+            with pytest.raises(TypeError, match="key must be a str"):
+                await store.advance_in(own, 7, 1)  # type: ignore[arg-type]
+        finally:
+            await own.execute("DROP TABLE transactions_counters, transactions_epoch")
+            await own.close()
+
+
+async def test_redis_transaction(process: Process, redis_server: RedisServer) -> None:
+    """With the other commands of a MULTI."""
+    store = RedisCounters(redis_server.address)
+    async with (
+        process(store) as (_, shared),
+        redis.asyncio.Redis.from_url(redis_server.address) as own,
+    ):
+        waiting = shared.wait_until({"doc": 2}, 60)
+        async with own.pipeline(transaction=True) as pipeline:
+            pipeline.set("text", "new")
+            store.advance_in(pipeline, "doc", 2)
+            assert await shared.value("doc") is None
+            await pipeline.execute()
+        assert await waiting
+
+
+@pytest.mark.parametrize("decode", [False, True], ids=["bytes", "text"])
+@pytest.mark.parametrize(
+    "check", counter_store_checks()[:6], ids=lambda each: getattr(each, "__name__", "")
+)
+async def test_a_redis_client_of_the_caller(
+    check: StoreCheck,
+    steady_redis: RedisServer,
+    decode: bool,  # noqa: FBT001
+) -> None:
+    """It may decode or not, and is left open."""
+    async with redis.asyncio.Redis.from_url(
+        steady_redis.address, decode_responses=decode
+    ) as client:
+
+        def connect() -> CounterStore:
+            return RedisCounters(client, name="callers")
+
+        await check(connect)
+        assert await client.ping()
+
+
+BAD: Any = 3
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "text"),
+    [
+        (lambda: SqliteCounters(BAD), TypeError, "path must be a path, got 3"),
+        (lambda: PostgresCounters(BAD), TypeError, "dsn must be a str, got 3"),
+        (lambda: PostgresCounters("", name="A"), ValueError, "name must be 1 to 40"),
+        (lambda: PostgresCounters("", name="a'b"), ValueError, "name must be 1 to 40"),
+        (lambda: PostgresCounters("", name=""), ValueError, "name must be 1 to 40"),
+        (lambda: PostgresCounters("", logged=BAD), TypeError, "logged must be True or False"),
+        (lambda: RedisCounters(BAD), TypeError, "server must be an address or a client"),
+        (lambda: RedisCounters("http://a"), ValueError, "server must be redis://"),
+        (lambda: RedisCounters("redis+sentinel://a"), ValueError, "must end with /master"),
+        (lambda: RedisCounters("redis+cluster://"), ValueError, "must name hosts and ports"),
+        (lambda: RedisCounters("redis+cluster://a:b"), ValueError, "must name hosts and ports"),
+        (lambda: RedisCounters("redis://a", name=BAD), TypeError, "name must be a str, got 3"),
+    ],
+)
+def test_a_bad_argument_is_named(make: Any, error: type[Exception], text: str) -> None:
+    """By the constructor."""
+    with pytest.raises(error, match=text):
+        make()
+
+
+async def test_a_long_path_works(process: Process, tmp_path: Path) -> None:
+    """The address of a socket may be shorter than a path."""
+    folder = tmp_path / ("x" * 120)
+    folder.mkdir()
+    async with (
+        process(SqliteCounters(folder / "counters.db")) as (_, here),
+        process(SqliteCounters(folder / "counters.db")) as (_, there),
+    ):
+        waiting = there.wait_until({"doc": 1}, 60)
+        await here.advance("doc", 1)
+        assert await waiting
+    assert list((folder / "counters.db-hints").iterdir()) == []
+
+
+async def test_tables_that_are_dropped_are_a_lost_history(
+    process: Process, postgres_server: PostgresServer
+) -> None:
+    """They are made again."""
+    store = PostgresCounters(postgres_server.dsn, name="dropped")
+    async with process(store) as (_, shared):
+        before = await shared.advance("doc", 1)
+        own = await asyncpg.connect(postgres_server.dsn)
+        await own.execute("DROP TABLE dropped_counters, dropped_epoch")
+        await own.close()
+        after = await shared.advance("doc", 1)
+        assert before != after
