@@ -112,11 +112,7 @@ class RedisCounters:
             from redis.asyncio.cluster import RedisCluster
         except ImportError as error:
             raise MissingExtraError("redis") from error
-        given: object = server
-        if not isinstance(given, (str, Redis, RedisCluster)):
-            raise TypeError(
-                f"server must be an address or a client of redis.asyncio, got {safe_repr(server)}"
-            )
+        _check_server(server, (str, Redis, RedisCluster))
         checked_name(name)
         self._owns_client = isinstance(server, str)
         self._client: Any = _client_of(server) if isinstance(server, str) else server
@@ -348,6 +344,13 @@ class _Script:
 def _text(value: object) -> str:
     """Return what the server sent as text, however the client decodes."""
     return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _check_server(server: object, legal: tuple[type, ...]) -> None:
+    if not isinstance(server, legal):
+        raise TypeError(
+            f"server must be an address or a client of redis.asyncio, got {safe_repr(server)}"
+        )
 
 
 def _client_of(address: str) -> Any:
