@@ -128,6 +128,7 @@ class RedisCounters:
 
     async def open(self, listener: HintListener) -> None:
         """Subscribe; see `CounterStore`."""
+        self._closed = False
         async with self._answers():
             pubsub = await self._subscribed()
         loop = asyncio.get_running_loop()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sqlite3
 import time
 from collections.abc import Callable
@@ -32,7 +31,8 @@ class SqliteThread:
 
     def __init__(self, path: Path, name: str) -> None:
         self._path = path
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._name = name
+        self._pool: ThreadPoolExecutor | None = None
         self._file: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
 
@@ -42,11 +42,10 @@ class SqliteThread:
         Raises:
             StoreUnavailableError: The file is locked for too long, or cannot be used at present.
         """
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, thread_name_prefix=self._name)
         loop = asyncio.get_running_loop()
-        try:
-            return await loop.run_in_executor(self._pool, self._call, step, argument)
-        except RuntimeError as error:  # the pool is shut down
-            raise StoreUnavailableError(f"{self._path} is closed") from error
+        return await loop.run_in_executor(self._pool, self._call, step, argument)
 
     def _call(self, step: Callable[[sqlite3.Connection, A], T], argument: A) -> T:
         try:
@@ -71,9 +70,10 @@ class SqliteThread:
 
     async def aclose(self) -> None:
         """Close the connection and end the thread; idempotent."""
-        with contextlib.suppress(RuntimeError):
-            await asyncio.get_running_loop().run_in_executor(self._pool, self._close)
-        self._pool.shutdown(wait=False)
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await asyncio.get_running_loop().run_in_executor(pool, self._close)
+            pool.shutdown(wait=False)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
