@@ -74,12 +74,10 @@ def wheel_lifespan(
                 if counters is not None:
                     shared = SharedCounters(purgatory, counters)
                     state["shared"] = await stack.enter_async_context(shared)
-                stack.enter_context(
-                    signal_listener(
-                        signals, lambda: closing.append(create_task(purgatory.aclose()))
-                    )
-                )
-                yield state
+                with signal_listener(
+                    signals, lambda: closing.append(create_task(purgatory.aclose()))
+                ):
+                    yield state
 
     return lifespan
 
