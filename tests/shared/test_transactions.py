@@ -180,3 +180,27 @@ async def test_a_new_redis_gives_no_gap(
         await until(lambda: asked > 3)
         await shared.advance("doc", 1)
         assert shared.statistics().gaps == 0
+
+
+async def test_a_change_that_could_not_be_read_is_read_later(
+    process: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the reading raised."""
+    path = tmp_path / "counters.db"
+    failures: list[Exception] = [RuntimeError("odd"), sqlite3.OperationalError("disk I/O error")]
+    changes = SqliteCounters._changes
+
+    def failing(store: SqliteCounters, *arguments: Any) -> object:
+        if failures:
+            raise failures.pop()
+        return changes(store, *arguments)
+
+    async with process(SqliteCounters(path)) as (_, shared):
+        waiting = shared.wait_until({"doc": 1}, 60)
+        await shared.value("doc")
+        monkeypatch.setattr(SqliteCounters, "_changes", failing)
+        other = SqliteCounters(path)
+        await other.raise_to({"doc": 1})
+        await other.aclose()
+        assert await waiting
+        assert failures == []
