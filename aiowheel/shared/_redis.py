@@ -173,7 +173,7 @@ class RedisCounters:
         names = list(keys)
         fields = ["epoch", *(f"={key}" for key in names)]
         async with self._answers():
-            found = await self._fields(fields)
+            found = await self._read_fields(fields)
         values = zip(names, found[1:], strict=True)
         return _text(found[0]), {key: int(value) for key, value in values if value is not None}
 
@@ -222,10 +222,10 @@ class RedisCounters:
 
     async def _look_up(self) -> tuple[str, int]:
         """Return the epoch and the number of the last hint that was sent."""
-        epoch, number = await self._fields(["epoch", "rev"])
+        epoch, number = await self._read_fields(["epoch", "rev"])
         return _text(epoch), int(number)
 
-    async def _fields(self, names: list[str]) -> list[Any]:
+    async def _read_fields(self, names: list[str]) -> list[Any]:
         """Return these fields of the hash, the epoch first; it is made where it is missing."""
         for _ in range(3):
             found: list[Any] = await self._client.hmget(self._hash, names)
