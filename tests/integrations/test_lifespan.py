@@ -103,7 +103,7 @@ async def test_the_counters_are_closed_with_the_application() -> None:
     lifespan = wheel_lifespan(counters=MemoryCounters())
     for number in range(2):
         async with lifespan(None) as state:
-            shared = state["shared"]
+            shared = state.get("shared")
             assert isinstance(shared, SharedCounters)
             await shared.advance("doc", number)
         assert shared.closed
