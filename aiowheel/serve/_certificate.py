@@ -24,7 +24,7 @@ class Certificate:
     def __init__(self, cert: str, key: str | None) -> None:
         self._cert = cert
         self._key = key
-        self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self.context: ssl.SSLContext = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self.load()
 
     def load(self) -> None:

@@ -48,14 +48,12 @@ def expected(name: str) -> list[tuple[int, str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_right_uses_have_no_error() -> None:
     """The types accept what the documentation shows."""
     assert errors("right.py") == []
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_each_wrong_use_has_its_error() -> None:
     """Exactly one error on each line that announces one, and none elsewhere."""
     announced = expected("wrong.py")
@@ -65,7 +63,6 @@ def test_each_wrong_use_has_its_error() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.skipif(
     importlib.util.find_spec("pyright") is None, reason="pyright is not installed: make build"
 )
