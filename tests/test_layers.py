@@ -33,6 +33,7 @@ RANK = {
     "_outputs": 4,
     "_signals": 4,
     "dashboard": 4,
+    "durable": 4,
     "instrumentation": 4,
     "integrations": 4,
     "readers": 4,

@@ -1,8 +1,8 @@
 """Timers that survive a restart: a database keeps them, the wheel fires them. Rank 4.
 
-`_timers` is the public door. Behind it, from the store up: `_operations` is the vocabulary, `_store`
-the interface with `_memory`, `_sqlite` and `_postgres` behind it, `_committer` writes, `_leases`
-keeps partitions, `_window` reads what is due soon, `_runner` calls handlers.
+`_timers` is the public door. Behind it, from the store up: `_operations` is the vocabulary,
+`_store` the interface with `_memory`, `_sqlite` and `_postgres` behind it, `_committer` writes,
+`_leases` keeps partitions, `_window` reads what is due soon, `_runner` calls handlers.
 """
 
 from aiowheel.durable._fire import Fire as Fire
@@ -12,6 +12,7 @@ from aiowheel.durable._operations import Row as Row
 from aiowheel.durable._operations import Summary as Summary
 from aiowheel.durable._recurrence import Cron as Cron
 from aiowheel.durable._retry import Retry as Retry
+from aiowheel.durable._sqlite import SQLiteStore as SQLiteStore
 from aiowheel.durable._statistics import DurableStatistics as DurableStatistics
 from aiowheel.durable._store import Store as Store
 from aiowheel.durable._timers import DurableTimers as DurableTimers
@@ -36,6 +37,7 @@ __all__ = (
     "NewTimer",
     "Retry",
     "Row",
+    "SQLiteStore",
     "StaleFireError",
     "Store",
     "StoreError",

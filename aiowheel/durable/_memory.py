@@ -245,16 +245,17 @@ class MemoryStore(Store):
         """Prolong, take and release partitions; see `Store.renew`."""
         await asyncio.sleep(0)
         now = self.clock_us()
-        self._members[owner] = now + lease_us
         self._members = {name: until for name, until in self._members.items() if until >= now}
+        self._members[owner] = now + lease_us
         share = ceil(self.partitions / len(self._members))
         for number in give_up:
             self._give_up(owner, self._parts[number])
         if give_up:
             asyncio.get_running_loop().call_soon(self._hint)
         owned = sum(part.owner == owner for part in self._parts)
-        for part in self._parts:
-            if part.owner != owner and owned < share and (not part.owner or part.until_us < now):
+        for number, part in enumerate(self._parts):
+            is_free = number not in give_up and (not part.owner or part.until_us < now)
+            if part.owner != owner and owned < share and is_free:
                 part.owner, part.epoch, part.inbox = owner, part.epoch + 1, []
                 owned += 1
             if part.owner == owner:

@@ -277,9 +277,8 @@ class Runner:
             self._forget(fire)
             if result == "done" or fire.acknowledged:
                 self._count(settle)
-            if result == "done":
-                if settle.due_us is not None:
-                    self.window.put(self._following(fire, settle, settle.due_us))
+            if result == "done" and settle.due_us is not None:
+                self.window.put(self._following(fire, settle, settle.due_us))
 
     def _send_again(self, fire: Fire, settle: Settle) -> None:
         held = self.window.held.get(settle.part)

@@ -12,6 +12,7 @@ from aiowheel.durable._operations import (
     DeadLetter,
     Leased,
     Operation,
+    Put,
     Result,
     Row,
     Settle,
@@ -139,15 +140,15 @@ class Store(ABC):
     async def check(self) -> list[str]:
         """Return one line of text for each inconsistency. O(pending)."""
 
-    async def put_in(self, connection: Any, operation: Operation) -> Result:
-        """Execute a `Put`, `Cancel` or `Move` inside the user's own transaction.
+    async def put_in(self, connection: Any, operation: Put) -> Result:  # noqa: ARG002 - for others
+        """Execute a `Put` inside the user's own transaction.
 
         Raises:
             TypeError: *connection* is none of this store's database.
         """
         raise TypeError(self._no_connection(connection))
 
-    async def settle_in(self, connection: Any, operation: Settle) -> Result:
+    async def settle_in(self, connection: Any, operation: Settle) -> Result:  # noqa: ARG002
         """Execute a `Settle` inside the user's own transaction.
 
         Raises:
