@@ -179,7 +179,7 @@ class MemoryStore(Store):
             or part.until_us < max(row.due_us, self.clock_us())
             or part.horizon_us < row.due_us
         )
-        return Removed(row, is_final)
+        return Removed(row.id, row.gen, row.due_us, is_final)
 
     def _settle(self, settle: Settle) -> Result:
         if self._parts[settle.part].epoch != settle.epoch:

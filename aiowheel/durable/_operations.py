@@ -170,12 +170,16 @@ class Removed(NamedTuple):
     """A row was deleted.
 
     Attributes:
-        row: The row as it was.
+        id: The row's.
+        gen: The row's.
+        due_us: When it was due.
         is_final: Whether no other process can fire it: its partition has no owner, or the owner
             must read of the change before the timer is due.
     """
 
-    row: Row
+    id: int
+    gen: int
+    due_us: int
     is_final: bool
 
 

@@ -112,7 +112,7 @@ class SQLiteStore(Store):
 
         def execute(connection: sqlite3.Connection) -> list[Result]:
             statement = statements.Statements(connection, owner, self.partitions, self.clock_us())
-            return [statement.execute(each) for each in operations]
+            return statement.execute_all(operations)
 
         return await self._write(execute)
 

@@ -246,7 +246,7 @@ class DurableTimers:
             else:
                 self._counts.scheduled += 1
         elif isinstance(result, Removed):
-            self._window.drop(result.row.id)
+            self._window.drop(result.id)
             self._counts.cancelled += 1
         elif result == "done" or result == "gone":  # noqa: PLR1714 - typed as a union
             assert not isinstance(operation, Put | Cancel | Move | Redrive)
@@ -472,7 +472,7 @@ class DurableTimers:
         return (
             isinstance(removed, Removed)
             and removed.is_final
-            and not self._runner.begun(removed.row.id, removed.row.gen)
+            and not self._runner.begun(removed.id, removed.gen)
         )
 
     async def reschedule(self, name: str, due: Due) -> bool:
