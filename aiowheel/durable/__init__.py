@@ -5,6 +5,8 @@
 `_leases` keeps partitions, `_window` reads what is due soon, `_runner` calls handlers.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from aiowheel.durable._fire import Fire as Fire
 from aiowheel.durable._memory import MemoryStore as MemoryStore
 from aiowheel.durable._operations import DeadLetter as DeadLetter
@@ -25,6 +27,9 @@ from aiowheel.errors import StoreVersionError as StoreVersionError
 from aiowheel.errors import TimerExistsError as TimerExistsError
 from aiowheel.errors import UnknownHandlerError as UnknownHandlerError
 
+if TYPE_CHECKING:
+    from aiowheel.durable._postgres import PostgresStore as PostgresStore
+
 __all__ = (
     "BadRowError",
     "Cron",
@@ -35,6 +40,7 @@ __all__ = (
     "Fire",
     "MemoryStore",
     "NewTimer",
+    "PostgresStore",
     "Retry",
     "Row",
     "SQLiteStore",
@@ -46,3 +52,11 @@ __all__ = (
     "TimerExistsError",
     "UnknownHandlerError",
 )
+
+
+def __getattr__(name: str) -> Any:
+    if name == "PostgresStore":  # asyncpg is an extra
+        from aiowheel.durable._postgres import PostgresStore
+
+        return PostgresStore
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

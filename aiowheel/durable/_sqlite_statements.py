@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from math import ceil
 from typing import Any, Final
 
+from aiowheel.durable._batches import batches_of, is_acknowledgement
 from aiowheel.durable._operations import (
     Cancel,
     Change,
@@ -117,34 +118,6 @@ _INSERT_ROWS: Final = {
 }
 
 
-def _is_plain(settle: Settle) -> bool:
-    return settle.due_us is None and settle.error is None
-
-
-def _batches(operations: Sequence[Operation]) -> list[list[int]]:
-    """Return the places of operations that can be executed together, in order of execution.
-
-    Acknowledgements come first: callers of one commit do not know of each other. Puts and cancels
-    that follow each other and have different names go together.
-    """
-    acknowledgements: list[int] = []
-    batches: list[list[int]] = []
-    names: set[str] = set()
-    kind: type[object] = object
-    for place, operation in enumerate(operations):
-        if isinstance(operation, Settle) and _is_plain(operation):
-            acknowledgements.append(place)
-            continue
-        name = operation.name if isinstance(operation, Put | Cancel) else ""
-        if not name or type(operation) is not kind or name in names:
-            kind = type(operation)
-            batches.append([])
-            names.clear()
-        batches[-1].append(place)
-        names.add(name)
-    return [acknowledgements, *batches] if acknowledgements else batches
-
-
 def create(connection: sqlite3.Connection, partitions: int) -> None:
     """Create the tables."""
     for statement in _TABLES.split(";"):
@@ -192,11 +165,11 @@ class Statements:
         }
 
     def execute_all(self, operations: Sequence[Operation]) -> list[Result]:
-        """Execute operations: acknowledgements first, the others in order; see `_batches`."""
+        """Execute operations: acknowledgements first, the others in order; see `batches_of`."""
         results: list[Result] = [None] * len(operations)
-        for places in _batches(operations):
+        for places in batches_of(operations):
             first = operations[places[0]]
-            if isinstance(first, Settle) and _is_plain(first):
+            if isinstance(first, Settle) and is_acknowledgement(first):
                 found = self._acknowledge([operations[place] for place in places])  # type: ignore[misc]
             elif isinstance(first, Put):
                 found = self._put_many([operations[place] for place in places])  # type: ignore[misc]

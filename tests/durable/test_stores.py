@@ -39,3 +39,22 @@ class TestSQLiteStore(StoreContract):
     async def same_store(self, store: Store) -> Store:
         """The same file."""
         return SQLiteStore(self.path)
+
+
+class TestPostgresStore(StoreContract):
+    """On a server."""
+
+    @pytest.fixture(autouse=True)
+    def database_address(self, database: str) -> None:
+        """Where the tables are."""
+        self.address = database
+
+    async def make_store(self) -> Store:
+        """An empty database."""
+        from aiowheel.durable import PostgresStore
+
+        return PostgresStore(self.address, partitions=8)
+
+    async def same_store(self, store: Store) -> Store:
+        """The same database."""
+        return await self.make_store()
