@@ -64,10 +64,12 @@ class Committer:
         def deliver(results: list[Result] | Exception) -> None:
             if future.done():
                 return
-            if isinstance(results, Exception):
-                future.set_exception(results)
-            else:
+            try:
+                if isinstance(results, Exception):
+                    raise results  # noqa: TRY301 - one way for both kinds of errors
                 future.set_result(convert(results))
+            except Exception as error:
+                future.set_exception(error)
 
         self._add(operations, deliver, future)
         return future

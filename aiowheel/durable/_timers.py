@@ -34,6 +34,7 @@ from aiowheel.durable._operations import (
     Removed,
     Result,
     Row,
+    Settle,
     Summary,
 )
 from aiowheel.durable._recurrence import Cron, MissedOccurrences, recurrence_of
@@ -249,8 +250,8 @@ class DurableTimers:
             self._window.drop(result.id)
             self._counts.cancelled += 1
         elif result == "done" or result == "gone":  # noqa: PLR1714 - typed as a union
-            assert not isinstance(operation, Put | Cancel | Move | Redrive)
-            self._window.drop(operation.id)
+            assert isinstance(operation, Settle)
+            self._window.end(operation.id, operation.gen)
 
     def _on_failure(self, error: StoreError) -> None:
         emit("aiowheel.durable_store_error", call="commit", error=repr(error))

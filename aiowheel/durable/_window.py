@@ -18,13 +18,18 @@ from aiowheel.durable._store import Store
 from aiowheel.errors import StoreError
 from aiowheel.timer import Timer, TimerHandle
 
-_NEVER_US: Final = -(2**62)
+_NOT_YET_US: Final = -(2**62)
+_NEVER: Final = float("inf")
 _LAST_ID: Final = 2**62
 #: Rows of one page, over all partitions.
 PAGE: Final = 1000
 #: The most timers in memory: beyond it the window is shorter than its time.
 MOST_RESIDENT: Final = 100_000
 _PAUSE_AFTER_ERROR = 0.25  # seconds
+
+
+def _by_due(row: Row) -> tuple[int, int]:
+    return row.due_us, row.id
 
 
 class Entry:
@@ -44,7 +49,7 @@ class Held:
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
-        self.cursor = (_NEVER_US, 0)
+        self.cursor = (_NOT_YET_US, 0)
         self.draining = False  # nothing begins: the partition is about to be released
 
 
@@ -82,8 +87,9 @@ class Window:
         self.resident: dict[int, Entry] = {}
         self._wanted = asyncio.Event()
         # While a page is read: how far, and what commits have changed since it was asked for.
-        self._reading_until_us = _NEVER_US
-        self._touched: set[int] = set()
+        self._reading_until_us = _NOT_YET_US
+        # The generation and the attempt up to which each of these rows is known.
+        self._touched: dict[int, tuple[float, float]] = {}
         #: Whether pages may be read: set by the owner of the leases.
         self.may_read: Callable[[], bool] = lambda: True
         #: Whether there is room for another page: set by what fires.
@@ -93,7 +99,8 @@ class Window:
 
     def put(self, row: Row) -> None:
         """Take the present version of a row, after a commit."""
-        self.drop(row.id)
+        self._touch(row.id, (row.gen, row.attempt))
+        self._forget(row.id)
         held = self.held.get(row.part)
         if held is not None and (
             (row.due_us, row.id) <= held.cursor or row.due_us <= self._reading_until_us
@@ -101,9 +108,17 @@ class Window:
             self.arm(row)
 
     def drop(self, row_id: int) -> None:
-        """Take note that a row has been deleted or changed."""
-        self._touched.add(row_id)
+        """Take note that a row has been deleted."""
+        self._touch(row_id, (_NEVER, _NEVER))
         self._forget(row_id)
+
+    def end(self, row_id: int, gen: int) -> None:
+        """Take note that the fire of this generation has ended; a later one may be in memory."""
+        self._touch(row_id, (gen, _NEVER))
+
+    def _touch(self, row_id: int, version: tuple[float, float]) -> None:
+        if self._reading_until_us != _NOT_YET_US:
+            self._touched[row_id] = max(version, self._touched.get(row_id, (0, 0)))
 
     def _forget(self, row_id: int) -> None:
         entry = self.resident.pop(row_id, None)
@@ -210,20 +225,23 @@ class Window:
         behind = [(part, held) for part, held in self.held.items() if held.cursor[0] < until_us]
         limit = max(16, PAGE // len(behind))
         self._reading_until_us = until_us
-        self._touched.clear()
         try:
             cursors = [Cursor(part, *held.cursor) for part, held in behind]
             pages = await self._store.page(cursors, until_us, limit)
         finally:
-            self._reading_until_us = _NEVER_US
+            self._reading_until_us = _NOT_YET_US
+            touched, self._touched = self._touched, {}
+        read: list[Row] = []
         for (part, held), rows in zip(behind, pages, strict=True):
             if self.held.get(part) is not held:
                 continue  # lost, or reset, meanwhile
             full = len(rows) == limit
             held.cursor = (rows[-1].due_us, rows[-1].id) if full else (until_us, _LAST_ID)
-            for row in rows:
-                if row.id not in self._touched:
-                    self._take(row)
+            read += rows
+        for row in sorted(read, key=_by_due):
+            # A page may be older than the commits that came while it was read.
+            if (row.gen, row.attempt) > touched.get(row.id, (0, 0)):
+                self._take(row)
 
     def _take(self, row: Row) -> None:
         entry = self.resident.get(row.id)

@@ -20,10 +20,13 @@ from aiowheel.durable import (
     NewTimer,
     Retry,
     StaleFireError,
+    Store,
     StoreError,
     TimerExistsError,
 )
 from aiowheel.durable._operations import Operation, Result
+
+from .links import Cut, Transactional
 
 pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
 
@@ -54,7 +57,7 @@ class Log:
         return [fire.name for fire in self.fires]
 
 
-def timers_on(store: MemoryStore, handler: Any, **options: Any) -> DurableTimers:
+def timers_on(store: Store, handler: Any, **options: Any) -> DurableTimers:
     """Timers with one handler "h"."""
     timers = DurableTimers(store, **options)
     timers.handler("h", retry=Retry(3, backoff=2, jitter=0))(handler)
@@ -316,39 +319,6 @@ async def test_a_foreign_cancel_is_true_only_outside_of_the_lease() -> None:
     assert log.names == []  # the hint was in time for the near one as well
 
 
-class Cut(MemoryStore):
-    """A store whose connection can be cut, before or after what a call does."""
-
-    def __init__(self, base: MemoryStore) -> None:
-        super().__init__()
-        self.__dict__.update(base.__dict__)
-        self._subscribers = []
-        self.mode = ""
-
-    async def commit(self, owner: str, operations: Sequence[Operation]) -> list[Result]:
-        """Fail, perhaps after the commit."""
-        self._fail("before")
-        results = await super().commit(owner, operations)
-        self._fail("after")
-        return results
-
-    async def renew(self, *args: Any, **options: Any) -> Any:
-        """Fail."""
-        self._fail("before")
-        leased = await super().renew(*args, **options)
-        self._fail("after")
-        return leased
-
-    async def page(self, *args: Any) -> Any:
-        """Fail."""
-        self._fail("before")
-        return await super().page(*args)
-
-    def _fail(self, mode: str) -> None:
-        if self.mode == mode:
-            raise StoreError("the store is cut off")
-
-
 @pytest.mark.parametrize("mode", ["before", "after"])
 async def test_a_store_that_fails_stops_nothing_for_good(mode: str) -> None:
     """Callers get an error; after the failure every timer fires, those of failed calls perhaps."""
@@ -470,11 +440,6 @@ async def test_a_timer_of_ones_own_fires_them() -> None:
 
 async def test_an_acknowledged_fire_is_stale_the_second_time() -> None:
     """`ack_in` needs a store with transactions; that of the test settles at once."""
-
-    class Transactional(MemoryStore):
-        async def settle_in(self, connection: Any, operation: Any) -> Result:
-            return self._settle(operation)
-
     raised: list[str] = []
 
     async def handler(fire: Fire) -> None:
@@ -484,7 +449,7 @@ async def test_an_acknowledged_fire_is_stale_the_second_time() -> None:
         except StaleFireError as error:
             raised.append(str(error))
 
-    async with timers_on(Transactional(), handler) as timers:
+    async with timers_on(Transactional(MemoryStore()), handler) as timers:
         await timers.schedule("a", "h", due=SECOND)
         await asyncio.sleep(5)
 
