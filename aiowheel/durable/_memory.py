@@ -73,7 +73,7 @@ class MemoryStore(Store):
         self._last_id = 0
         self._last_dead = 0
 
-    async def open(self) -> None:
+    async def open(self, *, create: bool = True) -> None:  # noqa: ARG002 - for others
         """Start the clock at the first call."""
         if self._origin is None:
             self._origin = asyncio.get_running_loop().time()

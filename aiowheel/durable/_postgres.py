@@ -30,7 +30,7 @@ from aiowheel.durable._operations import (
     part_of,
 )
 from aiowheel.durable._store import Store
-from aiowheel.errors import BadRowError, MissingExtraError, StoreError, StoreVersionError
+from aiowheel.errors import BadRowError, MissingExtraError, StoreError
 
 try:
     asyncpg: Any = import_module("asyncpg")  # it has no types
@@ -39,6 +39,7 @@ except ImportError as error:
 
 T = TypeVar("T")
 
+_PARTITIONS = 64
 _CHANNEL = "aiowheel_timers"
 _COMMAND_SECONDS = 10.0
 _SETTINGS = {
@@ -65,40 +66,38 @@ class PostgresStore(Store):
 
     Args:
         dsn: As for `asyncpg.connect`.
-        partitions: From 1 to 1024; counts when the tables are made, and must be the same later.
+        partitions: From 1 to 1024; default: those of the tables, 64 for new ones.
 
     Raises:
         TypeError, ValueError: An argument is wrong.
     """
 
-    def __init__(self, dsn: str, *, partitions: int = 64) -> None:
+    def __init__(self, dsn: str, *, partitions: int | None = None) -> None:
         super().__init__()
         self._dsn = checked_str("dsn", dsn)
-        self.partitions = checked_int("partitions", partitions, 1, 1024)
+        self._given_partitions = (
+            None if partitions is None else checked_int("partitions", partitions, 1, 1024)
+        )
+        self.partitions = self._given_partitions or _PARTITIONS
         self._writer = _Line(self._dsn)
         self._reader = _Line(self._dsn)
         self._listening: asyncio.Task[None] | None = None
 
-    async def open(self) -> None:
+    async def open(self, *, create: bool = True) -> None:
         """Connect, and create the tables if there are none."""
+
+        async def prepare(connection: Any) -> int:
+            async with connection.transaction():
+                return await statements.prepare(
+                    connection, self._given_partitions, _PARTITIONS, create=create
+                )
+
         try:
-            await self._writer.run(self._prepare)
+            self.partitions = await self._writer.run(prepare)
         except StoreError:
             await self.close()
             raise
         self._listening = asyncio.create_task(self._listen(), name="aiowheel durable hints")
-
-    async def _prepare(self, connection: Any) -> None:
-        async with connection.transaction():
-            found = await statements.prepare(connection, self.partitions)
-        if found["version"] != statements.VERSION:
-            raise StoreVersionError(
-                f"the tables must be of version {statements.VERSION}, got {found['version']}"
-            )
-        if found["partitions"] != self.partitions:
-            raise StoreVersionError(
-                f"partitions must be {found['partitions']}, as in the tables, got {self.partitions}"
-            )
 
     async def close(self) -> None:
         """Close the connections."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import ceil
 from typing import Any, Final
 
-from aiowheel.durable._batches import batches_of, is_acknowledgement
+from aiowheel.durable._databases import batches_of, checked_tables, is_acknowledgement
 from aiowheel.durable._operations import (
     Cancel,
     Change,
@@ -25,7 +25,7 @@ from aiowheel.durable._operations import (
     Summary,
     part_of,
 )
-from aiowheel.errors import TimerExistsError
+from aiowheel.errors import StoreError, TimerExistsError
 
 VERSION: Final = 1
 
@@ -116,22 +116,23 @@ _AGAIN: Final = (
 )
 
 
-async def prepare(connection: Any, partitions: int) -> dict[str, int]:
-    """Create the tables if there are none; return their version and partitions."""
+async def prepare(connection: Any, partitions: int | None, default: int, *, create: bool) -> int:
+    """Create the tables, or check that they fit; return their partitions."""
     await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
     if await connection.fetchval("SELECT to_regclass('aiowheel_meta')") is None:
+        if not create:
+            raise StoreError("there are no tables of durable timers in this database")
         await connection.execute(_TABLES)
         await connection.executemany(
             "INSERT INTO aiowheel_meta VALUES ($1, $2)",
-            [("version", VERSION), ("partitions", partitions)],
+            [("version", VERSION), ("partitions", partitions or default)],
         )
         await connection.executemany(
-            "INSERT INTO aiowheel_parts VALUES ($1, '', 0, 0, 0)", [(n,) for n in range(partitions)]
+            "INSERT INTO aiowheel_parts VALUES ($1, '', 0, 0, 0)",
+            [(n,) for n in range(partitions or default)],
         )
-    return {
-        record["key"]: record["value"]
-        for record in await connection.fetch("SELECT key, value FROM aiowheel_meta")
-    }
+    records = await connection.fetch("SELECT key, value FROM aiowheel_meta")
+    return checked_tables(dict(map(tuple, records)), VERSION, partitions)
 
 
 class Statements:

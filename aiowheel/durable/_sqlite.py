@@ -34,10 +34,11 @@ from aiowheel.durable._operations import (
     part_of,
 )
 from aiowheel.durable._store import Store
-from aiowheel.errors import BadRowError, StoreError, StoreVersionError
+from aiowheel.errors import BadRowError, StoreError
 
 T = TypeVar("T")
 
+_PARTITIONS = 8
 _BUSY_SECONDS = 5.0
 _POLL_SECONDS = 0.05
 #: Errors of a value, not of the database.
@@ -53,30 +54,40 @@ class SQLiteStore(Store):
 
     Args:
         path: The file; it is created, its folder is not.
-        partitions: From 1 to 1024; counts when the tables are made, and must be the same later.
+        partitions: From 1 to 1024; default: those of the tables, 8 for new ones.
 
     Raises:
         TypeError, ValueError: An argument is wrong.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, partitions: int = 8) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, partitions: int | None = None) -> None:
         super().__init__()
         if not isinstance(path, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"path must be a path, got {safe_repr(path)}")
         self.path = Path(path)
-        self.partitions = checked_int("partitions", partitions, 1, 1024)
+        self._given_partitions = (
+            None if partitions is None else checked_int("partitions", partitions, 1, 1024)
+        )
+        self.partitions = self._given_partitions or _PARTITIONS
         self._writer = _Thread(self.path, "writer")
         self._reader = _Thread(self.path, "reader")
         self._polling: asyncio.Task[None] | None = None
 
-    async def open(self) -> None:
+    async def open(self, *, create: bool = True) -> None:
         """Connect, and create the tables if there are none."""
         try:
-            await self._writer.run(lambda connection: _prepare(connection, self.partitions))
+            self._check_exists(create=create)
+            self.partitions = await self._writer.run(
+                lambda connection: _prepare(connection, self._given_partitions, create=create)
+            )
         except StoreError:
             await self.close()
             raise
         self._polling = asyncio.create_task(self._poll(), name="aiowheel durable hints")
+
+    def _check_exists(self, *, create: bool) -> None:
+        if not create and not self.path.exists():  # SQLite would create it
+            raise StoreError(f"{self.path}: no such file")
 
     async def close(self) -> None:
         """Close the connections and end the threads."""
@@ -297,30 +308,19 @@ def _data_version(connection: sqlite3.Connection) -> int:
     return int(version)
 
 
-def _prepare(connection: sqlite3.Connection, partitions: int) -> None:
-    """Create the tables, or check that they fit."""
+def _prepare(connection: sqlite3.Connection, partitions: int | None, *, create: bool) -> int:
+    """Create the tables, or check that they fit; return their partitions."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         exists = connection.execute(
             "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'aiowheel_meta'"
         ).fetchone()
         if not exists:
-            statements.create(connection, partitions)
-        _check_version(connection, partitions)
+            statements.create(connection, partitions or _PARTITIONS, allowed=create)
+        found = statements.partitions_of_tables(connection, partitions)
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-
-
-def _check_version(connection: sqlite3.Connection, partitions: int) -> None:
-    found = dict(connection.execute("SELECT key, value FROM aiowheel_meta").fetchall())
-    if found.get("version") != statements.VERSION:
-        raise StoreVersionError(
-            f"the tables must be of version {statements.VERSION}, got {found.get('version')}"
-        )
-    if found.get("partitions") != partitions:
-        raise StoreVersionError(
-            f"partitions must be {found.get('partitions')}, as in the tables, got {partitions}"
-        )
+    return found

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from math import ceil
 from typing import Any, Final
 
-from aiowheel.durable._batches import batches_of, is_acknowledgement
+from aiowheel.durable._databases import batches_of, checked_tables, is_acknowledgement
 from aiowheel.durable._operations import (
     Cancel,
     Change,
@@ -27,7 +27,7 @@ from aiowheel.durable._operations import (
     Summary,
     part_of,
 )
-from aiowheel.errors import TimerExistsError
+from aiowheel.errors import StoreError, TimerExistsError
 
 VERSION: Final = 1
 
@@ -118,8 +118,10 @@ _INSERT_ROWS: Final = {
 }
 
 
-def create(connection: sqlite3.Connection, partitions: int) -> None:
-    """Create the tables."""
+def create(connection: sqlite3.Connection, partitions: int, *, allowed: bool) -> None:
+    """Create the tables, or raise a `StoreError` if that is not allowed."""
+    if not allowed:
+        raise StoreError("there are no tables of durable timers in this database")
     for statement in _TABLES.split(";"):
         connection.execute(statement)
     connection.executemany(
@@ -129,6 +131,12 @@ def create(connection: sqlite3.Connection, partitions: int) -> None:
     connection.executemany(
         "INSERT INTO aiowheel_parts VALUES (?, '', 0, 0, 0)", [(n,) for n in range(partitions)]
     )
+
+
+def partitions_of_tables(connection: sqlite3.Connection, partitions: int | None) -> int:
+    """Check the tables against what the caller has asked for; return their partitions."""
+    found = dict(connection.execute("SELECT key, value FROM aiowheel_meta").fetchall())
+    return checked_tables(found, VERSION, partitions)
 
 
 def plain(connection: sqlite3.Connection, query: str, *values: object) -> list[tuple[Any, ...]]:

@@ -40,8 +40,11 @@ class Store(ABC):
         self._subscribers: list[Callable[[], None]] = []
 
     @abstractmethod
-    async def open(self) -> None:
+    async def open(self, *, create: bool = True) -> None:
         """Connect, and create the tables if there are none.
+
+        Args:
+            create: False raises a `StoreError` instead.
 
         Raises:
             StoreVersionError: The tables are of a newer version than this library.

@@ -1,13 +1,17 @@
-"""The metrics of timers and purgatories, independent of a monitoring system. Rank 4."""
+"""The metrics of timers and purgatories, durable timers included. Rank 4: no third party."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
+from aiowheel.durable import DurableStatistics, DurableTimers
 from aiowheel.errors import TimerClosedError
 from aiowheel.purgatory import Purgatory, PurgatoryStatistics
 from aiowheel.timer import Histogram, Timer, TimerStatistics
+
+Statistics: TypeAlias = TimerStatistics | PurgatoryStatistics | DurableStatistics
 
 #: Upper edges of the published histograms, in seconds: from less than a tick to an hour.
 EDGES = (
@@ -45,7 +49,7 @@ class Number:
     name: str
     text: str
     monotonic: bool
-    read: Callable[[TimerStatistics | PurgatoryStatistics], int]
+    read: Callable[[Statistics], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,7 @@ class Distribution:
 
     name: str
     text: str
-    read: Callable[[TimerStatistics | PurgatoryStatistics], Histogram]
+    read: Callable[[Statistics], Histogram]
 
 
 def _number(field: str, text: str, *, monotonic: bool = True) -> Number:
@@ -62,7 +66,7 @@ def _number(field: str, text: str, *, monotonic: bool = True) -> Number:
 
 
 def _distribution(field: str, name: str, text: str) -> Distribution:
-    def read(snapshot: TimerStatistics | PurgatoryStatistics) -> Histogram:
+    def read(snapshot: Statistics) -> Histogram:
         histogram = getattr(snapshot, field)
         assert isinstance(histogram, Histogram)
         return histogram
@@ -100,13 +104,37 @@ PURGATORY_DISTRIBUTIONS: Sequence[Distribution] = (
     _distribution("durations", "duration_seconds", "Completed minus created."),
 )
 
+DURABLE_NUMBERS: Sequence[Number] = (
+    _number("resident", "Timers in memory that have not begun to fire.", monotonic=False),
+    _number("ready", "Timers in memory that are due.", monotonic=False),
+    _number("in_flight", "Fires whose end is not committed.", monotonic=False),
+    _number("partitions", "Partitions that this process owns.", monotonic=False),
+    _number("scheduled", "Timers written."),
+    _number("cancelled", "Timers cancelled."),
+    _number("rescheduled", "Timers moved."),
+    _number("fired", "Fires begun, repeats and retries included."),
+    _number("acknowledged", "Fires whose success was committed."),
+    _number("retried", "Fires that failed and are tried again."),
+    _number("dead", "Fires that became dead letters."),
+    _number("skipped", "Missed occurrences that were skipped."),
+    _number("stale", "Ends of fires that were refused."),
+    _number("commits", "Group commits."),
+    _number("committed", "Operations in group commits."),
+    _number("lease_changes", "Partitions gained and lost."),
+    _number("store_errors", "Calls of the store that failed."),
+)
+DURABLE_DISTRIBUTIONS: Sequence[Distribution] = (
+    _distribution("lateness", "lateness_seconds", "Begun minus due."),
+    _distribution("commit_times", "commit_seconds", "Duration of a group commit."),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One timer or purgatory, and its name in the metrics.
+    """One timer, purgatory or `DurableTimers`, and its name in the metrics.
 
     Attributes:
-        prefix: `aiowheel_timer` or `aiowheel_purgatory`.
+        prefix: `aiowheel_timer`, `aiowheel_purgatory` or `aiowheel_durable`.
         label: The value of the label `name`.
         snapshot: Reads the statistics.
         closed: Returns whether it has been closed; another one can then have its name.
@@ -116,12 +144,12 @@ class Subject:
 
     prefix: str
     label: str
-    snapshot: Callable[[], TimerStatistics | PurgatoryStatistics]
+    snapshot: Callable[[], Statistics]
     closed: Callable[[], bool]
     numbers: Sequence[Number]
     distributions: Sequence[Distribution]
 
-    def read(self) -> TimerStatistics | PurgatoryStatistics | None:
+    def read(self) -> Statistics | None:
         """Return a snapshot, or None for a timer that was not entered yet.
 
         An error would hide the metrics of all other subjects.
@@ -153,6 +181,18 @@ def purgatory_subject(purgatory: Purgatory) -> Subject:
         lambda: purgatory.closed,
         PURGATORY_NUMBERS,
         PURGATORY_DISTRIBUTIONS,
+    )
+
+
+def durable_subject(timers: DurableTimers, label: str) -> Subject:
+    """Return the subject of *timers*, with the name *label*."""
+    return Subject(
+        "aiowheel_durable",
+        label,
+        timers.statistics,
+        lambda: timers.closed,
+        DURABLE_NUMBERS,
+        DURABLE_DISTRIBUTIONS,
     )
 
 

@@ -1,6 +1,6 @@
-"""Timers and purgatories as OpenTelemetry metrics. Rank 4; extra `metrics`, the API only.
+"""Timers, durable timers and purgatories as OpenTelemetry metrics. Rank 4; extra `metrics`.
 
-The SDK's reader collects the statistics; the hot path does nothing. This module sets no provider.
+Only the API is needed. The SDK's reader collects the statistics; the hot path does nothing. This module sets no provider.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from weakref import WeakKeyDictionary
 
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
+from aiowheel.durable import DurableTimers
 from aiowheel.instrumentation._readings import (
     Distribution,
     Number,
     Subject,
+    durable_subject,
     enlist,
     purgatory_subject,
     timer_subject,
@@ -36,6 +38,17 @@ def observe_timer(meter: Meter, timer: Timer, name: str) -> None:
         ValueError: Another timer that is not closed has the name on this meter.
     """
     _observe(meter, timer_subject(timer, name))
+
+
+def observe_durable(meter: Meter, timers: DurableTimers, name: str) -> None:
+    """Create observable instruments for *timers* on *meter*, with the attribute `name`.
+
+    They are called `aiowheel.durable.fired` and so on; see `observe_timer`.
+
+    Raises:
+        ValueError: Other durable timers that are not closed have the name on this meter.
+    """
+    _observe(meter, durable_subject(timers, name))
 
 
 def observe_purgatory(meter: Meter, purgatory: Purgatory) -> None:

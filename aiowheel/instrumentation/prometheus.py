@@ -1,4 +1,4 @@
-"""Timers and purgatories as a Prometheus collector. Rank 4; extra `metrics`.
+"""Timers, durable timers and purgatories as a Prometheus collector. Rank 4; extra `metrics`.
 
 A scrape reads the statistics; the hot path does nothing. Importing this module registers nothing.
 """
@@ -16,29 +16,34 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from aiowheel.durable import DurableTimers
 from aiowheel.instrumentation._readings import (
+    DURABLE_DISTRIBUTIONS,
+    DURABLE_NUMBERS,
     PURGATORY_DISTRIBUTIONS,
     PURGATORY_NUMBERS,
     TIMER_DISTRIBUTIONS,
     TIMER_NUMBERS,
     Distribution,
     Number,
+    Statistics,
     Subject,
     cumulative,
+    durable_subject,
     enlist,
     purgatory_subject,
     timer_subject,
 )
-from aiowheel.purgatory import Purgatory, PurgatoryStatistics
-from aiowheel.timer import Histogram, Timer, TimerStatistics
+from aiowheel.purgatory import Purgatory
+from aiowheel.timer import Histogram, Timer
 
 
 class AiowheelCollector(Collector):
-    """A collector of the metrics of timers and purgatories.
+    """A collector of the metrics of timers, durable timers and purgatories.
 
     Register it with the application's registry: `registry.register(collector)`. The metrics are
-    called `aiowheel_timer_...` and `aiowheel_purgatory_...` and have the label `name`. Two open
-    timers must not have the same name, nor two open purgatories.
+    called `aiowheel_timer_...`, `aiowheel_durable_...` and `aiowheel_purgatory_...` and have the
+    label `name`. Two open subjects of one kind must not have the same name.
     """
 
     def __init__(self) -> None:
@@ -51,6 +56,14 @@ class AiowheelCollector(Collector):
             ValueError: Another timer that is not closed has the name.
         """
         enlist(timer_subject(timer, name), self._subjects)
+
+    def add_durable(self, timers: DurableTimers, name: str) -> None:
+        """Report *timers* as *name*.
+
+        Raises:
+            ValueError: Other durable timers that are not closed have the name.
+        """
+        enlist(durable_subject(timers, name), self._subjects)
 
     def add_purgatory(self, purgatory: Purgatory) -> None:
         """Report *purgatory* by its own name.
@@ -66,6 +79,7 @@ class AiowheelCollector(Collector):
         A registry uses them to select metrics, and to refuse a second collector.
         """
         yield from _families("aiowheel_timer", TIMER_NUMBERS, TIMER_DISTRIBUTIONS, [])
+        yield from _families("aiowheel_durable", DURABLE_NUMBERS, DURABLE_DISTRIBUTIONS, [])
         yield from _families("aiowheel_purgatory", PURGATORY_NUMBERS, PURGATORY_DISTRIBUTIONS, [])
 
     def collect(self) -> Iterator[Metric]:
@@ -82,7 +96,7 @@ def _families(
     prefix: str,
     numbers: Sequence[Number],
     distributions: Sequence[Distribution],
-    snapshots: Sequence[tuple[str, TimerStatistics | PurgatoryStatistics]],
+    snapshots: Sequence[tuple[str, Statistics]],
 ) -> Iterator[Metric]:
     for number in numbers:
         family = _family(prefix, number)

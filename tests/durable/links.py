@@ -27,7 +27,7 @@ class Link(Store):
         """Pass a hint on."""
         self._hint()
 
-    async def open(self) -> None:
+    async def open(self, *, create: bool = True) -> None:
         """Open the common store."""
         await self.base.open()
         self.base.subscribe(self.hint)

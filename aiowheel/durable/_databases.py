@@ -1,10 +1,33 @@
-"""Which operations of a commit a database can execute together. Rank 4."""
+"""What databases have in common: a check of the tables, operations that go together. Rank 4."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from aiowheel.durable._operations import Cancel, Operation, Put, Settle
+from aiowheel.errors import StoreVersionError
+
+
+def checked_tables(found: Mapping[str, int], version: int, partitions: int | None) -> int:
+    """Return the partitions of a store's tables.
+
+    Args:
+        found: The version and the partitions of the tables.
+        version: Of this library.
+        partitions: What the caller has asked for, None for those of the tables.
+
+    Raises:
+        StoreVersionError: The tables do not fit.
+    """
+    if found.get("version") != version:
+        raise StoreVersionError(
+            f"the tables must be of version {version}, got {found.get('version')}"
+        )
+    if partitions not in {None, found["partitions"]}:
+        raise StoreVersionError(
+            f"partitions must be {found['partitions']}, as in the tables, got {partitions}"
+        )
+    return found["partitions"]
 
 
 def is_acknowledgement(settle: Settle) -> bool:
