@@ -275,8 +275,10 @@ class Runner:
             self._refused(fire)
         else:
             self._forget(fire)
-            if result == "done" or fire.acknowledged:
+            if result == "done":
                 self._count(settle)
+            elif fire.acknowledged:
+                self._counts.acknowledged += 1
             if result == "done" and settle.due_us is not None:
                 self.window.put(self._following(fire, settle, settle.due_us))
 

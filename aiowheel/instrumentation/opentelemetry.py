@@ -1,6 +1,7 @@
 """Timers, durable timers and purgatories as OpenTelemetry metrics. Rank 4; extra `metrics`.
 
-Only the API is needed. The SDK's reader collects the statistics; the hot path does nothing. This module sets no provider.
+Only the API is needed. The reader of the SDK collects the statistics; the hot path does nothing.
+This module sets no provider.
 """
 
 from __future__ import annotations

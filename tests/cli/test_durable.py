@@ -29,7 +29,7 @@ def store(tmp_path: Path) -> str:
             for name in ("order:1", "order:2", "mail"):
                 await timers.schedule(name, "h", due=far, payload=b"\x01")
             owner = timers.owner
-            (placed,) = await opened.commit(owner, [Put("dead", "h", 2**60, b"")])
+            (placed,) = await opened.commit(owner, [Put("dead", "h", 2**52, b"")])
             row: Any = placed
             epoch = (await opened.renew(owner, lease_us=10**7, horizon_us=1)).epochs[row.row.part]
             bury = Settle(row.row.id, 1, row.row.part, epoch, error="ValueError: no", attempts=5)
