@@ -10,6 +10,7 @@ ROOT = Path(__file__).parent.parent.parent
 PAGES = [
     ROOT / "docs/explanation/tested-scenarios.md",
     ROOT / "docs/explanation/timing-guarantees.md",
+    ROOT / "docs/explanation/durable-guarantees.md",
 ]
 NAMED = re.compile(r"`([\w/]+\.py)::(\w+)`")
 WITHOUT_FILE = re.compile(r"held by `([\w/]+\.py)::`")

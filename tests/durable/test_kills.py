@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -65,7 +66,7 @@ def play(
             while len(running) < 2:
                 name = f"{number}-{len(running)}"
                 running.append(start(address, log, name))
-                wait_until(lambda name=name: is_ready(log, name))
+                wait_until(partial(is_ready, log, name))
             time.sleep(random.uniform(0, 1.0))
             disturb(number, running)
         for process in running:

@@ -1,8 +1,8 @@
 """A process that schedules and fires durable timers until it is killed.
 
-`python -m tests.durable.victim STORE LOG NUMBER`; each line of the log is written before the next
-step: `asked NAME`, `written NAME DUE`, `cancelling NAME`, `cancelled NAME`, `fired NAME ID TIME`. Times are
-microseconds of the store's clock.
+`python -m tests.durable.victim STORE LOG NUMBER`. Each line of the log is written before the next
+step: `asked NAME`, `written NAME DUE`, `cancelling NAME`, `cancelled NAME`, `fired NAME ID TIME`.
+Times are microseconds of the store's clock.
 """
 
 from __future__ import annotations
