@@ -44,7 +44,7 @@ async def work(path: Path) -> None:
                 name = f"transfer:{ordered}"
                 await timers.schedule_in(bank, name, "transfer", due=timedelta(milliseconds=20))
             await asyncio.sleep(0.001)
-        while count(bank, "aiowheel_timers"):
+        while count(bank, "aiowheel_timers"):  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.01)
 
 

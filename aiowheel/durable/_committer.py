@@ -123,9 +123,7 @@ class Committer:
             self._counts.commits += 1
             self._counts.committed += len(operations)
             self._counts.commit_times.record(perf_counter_ns() - began)
-            for operation, result in zip(operations, outcome, strict=True):
-                self._apply(operation, result)
-        self._deliver(takers, outcome)
+        self._deliver(takers, outcome, operations)
 
     def _take(self) -> tuple[list[Operation], list[tuple[int, Done]]]:
         """Return operations for one commit, and whose they are: how many for which caller."""
@@ -141,8 +139,17 @@ class Committer:
                 takers.append((len(more), done))
         return operations, takers
 
-    @staticmethod
-    def _deliver(takers: list[tuple[int, Done]], outcome: list[Result] | Exception) -> None:
+    def _deliver(
+        self,
+        takers: list[tuple[int, Done]],
+        outcome: list[Result] | Exception,
+        operations: Sequence[Operation] = (),
+    ) -> None:
+        """Apply results and pass them on, caller by caller.
+
+        What a caller does with its results must come before the results of later operations: the
+        next occurrence of a timer, for example, before a change of that timer.
+        """
         first = 0
         for count, done in takers:
             if isinstance(outcome, StoreError):
@@ -153,6 +160,8 @@ class Committer:
             elif isinstance(outcome, Exception):
                 done(outcome)
             else:
+                for place in range(first, first + count):
+                    self._apply(operations[place], outcome[place])
                 done(outcome[first : first + count])
             first += count
 

@@ -94,7 +94,7 @@ class MemoryStore(Store):
         """Execute the operations at once; a list of them cannot fail half-way."""
         await asyncio.sleep(0)  # other tasks run during a commit, as with a database
         touched: set[int] = set()
-        results = [self._execute(owner, each, touched) for each in operations]
+        results: list[Result] = [self._execute(owner, each, touched) for each in operations]
         if touched:
             asyncio.get_running_loop().call_soon(self._hint)
         return results

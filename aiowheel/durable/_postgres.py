@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -121,13 +122,16 @@ class PostgresStore(Store):
                     self._dsn, timeout=_COMMAND_SECONDS, server_settings=_SETTINGS
                 )
                 try:
-                    connection.add_termination_listener(lambda *_, lost=lost: lost.set())
-                    await connection.add_listener(_CHANNEL, lambda *_: self._hint())
+                    connection.add_termination_listener(partial(_set, lost))
+                    await connection.add_listener(_CHANNEL, self._on_notification)
                     self._hint()  # for those that came while nobody listened
                     await lost.wait()
                 finally:
                     connection.terminate()
             await asyncio.sleep(_RECONNECT_SECONDS)
+
+    def _on_notification(self, *_: object) -> None:
+        self._hint()
 
     # --- writing ------------------------------------------------------------------------------
 
@@ -235,6 +239,10 @@ class PostgresStore(Store):
                 f"connection must be one to the store's database, got {safe_repr(connection)}"
             ) from error
         return result
+
+
+def _set(event: asyncio.Event, _: object) -> None:
+    event.set()
 
 
 class _Line:

@@ -40,7 +40,7 @@ class Retry:
         self._attempts = checked_int("attempts", attempts, 1, 1000)
         self._backoff = _checked_pause("backoff", backoff)
         self._longest = _checked_pause("longest", longest)
-        if isinstance(jitter, bool) or not isinstance(jitter, int | float):
+        if isinstance(jitter, bool) or not isinstance(jitter, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"jitter must be a number from 0 to 1, got {safe_repr(jitter)}")
         if not 0 <= jitter <= 1:
             raise ValueError(f"jitter must be from 0 to 1, got {jitter!r}")

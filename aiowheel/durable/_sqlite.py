@@ -223,7 +223,7 @@ class SQLiteStore(Store):
     def _execute_in(self, connection: Any, operation: Put | Settle) -> Result:
         if not isinstance(connection, sqlite3.Connection):
             raise TypeError(f"connection must be a sqlite3.Connection, got {safe_repr(connection)}")
-        files = [file for _, name, file in statements.plain(connection, "PRAGMA database_list")]
+        files = [file for _, _, file in statements.plain(connection, "PRAGMA database_list")]
         if not any(file and Path(file).resolve() == self.path.resolve() for file in files):
             raise TypeError(f"connection must be one of {self.path}, got one of {files}")
         if connection.isolation_level is None and not connection.in_transaction:
@@ -231,7 +231,7 @@ class SQLiteStore(Store):
         try:
             # No process is the owner here: the change is left for whichever process it is.
             statement = statements.Statements(connection, "", self.partitions, self.clock_us())
-            return statement.execute(operation)
+            return statement.execute_all([operation])[0]
         except _BAD_ROW as error:
             raise BadRowError(str(error)) from error
         except sqlite3.Error as error:

@@ -176,32 +176,26 @@ class Statements:
         """Execute operations: acknowledgements first, the others in order; see `batches_of`."""
         results: list[Result] = [None] * len(operations)
         for places in batches_of(operations):
-            first = operations[places[0]]
-            if isinstance(first, Settle) and is_acknowledgement(first):
-                found = self._acknowledge([operations[place] for place in places])  # type: ignore[misc]
-            elif isinstance(first, Put):
-                found = self._put_many([operations[place] for place in places])  # type: ignore[misc]
-            elif isinstance(first, Cancel):
-                found = self._cancel_many([operations[place] for place in places])  # type: ignore[misc]
-            else:
-                found = [self.execute(first)]
-            for place, result in zip(places, found, strict=True):
+            batch: list[Any] = [operations[place] for place in places]
+            for place, result in zip(places, self._execute(batch), strict=True):
                 results[place] = result
         return results
 
-    def execute(self, operation: Operation) -> Result:
-        """Execute one operation."""
-        match operation:
+    def _execute(self, batch: list[Any]) -> list[Result]:
+        first: Operation = batch[0]
+        match first:
             case Put():
-                return self._put(operation)
-            case Settle():
-                return self._settle(operation)
+                return self._put_many(batch)
             case Cancel():
-                return self._cancel_many([operation])[0]
+                return self._cancel_many(batch)
+            case Settle() if is_acknowledgement(first):
+                return self._acknowledge(batch)
+            case Settle():
+                return [self._settle(first)]
             case Move():
-                return self._move(operation)
+                return [self._move(first)]
             case Redrive():
-                return self._redrive(operation)
+                return [self._redrive(first)]
 
     def _leave(self, part: int, timer: int, due_us: int | None = None) -> None:
         """Leave a change for the owner, if another process may hold the timer in memory."""

@@ -49,7 +49,7 @@ class Held:
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
-        self.cursor = (_NOT_YET_US, 0)
+        self.cursor: tuple[int, int] = (_NOT_YET_US, 0)
         self.draining = False  # nothing begins: the partition is about to be released
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from aiowheel.durable import DeadLetter, MemoryStore, Row, Store, StoreError, Summary
+from aiowheel.durable import DeadLetter, Fire, MemoryStore, Row, Store, StoreError, Summary
 from aiowheel.durable._operations import Change, Cursor, Leased, Operation, Result
 
 
@@ -120,3 +120,20 @@ class Transactional(Link):
         """Settle."""
         (result,) = await self.base.commit("", [operation])
         return result
+
+
+class Fired:
+    """A handler that notes the names of fires, and which of several processes it belongs to."""
+
+    def __init__(self, place: int = 0, into: list[tuple[int, str]] | None = None) -> None:
+        self.place = place
+        self.all: list[tuple[int, str]] = [] if into is None else into
+
+    def __call__(self, fire: Fire) -> None:
+        """Note the fire."""
+        self.all.append((self.place, fire.name))
+
+    @property
+    def names(self) -> list[str]:
+        """The names, in the order of firing."""
+        return [name for _, name in self.all]

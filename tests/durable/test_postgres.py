@@ -13,6 +13,8 @@ import pytest
 
 from aiowheel.durable import DurableTimers, Fire, PostgresStore, Retry, StaleFireError, StoreError
 
+from .links import Fired
+
 pytestmark = [pytest.mark.one_build, pytest.mark.realtime]
 
 NOW = timedelta(0)
@@ -76,7 +78,7 @@ async def test_two_processes_share_and_take_over(database: str) -> None:
     all_timers: list[DurableTimers] = []
     for place in range(2):
         timers = DurableTimers(PostgresStore(database, partitions=8), lease=2)
-        timers.handler("h")(lambda fire, place=place: fired.append((place, fire.name)))
+        timers.handler("h")(Fired(place, fired))
         all_timers.append(timers)
     first, second = all_timers
     async with first:
@@ -130,9 +132,9 @@ async def test_an_owner_that_was_taken_over_is_refused(database: str) -> None:
 
 async def test_lost_connections_are_made_again(database: str) -> None:
     """Callers get an error; what is due fires afterwards; notifications arrive again."""
-    names: list[str] = []
+    fired = Fired()
     timers = DurableTimers(PostgresStore(database, partitions=4), lease=2)
-    timers.handler("h")(lambda fire: names.append(fire.name))
+    timers.handler("h")(fired)
     async with timers:
         await timers.schedule("soon", "h", due=timedelta(seconds=1))
         connection = await connected(database)
@@ -142,10 +144,10 @@ async def test_lost_connections_are_made_again(database: str) -> None:
         )
         with suppress(StoreError):
             await timers.schedule("maybe", "h", due=NOW)
-        await until(lambda: "soon" in names)
+        await until(lambda: "soon" in fired.names)
         async with connection.transaction():
             await timers.schedule_in(connection, "outbox", "h", due=NOW)
-        await until(lambda: "outbox" in names)
+        await until(lambda: "outbox" in fired.names)
         await connection.close()
 
 

@@ -22,6 +22,8 @@ from aiowheel.durable import (
     TimerExistsError,
 )
 
+from .links import Fired
+
 pytestmark = [pytest.mark.one_build, pytest.mark.realtime]
 
 NOW = timedelta(0)
@@ -43,9 +45,9 @@ def path(tmp_path: Path) -> Path:
 
 async def test_a_timer_of_a_transaction_exists_if_the_transaction_commits(path: Path) -> None:
     """And the process that owns its partition fires it."""
-    names: list[str] = []
+    fired = Fired()
     timers = DurableTimers(SQLiteStore(path))
-    timers.handler("h")(lambda fire: names.append(fire.name))
+    timers.handler("h")(fired)
     async with timers:
         connection = sqlite3.connect(path)
         await timers.schedule_in(connection, "lost", "h", due=NOW)
@@ -54,12 +56,12 @@ async def test_a_timer_of_a_transaction_exists_if_the_transaction_commits(path: 
         assert not await timers.schedule_in(connection, "kept", "h", due=FAR, if_exists="keep")
         with pytest.raises(TimerExistsError):
             await timers.schedule_in(connection, "kept", "h", due=FAR, if_exists="error")
-        assert names == []
+        assert fired.names == []
         connection.commit()
-        await until(lambda: names != [])
+        await until(lambda: fired.names != [])
         connection.close()
 
-        assert names == ["kept"]
+        assert fired.names == ["kept"]
         assert await timers.get("lost") is None
 
 
@@ -136,7 +138,7 @@ async def test_two_stores_on_one_file_share_the_work(path: Path) -> None:
     all_timers: list[DurableTimers] = []
     for place in range(2):
         timers = DurableTimers(SQLiteStore(path), lease=1)
-        timers.handler("h")(lambda fire, place=place: fired.append((place, fire.name)))
+        timers.handler("h")(Fired(place, fired))
         all_timers.append(timers)
     first, second = all_timers
     async with first:
@@ -160,9 +162,9 @@ async def test_a_locked_file_is_an_error_and_firing_goes_on_after_it(
 ) -> None:
     """Nothing hangs."""
     monkeypatch.setattr("aiowheel.durable._sqlite._BUSY_SECONDS", 0.1)
-    names: list[str] = []
+    fired = Fired()
     timers = DurableTimers(SQLiteStore(path), lease=1)
-    timers.handler("h")(lambda fire: names.append(fire.name))
+    timers.handler("h")(fired)
     async with timers:
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
@@ -172,7 +174,7 @@ async def test_a_locked_file_is_an_error_and_firing_goes_on_after_it(
         other.execute("ROLLBACK")
         other.close()
         await timers.schedule("b", "h", due=NOW)
-        await until(lambda: "b" in names)
+        await until(lambda: "b" in fired.names)
 
 
 @pytest.mark.usefixtures("small_disk")

@@ -175,6 +175,27 @@ async def test_reschedule_moves_a_timer() -> None:
         assert (log.names, log.times) == (["b", "a"], [1, 20])
 
 
+async def test_a_move_in_the_same_commit_as_a_failure_holds() -> None:
+    """The retry that the failure asks for does not come in the place of the moved timer."""
+    log = Log()
+
+    async def handler(fire: Fire) -> None:
+        log(fire)
+        if len(log.fires) == 1:
+            task = asyncio.create_task(timers.reschedule("a", 50 * SECOND))
+            tasks.append(task)
+            raise ValueError
+
+    tasks: list[asyncio.Task[bool]] = []
+    async with timers_on(MemoryStore(), handler) as timers:
+        await timers.schedule("a", "h", due=SECOND)
+        await asyncio.sleep(100)
+
+        assert tasks[0].result()
+        assert log.times == [1, 51]
+        assert timers.statistics().commits <= 3
+
+
 async def test_a_failing_handler_is_tried_again_and_then_buried() -> None:
     """With backoff, under one fire id; a redriven letter has all its attempts again."""
     attempts: list[tuple[float, int, str]] = []
@@ -515,6 +536,7 @@ async def test_wrong_options_are_refused() -> None:
         timers.handler("h")
     with pytest.raises(DurableTimersClosedError):
         await timers.schedule("a", "h", due=SECOND)
+    retry: Any = Retry
     for bad in ({"attempts": 0}, {"backoff": -1}, {"jitter": 2}, {"longest": float("inf")}):
         with pytest.raises(ValueError, match=next(iter(bad))):
-            Retry(**bad)
+            retry(**bad)

@@ -6,7 +6,6 @@ bytes, handlers do nothing, and every commit reaches the disk.
 
 import asyncio
 import gc
-import os
 import sqlite3
 import tempfile
 import time
@@ -118,7 +117,7 @@ async def _on_time(timers: DurableTimers, count: int) -> None:
         NewTimer(f"on time:{n}", "h", start + timedelta(milliseconds=n), PAYLOAD)
         for n in range(count)
     )
-    while timers.statistics().acknowledged < count:
+    while timers.statistics().acknowledged < count:  # noqa: ASYNC110 - an event would be measured
         await asyncio.sleep(0.1)
 
 
@@ -153,10 +152,10 @@ async def _restart(
     watcher = asyncio.create_task(watch())
     began = time.perf_counter()
     async with make() as timers:
-        while fired() == before:  # noqa: ASYNC110 - an event would be measured as well
+        while fired() == before:  # noqa: ASYNC110 - as above
             await asyncio.sleep(0)
         first = time.perf_counter() - began
-        while timers.statistics().acknowledged < count:
+        while timers.statistics().acknowledged < count:  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.002)
         everything = time.perf_counter() - began
     watcher.cancel()
@@ -170,7 +169,7 @@ async def _restart(
 
 
 def _size(folder: str, timers: int) -> float:
-    return os.path.getsize(Path(folder) / "timers.db") / timers
+    return (Path(folder) / "timers.db").stat().st_size / timers
 
 
 async def raw(address: str, operations: int) -> AsyncGenerator[Figures, None]:
@@ -222,7 +221,8 @@ async def _raw_postgres(address: str, operations: int) -> Figures:
     )
     insert = (
         f"INSERT INTO raw_timers ({_COLUMNS}) SELECT name, 'h', part, due, 1, 0, payload FROM "  # noqa: S608
-        "unnest($1::text[], $2::integer[], $3::bigint[], $4::bytea[]) AS n (name, part, due, payload)"
+        "unnest($1::text[], $2::integer[], $3::bigint[], $4::bytea[]) AS n "
+        "(name, part, due, payload)"
     )
     figures: Figures = {}
     for size in (1, 1000):
