@@ -54,6 +54,14 @@ _BAD_ROW = (
     asyncpg.CharacterNotInRepertoireError,
     asyncpg.UntranslatableCharacterError,
 )
+#: The driver's own errors among them: a connection that ends in mid-exchange raises any of these.
+_UNUSABLE = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+    TimeoutError,
+)
 _TRY_AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 _TRIES = 3
 _RECONNECT_SECONDS = 0.5
@@ -117,7 +125,7 @@ class PostgresStore(Store):
         """Listen for hints, on a connection that is made again when it is lost."""
         while True:
             lost = asyncio.Event()
-            with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
+            with suppress(*_UNUSABLE):
                 connection = await asyncpg.connect(
                     self._dsn, timeout=_COMMAND_SECONDS, server_settings=_SETTINGS
                 )
@@ -283,7 +291,7 @@ class _Line:
             raise
         except _BAD_ROW as error:
             raise BadRowError(f"PostgreSQL: {error}") from error
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+        except _UNUSABLE as error:
             self._drop()
             raise StoreError(f"PostgreSQL: {type(error).__name__}: {error}") from error
         except BaseException:  # cancelled in the middle of a protocol exchange
@@ -299,5 +307,5 @@ class _Line:
         """Close the connection; idempotent."""
         connection, self._connection = self._connection, None
         if connection is not None and not connection.is_closed():
-            with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
+            with suppress(*_UNUSABLE):
                 await connection.close(timeout=5)

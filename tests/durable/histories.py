@@ -98,6 +98,7 @@ class History:
     versions: dict[str, list[Version]] = field(default_factory=dict[str, list[Version]])
     begun: list[Begun] = field(default_factory=list[Begun])
     ended: dict[bytes, int] = field(default_factory=dict[bytes, int])
+    left: list[str] = field(default_factory=list[str])
 
 
 class Play:
@@ -204,8 +205,8 @@ class Play:
         for link, _ in self.processes:
             link.faults = 0.0
         await asyncio.sleep(40)
-        assert (await self.base.summary()).pending == 0, "timers were left behind"
-        assert await self.base.check() == []
+        self.history.left = [repr(row) for row in await self.base.rows()]
+        self.history.left += await self.base.check()
         for _, timers in self.processes:
             await timers.aclose()
         return self.history
@@ -230,6 +231,7 @@ def flaws_of(history: History) -> Iterator[str]:
     known = {
         version.token: version for versions in history.versions.values() for version in versions
     }
+    yield from (f"{row} was left behind" for row in history.left)
     ids: dict[str, bytes] = {}
     fired: set[bytes] = set()
     for begun in history.begun:

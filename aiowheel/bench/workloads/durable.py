@@ -57,6 +57,7 @@ async def durable(address: str, pending: int, operations: int) -> AsyncGenerator
             await timers.schedule_many(
                 NewTimer(f"pending:{n}", "h", FAR, PAYLOAD) for n in range(pending)
             )
+        size = 0.0 if address else _size(folder, pending)
         number = 0
         while True:
             number += 1
@@ -75,7 +76,7 @@ async def durable(address: str, pending: int, operations: int) -> AsyncGenerator
                 await _on_time(timers, operations)
                 figures |= _lateness(timers.statistics().lateness)
             figures |= await _restart(make, operations, lambda: fired)
-            figures["bytes"] = _size(folder, pending + number * operations) if not address else 0.0
+            figures["bytes"] = size
             yield figures
 
 
