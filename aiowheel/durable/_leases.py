@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
 from aiowheel._events import emit
 from aiowheel.durable._clock import StoreClock
@@ -67,11 +68,13 @@ class Leases:
         self._renewal_wanted = False
         self._wanted = asyncio.Event()
         self._reset_wanted = False
+        self._asking = False  # changes may be on their way: a timer must not fire before them
         self._was_valid = True
 
     def valid(self) -> bool:
-        """Return whether the leases still hold; after their end nothing may fire."""
-        return self._timer.time() < self._valid_until
+        """Return whether firing is safe: the leases hold, and what is in memory is known to."""
+        is_known = not self._reset_wanted and not self._asking
+        return is_known and self._timer.time() < self._valid_until
 
     def suspect(self) -> None:
         """Take note that a commit may have happened unnoticed: the window is read again."""
@@ -127,9 +130,8 @@ class Leases:
 
     def _fail(self, error: StoreError) -> None:
         self._counts.store_errors += 1
-        self._reset_wanted = True  # the answer may have carried changes
         emit("aiowheel.durable_store_error", call="renew", error=repr(error))
-        if self._was_valid and not self.valid():
+        if self._was_valid and self._timer.time() >= self._valid_until:
             self._was_valid = False
             emit("aiowheel.durable_lease_ended", owner=self._owner)
 
@@ -142,12 +144,13 @@ class Leases:
         async with self._committer.lock:
             give_up = self._to_give_up()
             asked = self._timer.time()
-            leased = await self._store.renew(
-                self._owner,
-                lease_us=int(self._lease * 1e6),
-                horizon_us=self._horizon_us,
-                give_up=give_up,
-            )
+            with self._asked():
+                leased = await self._store.renew(
+                    self._owner,
+                    lease_us=int(self._lease * 1e6),
+                    horizon_us=self._horizon_us,
+                    give_up=give_up,
+                )
             answered = self._timer.time()
             jumped = self._clock.observe(leased.now_us, answered - asked)
             # Changes first: a timer that was cancelled elsewhere must not fire under this lease.
@@ -164,6 +167,18 @@ class Leases:
         self._choose_excess(leased.share)
         self._window.wake()
         self._resume()
+
+    @contextmanager
+    def _asked(self) -> Generator[None]:
+        """Let nothing fire while changes may be on their way."""
+        self._asking = True
+        try:
+            yield
+        except BaseException:
+            self._reset_wanted = True  # the answer that is lost may have carried changes
+            raise
+        finally:
+            self._asking = False
 
     def _note_expiry(self, leased: Leased, answered: float) -> None:
         if leased.next_expiry_us is None or len(leased.epochs) >= leased.share:
@@ -222,7 +237,10 @@ class Leases:
             StoreError: The store cannot be used.
         """
         async with self._committer.lock:
-            changes, is_free = await self._store.changes(self._owner)
+            with self._asked():
+                changes, is_free = await self._store.changes(self._owner)
             self._window.change(changes)
+        self._window.wake()
+        self._resume()
         if is_free:
             await self.renew()

@@ -172,12 +172,14 @@ class MemoryStore(Store):
             return None
         self._delete(row)
         part = self._parts[row.part]
+        # The owner may still hold an older version, which is due sooner.
+        is_known = row.id not in part.inbox
         if row.due_us <= part.horizon_us:
             self._leave(owner, row, touched)
         is_final = (
             part.owner in {"", owner}
-            or part.until_us < max(row.due_us, self.clock_us())
-            or part.horizon_us < row.due_us
+            or part.until_us < self.clock_us()
+            or (is_known and min(part.until_us, part.horizon_us) < row.due_us)
         )
         return Removed(row.id, row.gen, row.due_us, is_final)
 

@@ -261,16 +261,27 @@ class Statements:
             [cancel.name for cancel in cancels],
         )
         removed: dict[str, Removed] = {}
+        unread = await self._unread([(part, timer) for _, timer, _, part, _ in records])
         for name, timer, gen, part, due_us in records:
-            self._note(part, timer, due_us)
             owner, _, until_us, horizon_us = self._parts[part]
             is_final = (
                 owner in {"", self._owner}
-                or until_us < max(due_us, self._now_us)
-                or horizon_us < due_us
+                or until_us < self._now_us
+                or (min(until_us, horizon_us) < due_us and timer not in unread)
             )
+            self._note(part, timer, due_us)
             removed[name] = Removed(timer, gen, due_us, is_final)
         return [removed.get(cancel.name) for cancel in cancels]
+
+    async def _unread(self, timers: list[tuple[int, int]]) -> set[int]:
+        """Return those of the timers of which the owner may hold an older version."""
+        foreign = [timer for part, timer in timers if self._parts[part][0] not in {"", self._owner}]
+        if not foreign:
+            return set()
+        records = await self._connection.fetch(
+            "SELECT timer FROM aiowheel_inbox WHERE timer = ANY($1::bigint[])", foreign
+        )
+        return {timer for (timer,) in records} | {timer for _, timer in self._left}
 
     async def _move(self, move: Move) -> Result:
         record = await self._connection.fetchrow(_MOVE, move.due_us, move.name)

@@ -290,14 +290,19 @@ class Statements:
         )
 
     def _removed(self, timer: int, gen: int, part: int, due_us: int) -> Removed:
-        self._leave(part, timer, due_us)
         owner, _, until_us, horizon_us = self._parts[part]
         is_final = (
             owner in {"", self._owner}
-            or until_us < max(due_us, self._now_us)
-            or horizon_us < due_us
+            or until_us < self._now_us
+            or (min(until_us, horizon_us) < due_us and self._is_known(part, timer))
         )
+        self._leave(part, timer, due_us)
         return Removed(timer, gen, due_us, is_final)
+
+    def _is_known(self, part: int, timer: int) -> bool:
+        """Return whether the owner of the partition holds no older version of a timer."""
+        query = "SELECT 1 FROM aiowheel_inbox WHERE part = ? AND timer = ?"
+        return not self._cursor.execute(query, (part, timer)).fetchall()
 
     def _acknowledge(self, settles: list[Settle]) -> list[Result]:
         """Delete the timers of fires that have ended, in one statement if all are there."""

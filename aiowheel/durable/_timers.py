@@ -459,7 +459,7 @@ class DurableTimers:
             True only if it will not fire. False if there is no such timer, or if its fire has
             begun: it is then not retried, and does not recur. Also False if another process owns
             the timer and might fire it before it learns of the change, which is the case for
-            timers that are due within the lease.
+            timers that are due within the lease, or were changed a moment ago.
 
         Raises:
             StoreError: The store cannot be used; the timer may have been deleted or not.

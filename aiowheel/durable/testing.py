@@ -291,6 +291,12 @@ class StoreContract:
                 removed = await _one(store, Cancel("a"), owner=by)
                 assert isinstance(removed, Removed)
                 found.append(removed.is_final)
+            # The owner has not read of a change: it may hold a version that is due sooner.
+            await _one(store, Put("a", "h", now + _SECOND, b""))
+            await _one(store, Put("a", "h", now + 100 * _SECOND, b""), owner="other")
+            removed = await _one(store, Cancel("a"), owner="other")
+            assert isinstance(removed, Removed)
+            assert not removed.is_final
             await store.release("me")
             await _one(store, Put("a", "h", now, b""))
             removed = await _one(store, Cancel("a"), owner="other")
