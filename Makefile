@@ -111,6 +111,11 @@ test-browser: build  ## drive the dashboard in Chromium, which must be installed
 	$(PIP) install --quiet --group browser
 	$(PYTEST) -m browser $(TEST_ARGS)
 
+.PHONY: test-durable
+test-durable: build  ## kill and stop processes with durable timers, and play 10,000 random histories; minutes long
+	$(PYTEST) -m durable tests/durable $(TEST_ARGS)
+	AIOWHEEL_HISTORIES=10000 $(PYTEST) tests/durable/test_histories.py
+
 .PHONY: test-cluster
 test-cluster: build  ## kill executors, workers and drivers of Spark in mid-job; minutes long
 	$(PYTEST) -m spark_cluster $(TEST_ARGS)

@@ -69,6 +69,45 @@ class SharedCountersClosedError(AiowheelError, RuntimeError):
     """The shared counters have been closed, or were never entered."""
 
 
+class DurableTimersClosedError(AiowheelError, RuntimeError):
+    """The durable timers have been closed, or were never entered."""
+
+
+class StoreError(AiowheelError, RuntimeError):
+    """The store of durable timers cannot be used at the moment, or refused a call.
+
+    After a call that changes something the caller does not know whether the change happened.
+    """
+
+
+class StoreVersionError(StoreError):
+    """The tables of a store are of another version than this library, or of another size."""
+
+
+class BadRowError(StoreError, ValueError):
+    """The database refuses a value, such as a text that it cannot encode."""
+
+
+class TimerExistsError(AiowheelError, ValueError):
+    """A durable timer of that name is pending already, and `if_exists` is "error"."""
+
+    def __init__(self, name: str) -> None:
+        """Name the timer."""
+        super().__init__(name)
+        self.name: str = name
+
+    def __str__(self) -> str:
+        return f"a durable timer named {self.name!r} is pending already"
+
+
+class UnknownHandlerError(AiowheelError, LookupError):
+    """A durable timer is due whose handler this process has not registered."""
+
+
+class StaleFireError(AiowheelError, RuntimeError):
+    """A fire no longer belongs to this process, or its timer was replaced: roll back."""
+
+
 class NotVirtualError(AiowheelError, RuntimeError):
     """A virtual clock was used on an event loop that runs on the real clock."""
 

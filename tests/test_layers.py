@@ -34,6 +34,7 @@ RANK = {
     "_signals": 4,
     "client": 4,
     "dashboard": 4,
+    "durable": 4,
     "instrumentation": 4,
     "integrations": 4,
     "readers": 4,

@@ -17,8 +17,9 @@ from aiowheel.errors import AiowheelError
 
 _INSTALLED = Path("/usr/lib/postgresql")  # Debian keeps initdb off the PATH, a folder a version
 _PATIENCE = 60  # seconds until a slow machine is called a failure
-# Nothing here outlives the block: what waits for a disk is left out.
-_SETTINGS = ("-F", "-N", "300", "-c", "full_page_writes=off", "-c", "listen_addresses=127.0.0.1")
+_SETTINGS = ("-N", "300", "-c", "listen_addresses=127.0.0.1")
+# Nothing here outlives the block: what waits for a disk is left out, unless that is the question.
+_WITHOUT_DISK = ("-F", "-c", "full_page_writes=off")
 
 
 class PostgresMissingError(AiowheelError):
@@ -26,8 +27,11 @@ class PostgresMissingError(AiowheelError):
 
 
 @contextmanager
-def postgres_server() -> Generator[str, None, None]:
+def postgres_server(*, fsync: bool = False) -> Generator[str, None, None]:
     """Make a database cluster, serve it, and remove it again; the server's address as a DSN.
+
+    Args:
+        fsync: Whether a commit waits for the disk.
 
     Raises:
         PostgresMissingError: There is no PostgreSQL here, or only root to run it, which it refuses.
@@ -43,7 +47,8 @@ def postgres_server() -> Generator[str, None, None]:
         made = (programs / "initdb", "-U", "postgres", "-A", "trust", "-N", "-D", cluster)
         if _wait(_start(made, folder, account)) != 0:
             raise AiowheelError(f"PostgreSQL's initdb failed: {_reason(folder)}")
-        words = (*_SETTINGS, "-p", str(port), "-k", folder, "-D", cluster)
+        settings = _SETTINGS if fsync else (*_SETTINGS, *_WITHOUT_DISK)
+        words = (*settings, "-p", str(port), "-k", folder, "-D", cluster)
         server = _start((programs / "postgres", *words), folder, account)
         try:
             _wait_until_ready(server, folder)

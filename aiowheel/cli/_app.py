@@ -31,6 +31,7 @@ COMMANDS = (
     "purgatory",
     "pending",
     "flush",
+    "durable",
     "doctor",
 )
 

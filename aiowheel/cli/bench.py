@@ -366,6 +366,41 @@ def shared(
     publish(run(plan), out, as_json=json)
 
 
+@bench.command()
+def durable(
+    *,
+    pending: Annotated[
+        int | None, typer.Option(min=0, help="Timers in the store beforehand.")
+    ] = None,
+    quick: Quick = False,
+    rounds: Rounds = None,
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """Durable timers on SQLite and PostgreSQL, against the databases and the wheel alone.
+
+    Scheduling by 1, 100 and 1,000 tasks, cancelling, bulk, lateness at 1,000 a second, and what is
+    overdue at a restart. Every commit waits for the disk. PostgreSQL is started for the
+    measurement; where it is missing, it is left out.
+
+    \b
+    Example:
+      aiowheel bench durable --quick
+      aiowheel bench durable --pending 100000 --out durable.json
+    """
+    from dataclasses import replace
+
+    from aiowheel.bench.durable import QUICK, DurablePlan, run
+
+    plan = QUICK if quick else DurablePlan()
+    plan = replace(
+        plan,
+        pending=plan.pending if pending is None else pending,
+        rounds=rounds or plan.rounds,
+    )
+    publish(run(plan), out, as_json=json)
+
+
 def _check_names(option: str, given: list[str] | None, known: Collection[str]) -> None:
     for name in given or ():
         if name not in known:

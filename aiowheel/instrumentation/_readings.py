@@ -1,16 +1,18 @@
-"""The metrics of timers, purgatories and shared counters, for any monitoring system. Rank 4."""
+"""Metrics of timers, purgatories, shared counters and durable timers. Rank 4: no third party."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
+from aiowheel.durable import DurableStatistics, DurableTimers
 from aiowheel.errors import TimerClosedError
 from aiowheel.purgatory import Purgatory, PurgatoryStatistics
 from aiowheel.shared import SharedCounters, SharedStatistics
 from aiowheel.timer import Histogram, Timer, TimerStatistics
 
-Statistics = TimerStatistics | PurgatoryStatistics | SharedStatistics
+Statistics: TypeAlias = TimerStatistics | PurgatoryStatistics | SharedStatistics | DurableStatistics
 
 #: Upper edges of the published histograms, in seconds: from less than a tick to an hour.
 EDGES = (
@@ -114,13 +116,37 @@ SHARED_NUMBERS: Sequence[Number] = (
     _number("epochs", "Times that the store had lost its history."),
 )
 
+DURABLE_NUMBERS: Sequence[Number] = (
+    _number("resident", "Timers in memory that have not begun to fire.", monotonic=False),
+    _number("ready", "Timers in memory that are due.", monotonic=False),
+    _number("in_flight", "Fires whose end is not committed.", monotonic=False),
+    _number("partitions", "Partitions that this process owns.", monotonic=False),
+    _number("scheduled", "Timers written."),
+    _number("cancelled", "Timers cancelled."),
+    _number("rescheduled", "Timers moved."),
+    _number("fired", "Fires begun, repeats and retries included."),
+    _number("acknowledged", "Fires whose success was committed."),
+    _number("retried", "Fires that failed and are tried again."),
+    _number("dead", "Fires that became dead letters."),
+    _number("skipped", "Missed occurrences that were skipped."),
+    _number("stale", "Ends of fires that were refused."),
+    _number("commits", "Group commits."),
+    _number("committed", "Operations in group commits."),
+    _number("lease_changes", "Partitions gained and lost."),
+    _number("store_errors", "Calls of the store that failed."),
+)
+DURABLE_DISTRIBUTIONS: Sequence[Distribution] = (
+    _distribution("lateness", "lateness_seconds", "Begun minus due."),
+    _distribution("commit_times", "commit_seconds", "Duration of a group commit."),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One timer, purgatory or set of shared counters, and its name in the metrics.
+    """One timer, purgatory, set of shared counters or `DurableTimers`, and its name in the metrics.
 
     Attributes:
-        prefix: `aiowheel_timer`, `aiowheel_purgatory` or `aiowheel_shared`.
+        prefix: `aiowheel_timer`, `aiowheel_purgatory`, `aiowheel_shared` or `aiowheel_durable`.
         label: The value of the label `name`.
         snapshot: Reads the statistics.
         closed: Returns whether it has been closed; another one can then have its name.
@@ -179,6 +205,18 @@ def shared_subject(shared: SharedCounters) -> Subject:
         lambda: shared.closed,
         SHARED_NUMBERS,
         (),
+    )
+
+
+def durable_subject(timers: DurableTimers, label: str) -> Subject:
+    """Return the subject of *timers*, with the name *label*."""
+    return Subject(
+        "aiowheel_durable",
+        label,
+        timers.statistics,
+        lambda: timers.closed,
+        DURABLE_NUMBERS,
+        DURABLE_DISTRIBUTIONS,
     )
 
 

@@ -1,4 +1,4 @@
-"""Timers, purgatories and shared counters as OpenTelemetry metrics. Rank 4; extra `metrics`.
+"""Timers, purgatories, counters and durable timers for OpenTelemetry. Rank 4; extra `metrics`.
 
 The SDK's reader collects the statistics; the hot path does nothing. It needs the API only and
 sets no provider.
@@ -11,10 +11,12 @@ from weakref import WeakKeyDictionary
 
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
+from aiowheel.durable import DurableTimers
 from aiowheel.instrumentation._readings import (
     Distribution,
     Number,
     Subject,
+    durable_subject,
     enlist,
     purgatory_subject,
     shared_subject,
@@ -39,6 +41,17 @@ def observe_timer(meter: Meter, timer: Timer, name: str) -> None:
         ValueError: Another timer that is not closed has the name on this meter.
     """
     _observe(meter, timer_subject(timer, name))
+
+
+def observe_durable(meter: Meter, timers: DurableTimers, name: str) -> None:
+    """Create observable instruments for *timers* on *meter*, with the attribute `name`.
+
+    They are called `aiowheel.durable.fired` and so on; see `observe_timer`.
+
+    Raises:
+        ValueError: Other durable timers that are not closed have the name on this meter.
+    """
+    _observe(meter, durable_subject(timers, name))
 
 
 def observe_purgatory(meter: Meter, purgatory: Purgatory) -> None:

@@ -1,4 +1,4 @@
-"""Timers, purgatories and shared counters as a Prometheus collector. Rank 4; extra `metrics`.
+"""Timers, purgatories, shared counters and durable timers for Prometheus. Rank 4; extra `metrics`.
 
 A scrape reads the statistics; the hot path does nothing. Importing this module registers nothing.
 """
@@ -16,7 +16,10 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from aiowheel.durable import DurableTimers
 from aiowheel.instrumentation._readings import (
+    DURABLE_DISTRIBUTIONS,
+    DURABLE_NUMBERS,
     PURGATORY_DISTRIBUTIONS,
     PURGATORY_NUMBERS,
     SHARED_NUMBERS,
@@ -27,6 +30,7 @@ from aiowheel.instrumentation._readings import (
     Statistics,
     Subject,
     cumulative,
+    durable_subject,
     enlist,
     purgatory_subject,
     shared_subject,
@@ -38,11 +42,12 @@ from aiowheel.timer import Histogram, Timer
 
 
 class AiowheelCollector(Collector):
-    """A collector of the metrics of timers, purgatories and shared counters.
+    """A collector of the metrics of timers, purgatories, shared counters and durable timers.
 
     Register it with the application's registry: `registry.register(collector)`. The metrics are
-    called `aiowheel_timer_...`, `aiowheel_purgatory_...` and `aiowheel_shared_...` and have the
-    label `name`. Two open timers must not have the same name, nor two open purgatories.
+    called `aiowheel_timer_...`, `aiowheel_purgatory_...`, `aiowheel_shared_...` and
+    `aiowheel_durable_...` and have the label `name`. Two open subjects of one kind must not have
+    the same name.
     """
 
     def __init__(self) -> None:
@@ -55,6 +60,14 @@ class AiowheelCollector(Collector):
             ValueError: Another timer that is not closed has the name.
         """
         enlist(timer_subject(timer, name), self._subjects)
+
+    def add_durable(self, timers: DurableTimers, name: str) -> None:
+        """Report *timers* as *name*.
+
+        Raises:
+            ValueError: Other durable timers that are not closed have the name.
+        """
+        enlist(durable_subject(timers, name), self._subjects)
 
     def add_purgatory(self, purgatory: Purgatory) -> None:
         """Report *purgatory* by its own name.
@@ -78,6 +91,7 @@ class AiowheelCollector(Collector):
         A registry uses them to select metrics, and to refuse a second collector.
         """
         yield from _families("aiowheel_timer", TIMER_NUMBERS, TIMER_DISTRIBUTIONS, [])
+        yield from _families("aiowheel_durable", DURABLE_NUMBERS, DURABLE_DISTRIBUTIONS, [])
         yield from _families("aiowheel_purgatory", PURGATORY_NUMBERS, PURGATORY_DISTRIBUTIONS, [])
         yield from _families("aiowheel_shared", SHARED_NUMBERS, (), [])
 

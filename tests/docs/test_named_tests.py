@@ -11,6 +11,7 @@ PAGES = [
     ROOT / "docs/explanation/shared-counters.md",
     ROOT / "docs/explanation/tested-scenarios.md",
     ROOT / "docs/explanation/timing-guarantees.md",
+    ROOT / "docs/explanation/durable-guarantees.md",
 ]
 NAMED = re.compile(r"`([\w/]+\.py)::(\w+)`")
 WITHOUT_FILE = re.compile(r"held by `([\w/]+\.py)::`")

@@ -1,0 +1,142 @@
+"""The program `aiowheel bench durable`: durable timers beside their databases. Rank 5."""
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+
+from aiowheel.bench._postgres import PostgresMissingError, postgres_server
+from aiowheel.bench._report import Report, Table, Verdict
+from aiowheel.bench._rounds import Series, alternate
+from aiowheel.bench._side import Side
+
+WHEEL = "wheel alone"
+#: Shares of the raw store's rate: of commits of one row with 100 tasks and with one, and of commits
+#: of a thousand rows with 1,000 tasks. Then lateness at 1,000 a second, times the wheel's.
+BOUNDS = {"SQLite": (15.0, 0.5, 0.3), "PostgreSQL": (15.0, 0.4, 0.6)}
+LATER = 4.0
+GAP_MS = 50.0
+BYTES = 200.0
+
+
+@dataclass(frozen=True, slots=True)
+class DurablePlan:
+    """How much to measure.
+
+    Attributes:
+        pending: Timers in the store beforehand.
+        operations: Of one figure in a round.
+        rounds: Of every side.
+    """
+
+    pending: int = 1_000_000
+    operations: int = 20_000
+    rounds: int = 5
+
+
+QUICK = DurablePlan(pending=1_000, operations=1_000, rounds=1)
+
+
+def run(plan: DurablePlan) -> Report:
+    """Measure every database that is here."""
+    report = Report("durable", asdict(plan))
+    with ExitStack() as stack:
+        addresses = {"SQLite": ""}
+        reason = "" if find_spec("asyncpg") else "asyncpg is not installed"
+        if not reason:
+            try:
+                addresses["PostgreSQL"] = stack.enter_context(postgres_server(fsync=True))
+            except PostgresMissingError as missing:
+                reason = str(missing)
+        if reason:
+            report.tables.append(Table(f"PostgreSQL is left out: {reason}", ("",), ()))
+        measured = alternate(_sides(plan, addresses), plan.rounds)
+    report.add("durable", measured)
+    report.tables += [_table(plan, measured), _raw_table(measured)]
+    for name in addresses:
+        judge(report, name, measured)
+    return report
+
+
+def _sides(plan: DurablePlan, addresses: Mapping[str, str]) -> list[Side]:
+    sides = [Side(WHEEL, "durable:wheel_alone", {"operations": plan.operations})]
+    for name, address in addresses.items():
+        load: dict[str, object] = {"address": address, "operations": plan.operations}
+        sides.append(Side(name, "durable:durable", {**load, "pending": plan.pending}))
+        sides.append(Side(f"{name} raw", "durable:raw", load))
+    return sides
+
+
+def _table(plan: DurablePlan, measured: Mapping[str, Series]) -> Table:
+    figures = {
+        "1 task /s": ("schedule_1", 0),
+        "100 tasks /s": ("schedule_100", 0),
+        "1,000 tasks /s": ("schedule_1000", 0),
+        "bulk /s": ("bulk", 0),
+        "cancels /s": ("cancel", 0),
+        "late p50 ms": ("late_p50_ms", 2),
+        "late p99 ms": ("late_p99_ms", 2),
+        "first overdue ms": ("first_fire_ms", 0),
+        "overdue /s": ("fires", 0),
+        "gap ms": ("gap_ms", 1),
+    }
+    rows = [
+        [
+            name,
+            *(
+                f"{series.median(figure):,.{digits}f}" if figure in series.rounds[0] else ""
+                for figure, digits in figures.values()
+            ),
+        ]
+        for name, series in measured.items()
+        if not name.endswith(" raw")
+    ]
+    title = f"{plan.pending:,} timers pending, payloads of 100 bytes (medians of {plan.rounds})"
+    return Table(title, ("", *figures), rows)
+
+
+def _raw_table(measured: Mapping[str, Series]) -> Table:
+    rows = [
+        [
+            name,
+            f"{series.median('commits_of_1'):,.0f}",
+            f"{series.median('commits_of_1000'):,.0f}",
+        ]
+        for name, series in measured.items()
+        if name.endswith(" raw")
+    ]
+    return Table("The databases alone, rows a second", ("", "commits of 1", "of 1,000"), rows)
+
+
+def judge(report: Report, name: str, measured: Mapping[str, Series]) -> None:
+    """Judge durable timers on one database."""
+    ours, raw = measured[name], measured[f"{name} raw"]
+    crowd, single, batch = BOUNDS[name]
+    ones, thousands = raw.median("commits_of_1"), raw.median("commits_of_1000")
+    later = ours.median("late_p99_ms") / measured[WHEEL].median("late_p99_ms")
+    report.verdicts += [
+        Verdict(
+            f"{name}: scheduling by 100 tasks, times raw commits of one row",
+            ours.median("schedule_100") / ones,
+            crowd,
+            at_least=True,
+        ),
+        Verdict(
+            f"{name}: scheduling by one task, times raw commits of one row",
+            ours.median("schedule_1") / ones,
+            single,
+            at_least=True,
+        ),
+        Verdict(
+            f"{name}: scheduling by 1,000 tasks, times raw commits of 1,000 rows",
+            ours.median("schedule_1000") / thousands,
+            batch,
+            at_least=True,
+        ),
+        Verdict(f"{name}: p99 of lateness at 1,000/s, times the wheel's", later, LATER),
+        Verdict(
+            f"{name}: ms of the loop's longest gap at a restart", ours.maximum("gap_ms"), GAP_MS
+        ),
+    ]
+    if ours.median("bytes"):
+        report.verdicts.append(Verdict(f"{name}: bytes a timer", ours.median("bytes"), BYTES))

@@ -1,0 +1,254 @@
+"""Durable timers on a database, and the database alone. Rank 5.
+
+A store is filled once; every round then measures on top of what is pending. Payloads have 100
+bytes, handlers do nothing, and every commit reaches the disk.
+"""
+
+import asyncio
+import gc
+import sqlite3
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import suppress
+from datetime import timedelta
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from aiowheel.bench._side import Figures
+from aiowheel.durable import DurableTimers, Fire, NewTimer, SQLiteStore, Store
+from aiowheel.timer import Histogram, Timer
+
+PAYLOAD = bytes(100)
+FAR = timedelta(days=30)
+TASKS = (1, 100, 1000)
+
+
+def _store(address: str, folder: str) -> Store:
+    if address:
+        from aiowheel.durable import PostgresStore
+
+        return PostgresStore(address)
+    return SQLiteStore(Path(folder) / "timers.db")
+
+
+async def durable(address: str, pending: int, operations: int) -> AsyncGenerator[Figures, None]:
+    """Schedule, cancel, fire, restart.
+
+    Args:
+        address: Of a PostgreSQL; "" for an SQLite file.
+        pending: Timers in the store beforehand.
+        operations: Of one figure in a round; a tenth of it for one task alone.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        fired = 0
+
+        async def handle(_: Fire) -> None:
+            nonlocal fired
+            fired += 1
+
+        def make() -> DurableTimers:
+            timers = DurableTimers(_store(address, folder))
+            timers.handler("h")(handle)
+            return timers
+
+        async with make() as timers:
+            await timers.schedule_many(
+                NewTimer(f"pending:{n}", "h", FAR, PAYLOAD) for n in range(pending)
+            )
+        size = 0.0 if address else _size(folder, pending)
+        number = 0
+        while True:
+            number += 1
+            gc.collect()
+            figures: Figures = {}
+            async with make() as timers:
+                for tasks in TASKS:
+                    count = operations // 10 if tasks == 1 else operations
+                    figures[f"schedule_{tasks}"] = await _schedule(timers, number, tasks, count)
+                figures["cancel"] = await _cancel(timers, number, operations)
+                names = (f"bulk:{number}:{n}" for n in range(operations))
+                figures["bulk"] = await _rate(
+                    operations,
+                    timers.schedule_many(NewTimer(name, "h", FAR, PAYLOAD) for name in names),
+                )
+                await _on_time(timers, operations)
+                figures |= _lateness(timers.statistics().lateness)
+            figures |= await _restart(make, operations, lambda: fired)
+            figures["bytes"] = size
+            yield figures
+
+
+async def _rate(count: int, work: Coroutine[Any, Any, object]) -> float:
+    began = time.perf_counter()
+    await work
+    return count / (time.perf_counter() - began)
+
+
+async def _schedule(timers: DurableTimers, number: int, tasks: int, count: int) -> float:
+    async def one(place: int) -> None:
+        for step in range(max(1, count // tasks)):
+            name = f"{number}:{tasks}:{place}:{step}"
+            await timers.schedule(name, "h", due=FAR, payload=PAYLOAD)
+
+    async def everyone() -> None:
+        await asyncio.gather(*(one(place) for place in range(tasks)))
+
+    return await _rate(max(1, count // tasks) * tasks, everyone())
+
+
+async def _cancel(timers: DurableTimers, number: int, count: int) -> float:
+    tasks = TASKS[-1]
+
+    async def one(place: int) -> None:
+        for step in range(max(1, count // tasks)):
+            await timers.cancel(f"{number}:{tasks}:{place}:{step}")
+
+    async def everyone() -> None:
+        await asyncio.gather(*(one(place) for place in range(tasks)))
+
+    return await _rate(max(1, count // tasks) * tasks, everyone())
+
+
+async def _on_time(timers: DurableTimers, count: int) -> None:
+    """Fire a thousand a second."""
+    start = timers.now() + timedelta(seconds=1 + count / 20_000)
+    await timers.schedule_many(
+        NewTimer(f"on time:{n}", "h", start + timedelta(milliseconds=n), PAYLOAD)
+        for n in range(count)
+    )
+    while timers.statistics().acknowledged < count:  # noqa: ASYNC110 - an event would be measured
+        await asyncio.sleep(0.1)
+
+
+def _lateness(lateness: Histogram) -> Figures:
+    return {
+        "late_p50_ms": lateness.quantile(0.5) * 1e3,
+        "late_p99_ms": lateness.quantile(0.99) * 1e3,
+        "late_max_ms": lateness.maximum * 1e3,
+    }
+
+
+async def _restart(
+    make: Callable[[], DurableTimers], count: int, fired: Callable[[], int]
+) -> Figures:
+    """Open a store with overdue timers: the first fire, all of them, and the loop's longest gap."""
+    quiet = make()
+    async with quiet:
+        due = quiet.now() + timedelta(seconds=2 + count / 5_000)
+        await quiet.schedule_many(NewTimer(f"late:{n}", "h", due, PAYLOAD) for n in range(count))
+        pause = (due - quiet.now()).total_seconds()
+    await asyncio.sleep(max(0.0, pause))
+    before, gap = fired(), 0.0
+
+    async def watch() -> None:
+        nonlocal gap
+        last = time.perf_counter()
+        while True:
+            await asyncio.sleep(0.001)
+            now = time.perf_counter()
+            gap, last = max(gap, now - last - 0.001), now
+
+    watcher = asyncio.create_task(watch())
+    began = time.perf_counter()
+    async with make() as timers:
+        while fired() == before:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0)
+        first = time.perf_counter() - began
+        while timers.statistics().acknowledged < count:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.002)
+        everything = time.perf_counter() - began
+    watcher.cancel()
+    with suppress(asyncio.CancelledError):
+        await watcher
+    return {
+        "first_fire_ms": first * 1e3,
+        "fires": count / everything,
+        "gap_ms": gap * 1e3,
+    }
+
+
+def _size(folder: str, timers: int) -> float:
+    return (Path(folder) / "timers.db").stat().st_size / timers
+
+
+async def raw(address: str, operations: int) -> AsyncGenerator[Figures, None]:
+    """Insert the same rows without this library: in commits of one row, and of a thousand."""
+    with tempfile.TemporaryDirectory() as folder:
+        while True:
+            gc.collect()
+            if address:
+                yield await _raw_postgres(address, operations)
+            else:
+                yield _raw_sqlite(Path(folder) / "raw.db", operations)
+
+
+_COLUMNS = "name, handler, part, due_us, gen, attempt, payload"
+
+
+def _raw_sqlite(path: Path, operations: int) -> Figures:
+    path.unlink(missing_ok=True)
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL").fetchall()
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute(f"CREATE TABLE timers (id INTEGER PRIMARY KEY, {_COLUMNS})")
+    connection.execute("CREATE UNIQUE INDEX by_name ON timers (name)")
+    connection.execute("CREATE INDEX by_due ON timers (part, due_us)")
+    insert = f"INSERT INTO timers ({_COLUMNS}) VALUES (?, 'h', ?, ?, 1, 0, ?)"  # noqa: S608
+    figures: Figures = {}
+    for size in (1, 1000):
+        count = operations // 10 if size == 1 else operations
+        began = time.perf_counter()
+        for first in range(0, count, size):
+            connection.execute("BEGIN IMMEDIATE")
+            connection.executemany(
+                insert, [(f"{size}:{first + n}", n % 8, first + n, PAYLOAD) for n in range(size)]
+            )
+            connection.execute("COMMIT")
+        figures[f"commits_of_{size}"] = count / (time.perf_counter() - began)
+    connection.close()
+    return figures
+
+
+async def _raw_postgres(address: str, operations: int) -> Figures:
+    connection: Any = await import_module("asyncpg").connect(address)
+    await connection.execute(
+        "DROP TABLE IF EXISTS raw_timers; "
+        "CREATE TABLE raw_timers (id bigserial PRIMARY KEY, name text, handler text, "
+        "part integer, due_us bigint, gen bigint, attempt integer, payload bytea);"
+        "CREATE UNIQUE INDEX raw_by_name ON raw_timers (name);"
+        "CREATE INDEX raw_by_due ON raw_timers (part, due_us, id)"
+    )
+    insert = (
+        f"INSERT INTO raw_timers ({_COLUMNS}) SELECT name, 'h', part, due, 1, 0, payload FROM "  # noqa: S608
+        "unnest($1::text[], $2::integer[], $3::bigint[], $4::bytea[]) AS n "
+        "(name, part, due, payload)"
+    )
+    figures: Figures = {}
+    for size in (1, 1000):
+        count = operations // 10 if size == 1 else operations
+        began = time.perf_counter()
+        for first in range(0, count, size):
+            places = range(first, first + size)
+            await connection.execute(
+                insert,
+                [f"{size}:{n}" for n in places],
+                [n % 64 for n in places],
+                list(places),
+                [PAYLOAD] * size,
+            )
+        figures[f"commits_of_{size}"] = count / (time.perf_counter() - began)
+    await connection.close()
+    return figures
+
+
+async def wheel_alone(operations: int) -> AsyncGenerator[Figures, None]:
+    """A thousand timers a second on a `Timer`, without a database."""
+    while True:
+        gc.collect()
+        async with Timer() as timer:
+            for n in range(operations):
+                timer.call_later(1 + n / 1000, int)
+            await timer.sleep(1.5 + operations / 1000)
+            yield _lateness(timer.statistics().lateness)

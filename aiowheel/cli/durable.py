@@ -1,0 +1,249 @@
+"""`aiowheel durable`: look into a store of durable timers, and mend it. Rank 5."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from aiowheel._printable import printable
+from aiowheel.cli._job_output import print_json, print_table
+from aiowheel.durable import DeadLetter, Row, SQLiteStore, Store
+from aiowheel.durable._operations import Cancel, Operation, Placed, Redrive, Removed, Result
+from aiowheel.errors import BadInputError
+
+T = TypeVar("T")
+
+Where = Annotated[
+    str,
+    typer.Argument(
+        metavar="STORE", help="An SQLite file, or the address of a PostgreSQL: postgresql://..."
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Limit = Annotated[int, typer.Option(min=1, help="Show at most so many.")]
+
+durable: typer.Typer = typer.Typer(
+    rich_markup_mode=None, no_args_is_help=True, help="Look into a store of durable timers."
+)
+
+
+def _with_store(where: str, use: Callable[[Store], Awaitable[T]], *, create: bool = False) -> T:
+    async def run() -> T:
+        store = _store_at(where)
+        await store.open(create=create)
+        try:
+            return await use(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(run())
+
+
+def _store_at(where: str) -> Store:
+    if where.startswith(("postgres://", "postgresql://")):
+        from aiowheel.durable import PostgresStore
+
+        return PostgresStore(where)
+    return SQLiteStore(where)
+
+
+def _execute(where: str, operation: Operation) -> Result:
+    async def execute(store: Store) -> Result:
+        (result,) = await store.commit("", [operation])  # the owner of the partition reads of it
+        return result
+
+    return _with_store(where, execute)
+
+
+def _timer(row: Row) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "handler": row.handler,
+        "due": row.due.isoformat(),
+        "fire": row.identity(),
+        "failed_attempts": row.attempt,
+        "recurrence": row.recurrence,
+        "payload_hex": row.payload.hex(),
+    }
+
+
+def _letter(letter: DeadLetter) -> dict[str, Any]:
+    return {
+        "id": letter.id,
+        "name": letter.name,
+        "handler": letter.handler,
+        "due": letter.due.isoformat(),
+        "fire": letter.fire_id,
+        "attempts": letter.attempts,
+        "error": letter.error,
+        "payload_hex": letter.payload.hex(),
+    }
+
+
+def _time(instant: datetime) -> str:
+    return instant.isoformat(sep=" ", timespec="milliseconds")
+
+
+@durable.command("list")
+def list_(
+    store: Where,
+    *,
+    prefix: Annotated[str, typer.Option(help="Only names that begin with this.")] = "",
+    limit: Limit = 100,
+    json: Json = False,
+) -> None:
+    """List pending timers by name, after counts of the whole store.
+
+    \b
+    Example:
+      aiowheel durable list app.db
+      aiowheel durable list app.db --prefix order: --json
+    """
+
+    async def read(opened: Store) -> tuple[Any, list[Row]]:
+        return await opened.summary(), await opened.rows(prefix=prefix, limit=limit)
+
+    summary, rows = _with_store(store, read)
+    if json:
+        print_json({**summary._asdict(), "timers": [_timer(row) for row in rows]})
+        return
+    print(f"{summary.pending:,} pending, {summary.overdue:,} overdue, {summary.dead:,} dead")
+    if rows:
+        cells = [
+            (row.name, row.handler, _time(row.due), "yes" if row.recurrence else "") for row in rows
+        ]
+        print_table(("name", "handler", "due (UTC)", "recurs"), cells, texts=4)
+
+
+@durable.command()
+def show(
+    store: Where,
+    name: Annotated[str, typer.Argument(help="Of a pending timer.")],
+    *,
+    json: Json = False,
+) -> None:
+    """Show one pending timer.
+
+    \b
+    Example:
+      aiowheel durable show app.db order:7
+    """
+    row = _with_store(store, lambda opened: opened.get(name))
+    if row is None:
+        raise BadInputError(f"NAME must be that of a pending timer, got {name!r}")
+    if json:
+        print_json(_timer(row))
+        return
+    for field, value in _timer(row).items():
+        print(f"{field}: {printable(str(value))}")
+
+
+@durable.command()
+def cancel(
+    store: Where,
+    name: Annotated[str, typer.Argument(help="Of a pending timer.")],
+    *,
+    json: Json = False,
+) -> None:
+    """Delete one pending timer; exit with 1 if it may fire all the same.
+
+    A timer that is due within the lease of a running process may fire before that process learns
+    of the change.
+
+    \b
+    Example:
+      aiowheel durable cancel app.db order:7
+    """
+    removed = _execute(store, Cancel(name))
+    if not isinstance(removed, Removed):
+        raise BadInputError(f"NAME must be that of a pending timer, got {name!r}")
+    if json:
+        print_json({"name": name, "deleted": True, "will_not_fire": removed.is_final})
+    else:
+        word = "cancelled" if removed.is_final else "deleted, but it may fire or have fired"
+        print(f"{printable(name)}: {word}")
+    if not removed.is_final:
+        raise typer.Exit(1)
+
+
+@durable.command()
+def dead(store: Where, *, limit: Limit = 100, json: Json = False) -> None:
+    """List dead letters: fires whose attempts have all failed.
+
+    \b
+    Example:
+      aiowheel durable dead app.db
+    """
+    letters = _with_store(store, lambda opened: opened.dead_letters(limit=limit))
+    if json:
+        print_json({"dead": [_letter(letter) for letter in letters]})
+        return
+    print(f"{len(letters):,} dead letters")
+    if letters:
+        cells = [
+            (str(letter.id), letter.name, letter.handler, _time(letter.due), letter.error)
+            for letter in letters
+        ]
+        print_table(("id", "name", "handler", "due (UTC)", "error"), cells, texts=5)
+
+
+@durable.command()
+def redrive(
+    store: Where,
+    number: Annotated[int, typer.Argument(metavar="ID", help="Of a dead letter.")],
+    *,
+    json: Json = False,
+) -> None:
+    """Fire a dead letter again, now.
+
+    \b
+    Example:
+      aiowheel durable redrive app.db 3
+    """
+    placed = _execute(store, Redrive(number))
+    if not isinstance(placed, Placed):
+        raise BadInputError(f"ID must be that of a dead letter, got {number}")
+    if json:
+        print_json(_timer(placed.row))
+    else:
+        print(f"dead letter {number} is due as {printable(placed.row.name)}")
+
+
+@durable.command()
+def migrate(store: Where, *, json: Json = False) -> None:
+    """Create the tables if there are none, and check their version.
+
+    \b
+    Example:
+      aiowheel durable migrate postgresql://localhost/app
+    """
+
+    async def read(opened: Store) -> int:
+        return opened.partitions
+
+    partitions = _with_store(store, read, create=True)
+    if json:
+        print_json({"version": 1, "partitions": partitions})
+    else:
+        print(f"the tables are of version 1, with {partitions} partitions")
+
+
+@durable.command()
+def check(store: Where, *, json: Json = False) -> None:
+    """Check a store for inconsistencies; exit with 1 if there are some.
+
+    \b
+    Example:
+      aiowheel durable check app.db --json
+    """
+    flaws = _with_store(store, lambda opened: opened.check())
+    if json:
+        print_json({"flaws": flaws})
+    else:
+        for flaw in flaws:
+            print(printable(flaw))
+        print(f"{len(flaws)} flaws")
+    if flaws:
+        raise typer.Exit(1)

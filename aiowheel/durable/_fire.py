@@ -1,0 +1,106 @@
+"""One call of a handler. Rank 4."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Any
+
+from aiowheel.durable._instants import to_datetime
+from aiowheel.durable._operations import Row
+
+
+class Fire:
+    """One attempt to fire a durable timer: the argument of its handler.
+
+    A fire may be repeated: after a crash, or when its process stalls for longer than its lease.
+    Every repeat and every retry has the same `id`.
+    """
+
+    __slots__ = ("_ack", "_due_us", "_epoch", "_row", "acknowledged")
+
+    def __init__(
+        self,
+        row: Row,
+        due_us: int,
+        epoch: int,
+        ack: Callable[[Fire, Any], Awaitable[None]],
+    ) -> None:
+        self._row = row
+        self._due_us = due_us
+        self._epoch = epoch
+        self._ack = ack
+        #: Whether `ack_in` has succeeded.
+        self.acknowledged = False
+
+    @property
+    def id(self) -> str:
+        """The identity of the fire, for example to record that its effect has happened."""
+        return self._row.identity()
+
+    @property
+    def name(self) -> str:
+        """The name of the timer."""
+        return self._row.name
+
+    @property
+    def handler(self) -> str:
+        """The name of the handler."""
+        return self._row.handler
+
+    @property
+    def due(self) -> datetime:
+        """When the fire was due, in UTC; retries keep it."""
+        return to_datetime(self._due_us)
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt, from 1 on; an attempt that a crash ended does not count."""
+        return self._row.attempt + 1
+
+    @property
+    def epoch(self) -> int:
+        """The fencing token: a system that has seen a larger one of this partition may refuse."""
+        return self._epoch
+
+    @property
+    def partition(self) -> int:
+        """The partition of the timer."""
+        return self._row.part
+
+    @property
+    def payload(self) -> bytes:
+        """The bytes given to `schedule`."""
+        return self._row.payload
+
+    async def ack_in(self, connection: Any) -> None:
+        """End the fire inside the user's own transaction: its effect then happens exactly once.
+
+        The transaction commits both the effect and the end of the fire, or neither of them.
+
+        Args:
+            connection: Of the store's database, in a transaction: a `sqlite3.Connection`, or an
+                asyncpg connection.
+
+        Raises:
+            StaleFireError: The fire has ended already, its timer was replaced, or another process
+                owns its partition: let the exception roll the transaction back.
+            TypeError: *connection* is none of the store's database.
+        """
+        await self._ack(self, connection)
+
+    @property
+    def row(self) -> Row:
+        """What the store holds, for the code that ends the fire."""
+        return self._row
+
+    @property
+    def due_us(self) -> int:
+        """When the fire was due, in microseconds since 1970."""
+        return self._due_us
+
+    def __repr__(self) -> str:
+        return (
+            f"<Fire {self.id} of {self.name!r} for {self.handler!r}, due {self.due}, "
+            f"attempt {self.attempt}>"
+        )

@@ -1,0 +1,57 @@
+"""Instants: aware datetimes outside, whole microseconds since 1970 inside. Rank 4.
+
+The only file of this package that converts them.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Final, TypeAlias
+
+from aiowheel._arguments import safe_repr
+
+#: When a timer is due: an aware datetime, or a timedelta from now on the store's clock.
+Due: TypeAlias = datetime | timedelta
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def to_us(name: str, instant: object) -> int:
+    """Convert an aware datetime.
+
+    Raises:
+        TypeError: *instant* is no datetime.
+        ValueError: It has no time zone.
+    """
+    if not isinstance(instant, datetime):
+        raise TypeError(f"{name} must be an aware datetime, got {safe_repr(instant)}")
+    if instant.utcoffset() is None:
+        raise ValueError(f"{name} must be a datetime with a time zone, got {safe_repr(instant)}")
+    return (instant - _EPOCH) // _MICROSECOND
+
+
+def due_to_us(name: str, due: object, now_us: int) -> int:
+    """Convert a due time: an aware datetime, or a timedelta from *now_us*.
+
+    Raises:
+        TypeError: *due* is neither.
+        ValueError: It is a datetime without a time zone, or beyond the years 1 to 9999.
+    """
+    if isinstance(due, timedelta):
+        due_us = now_us + due // _MICROSECOND
+        if not _FIRST_US <= due_us <= _LAST_US:
+            raise ValueError(f"{name} must be from year 1 to 9999, got {safe_repr(due)}")
+        return due_us
+    if not isinstance(due, datetime):
+        raise TypeError(f"{name} must be an aware datetime or a timedelta, got {safe_repr(due)}")
+    return to_us(name, due)
+
+
+def to_datetime(us: int) -> datetime:
+    """Convert microseconds to a datetime in UTC."""
+    return _EPOCH + us * _MICROSECOND
+
+
+_FIRST_US: Final = to_us("first", datetime(1, 1, 2, tzinfo=UTC))
+_LAST_US: Final = to_us("last", datetime(9999, 12, 30, tzinfo=UTC))

@@ -1,0 +1,246 @@
+"""Which partitions this process owns, and the task that keeps its leases. Rank 4."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+from aiowheel._events import emit
+from aiowheel.durable._clock import StoreClock
+from aiowheel.durable._committer import Committer
+from aiowheel.durable._operations import Leased
+from aiowheel.durable._statistics import Counts
+from aiowheel.durable._store import Store
+from aiowheel.durable._window import Window
+from aiowheel.errors import StoreError
+from aiowheel.timer import Timer
+
+_BEHIND = 0.05  # seconds after the end of another owner's lease at which to take its partitions
+
+
+class Leases:
+    """The leases of one process.
+
+    Args:
+        store: Where the leases are.
+        owner: The name of this process.
+        timer: Measures how long the leases last.
+        clock: Gets the store's time from each answer.
+        window: Is told which partitions are there.
+        committer: Its lock keeps answers and commits in order.
+        lease: Seconds that a lease lasts.
+        horizon_us: How far ahead of now the window may reach until the next renewal but one.
+        counts: Counts partitions gained and lost.
+        resume: Is called when firing may go on.
+        is_idle: Returns whether no fire of a partition is in flight.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        owner: str,
+        timer: Timer,
+        clock: StoreClock,
+        window: Window,
+        committer: Committer,
+        lease: float,
+        horizon_us: int,
+        counts: Counts,
+        resume: Callable[[], None],
+        is_idle: Callable[[int], bool],
+    ) -> None:
+        self._store = store
+        self._owner = owner
+        self._timer = timer
+        self._clock = clock
+        self._window = window
+        self._committer = committer
+        self._lease = lease
+        self._horizon_us = horizon_us
+        self._counts = counts
+        self._resume = resume
+        self._is_idle = is_idle
+        self._valid_until = float("-inf")
+        self._next_expiry: float | None = None  # on the timer's clock
+        self._draining_since: dict[int, float] = {}
+        self._hinted = False
+        self._renewal_wanted = False
+        self._wanted = asyncio.Event()
+        self._reset_wanted = False
+        self._asking = False  # changes may be on their way: a timer must not fire before them
+        self._was_valid = True
+
+    def valid(self) -> bool:
+        """Return whether firing is safe: the leases hold, and what is in memory is known to."""
+        is_known = not self._reset_wanted and not self._asking
+        return is_known and self._timer.time() < self._valid_until
+
+    def suspect(self) -> None:
+        """Take note that a commit may have happened unnoticed: the window is read again."""
+        self._reset_wanted = True
+        self.renew_soon()
+
+    def hint(self) -> None:
+        """Take note that another process has left changes."""
+        self._hinted = True
+        self._wanted.set()
+
+    def renew_soon(self) -> None:
+        """Have the leases renewed now."""
+        self._renewal_wanted = True
+        self._wanted.set()
+
+    # --- the task -----------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Renew until cancelled."""
+        pause = self._pause()
+        while True:
+            handle = self._timer.call_later(pause, self._wanted.set)
+            try:
+                await self._wanted.wait()
+            finally:
+                handle.cancel()
+            self._wanted.clear()
+            try:
+                is_hint, self._hinted = self._hinted, False
+                if is_hint and not (self._renewal_wanted or self._is_time()):
+                    await self.take_changes()
+                else:
+                    self._renewal_wanted = False
+                    await self.renew()
+                pause = self._pause()
+            except StoreError as error:
+                self._fail(error)
+                pause = min(1.0, self._lease / 10)
+
+    def _is_time(self) -> bool:
+        return self._pause() <= 0
+
+    def _pause(self) -> float:
+        """Return the seconds until the next renewal."""
+        now = self._timer.time()
+        due = self._valid_until - self._lease * 2 / 3
+        if self._draining_since:
+            due = min(due, self._valid_until - self._lease * 9 / 10)
+        if self._next_expiry is not None:
+            due = min(due, self._next_expiry + _BEHIND)
+        return max(0.0, due - now)
+
+    def _fail(self, error: StoreError) -> None:
+        self._counts.store_errors += 1
+        emit("aiowheel.durable_store_error", call="renew", error=repr(error))
+        if self._was_valid and self._timer.time() >= self._valid_until:
+            self._was_valid = False
+            emit("aiowheel.durable_lease_ended", owner=self._owner)
+
+    async def renew(self) -> None:
+        """Renew once, and take over what the answer says.
+
+        Raises:
+            StoreError: The store cannot be used.
+        """
+        async with self._committer.lock:
+            give_up = self._to_give_up()
+            asked = self._timer.time()
+            with self._asked():
+                leased = await self._store.renew(
+                    self._owner,
+                    lease_us=int(self._lease * 1e6),
+                    horizon_us=self._horizon_us,
+                    give_up=give_up,
+                )
+            answered = self._timer.time()
+            jumped = self._clock.observe(leased.now_us, answered - asked)
+            # Changes first: a timer that was cancelled elsewhere must not fire under this lease.
+            self._window.change(leased.changes)
+            self._take_over(leased)
+            self._valid_until = asked + self._lease
+            self._was_valid = True
+            self._note_expiry(leased, answered)
+            if self._reset_wanted:
+                self._reset_wanted = False
+                self._window.reset()
+            elif jumped:
+                self._window.arm_again()
+        self._choose_excess(leased.share)
+        self._window.wake()
+        self._resume()
+
+    @contextmanager
+    def _asked(self) -> Generator[None]:
+        """Let nothing fire while changes may be on their way."""
+        self._asking = True
+        try:
+            yield
+        except BaseException:
+            self._reset_wanted = True  # the answer that is lost may have carried changes
+            raise
+        finally:
+            self._asking = False
+
+    def _note_expiry(self, leased: Leased, answered: float) -> None:
+        if leased.next_expiry_us is None or len(leased.epochs) >= leased.share:
+            self._next_expiry = None
+        else:
+            self._next_expiry = answered + (leased.next_expiry_us - leased.now_us) / 1e6
+
+    def _take_over(self, leased: Leased) -> None:
+        held = self._window.held
+        lost = [part for part in held if leased.epochs.get(part) != held[part].epoch]
+        for part in lost:
+            self._window.lose(part)
+            self._draining_since.pop(part, None)
+        gained = [part for part in leased.epochs if part not in held]
+        for part in gained:
+            self._window.gain(part, leased.epochs[part])
+        if lost or gained:
+            self._counts.lease_changes += len(lost) + len(gained)
+            emit(
+                "aiowheel.durable_leases_changed",
+                owner=self._owner,
+                gained=sorted(gained),
+                lost=sorted(lost),
+                partitions=len(held),
+            )
+
+    # --- giving partitions to others ----------------------------------------------------------
+
+    def _choose_excess(self, share: int) -> None:
+        """Stop firing from partitions beyond the share, those without a fire in flight first."""
+        held = self._window.held
+        excess = len(held) - len(self._draining_since) - share
+        if excess > 0:
+            busy_last = sorted(
+                (part for part in held if part not in self._draining_since),
+                key=lambda part: not self._is_idle(part),
+            )
+            for part in busy_last[:excess]:
+                held[part].draining = True
+                self._draining_since[part] = self._timer.time()
+
+    def _to_give_up(self) -> list[int]:
+        """Return the chosen partitions that are idle, and keep those that stay busy too long."""
+        now = self._timer.time()
+        give_up = [part for part in self._draining_since if self._is_idle(part)]
+        for part, since in list(self._draining_since.items()):
+            if part not in give_up and now - since > self._lease:
+                self._window.held[part].draining = False
+                del self._draining_since[part]
+        return give_up
+
+    async def take_changes(self) -> None:
+        """Read what other processes changed; renew if a partition has no owner.
+
+        Raises:
+            StoreError: The store cannot be used.
+        """
+        async with self._committer.lock:
+            with self._asked():
+                changes, is_free = await self._store.changes(self._owner)
+            self._window.change(changes)
+        self._window.wake()
+        self._resume()
+        if is_free:
+            await self.renew()

@@ -1,0 +1,344 @@
+"""A store in memory, for tests: the same semantics on the loop's clock, real or virtual. Rank 4."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Sequence
+from datetime import datetime
+from math import ceil
+
+from aiowheel._arguments import checked_int
+from aiowheel.durable._instants import to_us
+from aiowheel.durable._operations import (
+    Cancel,
+    Change,
+    Cursor,
+    DeadLetter,
+    Leased,
+    Move,
+    Operation,
+    Placed,
+    Put,
+    Redrive,
+    Removed,
+    Result,
+    Row,
+    Settle,
+    Summary,
+    part_of,
+)
+from aiowheel.durable._store import Store
+from aiowheel.errors import TimerExistsError
+
+
+class _Part:
+    """One partition: its lease, its timers in order, and what others changed in it."""
+
+    def __init__(self) -> None:
+        self.owner = ""
+        self.epoch = 0
+        self.until_us = 0
+        self.horizon_us = 0
+        self.order: list[tuple[int, int]] = []  # (due, id)
+        self.inbox: list[int] = []
+
+
+class MemoryStore(Store):
+    """A store that lives as long as the object: `DurableTimers` can be closed and opened on it.
+
+    Several `DurableTimers` of one loop may share it, as processes share a database. Its clock is
+    the loop's: on a virtual loop a month passes in milliseconds. Window and lease are therefore a
+    day by default; tests of several owners give `lease` to `DurableTimers`.
+
+    Args:
+        partitions: From 1 to 1024.
+        start: The store's time when it is first opened, an aware datetime; default: the real time.
+    """
+
+    default_window = 86_400.0
+    default_lease = 86_400.0
+
+    def __init__(self, *, partitions: int = 4, start: datetime | None = None) -> None:
+        super().__init__()
+        self.partitions = checked_int("partitions", partitions, 1, 1024)
+        self._start_us = time.time_ns() // 1000 if start is None else to_us("start", start)
+        self._origin: float | None = None
+        self._parts = [_Part() for _ in range(self.partitions)]
+        self._members: dict[str, int] = {}
+        self._rows: dict[int, Row] = {}
+        self._ids: dict[str, int] = {}
+        self._dead: dict[int, DeadLetter] = {}
+        self._last_id = 0
+        self._last_dead = 0
+
+    async def open(self, *, create: bool = True) -> None:  # noqa: ARG002 - for others
+        """Start the clock at the first call."""
+        if self._origin is None:
+            self._origin = asyncio.get_running_loop().time()
+
+    async def close(self) -> None:
+        """Do nothing: the timers stay."""
+
+    def clock_us(self) -> int:
+        """Return the loop's time, from the start of this store."""
+        origin = self._origin
+        if origin is None:
+            return self._start_us
+        return self._start_us + round((asyncio.get_running_loop().time() - origin) * 1e6)
+
+    # --- writing ------------------------------------------------------------------------------
+
+    async def commit(self, owner: str, operations: Sequence[Operation]) -> list[Result]:
+        """Execute the operations at once; a list of them cannot fail half-way."""
+        await asyncio.sleep(0)  # other tasks run during a commit, as with a database
+        touched: set[int] = set()
+        results: list[Result] = [self._execute(owner, each, touched) for each in operations]
+        if touched:
+            asyncio.get_running_loop().call_soon(self._hint)
+        return results
+
+    def _execute(self, owner: str, operation: Operation, touched: set[int]) -> Result:
+        match operation:
+            case Put():
+                result = self._put(operation)
+            case Cancel():
+                return self._cancel(owner, operation, touched)
+            case Move():
+                result = self._move(operation)
+            case Redrive():
+                result = self._redrive(operation)
+            case Settle():
+                return self._settle(operation)
+        if isinstance(result, Placed):
+            part = self._parts[result.row.part]
+            # The owner may hold the old version of a changed row, however far the new one is.
+            if not result.is_new or result.row.due_us <= part.horizon_us:
+                self._leave(owner, result.row, touched)
+        return result
+
+    def _leave(self, owner: str, row: Row, touched: set[int]) -> None:
+        part = self._parts[row.part]
+        if part.owner not in {"", owner}:
+            part.inbox.append(row.id)
+            touched.add(row.part)
+
+    def _put(self, put: Put) -> Result:
+        old = self._rows.get(self._ids.get(put.name, 0))
+        if old is None:
+            self._last_id += 1
+            part = part_of(put.name, self.partitions)
+            row = Row(
+                self._last_id,
+                *(put.name, put.handler, part, put.due_us, 1, 0, put.recurrence, None, None),
+                put.payload,
+            )
+            self._write(row)
+            return Placed(row, is_new=True)
+        if put.if_exists == "error":
+            return TimerExistsError(put.name)
+        same = (old.handler, old.recurrence, old.payload)
+        if put.if_exists == "keep" or (
+            put.if_exists == "revise" and same == (put.handler, put.recurrence, put.payload)
+        ):
+            return None
+        row = old._replace(
+            handler=put.handler,
+            due_us=put.due_us,
+            gen=old.gen + 1,
+            attempt=0,
+            recurrence=put.recurrence,
+            first_due_us=None,
+            fire_id=None,
+            payload=put.payload,
+        )
+        self._write(row)
+        return Placed(row, is_new=False)
+
+    def _move(self, move: Move) -> Result:
+        old = self._rows.get(self._ids.get(move.name, 0))
+        if old is None:
+            return None
+        row = old._replace(
+            due_us=move.due_us, gen=old.gen + 1, attempt=0, first_due_us=None, fire_id=None
+        )
+        self._write(row)
+        return Placed(row, is_new=False)
+
+    def _cancel(self, owner: str, cancel: Cancel, touched: set[int]) -> Result:
+        row = self._rows.get(self._ids.get(cancel.name, 0))
+        if row is None:
+            return None
+        self._delete(row)
+        part = self._parts[row.part]
+        # The owner may still hold an older version, which is due sooner.
+        is_known = row.id not in part.inbox
+        if row.due_us <= part.horizon_us:
+            self._leave(owner, row, touched)
+        is_final = (
+            part.owner in {"", owner}
+            or part.until_us < self.clock_us()
+            or (is_known and min(part.until_us, part.horizon_us) < row.due_us)
+        )
+        return Removed(row.id, row.gen, row.due_us, is_final)
+
+    def _settle(self, settle: Settle) -> Result:
+        if self._parts[settle.part].epoch != settle.epoch:
+            return "stale"
+        row = self._rows.get(settle.id)
+        if row is None or row.gen != settle.gen:
+            return "gone"
+        if settle.error is not None:
+            self._bury(row, settle)
+        if settle.due_us is None:
+            self._delete(row)
+        else:
+            self._write(
+                row._replace(
+                    due_us=settle.due_us,
+                    gen=settle.next_gen,
+                    attempt=settle.next_attempt,
+                    first_due_us=settle.first_due_us,
+                    fire_id=row.fire_id if settle.next_gen == row.gen else None,
+                )
+            )
+        return "done"
+
+    def _bury(self, row: Row, settle: Settle) -> None:
+        self._last_dead += 1
+        due_us = row.due_us if row.first_due_us is None else row.first_due_us
+        self._dead[self._last_dead] = DeadLetter(
+            self._last_dead,
+            *(row.name, row.handler, due_us, row.identity(), settle.attempts, self.clock_us()),
+            *(settle.error or "", row.payload),
+        )
+
+    def _redrive(self, redrive: Redrive) -> Result:
+        dead = self._dead.pop(redrive.dead_id, None)
+        if dead is None:
+            return None
+        name = f"{dead.name}#{dead.fire_id}" if dead.name in self._ids else dead.name
+        placed = self._put(Put(name, dead.handler, self.clock_us(), dead.payload))
+        assert isinstance(placed, Placed)
+        row = placed.row._replace(fire_id=dead.fire_id)
+        self._write(row)
+        return Placed(row, placed.is_new)
+
+    def _write(self, row: Row) -> None:
+        old = self._rows.get(row.id)
+        order = self._parts[row.part].order
+        if old is not None:
+            del order[bisect_left(order, (old.due_us, old.id))]
+        self._rows[row.id] = row
+        self._ids[row.name] = row.id
+        insort(order, (row.due_us, row.id))
+
+    def _delete(self, row: Row) -> None:
+        order = self._parts[row.part].order
+        del order[bisect_left(order, (row.due_us, row.id))]
+        del self._rows[row.id], self._ids[row.name]
+
+    # --- leases -------------------------------------------------------------------------------
+
+    async def renew(
+        self, owner: str, *, lease_us: int, horizon_us: int, give_up: Sequence[int] = ()
+    ) -> Leased:
+        """Prolong, take and release partitions; see `Store.renew`."""
+        await asyncio.sleep(0)
+        now = self.clock_us()
+        self._members = {name: until for name, until in self._members.items() if until >= now}
+        self._members[owner] = now + lease_us
+        share = ceil(self.partitions / len(self._members))
+        for number in give_up:
+            self._give_up(owner, self._parts[number])
+        if give_up:
+            asyncio.get_running_loop().call_soon(self._hint)
+        owned = sum(part.owner == owner for part in self._parts)
+        for number, part in enumerate(self._parts):
+            is_free = number not in give_up and (not part.owner or part.until_us < now)
+            if part.owner != owner and owned < share and is_free:
+                part.owner, part.epoch, part.inbox = owner, part.epoch + 1, []
+                owned += 1
+            if part.owner == owner:
+                part.until_us, part.horizon_us = now + lease_us, now + horizon_us
+        epochs = {n: part.epoch for n, part in enumerate(self._parts) if part.owner == owner}
+        others = [part.until_us for part in self._parts if part.owner not in {"", owner}]
+        expiry = min(others, default=None)
+        return Leased(now, epochs, share, expiry, self._take_changes(owner))
+
+    @staticmethod
+    def _give_up(owner: str, part: _Part) -> None:
+        if part.owner == owner:
+            part.owner, part.until_us, part.horizon_us = "", 0, 0
+
+    async def release(self, owner: str) -> None:
+        """Give up all partitions of *owner*."""
+        self._members.pop(owner, None)
+        for part in self._parts:
+            self._give_up(owner, part)
+        asyncio.get_running_loop().call_soon(self._hint)
+
+    async def changes(self, owner: str) -> tuple[list[Change], bool]:
+        """Take the changes."""
+        await asyncio.sleep(0)
+        return self._take_changes(owner), any(not part.owner for part in self._parts)
+
+    def _take_changes(self, owner: str) -> list[Change]:
+        found: dict[int, Change] = {}
+        for part in self._parts:
+            if part.owner == owner:
+                found |= {id_: Change(id_, self._rows.get(id_)) for id_ in part.inbox}
+                part.inbox = []
+        return list(found.values())
+
+    # --- reading ------------------------------------------------------------------------------
+
+    async def page(self, cursors: Sequence[Cursor], until_us: int, limit: int) -> list[list[Row]]:
+        """Return rows in order."""
+        pages: list[list[Row]] = []
+        for cursor in cursors:
+            order = self._parts[cursor.part].order
+            first = bisect_right(order, (cursor.due_us, cursor.id))
+            found = order[first : first + limit]
+            pages.append([self._rows[id_] for due_us, id_ in found if due_us <= until_us])
+        await asyncio.sleep(0)  # what was read may be outdated when the caller gets it
+        return pages
+
+    async def get(self, name: str) -> Row | None:
+        """Return the timer of that name."""
+        return self._rows.get(self._ids.get(name, 0))
+
+    async def rows(self, *, after: str = "", prefix: str = "", limit: int = 1000) -> list[Row]:
+        """Return timers by name."""
+        names = sorted(each for each in self._ids if each > after and each.startswith(prefix))
+        return [self._rows[self._ids[name]] for name in names[:limit]]
+
+    async def dead_letters(self, *, after: int = 0, limit: int = 1000) -> list[DeadLetter]:
+        """Return dead letters by id."""
+        return [dead for number, dead in self._dead.items() if number > after][:limit]
+
+    async def summary(self) -> Summary:
+        """Count."""
+        now = self.clock_us()
+        owners: dict[str, int] = {}
+        for part in self._parts:
+            owners[part.owner] = owners.get(part.owner, 0) + 1
+        hours = [0] * 24
+        for row in self._rows.values():
+            hour = max(0, (row.due_us - now) // 3_600_000_000)
+            if hour < 24:
+                hours[hour] += 1
+        overdue = sum(row.due_us <= now for row in self._rows.values())
+        return Summary(len(self._rows), overdue, len(self._dead), owners, hours)
+
+    async def check(self) -> list[str]:
+        """Compare the indexes with the rows."""
+        flaws = [
+            f"timer {row.name!r} is not in the order of its partition"
+            for row in self._rows.values()
+            if (row.due_us, row.id) not in self._parts[row.part].order
+        ]
+        if sum(len(part.order) for part in self._parts) != len(self._rows):
+            flaws.append("the partitions and the timers differ in number")
+        return flaws

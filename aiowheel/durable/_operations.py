@@ -1,0 +1,246 @@
+"""The vocabulary between `DurableTimers` and a store: rows, operations on them, results. Rank 4.
+
+Times are whole microseconds since 1970 on the store's clock. A store executes a list of operations
+in one transaction and returns one result for each, in the same order.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final, Literal, NamedTuple, TypeAlias
+from zlib import crc32
+
+from aiowheel.durable._instants import to_datetime
+
+#: What `Put` does about a timer that has the name already. "revise" replaces it only if its
+#: handler, recurrence or payload differs, and is what recurrences use.
+IfExists: TypeAlias = Literal["replace", "keep", "error", "revise"]
+
+#: The longest name and handler name, in characters.
+LONGEST_NAME: Final = 500
+#: The largest payload, in bytes.
+LARGEST_PAYLOAD: Final = 16 * 2**20
+
+
+class Row(NamedTuple):
+    """One pending timer, as a store keeps it.
+
+    Attributes:
+        id: Never used again for another timer.
+        name: Unique among the pending timers.
+        handler: The name of the function to call.
+        part: The partition, see `part_of`.
+        due_us: When to fire next.
+        gen: Counts the fires that this row has stood for; `(id, gen)` identifies a fire.
+        attempt: Attempts of this fire that have failed.
+        recurrence: The recurrence as text, None for a timer that fires once.
+        first_due_us: When the fire was due before it was retried; None if it was not retried.
+        fire_id: The identity of a fire that was redriven; None for `id.gen`.
+        payload: The user's bytes.
+    """
+
+    id: int
+    name: str
+    handler: str
+    part: int
+    due_us: int
+    gen: int
+    attempt: int
+    recurrence: str | None
+    first_due_us: int | None
+    fire_id: str | None
+    payload: bytes
+
+    def identity(self) -> str:
+        """Return the stable identity of the fire."""
+        return self.fire_id or f"{self.id}.{self.gen}"
+
+    @property
+    def due(self) -> datetime:
+        """When to fire next, in UTC."""
+        return to_datetime(self.due_us)
+
+
+class DeadLetter(NamedTuple):
+    """One fire whose attempts have all failed.
+
+    Attributes:
+        id: The number of the dead letter.
+        name: The name of the timer.
+        handler: The name of the function that failed.
+        due_us: When the fire was due.
+        fire_id: The identity of the fire; it keeps it when it is redriven.
+        attempts: How many attempts have failed.
+        died_us: When the last one failed.
+        error: The last error, as one line of text.
+        payload: The user's bytes.
+    """
+
+    id: int
+    name: str
+    handler: str
+    due_us: int
+    fire_id: str
+    attempts: int
+    died_us: int
+    error: str
+    payload: bytes
+
+    @property
+    def due(self) -> datetime:
+        """When the fire was due, in UTC."""
+        return to_datetime(self.due_us)
+
+
+# --- operations -------------------------------------------------------------------------------
+
+
+class Put(NamedTuple):
+    """Write a timer. Result: `Placed`, or None if a timer of that name was kept."""
+
+    name: str
+    handler: str
+    due_us: int
+    payload: bytes
+    recurrence: str | None = None
+    if_exists: IfExists = "replace"
+
+
+class Cancel(NamedTuple):
+    """Delete the timer of that name. Result: `Removed`, or None if there is none."""
+
+    name: str
+
+
+class Move(NamedTuple):
+    """Give the timer of that name another due time. Result: `Placed`, or None if there is none."""
+
+    name: str
+    due_us: int
+
+
+class Settle(NamedTuple):
+    """End one attempt. Result: a word of `Settled`.
+
+    The row is deleted, or changed if *due_us* is not None. It is copied to the dead letters first
+    if *error* is not None. Nothing happens if the row has another generation, or if the partition
+    has another epoch.
+    """
+
+    id: int
+    gen: int
+    part: int
+    epoch: int
+    due_us: int | None = None
+    next_gen: int = 0
+    next_attempt: int = 0
+    first_due_us: int | None = None
+    error: str | None = None
+    attempts: int = 0
+
+
+class Redrive(NamedTuple):
+    """Make a dead letter a timer again, due now. Result: `Placed`, or None if there is none.
+
+    If its name is taken, the name of the timer is `name#fire_id`.
+    """
+
+    dead_id: int
+
+
+Operation: TypeAlias = Put | Cancel | Move | Settle | Redrive
+
+
+# --- results ----------------------------------------------------------------------------------
+
+
+class Placed(NamedTuple):
+    """A row was written.
+
+    Attributes:
+        row: The row as it is now.
+        is_new: Whether there was no timer of that name.
+    """
+
+    row: Row
+    is_new: bool
+
+
+class Removed(NamedTuple):
+    """A row was deleted.
+
+    Attributes:
+        id: The row's.
+        gen: The row's.
+        due_us: When it was due.
+        is_final: Whether no other process can fire it: its partition has no owner, or the owner
+            must read of the change before the timer is due.
+    """
+
+    id: int
+    gen: int
+    due_us: int
+    is_final: bool
+
+
+#: "done": settled; "gone": no row of that generation; "stale": another epoch, refused.
+Settled: TypeAlias = Literal["done", "gone", "stale"]
+
+#: An exception stands for one operation that failed while its neighbours did not.
+Result: TypeAlias = Placed | Removed | Settled | Exception | None
+
+
+class Change(NamedTuple):
+    """A timer that another process has changed; *row* is None if it was deleted."""
+
+    id: int
+    row: Row | None
+
+
+class Leased(NamedTuple):
+    """The answer to `Store.renew`.
+
+    Attributes:
+        now_us: The store's clock.
+        epochs: The epochs of the partitions that the caller owns, by partition.
+        share: How many partitions the caller ought to own.
+        next_expiry_us: When the next lease of another owner ends; None if no other owner has one.
+        changes: What other processes changed in the caller's partitions.
+    """
+
+    now_us: int
+    epochs: dict[int, int]
+    share: int
+    next_expiry_us: int | None
+    changes: list[Change]
+
+
+class Cursor(NamedTuple):
+    """A place in one partition: after the row *id* that is due at *due_us*."""
+
+    part: int
+    due_us: int
+    id: int
+
+
+class Summary(NamedTuple):
+    """Counts of a store.
+
+    Attributes:
+        pending: Timers.
+        overdue: Timers that are due.
+        dead: Dead letters.
+        owners: The number of partitions by owner; "" for those without one.
+        hours: Timers that are due in each of the next 24 hours; overdue ones count for the first.
+    """
+
+    pending: int
+    overdue: int
+    dead: int
+    owners: dict[str, int]
+    hours: list[int]
+
+
+def part_of(name: str, partitions: int) -> int:
+    """Return the partition of a name, the same in every process and version."""
+    return crc32(name.encode()) % partitions

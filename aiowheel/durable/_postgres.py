@@ -1,0 +1,311 @@
+"""A store in PostgreSQL, for several processes and machines. Rank 4; extra `durable`.
+
+One connection writes, one reads and one listens; each is made when it is needed and again after an
+error. Traps that shaped this file: an owner that stops in the middle of a commit would keep its
+locks, so the server ends a transaction that is idle for two seconds; rows are locked in the order
+of their partition or name, so that two processes do not wait for each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from importlib import import_module
+from typing import Any, TypeVar
+
+from aiowheel._arguments import checked_int, checked_str, safe_repr
+from aiowheel.durable import _postgres_statements as statements
+from aiowheel.durable._operations import (
+    Change,
+    Cursor,
+    DeadLetter,
+    Leased,
+    Operation,
+    Put,
+    Result,
+    Row,
+    Settle,
+    Summary,
+    part_of,
+)
+from aiowheel.durable._store import Store
+from aiowheel.errors import BadRowError, MissingExtraError, StoreError
+
+try:
+    asyncpg: Any = import_module("asyncpg")  # it has no types
+except ImportError as error:
+    raise MissingExtraError("durable") from error
+
+T = TypeVar("T")
+
+_PARTITIONS = 64
+_CHANNEL = "aiowheel_timers"
+_COMMAND_SECONDS = 10.0
+_SETTINGS = {
+    "application_name": "aiowheel durable",
+    "idle_in_transaction_session_timeout": "2000",
+}
+_BAD_ROW = (
+    asyncpg.DataError,  # of the client, too: a value that it cannot encode
+    asyncpg.IntegrityConstraintViolationError,
+    asyncpg.ProgramLimitExceededError,
+    asyncpg.CharacterNotInRepertoireError,
+    asyncpg.UntranslatableCharacterError,
+)
+#: The driver's own errors among them: a connection that ends in mid-exchange raises any of these.
+_UNUSABLE = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+    TimeoutError,
+)
+_TRY_AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+_TRIES = 3
+_RECONNECT_SECONDS = 0.5
+
+
+class PostgresStore(Store):
+    """Durable timers in a PostgreSQL database, 12 or later.
+
+    The tables are made in the first schema of the connection's search path; their names begin with
+    `aiowheel_`. `schedule_in` and `ack_in` take asyncpg connections to the same database.
+
+    Args:
+        dsn: As for `asyncpg.connect`.
+        partitions: From 1 to 1024; default: those of the tables, 64 for new ones.
+
+    Raises:
+        TypeError, ValueError: An argument is wrong.
+    """
+
+    def __init__(self, dsn: str, *, partitions: int | None = None) -> None:
+        super().__init__()
+        self._dsn = checked_str("dsn", dsn)
+        self._given_partitions = (
+            None if partitions is None else checked_int("partitions", partitions, 1, 1024)
+        )
+        self.partitions = self._given_partitions or _PARTITIONS
+        self._writer = _Line(self._dsn)
+        self._reader = _Line(self._dsn)
+        self._listening: asyncio.Task[None] | None = None
+
+    async def open(self, *, create: bool = True) -> None:
+        """Connect, and create the tables if there are none."""
+
+        async def prepare(connection: Any) -> int:
+            async with connection.transaction():
+                return await statements.prepare(
+                    connection, self._given_partitions, _PARTITIONS, create=create
+                )
+
+        try:
+            self.partitions = await self._writer.run(prepare)
+        except StoreError:
+            await self.close()
+            raise
+        self._listening = asyncio.create_task(self._listen(), name="aiowheel durable hints")
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._listening is not None:
+            self._listening.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._listening
+            self._listening = None
+        await self._writer.close()
+        await self._reader.close()
+
+    def clock_us(self) -> None:
+        """Return None: the clock is the server's."""
+
+    async def _listen(self) -> None:
+        """Listen for hints, on a connection that is made again when it is lost."""
+        while True:
+            lost = asyncio.Event()
+            with suppress(*_UNUSABLE):
+                connection = await asyncpg.connect(
+                    self._dsn, timeout=_COMMAND_SECONDS, server_settings=_SETTINGS
+                )
+                try:
+                    connection.add_termination_listener(partial(_set, lost))
+                    await connection.add_listener(_CHANNEL, self._on_notification)
+                    self._hint()  # for those that came while nobody listened
+                    await lost.wait()
+                finally:
+                    connection.terminate()
+            await asyncio.sleep(_RECONNECT_SECONDS)
+
+    def _on_notification(self, *_: object) -> None:
+        self._hint()
+
+    # --- writing ------------------------------------------------------------------------------
+
+    async def commit(self, owner: str, operations: Sequence[Operation]) -> list[Result]:
+        """Execute the operations in one transaction."""
+
+        async def execute(connection: Any) -> list[Result]:
+            statement = statements.Statements(connection, owner, self.partitions)
+            await statement.lock(operations)
+            results = await statement.execute_all(operations)
+            await statement.leave()
+            return results
+
+        return await self._write(execute)
+
+    async def renew(
+        self, owner: str, *, lease_us: int, horizon_us: int, give_up: Sequence[int] = ()
+    ) -> Leased:
+        """Prolong, take and release partitions."""
+        return await self._write(
+            lambda connection: statements.renew(connection, owner, lease_us, horizon_us, give_up)
+        )
+
+    async def release(self, owner: str) -> None:
+        """Give up all partitions of *owner*."""
+        await self._write(lambda connection: statements.release(connection, owner))
+
+    async def changes(self, owner: str) -> tuple[list[Change], bool]:
+        """Take the changes."""
+        return await self._write(lambda connection: statements.changes(connection, owner))
+
+    async def _write(self, execute: Callable[[Any], Awaitable[T]]) -> T:
+        async def transaction(connection: Any) -> T:
+            async with connection.transaction():
+                return await execute(connection)
+
+        return await self._writer.run(transaction)
+
+    # --- reading ------------------------------------------------------------------------------
+
+    async def page(self, cursors: Sequence[Cursor], until_us: int, limit: int) -> list[list[Row]]:
+        """Return rows in order, from one snapshot."""
+        return await self._reader.run(
+            lambda connection: statements.page(connection, cursors, until_us, limit)
+        )
+
+    async def get(self, name: str) -> Row | None:
+        """Return the timer of that name."""
+        return await self._reader.run(lambda connection: statements.get(connection, name))
+
+    async def rows(self, *, after: str = "", prefix: str = "", limit: int = 1000) -> list[Row]:
+        """Return timers by name, in the order of its bytes."""
+        return await self._reader.run(
+            lambda connection: statements.rows(connection, after, prefix, limit)
+        )
+
+    async def dead_letters(self, *, after: int = 0, limit: int = 1000) -> list[DeadLetter]:
+        """Return dead letters by id."""
+        return await self._reader.run(
+            lambda connection: statements.dead_letters(connection, after, limit)
+        )
+
+    async def summary(self) -> Summary:
+        """Count."""
+        return await self._reader.run(statements.summary)
+
+    async def check(self) -> list[str]:
+        """Check the partitions of the timers."""
+        flaws: list[str] = []
+        after = ""
+        while rows := await self.rows(after=after):
+            flaws += [
+                f"timer {row.name!r} is in partition {row.part}"
+                for row in rows
+                if row.part != part_of(row.name, self.partitions)
+            ]
+            after = rows[-1].name
+        return flaws
+
+    # --- the user's transactions ----------------------------------------------------------------
+
+    async def put_in(self, connection: Any, operation: Put) -> Result:
+        """Execute a `Put` on the user's asyncpg connection."""
+        return await self._execute_in(connection, operation)
+
+    async def settle_in(self, connection: Any, operation: Settle) -> Result:
+        """Execute a `Settle` on the user's asyncpg connection."""
+        return await self._execute_in(connection, operation)
+
+    async def _execute_in(self, connection: Any, operation: Put | Settle) -> Result:
+        if not isinstance(connection, asyncpg.Connection | asyncpg.pool.PoolConnectionProxy):
+            raise TypeError(f"connection must be one of asyncpg, got {safe_repr(connection)}")
+        if not connection.is_in_transaction():
+            raise ValueError("connection must be in a transaction, got one without")
+        try:
+            # No lock on the partition: it would stop the renewal of leases for as long as the
+            # user's transaction lasts. The row itself decides between two owners.
+            statement = statements.Statements(connection, "", self.partitions)
+            (result,) = await statement.execute_all([operation])
+            await statement.leave()
+        except _BAD_ROW as error:
+            raise BadRowError(str(error)) from error
+        except asyncpg.UndefinedTableError as error:
+            raise TypeError(
+                f"connection must be one to the store's database, got {safe_repr(connection)}"
+            ) from error
+        return result
+
+
+def _set(event: asyncio.Event, _: object) -> None:
+    event.set()
+
+
+class _Line:
+    """One connection, for one call at a time."""
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+        self._connection: Any = None
+        self._lock = asyncio.Lock()
+
+    async def run(self, call: Callable[[Any], Awaitable[T]]) -> T:
+        """Run *call* with the connection.
+
+        Raises:
+            BadRowError: The server or the driver refuses a value.
+            StoreError: The server cannot be used.
+        """
+        async with self._lock:
+            for remaining in reversed(range(_TRIES)):
+                try:
+                    return await self._run(call)
+                except _TRY_AGAIN as error:
+                    if not remaining:
+                        raise StoreError(f"PostgreSQL: {error}") from error
+        raise AssertionError("the last try returns or raises")
+
+    async def _run(self, call: Callable[[Any], Awaitable[T]]) -> T:
+        try:
+            if self._connection is None or self._connection.is_closed():
+                self._connection = await asyncpg.connect(
+                    self._dsn,
+                    timeout=_COMMAND_SECONDS,
+                    command_timeout=_COMMAND_SECONDS,
+                    server_settings=_SETTINGS,
+                )
+            return await call(self._connection)
+        except (*_TRY_AGAIN, StoreError):
+            raise
+        except _BAD_ROW as error:
+            raise BadRowError(f"PostgreSQL: {error}") from error
+        except _UNUSABLE as error:
+            self._drop()
+            raise StoreError(f"PostgreSQL: {type(error).__name__}: {error}") from error
+        except BaseException:  # cancelled in the middle of a protocol exchange
+            self._drop()
+            raise
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()
+
+    async def close(self) -> None:
+        """Close the connection; idempotent."""
+        connection, self._connection = self._connection, None
+        if connection is not None and not connection.is_closed():
+            with suppress(*_UNUSABLE):
+                await connection.close(timeout=5)

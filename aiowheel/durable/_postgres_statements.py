@@ -1,0 +1,500 @@
+"""The tables and statements of the PostgreSQL store, on a connection in a transaction. Rank 4."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+from typing import Any, Final
+
+from aiowheel.durable._databases import batches_of, checked_tables, is_acknowledgement
+from aiowheel.durable._operations import (
+    Cancel,
+    Change,
+    Cursor,
+    DeadLetter,
+    Leased,
+    Move,
+    Operation,
+    Placed,
+    Put,
+    Redrive,
+    Removed,
+    Result,
+    Row,
+    Settle,
+    Summary,
+    part_of,
+)
+from aiowheel.errors import StoreError, TimerExistsError
+
+VERSION: Final = 1
+
+_TABLES: Final = """
+CREATE TABLE aiowheel_meta (key text PRIMARY KEY, value bigint NOT NULL);
+CREATE TABLE aiowheel_timers (
+    id bigserial PRIMARY KEY,
+    due_us bigint NOT NULL,
+    gen bigint NOT NULL,
+    first_due_us bigint,
+    part integer NOT NULL,
+    attempt integer NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    handler text NOT NULL,
+    recurrence text,
+    fire_id text,
+    payload bytea NOT NULL
+);
+CREATE UNIQUE INDEX aiowheel_timers_name ON aiowheel_timers (name);
+CREATE INDEX aiowheel_timers_due ON aiowheel_timers (part, due_us, id);
+CREATE TABLE aiowheel_dead (
+    id bigserial PRIMARY KEY,
+    name text NOT NULL,
+    handler text NOT NULL,
+    due_us bigint NOT NULL,
+    fire_id text NOT NULL,
+    attempts integer NOT NULL,
+    died_us bigint NOT NULL,
+    error text NOT NULL,
+    payload bytea NOT NULL
+);
+CREATE TABLE aiowheel_parts (
+    part integer PRIMARY KEY,
+    owner text NOT NULL,
+    epoch bigint NOT NULL,
+    until_us bigint NOT NULL,
+    horizon_us bigint NOT NULL
+) WITH (fillfactor = 50);
+CREATE TABLE aiowheel_members (owner text PRIMARY KEY, until_us bigint NOT NULL);
+CREATE TABLE aiowheel_inbox (
+    seq bigserial PRIMARY KEY, part integer NOT NULL, timer bigint NOT NULL
+);
+"""
+_LOCK: Final = 0x61696F77  # one process makes the tables
+
+_ROW: Final = (
+    "id, name, handler, part, due_us, gen, attempt, recurrence, first_due_us, fire_id, payload"
+)
+_T_ROW: Final = ", ".join(f"t.{column}" for column in _ROW.split(", "))
+_DEAD: Final = "id, name, handler, due_us, fire_id, attempts, died_us, error, payload"
+_NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+_INSERT: Final = (
+    "INSERT INTO aiowheel_timers AS t "
+    "(name, handler, part, due_us, gen, attempt, recurrence, payload) "
+    "SELECT name, handler, part, due_us, 1, 0, recurrence, payload FROM unnest"
+    "($1::text[], $2::text[], $3::integer[], $4::bigint[], $5::text[], $6::bytea[]) "
+    "AS new (name, handler, part, due_us, recurrence, payload) ON CONFLICT (name) DO "
+)
+_REPLACE: Final = (
+    "UPDATE SET handler = excluded.handler, due_us = excluded.due_us, gen = t.gen + 1, "
+    "attempt = 0, recurrence = excluded.recurrence, first_due_us = NULL, fire_id = NULL, "
+    "payload = excluded.payload"
+)
+_RETURNING: Final = " RETURNING name, id, gen"
+_PUT: Final = {
+    "replace": f"{_INSERT}{_REPLACE}{_RETURNING}",
+    "revise": f"{_INSERT}{_REPLACE} WHERE (t.handler, t.recurrence, t.payload) IS DISTINCT FROM "
+    f"(excluded.handler, excluded.recurrence, excluded.payload){_RETURNING}",
+    "keep": f"{_INSERT}NOTHING{_RETURNING}",
+    "error": f"{_INSERT}NOTHING{_RETURNING}",
+}
+_MOVE: Final = (
+    "UPDATE aiowheel_timers SET due_us = $1, gen = gen + 1, attempt = 0, first_due_us = NULL, "
+    f"fire_id = NULL WHERE name = $2 RETURNING {_ROW}"
+)
+_BURY: Final = (
+    "INSERT INTO aiowheel_dead (name, handler, due_us, fire_id, attempts, died_us, error, payload) "
+    "SELECT name, handler, coalesce(first_due_us, due_us), coalesce(fire_id, id || '.' || gen), "
+    f"$1, {_NOW}, $2, payload FROM aiowheel_timers WHERE id = $3 AND gen = $4"
+)
+_ACKNOWLEDGE: Final = (
+    "DELETE FROM aiowheel_timers AS t USING unnest($1::bigint[], $2::bigint[]) AS wanted (id, gen) "
+    "WHERE t.id = wanted.id AND t.gen = wanted.gen RETURNING t.id"
+)
+_AGAIN: Final = (
+    "UPDATE aiowheel_timers SET due_us = $1, gen = $2, attempt = $3, first_due_us = $4, "
+    "fire_id = CASE WHEN gen = $2 THEN fire_id END WHERE id = $5 AND gen = $6 RETURNING id"
+)
+
+
+async def prepare(connection: Any, partitions: int | None, default: int, *, create: bool) -> int:
+    """Create the tables, or check that they fit; return their partitions."""
+    await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
+    if await connection.fetchval("SELECT to_regclass('aiowheel_meta')") is None:
+        if not create:
+            raise StoreError("there are no tables of durable timers in this database")
+        await connection.execute(_TABLES)
+        await connection.executemany(
+            "INSERT INTO aiowheel_meta VALUES ($1, $2)",
+            [("version", VERSION), ("partitions", partitions or default)],
+        )
+        await connection.executemany(
+            "INSERT INTO aiowheel_parts VALUES ($1, '', 0, 0, 0)",
+            [(n,) for n in range(partitions or default)],
+        )
+    records = await connection.fetch("SELECT key, value FROM aiowheel_meta")
+    return checked_tables(dict(map(tuple, records)), VERSION, partitions)
+
+
+class Statements:
+    """Executes operations in the transaction that a connection is in.
+
+    Args:
+        connection: The store's own, or the user's.
+        owner: Whose operations they are; "" for operations in a user's transaction, whose changes
+            are left for the owner of the partition in any case.
+        partitions: How many there are.
+    """
+
+    def __init__(self, connection: Any, owner: str, partitions: int) -> None:
+        self._connection = connection
+        self._owner = owner
+        self._partitions = partitions
+        self._parts: dict[int, tuple[str, int, int, int]] = {}
+        self._now_us = 0
+        self._left: set[tuple[int, int]] = set()
+
+    async def lock(self, operations: Sequence[Operation]) -> None:
+        """Read the leases of the partitions concerned, and keep them as they are until the commit.
+
+        Else another process could begin to read a timer that this transaction changes, and neither
+        would know of the other.
+        """
+        if any(isinstance(each, Redrive) for each in operations):
+            parts = list(range(self._partitions))
+        else:
+            parts = sorted({self._part(each) for each in operations})
+        records = await self._connection.fetch(
+            f"SELECT part, owner, epoch, until_us, horizon_us, {_NOW} AS now_us "
+            "FROM aiowheel_parts WHERE part = ANY($1::integer[]) ORDER BY part FOR SHARE",
+            parts,
+        )
+        for part, owner, epoch, until_us, horizon_us, now_us in records:
+            self._parts[part] = (owner, epoch, until_us, horizon_us)
+            self._now_us = now_us
+
+    def _part(self, operation: Operation) -> int:
+        if isinstance(operation, Settle):
+            return operation.part
+        assert not isinstance(operation, Redrive)
+        return part_of(operation.name, self._partitions)
+
+    async def execute_all(self, operations: Sequence[Operation]) -> list[Result]:
+        """Execute operations: acknowledgements first, the others in order; see `batches_of`."""
+        results: list[Result] = [None] * len(operations)
+        for places in batches_of(operations):
+            batch: list[Any] = [operations[place] for place in places]
+            for place, result in zip(places, await self._execute(batch), strict=True):
+                results[place] = result
+        return results
+
+    async def _execute(self, batch: list[Any]) -> list[Result]:
+        first: Operation = batch[0]
+        match first:
+            case Put():
+                return await self._put_many(batch)
+            case Cancel():
+                return await self._cancel_many(batch)
+            case Settle() if is_acknowledgement(first):
+                return await self._acknowledge(batch)
+            case Settle():
+                return [await self._settle(first)]
+            case Move():
+                return [await self._move(first)]
+            case Redrive():
+                return [await self._redrive(first)]
+
+    def _note(self, part: int, timer: int, due_us: int | None = None) -> None:
+        """Leave a change for the owner, if another process may hold the timer in memory."""
+        if self._owner:
+            owner, _, _, horizon_us = self._parts[part]
+            if owner in {"", self._owner} or (due_us is not None and due_us > horizon_us):
+                return
+        self._left.add((part, timer))
+
+    async def leave(self) -> None:
+        """Write what was noted, and notify the owners once."""
+        if self._left:
+            parts, timers = zip(*sorted(self._left), strict=True)
+            await self._connection.execute(
+                "INSERT INTO aiowheel_inbox (part, timer) "
+                "SELECT * FROM unnest($1::integer[], $2::bigint[])",
+                parts,
+                timers,
+            )
+            await self._connection.execute("SELECT pg_notify('aiowheel_timers', '')")
+
+    async def _put_many(self, puts: list[Put]) -> list[Result]:
+        placed: dict[str, Result] = {}
+        for mode in dict.fromkeys(put.if_exists for put in puts):
+            chosen = sorted(put for put in puts if put.if_exists == mode)  # one order for all
+            columns = zip(
+                *(
+                    (*put[:2], part_of(put.name, self._partitions), put.due_us, put.recurrence)
+                    for put in chosen
+                ),
+                strict=True,
+            )
+            payloads = [put.payload for put in chosen]
+            records = await self._connection.fetch(_PUT[mode], *columns, payloads)
+            found = {name: (timer, gen) for name, timer, gen in records}
+            for put in chosen:
+                placed[put.name] = self._placed(put, found.get(put.name))
+        return [placed[put.name] for put in puts]
+
+    def _placed(self, put: Put, found: tuple[int, int] | None) -> Result:
+        if found is None:
+            return TimerExistsError(put.name) if put.if_exists == "error" else None
+        timer, gen = found
+        part = part_of(put.name, self._partitions)
+        # The owner may hold the old version of a replaced timer, however far the new one is.
+        self._note(part, timer, put.due_us if gen == 1 else None)
+        row = Row(
+            *(timer, put.name, put.handler, part, put.due_us, gen, 0, put.recurrence, None, None),
+            put.payload,
+        )
+        return Placed(row, gen == 1)
+
+    async def _cancel_many(self, cancels: list[Cancel]) -> list[Result]:
+        records = await self._connection.fetch(
+            "DELETE FROM aiowheel_timers WHERE name = ANY($1::text[]) "
+            "RETURNING name, id, gen, part, due_us",
+            [cancel.name for cancel in cancels],
+        )
+        removed: dict[str, Removed] = {}
+        unread = await self._unread([(part, timer) for _, timer, _, part, _ in records])
+        for name, timer, gen, part, due_us in records:
+            owner, _, until_us, horizon_us = self._parts[part]
+            is_final = (
+                owner in {"", self._owner}
+                or until_us < self._now_us
+                or (min(until_us, horizon_us) < due_us and timer not in unread)
+            )
+            self._note(part, timer, due_us)
+            removed[name] = Removed(timer, gen, due_us, is_final)
+        return [removed.get(cancel.name) for cancel in cancels]
+
+    async def _unread(self, timers: list[tuple[int, int]]) -> set[int]:
+        """Return those of the timers of which the owner may hold an older version."""
+        foreign = [timer for part, timer in timers if self._parts[part][0] not in {"", self._owner}]
+        if not foreign:
+            return set()
+        records = await self._connection.fetch(
+            "SELECT timer FROM aiowheel_inbox WHERE timer = ANY($1::bigint[])", foreign
+        )
+        return {timer for (timer,) in records} | {timer for _, timer in self._left}
+
+    async def _move(self, move: Move) -> Result:
+        record = await self._connection.fetchrow(_MOVE, move.due_us, move.name)
+        if record is None:
+            return None
+        row = Row(*record)
+        self._note(row.part, row.id)
+        return Placed(row, is_new=False)
+
+    def _is_stale(self, settle: Settle) -> bool:
+        return bool(self._owner) and self._parts[settle.part][1] != settle.epoch
+
+    async def _acknowledge(self, settles: list[Settle]) -> list[Result]:
+        current = [each for each in settles if not self._is_stale(each)]
+        records = await self._connection.fetch(
+            _ACKNOWLEDGE, [each.id for each in current], [each.gen for each in current]
+        )
+        deleted = {timer for (timer,) in records}
+        return [
+            "stale" if self._is_stale(each) else "done" if each.id in deleted else "gone"
+            for each in settles
+        ]
+
+    async def _settle(self, settle: Settle) -> Result:
+        if self._is_stale(settle):
+            return "stale"
+        fetchval = self._connection.fetchval
+        if settle.error is not None:
+            await self._connection.execute(
+                _BURY, settle.attempts, settle.error, settle.id, settle.gen
+            )
+        if settle.due_us is None:
+            found = await fetchval(_ACKNOWLEDGE, [settle.id], [settle.gen])
+        else:
+            again = (settle.due_us, settle.next_gen, settle.next_attempt, settle.first_due_us)
+            found = await fetchval(_AGAIN, *again, settle.id, settle.gen)
+        if found is None:
+            return "gone"
+        if not self._owner and settle.due_us is not None:
+            self._note(settle.part, settle.id)
+        return "done"
+
+    async def _redrive(self, redrive: Redrive) -> Result:
+        record = await self._connection.fetchrow(
+            f"DELETE FROM aiowheel_dead WHERE id = $1 RETURNING {_DEAD}", redrive.dead_id
+        )
+        if record is None:
+            return None
+        dead = DeadLetter(*record)
+        put = Put(dead.name, dead.handler, self._now_us, dead.payload, if_exists="keep")
+        (placed,) = await self._put_many([put])
+        if placed is None:
+            put = put._replace(name=f"{dead.name}#{dead.fire_id}")
+            (placed,) = await self._put_many([put])
+        if not isinstance(placed, Placed):
+            return placed
+        await self._connection.execute(
+            "UPDATE aiowheel_timers SET fire_id = $1 WHERE id = $2", dead.fire_id, placed.row.id
+        )
+        return Placed(placed.row._replace(fire_id=dead.fire_id), is_new=True)
+
+
+# --- leases -----------------------------------------------------------------------------------
+
+
+async def renew(
+    connection: Any, owner: str, lease_us: int, horizon_us: int, give_up: Sequence[int]
+) -> Leased:
+    """See `Store.renew`."""
+    # All rows, in order: renewals come one after the other, and wait for the commits under way.
+    parts = await connection.fetch(
+        "SELECT part, owner, epoch, until_us FROM aiowheel_parts ORDER BY part FOR UPDATE"
+    )
+    now_us: int = await connection.fetchval(f"SELECT {_NOW}")
+    until_us = now_us + lease_us
+    await connection.execute("DELETE FROM aiowheel_members WHERE until_us < $1", now_us)
+    members: int = await connection.fetchval(
+        "WITH mine AS (INSERT INTO aiowheel_members VALUES ($1, $2) "
+        "ON CONFLICT (owner) DO UPDATE SET until_us = $2) "
+        "SELECT count(*) + 1 FROM aiowheel_members WHERE owner <> $1",
+        owner,
+        until_us,
+    )
+    share = ceil(len(parts) / members)
+    if give_up:
+        await connection.execute(
+            "UPDATE aiowheel_parts SET owner = '', until_us = 0, horizon_us = 0 "
+            "WHERE owner = $1 AND part = ANY($2::integer[])",
+            owner,
+            list(give_up),
+        )
+        await connection.execute("SELECT pg_notify('aiowheel_timers', '')")
+    epochs: dict[int, int] = {
+        part: epoch for part, other, epoch, _ in parts if other == owner and part not in give_up
+    }
+    gained: list[int] = []
+    expiry: int | None = None
+    for part, other, epoch, other_until_us in parts:
+        if other == owner:
+            continue
+        if (not other or other_until_us < now_us) and len(epochs) < share:
+            epochs[part] = epoch + 1
+            gained.append(part)
+        elif other:
+            expiry = other_until_us if expiry is None else min(expiry, other_until_us)
+    if gained:
+        await connection.execute(
+            "DELETE FROM aiowheel_inbox WHERE part = ANY($1::integer[])", gained
+        )
+    await connection.execute(
+        "UPDATE aiowheel_parts AS t SET owner = $1, until_us = $2, horizon_us = $3, "
+        "epoch = mine.epoch FROM unnest($4::integer[], $5::bigint[]) AS mine (part, epoch) "
+        "WHERE t.part = mine.part",
+        owner,
+        until_us,
+        now_us + horizon_us,
+        list(epochs),
+        list(epochs.values()),
+    )
+    found, _ = await changes(connection, owner)
+    return Leased(now_us, epochs, share, expiry, found)
+
+
+async def release(connection: Any, owner: str) -> None:
+    """See `Store.release`."""
+    await connection.execute("DELETE FROM aiowheel_members WHERE owner = $1", owner)
+    await connection.execute(
+        "UPDATE aiowheel_parts SET owner = '', until_us = 0, horizon_us = 0 WHERE owner = $1",
+        owner,
+    )
+    await connection.execute("SELECT pg_notify('aiowheel_timers', '')")
+
+
+async def changes(connection: Any, owner: str) -> tuple[list[Change], bool]:
+    """Take the changes for *owner*; return them, and whether a partition has no owner."""
+    records = await connection.fetch(
+        "DELETE FROM aiowheel_inbox WHERE part IN "
+        "(SELECT part FROM aiowheel_parts WHERE owner = $1) RETURNING timer",
+        owner,
+    )
+    timers = {timer for (timer,) in records}
+    rows: dict[int, Row] = {}
+    if timers:
+        query = f"SELECT {_ROW} FROM aiowheel_timers WHERE id = ANY($1::bigint[])"
+        rows = {record["id"]: Row(*record) for record in await connection.fetch(query, timers)}
+    query = "SELECT EXISTS (SELECT 1 FROM aiowheel_parts WHERE owner = '')"
+    is_free: bool = await connection.fetchval(query)
+    return [Change(timer, rows.get(timer)) for timer in timers], is_free
+
+
+# --- reading ----------------------------------------------------------------------------------
+
+
+async def page(
+    connection: Any, cursors: Sequence[Cursor], until_us: int, limit: int
+) -> list[list[Row]]:
+    """Return rows of several partitions in one round trip."""
+    records = await connection.fetch(
+        f"SELECT {_T_ROW} FROM unnest($1::integer[], $2::bigint[], $3::bigint[]) "
+        "AS wanted (part, due_us, id) CROSS JOIN LATERAL (SELECT * FROM aiowheel_timers AS each "
+        "WHERE each.part = wanted.part AND (each.due_us, each.id) > (wanted.due_us, wanted.id) "
+        "AND each.due_us <= $4 ORDER BY each.due_us, each.id LIMIT $5) AS t",
+        [cursor.part for cursor in cursors],
+        [cursor.due_us for cursor in cursors],
+        [cursor.id for cursor in cursors],
+        until_us,
+        limit,
+    )
+    pages: dict[int, list[Row]] = {cursor.part: [] for cursor in cursors}
+    for record in records:
+        row = Row(*record)
+        pages[row.part].append(row)
+    for rows_of_part in pages.values():
+        rows_of_part.sort(key=lambda row: (row.due_us, row.id))
+    return list(pages.values())
+
+
+async def get(connection: Any, name: str) -> Row | None:
+    """Return the timer of that name."""
+    query = f"SELECT {_ROW} FROM aiowheel_timers WHERE name = $1"
+    record = await connection.fetchrow(query, name)
+    return None if record is None else Row(*record)
+
+
+async def rows(connection: Any, after: str, prefix: str, limit: int) -> list[Row]:
+    """Return timers by name."""
+    records = await connection.fetch(
+        f"SELECT {_ROW} FROM aiowheel_timers WHERE name > $1 AND name >= $2 "
+        "AND left(name, $3) = $2 ORDER BY name LIMIT $4",
+        *(after, prefix, len(prefix), limit),
+    )
+    return [Row(*record) for record in records]
+
+
+async def dead_letters(connection: Any, after: int, limit: int) -> list[DeadLetter]:
+    """Return dead letters by id."""
+    query = f"SELECT {_DEAD} FROM aiowheel_dead WHERE id > $1 ORDER BY id LIMIT $2"
+    return [DeadLetter(*record) for record in await connection.fetch(query, after, limit)]
+
+
+async def summary(connection: Any) -> Summary:
+    """Count."""
+    now_us = await connection.fetchval(f"SELECT {_NOW}")
+    pending, overdue = await connection.fetchrow(
+        "SELECT count(*), count(*) FILTER (WHERE due_us <= $1) FROM aiowheel_timers", now_us
+    )
+    dead = await connection.fetchval("SELECT count(*) FROM aiowheel_dead")
+    owners = await connection.fetch("SELECT owner, count(*) FROM aiowheel_parts GROUP BY owner")
+    hours = [0] * 24
+    for hour, count in await connection.fetch(
+        "SELECT greatest(0, (due_us - $1) / 3600000000) AS hour, count(*) FROM aiowheel_timers "
+        "WHERE due_us < $1 + 86400000000 GROUP BY 1",
+        now_us,
+    ):
+        hours[hour] += count
+    return Summary(pending, overdue, dead, dict(map(tuple, owners)), hours)

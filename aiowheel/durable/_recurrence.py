@@ -1,0 +1,212 @@
+"""When a recurring timer is due again: intervals, and cron expressions in a time zone. Rank 4.
+
+Source of cron's rules: Debian's cron, as the library cronsim follows it.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from datetime import datetime
+from functools import lru_cache
+from typing import Literal, TypeAlias
+from zoneinfo import ZoneInfo
+
+from aiowheel._arguments import checked_choice, checked_str, safe_repr
+from aiowheel._units import FOREVER, delay_to_ns
+from aiowheel.durable._instants import to_datetime, to_us
+from aiowheel.errors import MissingExtraError
+
+#: What happens to occurrences that came due while no process could fire them.
+MissedOccurrences: TypeAlias = Literal["all", "latest", "skip"]
+
+MISSED = ("all", "latest", "skip")
+#: An occurrence that is later than this, or than its successor, is missed.
+GRACE_US = 60_000_000
+
+
+class Rule(ABC):
+    """A sequence of instants without an end, on the store's clock in microseconds."""
+
+    @abstractmethod
+    def after(self, us: int, *, occurrence: int | None = None) -> int:
+        """Return the first instant after *us*; *occurrence* is any instant of the sequence."""
+
+    @abstractmethod
+    def latest(self, us: int, *, occurrence: int) -> int:
+        """Return the last instant at or before *us*, at the earliest *occurrence*."""
+
+    @abstractmethod
+    def as_json(self) -> dict[str, object]:
+        """Return what a store keeps."""
+
+
+class Interval(Rule):
+    """Every so many microseconds from the first occurrence on; absolute time, no time zone."""
+
+    def __init__(self, period_us: int) -> None:
+        self.period_us = period_us
+
+    def after(self, us: int, *, occurrence: int | None = None) -> int:
+        """Return the next multiple; without an occurrence one period from *us*."""
+        if occurrence is None:
+            return us + self.period_us
+        return occurrence + ((us - occurrence) // self.period_us + 1) * self.period_us
+
+    def latest(self, us: int, *, occurrence: int) -> int:
+        """Return the last multiple."""
+        periods = max(0, (us - occurrence) // self.period_us)
+        return occurrence + periods * self.period_us
+
+    def as_json(self) -> dict[str, object]:
+        """Return the period."""
+        return {"every_us": self.period_us}
+
+
+class Cron(Rule):
+    """A cron expression in a time zone.
+
+    Five fields: minute, hour, day of month, month, day of week, with names, ranges, lists, steps,
+    `L`, `LW` and `MON#2`. When clocks change:
+
+    - An expression with a fixed hour and minute follows the wall clock. A time that the clock
+      skips in spring is made up for by the first minute after the gap, and a time that the clock
+      shows twice in autumn occurs once, the first time.
+    - An expression whose minute or hour begins with `*` follows elapsed time: it occurs in both of
+      the two hours in autumn, and not in the hour that spring leaves out.
+
+    Args:
+        expression: For example `"0 3 * * *"`, every day at three.
+        tz: A name of the time zone database, for example `"Europe/Paris"`.
+
+    Raises:
+        TypeError: An argument is not a string.
+        ValueError: The expression or the time zone does not exist, or never occurs.
+        MissingExtraError: cronsim is not installed.
+    """
+
+    def __init__(self, expression: str, *, tz: str = "UTC") -> None:
+        self.expression = " ".join(checked_str("expression", expression).split())
+        self.tz = checked_str("tz", tz)
+        try:
+            self._zone = ZoneInfo(tz)
+        except (OSError, ValueError, LookupError):
+            raise ValueError(
+                f"tz must be a name of the time zone database, got {safe_repr(tz)}"
+            ) from None
+        if len(self.expression.split()) != 5:
+            raise ValueError(
+                f"expression must have five fields, as '0 3 * * *', got {safe_repr(expression)}"
+            )
+        self.after(0)
+
+    def _instants(self, us: int, *, reverse: bool = False) -> Iterator[datetime]:
+        try:
+            from cronsim import CronSim, CronSimError
+        except ImportError as error:
+            raise MissingExtraError("durable") from error
+        try:
+            return CronSim(self.expression, to_datetime(us).astimezone(self._zone), reverse)
+        except CronSimError as error:
+            raise ValueError(
+                f"expression must be a cron expression of five fields, as '0 3 * * *', "
+                f"got {self.expression!r}: {error}"
+            ) from None
+
+    def after(self, us: int, *, occurrence: int | None = None) -> int:  # noqa: ARG002 - Interval's
+        """Return the next occurrence."""
+        for instant in self._instants(us):
+            found = to_us("instant", instant)
+            if found > us:  # two times in a gap may be made up for by the same minute
+                return found
+        raise ValueError(f"expression must occur within 50 years, got {self.expression!r}")
+
+    def latest(self, us: int, *, occurrence: int) -> int:
+        """Return the last occurrence."""
+        for instant in self._instants(us + 1, reverse=True):
+            found = to_us("instant", instant)
+            if found <= us:
+                # Backwards, a time that the clock skips counts as the minute before the gap:
+                # going forward from there gives the minute after it.
+                return max(occurrence, self._last_before(found - 1, us))
+        return occurrence
+
+    def _last_before(self, us: int, limit: int) -> int:
+        found = us
+        while (upcoming := self.after(found)) <= limit:
+            found = upcoming
+        return found
+
+    def as_json(self) -> dict[str, object]:
+        """Return the expression and the time zone."""
+        return {"cron": self.expression, "tz": self.tz}
+
+    def __repr__(self) -> str:
+        return f"Cron({self.expression!r}, tz={self.tz!r})"
+
+
+class Recurrence:
+    """A rule, and what happens to occurrences that were missed."""
+
+    def __init__(self, rule: Rule, missed: str) -> None:
+        self.rule = rule
+        self.missed = missed
+
+    def to_fire(self, due_us: int, now_us: int) -> int | None:
+        """Return the occurrence that a fire now stands for, None if it is skipped.
+
+        Args:
+            due_us: The occurrence that is due.
+            now_us: The store's time.
+        """
+        if self.missed == "latest":
+            return self.rule.latest(now_us, occurrence=due_us)
+        if self.missed == "skip":
+            successor = self.rule.after(due_us, occurrence=due_us)
+            if now_us >= min(due_us + GRACE_US, successor):
+                return None
+        return due_us
+
+    def next_after(self, due_us: int) -> int:
+        """Return the occurrence that follows *due_us*."""
+        return self.rule.after(due_us, occurrence=due_us)
+
+    def next_future(self, due_us: int, now_us: int) -> int:
+        """Return the first occurrence after *now_us*."""
+        return self.rule.after(max(due_us, now_us), occurrence=due_us)
+
+    def as_text(self) -> str:
+        """Return what a store keeps; equal recurrences have equal texts."""
+        return json.dumps(self.rule.as_json() | {"missed": self.missed}, sort_keys=True)
+
+
+def recurrence_of(rule: object, missed: object) -> Recurrence:
+    """Check the arguments of `DurableTimers.every`.
+
+    Raises:
+        TypeError: *rule* is no `Cron` and no duration.
+        ValueError: A duration or *missed* is out of range.
+    """
+    word = checked_choice("missed", missed, MISSED)
+    if isinstance(rule, Cron):
+        return Recurrence(rule, word)
+    return Recurrence(Interval(_period_us(rule)), word)
+
+
+def _period_us(period: object) -> int:
+    ns = delay_to_ns("rule", period)
+    if not 1_000_000 <= ns < FOREVER:
+        raise ValueError(
+            f"rule must be a Cron, or 0.001 or more seconds and finite, got {safe_repr(period)}"
+        )
+    return int(ns) // 1000
+
+
+@lru_cache(maxsize=4096)
+def recurrence_from(text: str) -> Recurrence:
+    """Return the recurrence that a store has kept as *text*."""
+    content = json.loads(text)
+    if "cron" in content:
+        return Recurrence(Cron(content["cron"], tz=content["tz"]), content["missed"])
+    return Recurrence(Interval(content["every_us"]), content["missed"])

@@ -1,0 +1,72 @@
+"""How often a failing fire is tried, and at which distances. Rank 4."""
+
+from __future__ import annotations
+
+import math
+from random import random
+
+from aiowheel._arguments import checked_int, safe_repr
+from aiowheel._types import Count, Delay, Share
+from aiowheel._units import delay_to_ns
+
+
+class Retry:
+    """A rule for retries: exponential backoff with jitter. Immutable.
+
+    The second attempt comes *backoff* after the first one failed, and each further pause is twice
+    as long, up to *longest*. Jitter shortens a pause by a random share of it.
+
+    Args:
+        attempts: How often a fire is tried in all, from 1 to 1000; then it is a dead letter.
+        backoff: The first pause in seconds, from 0 on.
+        longest: The longest pause in seconds.
+        jitter: The largest share of a pause that may be left out, from 0 to 1.
+
+    Raises:
+        TypeError: An argument is not a number.
+        ValueError: An argument is out of range.
+    """
+
+    __slots__ = ("_attempts", "_backoff", "_jitter", "_longest")
+
+    def __init__(
+        self,
+        attempts: Count = 5,
+        *,
+        backoff: Delay = 1.0,
+        longest: Delay = 3600.0,
+        jitter: Share = 0.1,
+    ) -> None:
+        self._attempts = checked_int("attempts", attempts, 1, 1000)
+        self._backoff = _checked_pause("backoff", backoff)
+        self._longest = _checked_pause("longest", longest)
+        if isinstance(jitter, bool) or not isinstance(jitter, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"jitter must be a number from 0 to 1, got {safe_repr(jitter)}")
+        if not 0 <= jitter <= 1:
+            raise ValueError(f"jitter must be from 0 to 1, got {jitter!r}")
+        self._jitter = float(jitter)
+
+    @property
+    def attempts(self) -> int:
+        """How often a fire is tried in all."""
+        return self._attempts
+
+    def pause(self, attempt: int) -> float:
+        """Return the seconds to wait after attempt number *attempt*, counted from 1, has failed."""
+        doublings = min(attempt - 1, 1000)
+        pause = min(self._backoff * 2.0**doublings, self._longest)
+        return pause * (1 - self._jitter * random())  # noqa: S311 - no secret
+
+    def __repr__(self) -> str:
+        return (
+            f"Retry({self._attempts}, backoff={self._backoff}, longest={self._longest}, "
+            f"jitter={self._jitter})"
+        )
+
+
+def _checked_pause(name: str, value: object) -> float:
+    ns = delay_to_ns(name, value)
+    seconds = int(ns) / 1e9
+    if not 0 <= seconds <= 2e9 or not math.isfinite(seconds):
+        raise ValueError(f"{name} must be 0 or more seconds and finite, got {safe_repr(value)}")
+    return seconds

@@ -1,0 +1,374 @@
+"""Calls handlers, and commits how each call has ended. Rank 4."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextvars import copy_context
+from inspect import isawaitable, iscoroutinefunction
+from typing import Any, TypeAlias
+
+from aiowheel._events import emit
+from aiowheel.durable._clock import StoreClock
+from aiowheel.durable._committer import Committer
+from aiowheel.durable._fire import Fire
+from aiowheel.durable._operations import Result, Row, Settle
+from aiowheel.durable._recurrence import recurrence_from
+from aiowheel.durable._retry import Retry
+from aiowheel.durable._statistics import Counts
+from aiowheel.durable._store import Store
+from aiowheel.durable._window import Entry, Window
+from aiowheel.errors import (
+    BadRowError,
+    DurableTimersClosedError,
+    StaleFireError,
+    StoreError,
+    UnknownHandlerError,
+)
+from aiowheel.timer import Timer
+
+#: A handler: a plain or a coroutine function of one argument.
+HandlerFunction: TypeAlias = Callable[[Fire], object]
+
+_SLICE = 100  # fires begun in one turn of the loop
+_LONGEST_ERROR = 2000  # characters
+_PAUSE_AFTER_ERROR = 0.25  # seconds until a settlement is tried again
+_PAUSE_OF_BAD_RECURRENCE = 60.0  # seconds until a recurrence that cannot be computed is tried again
+
+
+class Handler:
+    """A registered function and its retries."""
+
+    __slots__ = ("function", "is_async", "retry")
+
+    def __init__(self, function: HandlerFunction, retry: Retry) -> None:
+        self.function = function
+        self.retry = retry
+        self.is_async = iscoroutinefunction(function)
+
+
+def _no_handler(fire: Fire) -> None:
+    raise UnknownHandlerError(f"no handler named {fire.handler!r} is registered in this process")
+
+
+_UNKNOWN = Handler(_no_handler, Retry())
+
+
+class Runner:
+    """The fires of one process.
+
+    Args:
+        store: For settling inside the user's transactions.
+        timer: For pauses.
+        clock: The store's clock.
+        committer: Takes the settlements.
+        counts: What is counted.
+        max_in_flight: The most fires that have begun and are not settled.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        timer: Timer,
+        clock: StoreClock,
+        committer: Committer,
+        counts: Counts,
+        max_in_flight: int,
+    ) -> None:
+        self._store = store
+        self._timer = timer
+        self._clock = clock
+        self._committer = committer
+        self._counts = counts
+        self._max_in_flight = max_in_flight
+        self.handlers: dict[str, Handler] = {}
+        self.ready: deque[Entry] = deque()
+        self.unsettled: dict[tuple[int, int], Fire] = {}
+        self._busy: dict[int, int] = {}  # unsettled fires by partition
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pumping = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.closing = False
+        self.window: Window
+        self.valid: Callable[[], bool] = lambda: False
+        self.renew_soon: Callable[[], None] = lambda: None
+
+    # --- beginning ----------------------------------------------------------------------------
+
+    def add(self, entry: Entry) -> None:
+        """Fire an entry that is due, as soon as there is a place."""
+        self.ready.append(entry)
+        if not self._pumping:
+            self._pump(1)
+
+    def resume(self) -> None:
+        """Go on: a place or a lease is there."""
+        if self.ready and not self._pumping:
+            self._pumping = True
+            asyncio.get_running_loop().call_soon(self._pump_slice)
+
+    def _pump_slice(self) -> None:
+        self._pumping = False
+        self._pump(_SLICE)
+        if self.has_room():
+            self.window.wake()
+
+    def has_room(self) -> bool:
+        """Return whether another page of overdue timers may be read."""
+        return len(self.ready) < 2 * self._max_in_flight
+
+    def _pump(self, most: int) -> None:
+        parked: list[Entry] = []
+        while self.ready and most and len(self.unsettled) < self._max_in_flight:
+            if self.closing or not self.valid():
+                break  # the next renewal resumes
+            entry = self.ready.popleft()
+            row = entry.row
+            if row is None:
+                continue
+            held = self.window.held.get(row.part)
+            if held is None:
+                continue
+            if held.draining:
+                parked.append(entry)
+                continue
+            del self.window.resident[row.id]
+            most -= 1
+            now_us = self._clock.now_us()
+            if row.due_us > now_us:
+                self.window.arm(row)  # the store's clock was set back
+            else:
+                self._begin(row, held.epoch, now_us)
+        self.ready.extendleft(reversed(parked))
+        if not most and not self.closing:
+            self.resume()
+
+    def _begin(self, row: Row, epoch: int, now_us: int) -> None:
+        due_us = row.due_us if row.first_due_us is None else row.first_due_us
+        try:
+            recurrence = None if row.recurrence is None else recurrence_from(row.recurrence)
+        except Exception as error:  # cronsim is missing here, or the time zone is
+            emit("aiowheel.durable_bad_recurrence", timer=row.name, error=repr(error))
+            self._timer.call_later(_PAUSE_OF_BAD_RECURRENCE, self.window.put, row)
+            return
+        fire = Fire(row, due_us, epoch, self._ack_in)
+        self.unsettled[row.id, row.gen] = fire
+        self._busy[row.part] = self._busy.get(row.part, 0) + 1
+        self._idle.clear()
+        if recurrence is not None and row.first_due_us is None:
+            occurrence = recurrence.to_fire(due_us, now_us)
+            if occurrence is None:
+                following = recurrence.next_future(due_us, now_us)
+                self._settle(fire, due_us=following, is_skipped=True)
+                return
+            fire = self.unsettled[row.id, row.gen] = Fire(row, occurrence, epoch, self._ack_in)
+        self._counts.fired += 1
+        self._counts.lateness.record((now_us - row.due_us) * 1000)
+        self._call(fire, self.handlers.get(row.handler, _UNKNOWN))
+
+    def _call(self, fire: Fire, handler: Handler) -> None:
+        if handler.is_async:
+            self._start(fire, handler, handler.function(fire))
+            return
+        try:
+            outcome = copy_context().run(handler.function, fire)
+        except Exception as error:
+            self._end(fire, handler, error)
+        else:
+            if isawaitable(outcome):
+                self._start(fire, handler, outcome)
+            else:
+                self._end(fire, handler, None)
+
+    def _start(self, fire: Fire, handler: Handler, outcome: Any) -> None:
+        task = asyncio.get_running_loop().create_task(self._await(fire, handler, outcome))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _await(self, fire: Fire, handler: Handler, outcome: Awaitable[object]) -> None:
+        try:
+            await outcome
+        except asyncio.CancelledError as error:
+            if self.closing:  # not settled: another process or the next start repeats it
+                self._forget(fire)
+                raise
+            self._end(fire, handler, error)
+        except Exception as error:
+            self._end(fire, handler, error)
+        else:
+            self._end(fire, handler, None)
+
+    # --- ending -------------------------------------------------------------------------------
+
+    def _end(self, fire: Fire, handler: Handler, error: BaseException | None) -> None:
+        row = fire.row
+        recurrence = None if row.recurrence is None else recurrence_from(row.recurrence)
+        following = None if recurrence is None else recurrence.next_after(fire.due_us)
+        if error is None:
+            self._settle(fire, due_us=following)
+        elif fire.attempt < handler.retry.attempts:
+            pause_us = int(handler.retry.pause(fire.attempt) * 1e6)
+            emit(
+                "aiowheel.durable_retry",
+                timer=fire.name,
+                fire=fire.id,
+                attempt=fire.attempt,
+                error=repr(error),
+            )
+            self._settle(fire, due_us=self._clock.now_us() + pause_us, retried=True)
+        else:
+            emit(
+                "aiowheel.durable_dead_letter",
+                timer=fire.name,
+                fire=fire.id,
+                attempts=fire.attempt,
+                error=repr(error),
+            )
+            self._settle(fire, due_us=following, error=error)
+
+    def _settle(
+        self,
+        fire: Fire,
+        *,
+        due_us: int | None,
+        retried: bool = False,
+        is_skipped: bool = False,
+        error: BaseException | None = None,
+    ) -> None:
+        row = fire.row
+        held = self.window.held.get(row.part)
+        if held is None:
+            self._refused(fire)
+            return
+        settle = Settle(
+            *(row.id, row.gen, row.part, held.epoch, due_us),
+            next_gen=row.gen if retried else row.gen + 1,
+            next_attempt=row.attempt + 1 if retried else 0,
+            first_due_us=fire.due_us if retried else None,
+            error=None if error is None else _text_of(error),
+            attempts=0 if is_skipped else fire.attempt,
+        )
+        self._send(fire, settle)
+
+    def _send(self, fire: Fire, settle: Settle) -> None:
+        def done(outcome: list[Result] | Exception) -> None:
+            result = outcome if isinstance(outcome, Exception) else outcome[0]
+            self._on_settled(fire, settle, result)
+
+        self._committer.send(settle, done)
+
+    def _on_settled(self, fire: Fire, settle: Settle, result: Result) -> None:
+        held = self.window.held.get(settle.part)
+        if isinstance(result, BadRowError) and settle.error is not None:
+            self._send(fire, settle._replace(error="the error has no storable text"))
+        elif isinstance(result, StoreError):
+            # The commit may have happened: the row then has another generation, which is "gone".
+            self._timer.call_later(_PAUSE_AFTER_ERROR, self._send_again, fire, settle)
+        elif isinstance(result, DurableTimersClosedError):
+            self._forget(fire)
+        elif result == "stale" and held is not None and held.epoch != settle.epoch:
+            self._send(fire, settle._replace(epoch=held.epoch))  # lost and taken again
+        elif result == "stale":
+            self.renew_soon()
+            self._refused(fire)
+        else:
+            self._forget(fire)
+            if result == "done":
+                self._count(settle)
+            elif fire.acknowledged:
+                self._counts.acknowledged += 1
+            if result == "done" and settle.due_us is not None:
+                self.window.put(self._following(fire, settle, settle.due_us))
+
+    def _send_again(self, fire: Fire, settle: Settle) -> None:
+        held = self.window.held.get(settle.part)
+        if held is None:
+            self._refused(fire)
+        else:
+            self._send(fire, settle._replace(epoch=held.epoch))
+
+    @staticmethod
+    def _following(fire: Fire, settle: Settle, due_us: int) -> Row:
+        row = fire.row
+        return row._replace(
+            due_us=due_us,
+            gen=settle.next_gen,
+            attempt=settle.next_attempt,
+            first_due_us=settle.first_due_us,
+            fire_id=row.fire_id if settle.next_gen == row.gen else None,
+        )
+
+    def _count(self, settle: Settle) -> None:
+        if not settle.attempts:
+            self._counts.skipped += 1
+        elif settle.error is not None:
+            self._counts.dead += 1
+        elif settle.next_attempt:
+            self._counts.retried += 1
+        else:
+            self._counts.acknowledged += 1
+
+    def _refused(self, fire: Fire) -> None:
+        self._counts.stale += 1
+        emit("aiowheel.durable_stale_fire", timer=fire.name, fire=fire.id, epoch=fire.epoch)
+        self._forget(fire)
+
+    def _forget(self, fire: Fire) -> None:
+        row = fire.row
+        if self.unsettled.pop((row.id, row.gen), None) is None:
+            return
+        left = self._busy[row.part] - 1
+        if left:
+            self._busy[row.part] = left
+        else:
+            del self._busy[row.part]
+        if not self.unsettled:
+            self._idle.set()
+        self.resume()
+
+    async def _ack_in(self, fire: Fire, connection: Any) -> None:
+        row = fire.row
+        due_us = None
+        if row.recurrence is not None:
+            due_us = recurrence_from(row.recurrence).next_after(fire.due_us)
+        settle = Settle(
+            *(row.id, row.gen, row.part, fire.epoch, due_us),
+            next_gen=row.gen + 1,
+            attempts=fire.attempt,
+        )
+        result = await self._store.settle_in(connection, settle)
+        if result != "done":
+            raise StaleFireError(f"fire {fire.id} of {fire.name!r} has ended elsewhere: {result}")
+        fire.acknowledged = True
+
+    # --- looking in, ending -------------------------------------------------------------------
+
+    def begun(self, row_id: int, gen: int) -> bool:
+        """Return whether this fire has begun and is not settled."""
+        return (row_id, gen) in self.unsettled
+
+    def is_idle(self, part: int) -> bool:
+        """Return whether no fire of this partition is in flight."""
+        return part not in self._busy
+
+    async def wait_idle(self) -> None:
+        """Return when no fire is in flight."""
+        await self._idle.wait()
+
+    async def cancel(self) -> None:
+        """Cancel the handlers that run, and wait for them."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _text_of(error: BaseException) -> str:
+    """Return an error as one line that every database can store."""
+    try:
+        text = f"{type(error).__name__}: {error}"
+    except Exception:
+        text = type(error).__name__
+    line = " ".join(text.replace("\x00", "").split())
+    return line[:_LONGEST_ERROR].encode("utf-8", "replace").decode("utf-8", "replace")

@@ -1,0 +1,498 @@
+"""The tables and statements of the SQLite store, on a connection inside a transaction. Rank 4."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from math import ceil
+from typing import Any, Final
+
+from aiowheel.durable._databases import batches_of, checked_tables, is_acknowledgement
+from aiowheel.durable._operations import (
+    Cancel,
+    Change,
+    Cursor,
+    DeadLetter,
+    Leased,
+    Move,
+    Operation,
+    Placed,
+    Put,
+    Redrive,
+    Removed,
+    Result,
+    Row,
+    Settle,
+    Summary,
+    part_of,
+)
+from aiowheel.errors import StoreError, TimerExistsError
+
+VERSION: Final = 1
+
+_TABLES: Final = """
+CREATE TABLE aiowheel_meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE aiowheel_timers (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT NOT NULL,
+    handler TEXT NOT NULL,
+    part INTEGER NOT NULL,
+    due_us INTEGER NOT NULL,
+    gen INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    recurrence TEXT,
+    first_due_us INTEGER,
+    fire_id TEXT,
+    payload BLOB NOT NULL
+);
+CREATE UNIQUE INDEX aiowheel_timers_name ON aiowheel_timers (name);
+CREATE INDEX aiowheel_timers_due ON aiowheel_timers (part, due_us);
+CREATE TABLE aiowheel_dead (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT NOT NULL,
+    handler TEXT NOT NULL,
+    due_us INTEGER NOT NULL,
+    fire_id TEXT NOT NULL,
+    attempts INTEGER NOT NULL,
+    died_us INTEGER NOT NULL,
+    error TEXT NOT NULL,
+    payload BLOB NOT NULL
+);
+CREATE TABLE aiowheel_parts (
+    part INTEGER PRIMARY KEY,
+    owner TEXT NOT NULL,
+    epoch INTEGER NOT NULL,
+    until_us INTEGER NOT NULL,
+    horizon_us INTEGER NOT NULL
+);
+CREATE TABLE aiowheel_members (owner TEXT PRIMARY KEY, until_us INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE aiowheel_inbox (seq INTEGER PRIMARY KEY, part INTEGER NOT NULL, timer INTEGER NOT NULL)
+"""
+
+_ROW: Final = (
+    "id, name, handler, part, due_us, gen, attempt, recurrence, first_due_us, fire_id, payload"
+)
+_DEAD: Final = "id, name, handler, due_us, fire_id, attempts, died_us, error, payload"
+_INSERT: Final = (
+    "INSERT INTO aiowheel_timers (name, handler, part, due_us, gen, attempt, recurrence, payload) "
+    "VALUES (?, ?, ?, ?, 1, 0, ?, ?) ON CONFLICT (name) DO "
+)
+_REPLACE: Final = (
+    "UPDATE SET handler = excluded.handler, due_us = excluded.due_us, gen = gen + 1, attempt = 0, "
+    "recurrence = excluded.recurrence, first_due_us = NULL, fire_id = NULL, "
+    "payload = excluded.payload"
+)
+_RETURNING: Final = " RETURNING id, gen"
+_PUT: Final = {
+    "replace": f"{_INSERT}{_REPLACE}{_RETURNING}",
+    "revise": f"{_INSERT}{_REPLACE} WHERE (handler, recurrence, payload) IS NOT "
+    f"(excluded.handler, excluded.recurrence, excluded.payload){_RETURNING}",
+    "keep": f"{_INSERT}NOTHING{_RETURNING}",
+    "error": f"{_INSERT}NOTHING{_RETURNING}",
+}
+_MOVE: Final = (
+    "UPDATE aiowheel_timers SET due_us = ?, gen = gen + 1, attempt = 0, first_due_us = NULL, "
+    f"fire_id = NULL WHERE name = ? RETURNING {_ROW}"
+)
+_BURY: Final = (
+    "INSERT INTO aiowheel_dead (name, handler, due_us, fire_id, attempts, died_us, error, payload) "
+    "SELECT name, handler, coalesce(first_due_us, due_us), coalesce(fire_id, id || '.' || gen), "
+    "?, ?, ?, payload FROM aiowheel_timers WHERE id = ? AND gen = ?"
+)
+_AGAIN: Final = (
+    "UPDATE aiowheel_timers SET due_us = ?, gen = ?, attempt = ?, first_due_us = ?, "
+    "fire_id = CASE WHEN gen = ? THEN fire_id END WHERE id = ? AND gen = ?"
+)
+
+
+#: Rows of one INSERT. A call of SQLite gives other threads the interpreter, and under load it comes
+#: back after milliseconds: few calls, not fast ones, make a commit quick.
+_SIZES: Final = (100, 10, 1)
+_INSERT_ROWS: Final = {
+    size: (
+        "INSERT INTO aiowheel_timers (id, name, handler, part, due_us, gen, attempt, recurrence, "
+        f"payload) VALUES {', '.join(['(?, ?, ?, ?, ?, ?, ?, ?, ?)'] * size)}"
+    )
+    for size in _SIZES
+}
+
+
+def create(connection: sqlite3.Connection, partitions: int, *, allowed: bool) -> None:
+    """Create the tables, or raise a `StoreError` if that is not allowed."""
+    if not allowed:
+        raise StoreError("there are no tables of durable timers in this database")
+    for statement in _TABLES.split(";"):
+        connection.execute(statement)
+    connection.executemany(
+        "INSERT INTO aiowheel_meta VALUES (?, ?)",
+        [("version", VERSION), ("partitions", partitions)],
+    )
+    connection.executemany(
+        "INSERT INTO aiowheel_parts VALUES (?, '', 0, 0, 0)", [(n,) for n in range(partitions)]
+    )
+
+
+def partitions_of_tables(connection: sqlite3.Connection, partitions: int | None) -> int:
+    """Check the tables against what the caller has asked for; return their partitions."""
+    found = dict(connection.execute("SELECT key, value FROM aiowheel_meta").fetchall())
+    return checked_tables(found, VERSION, partitions)
+
+
+def plain(connection: sqlite3.Connection, query: str, *values: object) -> list[tuple[Any, ...]]:
+    """Return all rows as tuples, whatever factories the connection has."""
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    return cursor.execute(query, values).fetchall()
+
+
+class Statements:
+    """Executes operations in the transaction that a connection is in.
+
+    Args:
+        connection: The store's own, or the user's.
+        owner: Whose operations they are; "" for operations in a user's transaction, whose changes
+            are left for the owner of the partition in any case.
+        partitions: How many there are.
+        now_us: The store's time.
+    """
+
+    def __init__(
+        self, connection: sqlite3.Connection, owner: str, partitions: int, now_us: int
+    ) -> None:
+        self._cursor = connection.cursor()
+        self._cursor.row_factory = None
+        self._owner = owner
+        self._partitions = partitions
+        self._now_us = now_us
+        self._parts = {
+            part: (other, epoch, until_us, horizon_us)
+            for part, other, epoch, until_us, horizon_us in self._cursor.execute(
+                "SELECT part, owner, epoch, until_us, horizon_us FROM aiowheel_parts"
+            ).fetchall()
+        }
+
+    def execute_all(self, operations: Sequence[Operation]) -> list[Result]:
+        """Execute operations: acknowledgements first, the others in order; see `batches_of`."""
+        results: list[Result] = [None] * len(operations)
+        for places in batches_of(operations):
+            batch: list[Any] = [operations[place] for place in places]
+            for place, result in zip(places, self._execute(batch), strict=True):
+                results[place] = result
+        return results
+
+    def _execute(self, batch: list[Any]) -> list[Result]:
+        first: Operation = batch[0]
+        match first:
+            case Put():
+                return self._put_many(batch)
+            case Cancel():
+                return self._cancel_many(batch)
+            case Settle() if is_acknowledgement(first):
+                return self._acknowledge(batch)
+            case Settle():
+                return [self._settle(first)]
+            case Move():
+                return [self._move(first)]
+            case Redrive():
+                return [self._redrive(first)]
+
+    def _leave(self, part: int, timer: int, due_us: int | None = None) -> None:
+        """Leave a change for the owner, if another process may hold the timer in memory."""
+        owner, _, _, horizon_us = self._parts[part]
+        if self._owner and (
+            owner in {"", self._owner} or (due_us is not None and due_us > horizon_us)
+        ):
+            return
+        self._cursor.execute(
+            "INSERT INTO aiowheel_inbox (part, timer) VALUES (?, ?)", (part, timer)
+        )
+
+    def _named(self, names: list[str]) -> dict[str, tuple[int, int, int, int]]:
+        """Return id, generation, partition and due time of the timers with these names."""
+        query = (
+            "SELECT json_group_array(json_array(t.name, t.id, t.gen, t.part, t.due_us)) "
+            "FROM json_each(?) AS wanted CROSS JOIN aiowheel_timers AS t ON t.name = wanted.value"
+        )
+        ((found,),) = self._cursor.execute(query, (json.dumps(names),)).fetchall()
+        return {name: (timer, gen, part, due) for name, timer, gen, part, due in json.loads(found)}
+
+    def _put_many(self, puts: list[Put]) -> list[Result]:
+        """Write timers with different names: new ones in few statements."""
+        if len(puts) == 1:
+            return [self._put(puts[0])]
+        known = self._named([put.name for put in puts])
+        ((last,),) = self._cursor.execute(
+            "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'aiowheel_timers'"
+        ).fetchall()
+        results: list[Result] = []
+        new: list[Row] = []
+        for put in puts:
+            if put.name in known:
+                results.append(self._put(put))
+                continue
+            part = part_of(put.name, self._partitions)
+            row = Row(
+                *(last + len(new) + 1, put.name, put.handler, part, put.due_us, 1, 0),
+                *(put.recurrence, None, None, put.payload),
+            )
+            new.append(row)
+            results.append(Placed(row, is_new=True))
+        done = 0
+        for size in _SIZES:
+            while len(new) - done >= size:
+                values: list[object] = []
+                for row in new[done : done + size]:
+                    values += row[:8]
+                    values.append(row.payload)
+                self._cursor.execute(_INSERT_ROWS[size], values)
+                done += size
+        for row in new:
+            self._leave(row.part, row.id, row.due_us)
+        return results
+
+    def _put(self, put: Put) -> Result:
+        part = part_of(put.name, self._partitions)
+        values = (put.name, put.handler, part, put.due_us, put.recurrence, put.payload)
+        found = self._cursor.execute(_PUT[put.if_exists], values).fetchall()
+        if not found:
+            return TimerExistsError(put.name) if put.if_exists == "error" else None
+        ((timer, gen),) = found
+        # The owner may hold the old version of a replaced timer, however far the new one is.
+        self._leave(part, timer, put.due_us if gen == 1 else None)
+        row = Row(
+            *(timer, put.name, put.handler, part, put.due_us, gen, 0, put.recurrence, None, None),
+            put.payload,
+        )
+        return Placed(row, gen == 1)
+
+    def _move(self, move: Move) -> Result:
+        found = self._cursor.execute(_MOVE, (move.due_us, move.name)).fetchall()
+        if not found:
+            return None
+        row = Row(*found[0])
+        self._leave(row.part, row.id)
+        return Placed(row, is_new=False)
+
+    def _cancel_many(self, cancels: list[Cancel]) -> list[Result]:
+        """Delete timers with different names in two statements."""
+        known = self._named([cancel.name for cancel in cancels])
+        self._delete(json.dumps([timer for timer, *_ in known.values()]))
+        return [
+            self._removed(*known[cancel.name]) if cancel.name in known else None
+            for cancel in cancels
+        ]
+
+    def _delete(self, ids: str) -> None:
+        """Delete the timers with these ids, a list in JSON."""
+        self._cursor.execute(
+            "DELETE FROM aiowheel_timers WHERE id IN (SELECT value FROM json_each(?))", (ids,)
+        )
+
+    def _removed(self, timer: int, gen: int, part: int, due_us: int) -> Removed:
+        owner, _, until_us, horizon_us = self._parts[part]
+        is_final = (
+            owner in {"", self._owner}
+            or until_us < self._now_us
+            or (min(until_us, horizon_us) < due_us and self._is_known(part, timer))
+        )
+        self._leave(part, timer, due_us)
+        return Removed(timer, gen, due_us, is_final)
+
+    def _is_known(self, part: int, timer: int) -> bool:
+        """Return whether the owner of the partition holds no older version of a timer."""
+        query = "SELECT 1 FROM aiowheel_inbox WHERE part = ? AND timer = ?"
+        return not self._cursor.execute(query, (part, timer)).fetchall()
+
+    def _acknowledge(self, settles: list[Settle]) -> list[Result]:
+        """Delete the timers of fires that have ended, in one statement if all are there."""
+        current = [each for each in settles if self._parts[each.part][1] == each.epoch]
+        # The join begins with the wanted ids: an IN of pairs would read the whole table.
+        ((found,),) = self._cursor.execute(
+            "SELECT json_group_array(t.id) FROM json_each(?) AS wanted "
+            "CROSS JOIN aiowheel_timers AS t "
+            "ON t.id = wanted.value ->> 0 AND t.gen = wanted.value ->> 1",
+            (json.dumps([(each.id, each.gen) for each in current]),),
+        ).fetchall()
+        deleted = set(json.loads(found))
+        self._delete(found)
+        return [
+            "stale"
+            if self._parts[each.part][1] != each.epoch
+            else "done"
+            if each.id in deleted
+            else "gone"
+            for each in settles
+        ]
+
+    def _settle(self, settle: Settle) -> Result:
+        execute = self._cursor.execute
+        if self._parts[settle.part][1] != settle.epoch:
+            return "stale"
+        if settle.error is not None:
+            values = (settle.attempts, self._now_us, settle.error, settle.id, settle.gen)
+            execute(_BURY, values)
+        if settle.due_us is None:
+            execute("DELETE FROM aiowheel_timers WHERE id = ? AND gen = ?", (settle.id, settle.gen))
+        else:
+            again = (settle.due_us, settle.next_gen, settle.next_attempt, settle.first_due_us)
+            execute(_AGAIN, (*again, settle.next_gen, settle.id, settle.gen))
+        if not self._cursor.rowcount:
+            return "gone"
+        if not self._owner and settle.due_us is not None:
+            self._leave(settle.part, settle.id)
+        return "done"
+
+    def _redrive(self, redrive: Redrive) -> Result:
+        query = f"DELETE FROM aiowheel_dead WHERE id = ? RETURNING {_DEAD}"
+        found = self._cursor.execute(query, (redrive.dead_id,)).fetchall()
+        if not found:
+            return None
+        dead = DeadLetter(*found[0])
+        put = Put(dead.name, dead.handler, self._now_us, dead.payload, if_exists="keep")
+        placed = self._put(put)
+        if placed is None:
+            placed = self._put(put._replace(name=f"{dead.name}#{dead.fire_id}"))
+        if not isinstance(placed, Placed):
+            return placed
+        self._cursor.execute(
+            "UPDATE aiowheel_timers SET fire_id = ? WHERE id = ?", (dead.fire_id, placed.row.id)
+        )
+        return Placed(placed.row._replace(fire_id=dead.fire_id), is_new=True)
+
+
+# --- leases -----------------------------------------------------------------------------------
+
+
+def renew(
+    connection: sqlite3.Connection,
+    owner: str,
+    now_us: int,
+    lease_us: int,
+    horizon_us: int,
+    give_up: Sequence[int],
+) -> Leased:
+    """See `Store.renew`."""
+    execute = connection.execute
+    until_us = now_us + lease_us
+    execute("DELETE FROM aiowheel_members WHERE until_us < ?", (now_us,))
+    execute("INSERT OR REPLACE INTO aiowheel_members VALUES (?, ?)", (owner, until_us))
+    for part in give_up:
+        execute(
+            "UPDATE aiowheel_parts SET owner = '', until_us = 0, horizon_us = 0 "
+            "WHERE part = ? AND owner = ?",
+            (part, owner),
+        )
+    (members,) = execute("SELECT count(*) FROM aiowheel_members").fetchone()
+    parts = execute("SELECT part, owner, epoch, until_us FROM aiowheel_parts").fetchall()
+    share = ceil(len(parts) / members)
+    epochs = {part: epoch for part, other, epoch, _ in parts if other == owner}
+    expiry: int | None = None
+    for part, other, epoch, other_until_us in parts:
+        if other == owner:
+            continue
+        is_free = not other or other_until_us < now_us
+        if is_free and part not in give_up and len(epochs) < share:
+            epochs[part] = epoch + 1
+            execute("DELETE FROM aiowheel_inbox WHERE part = ?", (part,))
+        elif other:
+            expiry = other_until_us if expiry is None else min(expiry, other_until_us)
+    connection.executemany(
+        "UPDATE aiowheel_parts SET owner = ?, epoch = ?, until_us = ?, horizon_us = ? "
+        "WHERE part = ?",
+        [(owner, epoch, until_us, now_us + horizon_us, part) for part, epoch in epochs.items()],
+    )
+    return Leased(now_us, epochs, share, expiry, changes(connection, owner))
+
+
+def release(connection: sqlite3.Connection, owner: str) -> None:
+    """See `Store.release`."""
+    connection.execute("DELETE FROM aiowheel_members WHERE owner = ?", (owner,))
+    connection.execute(
+        "UPDATE aiowheel_parts SET owner = '', until_us = 0, horizon_us = 0 WHERE owner = ?",
+        (owner,),
+    )
+
+
+_OWN_PARTS: Final = "(SELECT part FROM aiowheel_parts WHERE owner = ?)"
+
+
+def has_changes(connection: sqlite3.Connection, owner: str) -> tuple[bool, bool]:
+    """Return whether there are changes for *owner*, and whether a partition has no owner."""
+    query = (
+        f"SELECT EXISTS (SELECT 1 FROM aiowheel_inbox WHERE part IN {_OWN_PARTS}), "
+        "EXISTS (SELECT 1 FROM aiowheel_parts WHERE owner = '')"
+    )
+    is_any, is_free = connection.execute(query, (owner,)).fetchone()
+    return bool(is_any), bool(is_free)
+
+
+def changes(connection: sqlite3.Connection, owner: str) -> list[Change]:
+    """Take the changes for *owner*."""
+    query = f"DELETE FROM aiowheel_inbox WHERE part IN {_OWN_PARTS} RETURNING timer"
+    timers = {timer for (timer,) in connection.execute(query, (owner,)).fetchall()}
+    found: list[Change] = []
+    for timer in timers:
+        query = f"SELECT {_ROW} FROM aiowheel_timers WHERE id = ?"
+        rows = connection.execute(query, (timer,)).fetchall()
+        found.append(Change(timer, Row(*rows[0]) if rows else None))
+    return found
+
+
+# --- reading ----------------------------------------------------------------------------------
+
+
+# One row of text for the whole page, for the reason given at `_SIZES`.
+_PAGE: Final = (
+    "SELECT json_group_array(json_array(id, name, handler, part, due_us, gen, attempt, recurrence, "
+    "first_due_us, fire_id, hex(payload))) FROM (SELECT * FROM aiowheel_timers WHERE part = ? "
+    "AND (due_us, id) > (?, ?) AND due_us <= ? ORDER BY due_us, id LIMIT ?)"
+)
+
+
+def page(connection: sqlite3.Connection, cursor: Cursor, until_us: int, limit: int) -> list[Row]:
+    """Return rows of one partition in order, after the cursor."""
+    values = (cursor.part, cursor.due_us, cursor.id, until_us, limit)
+    (found,) = connection.execute(_PAGE, values).fetchone()
+    return [Row._make([*row, bytes.fromhex(payload)]) for *row, payload in json.loads(found)]
+
+
+def get(connection: sqlite3.Connection, name: str) -> Row | None:
+    """Return the timer of that name."""
+    query = f"SELECT {_ROW} FROM aiowheel_timers WHERE name = ?"
+    row = connection.execute(query, (name,)).fetchone()
+    return None if row is None else Row(*row)
+
+
+def rows(connection: sqlite3.Connection, after: str, prefix: str, limit: int) -> list[Row]:
+    """Return timers by name."""
+    query = (
+        f"SELECT {_ROW} FROM aiowheel_timers WHERE name > ? AND name >= ? "
+        "AND substr(name, 1, ?) = ? ORDER BY name LIMIT ?"
+    )
+    values = (after, prefix, len(prefix), prefix, limit)
+    return [Row(*row) for row in connection.execute(query, values).fetchall()]
+
+
+def dead_letters(connection: sqlite3.Connection, after: int, limit: int) -> list[DeadLetter]:
+    """Return dead letters by id."""
+    query = f"SELECT {_DEAD} FROM aiowheel_dead WHERE id > ? ORDER BY id LIMIT ?"
+    return [DeadLetter(*row) for row in connection.execute(query, (after, limit)).fetchall()]
+
+
+def summary(connection: sqlite3.Connection, now_us: int) -> Summary:
+    """Count."""
+    execute = connection.execute
+    pending, overdue = execute(
+        "SELECT count(*), coalesce(sum(due_us <= ?), 0) FROM aiowheel_timers", (now_us,)
+    ).fetchone()
+    (dead,) = execute("SELECT count(*) FROM aiowheel_dead").fetchone()
+    owners = dict(execute("SELECT owner, count(*) FROM aiowheel_parts GROUP BY owner").fetchall())
+    hours = [0] * 24
+    for hour, count in execute(
+        "SELECT max(0, (due_us - ?) / 3600000000) AS hour, count(*) FROM aiowheel_timers "
+        "WHERE due_us < ? GROUP BY hour",
+        (now_us, now_us + 24 * 3_600_000_000),
+    ).fetchall():
+        hours[hour] += count
+    return Summary(pending, overdue, dead, owners, hours)

@@ -1,0 +1,74 @@
+"""The counts of durable timers. Rank 4."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from aiowheel.timer import Histogram
+
+
+class DurableStatistics(NamedTuple):
+    """A snapshot of one `DurableTimers`; it counts this process, not the store.
+
+    Attributes:
+        resident: Timers in memory: those of the window that have not begun to fire.
+        ready: Timers in memory that are due and wait for a place or for a lease.
+        in_flight: Fires that have begun and whose end is not committed yet.
+        partitions: Partitions that this process owns.
+        scheduled: Timers written, replaced ones included.
+        cancelled: Timers deleted by `cancel`.
+        rescheduled: Timers moved.
+        fired: Fires begun, repeats and retries included.
+        acknowledged: Fires whose success was committed.
+        retried: Fires whose failure was committed and that are tried again.
+        dead: Fires that became dead letters.
+        skipped: Missed occurrences that were skipped.
+        stale: Ends of fires that were refused: another process owns the partition.
+        commits: Group commits.
+        committed: Operations in these commits.
+        lease_changes: Partitions gained and lost.
+        store_errors: Calls of the store that failed.
+        lateness: Begun minus due, a histogram in seconds.
+        commit_times: The duration of a group commit, a histogram in seconds.
+    """
+
+    resident: int
+    ready: int
+    in_flight: int
+    partitions: int
+    scheduled: int
+    cancelled: int
+    rescheduled: int
+    fired: int
+    acknowledged: int
+    retried: int
+    dead: int
+    skipped: int
+    stale: int
+    commits: int
+    committed: int
+    lease_changes: int
+    store_errors: int
+    lateness: Histogram
+    commit_times: Histogram
+
+
+class Counts:
+    """The running counts behind `DurableStatistics`, by the same names."""
+
+    def __init__(self) -> None:
+        self.scheduled = 0
+        self.cancelled = 0
+        self.rescheduled = 0
+        self.fired = 0
+        self.acknowledged = 0
+        self.retried = 0
+        self.dead = 0
+        self.skipped = 0
+        self.stale = 0
+        self.commits = 0
+        self.committed = 0
+        self.lease_changes = 0
+        self.store_errors = 0
+        self.lateness = Histogram()
+        self.commit_times = Histogram()

@@ -1,0 +1,596 @@
+"""The public door: timers whose truth is a database. Rank 4."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import suppress
+from datetime import datetime
+from itertools import islice
+from typing import Any, NamedTuple, Self, TypeVar
+
+from aiowheel._arguments import checked_choice, checked_int, safe_repr
+from aiowheel._events import emit
+from aiowheel._types import Count, Delay
+from aiowheel._units import delay_to_ns
+from aiowheel.durable._clock import StoreClock
+from aiowheel.durable._committer import MOST_OPERATIONS, Committer
+from aiowheel.durable._instants import Due, due_to_us, to_datetime
+from aiowheel.durable._leases import Leases
+from aiowheel.durable._operations import (
+    LARGEST_PAYLOAD,
+    LONGEST_NAME,
+    Cancel,
+    DeadLetter,
+    IfExists,
+    Move,
+    Operation,
+    Placed,
+    Put,
+    Redrive,
+    Removed,
+    Result,
+    Row,
+    Settle,
+    Summary,
+)
+from aiowheel.durable._recurrence import Cron, MissedOccurrences, recurrence_of
+from aiowheel.durable._retry import Retry
+from aiowheel.durable._runner import Handler, HandlerFunction, Runner
+from aiowheel.durable._statistics import Counts, DurableStatistics
+from aiowheel.durable._store import Store
+from aiowheel.durable._window import Window
+from aiowheel.errors import DurableTimersClosedError, StoreError
+from aiowheel.timer import Timer, current_timer
+
+F = TypeVar("F", bound=HandlerFunction)
+
+_IF_EXISTS = ("replace", "keep", "error")
+_PAGE = 1000
+
+
+class NewTimer(NamedTuple):
+    """One timer for `DurableTimers.schedule_many`; the fields are arguments of `schedule`."""
+
+    name: str
+    handler: str
+    due: Due
+    payload: bytes = b""
+
+
+class DurableTimers:
+    """Timers that survive the process: a database keeps them, a wheel fires them.
+
+    `async with` it. Only timers that are due within the window are in memory. Calls that change
+    timers return after the change is committed; calls that wait at the same time share a commit.
+
+    A timer fires at least once, never early, and calls the handler of its name. A repeat has the
+    same `Fire.id`. Several processes on one store share its partitions; a process that ends or
+    stalls loses its partitions to the others after its lease.
+
+    Args:
+        store: A `SQLiteStore`, a `PostgresStore` or a `MemoryStore`.
+        timer: Fires what is due; default: the running loop's shared timer.
+        window: Seconds ahead for which timers are in memory, from 1 to a week; default: a minute,
+            on a `MemoryStore` a day.
+        lease: Seconds after which another process takes over from one that has stopped, from 1 to
+            a day; default: 10, on a `MemoryStore` a day. The store is asked every third of it.
+        max_in_flight: The most fires that have begun and whose end is not committed, from 1 on.
+
+    Raises:
+        TypeError: An argument has the wrong type.
+        ValueError: An argument is out of range.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        timer: Timer | None = None,
+        window: Delay | None = None,
+        lease: Delay | None = None,
+        max_in_flight: Count = 1000,
+    ) -> None:
+        if not isinstance(store, Store):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass anything
+            raise TypeError(f"store must be a Store, got {safe_repr(store)}")
+        if timer is not None and not isinstance(timer, Timer):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"timer must be a Timer or None, got {safe_repr(timer)}")
+        self._store = store
+        self._given_timer = timer
+        window = store.default_window if window is None else window
+        lease = store.default_lease if lease is None else lease
+        self._window_seconds = _checked_seconds("window", window, 1, 604_800)
+        self._lease = _checked_seconds("lease", lease, 1, 86_400)
+        self._max_in_flight = checked_int("max_in_flight", max_in_flight, 1, 1_000_000)
+        self._owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self._handlers: dict[str, Handler] = {}
+        self._counts = Counts()
+        self._state = "new"
+        self._tasks: list[asyncio.Task[None]] = []
+        self._closing: asyncio.Task[None] | None = None
+
+    @property
+    def owner(self) -> str:
+        """The name of this object among the owners of partitions."""
+        return self._owner
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed; False before it is entered."""
+        return self._state == "closed"
+
+    # --- life ---------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        if self._state != "new":
+            raise DurableTimersClosedError("DurableTimers can be entered once; make another")
+        self._state = "opening"
+        timer = current_timer() if self._given_timer is None else self._given_timer
+        try:
+            await self._store.open()
+            self._build(timer)
+            await self._leases.renew()
+        except BaseException:
+            self._state = "closed"
+            await self._store.close()
+            raise
+        self._store.subscribe(self._leases.hint)
+        self._state = "open"
+        self._tasks = [
+            asyncio.create_task(self._keep_running(run), name=f"aiowheel durable {name}")
+            for name, run in (
+                ("commits", self._committer.run),
+                ("leases", self._leases.run),
+                ("window", self._window.run),
+            )
+        ]
+        return self
+
+    def _build(self, timer: Timer) -> None:
+        """Wire the parts, from the store up."""
+        store, counts = self._store, self._counts
+        self._clock = StoreClock(store, timer)
+        self._timer = timer
+        self._committer = Committer(store, self._owner, counts, self._apply, self._on_failure)
+        self._runner = Runner(
+            store, timer, self._clock, self._committer, counts, self._max_in_flight
+        )
+        window_us = int(self._window_seconds * 1e6)
+        self._window = Window(
+            store, timer, self._clock, window_us, counts, self._runner.add, self._runner.begun
+        )
+        self._leases = Leases(
+            *(store, self._owner, timer, self._clock, self._window, self._committer, self._lease),
+            window_us + int(self._lease * 1e6),
+            counts,
+            self._runner.resume,
+            self._runner.is_idle,
+        )
+        self._runner.handlers = self._handlers
+        self._runner.window = self._window
+        self._runner.valid = self._window.may_read = self._leases.valid
+        self._runner.renew_soon = self._leases.renew_soon
+        self._window.has_room = self._runner.has_room
+
+    @staticmethod
+    async def _keep_running(run: Callable[[], Any]) -> None:
+        while True:
+            try:
+                await run()
+            except Exception as error:
+                loop = asyncio.get_running_loop()
+                text = "a task of DurableTimers failed and is started again"
+                loop.call_exception_handler({"message": text, "exception": error})
+                await asyncio.sleep(0)
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.aclose()
+
+    async def aclose(self, *, drain: Delay = 30.0) -> None:
+        """Stop firing, wait for the handlers that run, and give the partitions to others.
+
+        Idempotent, and safe to call from several tasks. The timers stay in the store. Later calls
+        raise `DurableTimersClosedError`.
+
+        Args:
+            drain: Seconds to wait for handlers and for the commits of their ends. Handlers that
+                still run are cancelled then; their fires are repeated.
+
+        Raises:
+            ValueError: *drain* is negative or NaN.
+        """
+        seconds = _checked_seconds("drain", drain, 0, 1e9)
+        if self._state in {"new", "closed"}:
+            self._state = "closed"
+            return
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close(seconds))
+        await asyncio.shield(self._closing)
+
+    async def _close(self, drain: float) -> None:
+        self._state = "closing"
+        self._runner.closing = True
+        self._store.unsubscribe(self._leases.hint)
+        async with self._timer.move_on_after(drain):
+            await self._runner.wait_idle()
+        await self._runner.cancel()
+        async with self._timer.move_on_after(self._lease):
+            await self._committer.drained()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._committer.close()
+        for part in list(self._window.held):
+            self._window.lose(part)
+        try:
+            await self._store.release(self._owner)
+        except StoreError as error:  # the leases end by themselves
+            emit("aiowheel.durable_store_error", call="release", error=repr(error))
+        await self._store.close()
+        self._state = "closed"
+
+    def _check_open(self) -> None:
+        if self._state != "open":
+            raise DurableTimersClosedError(f"{self!r} is not open: use it inside `async with`")
+
+    # --- results of commits -------------------------------------------------------------------
+
+    def _apply(self, operation: Operation, result: Result) -> None:
+        """Bring what is in memory up to date; in the order of the commits."""
+        if isinstance(result, Placed):
+            self._window.put(result.row)
+            if isinstance(operation, Move):
+                self._counts.rescheduled += 1
+            else:
+                self._counts.scheduled += 1
+        elif isinstance(result, Removed):
+            self._window.drop(result.id)
+            self._counts.cancelled += 1
+        elif result == "done" or result == "gone":  # noqa: PLR1714 - typed as a union
+            assert isinstance(operation, Settle)
+            self._window.end(operation.id, operation.gen)
+
+    def _on_failure(self, error: StoreError) -> None:
+        emit("aiowheel.durable_store_error", call="commit", error=repr(error))
+        self._leases.suspect()
+
+    # --- handlers -----------------------------------------------------------------------------
+
+    def handler(self, name: str, *, retry: Retry | None = None) -> Callable[[F], F]:
+        """Register a function by *name*, as a decorator; timers keep the name, not the function.
+
+        Register before `async with`, or at its beginning: a timer that is due and whose handler is
+        not registered counts as a failed attempt. A plain function runs on the event loop and must
+        not block it.
+
+        Args:
+            name: From 1 to 500 characters.
+            retry: What happens when the function raises an Exception; default: `Retry()`.
+
+        Raises:
+            TypeError: *name* is not a string, or *retry* not a `Retry`.
+            ValueError: *name* is out of range, or has a function already.
+        """
+        checked = _checked_name("name", name)
+        if retry is not None and not isinstance(retry, Retry):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"retry must be a Retry or None, got {safe_repr(retry)}")
+        if checked in self._handlers:
+            raise ValueError(f"name must be new, got {name!r}, which has a handler already")
+
+        def register(function: F) -> F:
+            if not callable(function):
+                raise TypeError(f"a handler must be callable, got {safe_repr(function)}")
+            self._handlers[checked] = Handler(function, retry or Retry())
+            return function
+
+        return register
+
+    # --- scheduling ---------------------------------------------------------------------------
+
+    async def schedule(
+        self,
+        name: str,
+        handler: str,
+        *,
+        due: Due,
+        payload: bytes = b"",
+        if_exists: IfExists = "replace",
+    ) -> bool:
+        """Write a timer; return after it is committed.
+
+        Args:
+            name: Identifies the timer among the pending ones, from 1 to 500 characters.
+            handler: The name of the handler, which another process may have registered.
+            due: When to fire: an aware datetime, or a timedelta from now on the store's clock. An
+                instant in the past is due now.
+            payload: Bytes for the handler, at most 16 MiB.
+            if_exists: What to do if a timer of that name is pending: "replace" it, "keep" it and
+                return False, or raise an "error".
+
+        Returns:
+            Whether the timer was written.
+
+        Raises:
+            TypeError, ValueError: An argument is wrong.
+            TimerExistsError: *if_exists* is "error" and the timer exists.
+            StoreError: The store cannot be used; the timer may have been written or not.
+            DurableTimersClosedError: They are not open.
+        """
+        self._check_open()
+        put = self._put_of(name, handler, due, payload, if_exists)
+        return await self._committer.submit((put,), _is_written)
+
+    def _put_of(self, name: str, handler: str, due: Due, payload: bytes, if_exists: str) -> Put:
+        if not isinstance(payload, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"payload must be bytes, got {safe_repr(payload)}")
+        if len(payload) > LARGEST_PAYLOAD:
+            raise ValueError(
+                f"payload must have at most {LARGEST_PAYLOAD} bytes, got {len(payload)}"
+            )
+        checked_choice("if_exists", if_exists, _IF_EXISTS)
+        due_us = due_to_us("due", due, self._clock.now_us())
+        return Put(
+            _checked_name("name", name),
+            _checked_name("handler", handler),
+            due_us,
+            payload,
+            None,
+            if_exists,  # type: ignore[arg-type]
+        )
+
+    async def schedule_many(
+        self, timers: Iterable[NewTimer], *, if_exists: IfExists = "replace"
+    ) -> int:
+        """Write many timers in commits of 1,000; return how many were written.
+
+        Much faster than as many calls of `schedule`. The iterable is read as the commits go on.
+
+        Args:
+            timers: `NewTimer` objects, or tuples of the same fields.
+            if_exists: As in `schedule`.
+
+        Raises:
+            TypeError, ValueError: A timer is wrong; those of earlier commits are written.
+            StoreError: The store cannot be used; some of the timers may be written.
+            ExceptionGroup: Some timers were refused, by a `TimerExistsError` or a `BadRowError`
+                each. All others are written.
+        """
+        self._check_open()
+        written = 0
+        errors: list[Exception] = []
+        source = iter(timers)
+        upcoming: asyncio.Future[list[Result]] | None = None
+        while True:
+            puts = [
+                self._put_of(*NewTimer(*each), if_exists)
+                for each in islice(source, MOST_OPERATIONS)
+            ]
+            following = self._committer.submit(puts, list) if puts else None
+            if upcoming is not None:
+                results = await upcoming
+                written += sum(isinstance(each, Placed) for each in results)
+                errors += [each for each in results if isinstance(each, Exception)]
+            upcoming = following
+            if upcoming is None:
+                break
+        if errors:
+            raise ExceptionGroup(f"{len(errors)} timers were not written", errors)
+        return written
+
+    async def schedule_in(
+        self,
+        connection: Any,
+        name: str,
+        handler: str,
+        *,
+        due: Due,
+        payload: bytes = b"",
+        if_exists: IfExists = "replace",
+    ) -> bool:
+        """Write a timer inside the user's own transaction: it exists if the transaction commits.
+
+        Args:
+            connection: Of the store's database, in a transaction: a `sqlite3.Connection`, or an
+                asyncpg connection.
+            name: As in `schedule`, as all further arguments.
+            handler: As in `schedule`.
+            due: As in `schedule`.
+            payload: As in `schedule`.
+            if_exists: As in `schedule`.
+
+        Raises:
+            TypeError: *connection* is none of the store's database.
+            TimerExistsError: *if_exists* is "error" and the timer exists.
+        """
+        self._check_open()
+        put = self._put_of(name, handler, due, payload, if_exists)
+        return _is_written([await self._store.put_in(connection, put)])
+
+    async def every(
+        self,
+        name: str,
+        handler: str,
+        rule: Cron | Delay,
+        *,
+        payload: bytes = b"",
+        missed: MissedOccurrences = "latest",
+        first: Due | None = None,
+    ) -> bool:
+        """Write a timer that recurs; call it at each start of the program.
+
+        A timer of that name with the same handler, rule, *missed* and payload is left as it is,
+        with the occurrences that it has missed; any other is replaced. The next occurrence begins
+        after the previous one has ended: occurrences of one timer never overlap.
+
+        Args:
+            name: As in `schedule`.
+            handler: As in `schedule`.
+            rule: A `Cron`, or the seconds between two occurrences, from 0.001 on.
+            payload: As in `schedule`.
+            missed: What happens to occurrences that came due while no process could fire them.
+                "all": each of them fires, one after the other. "latest": one fire stands for all of
+                them, and its `due` is that of the last one. "skip": an occurrence that is more than
+                a minute late, or later than its successor, does not fire.
+            first: The first occurrence; default: the next one of a `Cron`, or one period from now.
+
+        Returns:
+            Whether the timer was written.
+
+        Raises:
+            TypeError, ValueError: An argument is wrong.
+            StoreError: The store cannot be used; the timer may have been written or not.
+        """
+        self._check_open()
+        recurrence = recurrence_of(rule, missed)
+        now_us = self._clock.now_us()
+        first_us = recurrence.rule.after(now_us) if first is None else None
+        due: Due = to_datetime(first_us) if first_us is not None else first  # type: ignore[assignment]
+        put = self._put_of(name, handler, due, payload, "replace")
+        put = put._replace(recurrence=recurrence.as_text(), if_exists="revise")
+        return await self._committer.submit((put,), _is_written)
+
+    async def cancel(self, name: str) -> bool:
+        """Delete a timer.
+
+        Returns:
+            True only if it will not fire. False if there is no such timer, or if its fire has
+            begun: it is then not retried, and does not recur. Also False if another process owns
+            the timer and might fire it before it learns of the change, which is the case for
+            timers that are due within the lease, or were changed a moment ago.
+
+        Raises:
+            StoreError: The store cannot be used; the timer may have been deleted or not.
+        """
+        self._check_open()
+        cancel = Cancel(_checked_name("name", name))
+        return await self._committer.submit((cancel,), self._is_cancelled)
+
+    def _is_cancelled(self, results: list[Result]) -> bool:
+        (removed,) = results
+        return (
+            isinstance(removed, Removed)
+            and removed.is_final
+            and not self._runner.begun(removed.id, removed.gen)
+        )
+
+    async def reschedule(self, name: str, due: Due) -> bool:
+        """Move a pending timer; a recurring one continues from there.
+
+        Returns:
+            Whether there is such a timer. If its fire has begun, it fires again.
+
+        Raises:
+            TypeError, ValueError: *due* is wrong.
+            StoreError: The store cannot be used; the timer may have been moved or not.
+        """
+        self._check_open()
+        move = Move(_checked_name("name", name), due_to_us("due", due, self._clock.now_us()))
+        return await self._committer.submit((move,), _is_written)
+
+    # --- looking in ---------------------------------------------------------------------------
+
+    async def get(self, name: str) -> Row | None:
+        """Return the pending timer of that name as it is in the store, or None."""
+        self._check_open()
+        return await self._store.get(_checked_name("name", name))
+
+    async def pending(self, prefix: str = "") -> AsyncIterator[Row]:
+        """Iterate over pending timers by name, those whose name begins with *prefix*."""
+        self._check_open()
+        after = ""
+        while rows := await self._store.rows(after=after, prefix=prefix, limit=_PAGE):
+            for row in rows:
+                yield row
+            after = rows[-1].name
+
+    async def dead_letters(self) -> AsyncIterator[DeadLetter]:
+        """Iterate over the fires whose attempts have all failed, oldest first."""
+        self._check_open()
+        after = 0
+        while letters := await self._store.dead_letters(after=after, limit=_PAGE):
+            for letter in letters:
+                yield letter
+            after = letters[-1].id
+
+    async def redrive(self, letter: DeadLetter) -> bool:
+        """Fire a dead letter again, now, with all its attempts; its fire id stays the same.
+
+        Returns:
+            Whether it was still there.
+        """
+        self._check_open()
+        return await self._committer.submit((Redrive(letter.id),), _is_written)
+
+    async def summary(self) -> Summary:
+        """Count what is in the store. O(pending)."""
+        self._check_open()
+        return await self._store.summary()
+
+    def now(self) -> datetime:
+        """Return the store's time, in UTC.
+
+        Raises:
+            DurableTimersClosedError: They are not open.
+        """
+        self._check_open()
+        return to_datetime(self._clock.now_us())
+
+    def statistics(self) -> DurableStatistics:
+        """Return a snapshot of the counts of this process. O(size of the histograms)."""
+        counts = self._counts
+        is_built = hasattr(self, "_runner")
+        return DurableStatistics(
+            resident=len(self._window.resident) if is_built else 0,
+            ready=sum(entry.row is not None for entry in self._runner.ready) if is_built else 0,
+            in_flight=len(self._runner.unsettled) if is_built else 0,
+            partitions=len(self._window.held) if is_built else 0,
+            scheduled=counts.scheduled,
+            cancelled=counts.cancelled,
+            rescheduled=counts.rescheduled,
+            fired=counts.fired,
+            acknowledged=counts.acknowledged,
+            retried=counts.retried,
+            dead=counts.dead,
+            skipped=counts.skipped,
+            stale=counts.stale,
+            commits=counts.commits,
+            committed=counts.committed,
+            lease_changes=counts.lease_changes,
+            store_errors=counts.store_errors,
+            lateness=counts.lateness.copy(),
+            commit_times=counts.commit_times.copy(),
+        )
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._state} owner={self._owner!r}>"
+
+
+def _is_written(results: Sequence[Result]) -> bool:
+    (result,) = results
+    if isinstance(result, Exception):
+        raise result
+    return isinstance(result, Placed)
+
+
+def _checked_name(argument: str, name: object) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"{argument} must be a str, got {safe_repr(name)}")
+    is_text = "\x00" not in name
+    with suppress(UnicodeEncodeError):
+        name.encode()
+        if 1 <= len(name) <= LONGEST_NAME and is_text:
+            return name
+    raise ValueError(
+        f"{argument} must be from 1 to {LONGEST_NAME} characters without NUL and lone surrogates, "
+        f"got {safe_repr(name[:60])}"
+    )
+
+
+def _checked_seconds(name: str, value: object, least: float, most: float) -> float:
+    seconds = int(delay_to_ns(name, value)) / 1e9
+    if not least <= seconds <= most:
+        raise ValueError(f"{name} must be from {least:g} to {most:g} seconds, got {value!r}")
+    return seconds

@@ -1,0 +1,249 @@
+"""The timers of the next minute: what is in memory, and the task that reads it. Rank 4.
+
+A partition is read in pages by (due, id). Its cursor says how far: every timer of the partition
+that is due at or before the cursor is in memory, or has begun to fire, or a commit says otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from aiowheel._events import emit
+from aiowheel.durable._clock import StoreClock
+from aiowheel.durable._operations import Change, Cursor, Row
+from aiowheel.durable._statistics import Counts
+from aiowheel.durable._store import Store
+from aiowheel.errors import StoreError
+from aiowheel.timer import Timer, TimerHandle
+
+_NOT_YET_US: Final = -(2**62)
+_NEVER: Final = float("inf")
+_LAST_ID: Final = 2**62
+#: Rows of one page, over all partitions.
+PAGE: Final = 1000
+#: The most timers in memory: beyond it the window is shorter than its time.
+MOST_RESIDENT: Final = 100_000
+_PAUSE_AFTER_ERROR = 0.25  # seconds
+
+
+def _by_due(row: Row) -> tuple[int, int]:
+    return row.due_us, row.id
+
+
+class Entry:
+    """A timer in memory that has not begun to fire; *row* is None once it was dropped."""
+
+    __slots__ = ("handle", "row")
+
+    def __init__(self, row: Row) -> None:
+        self.row: Row | None = row
+        self.handle: TimerHandle | None = None
+
+
+class Held:
+    """A partition that this process owns."""
+
+    __slots__ = ("cursor", "draining", "epoch")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.cursor: tuple[int, int] = (_NOT_YET_US, 0)
+        self.draining = False  # nothing begins: the partition is about to be released
+
+
+class Window:
+    """What is in memory, by id.
+
+    Args:
+        store: Where to read.
+        timer: Fires what is due.
+        clock: The store's clock.
+        window_us: How far ahead to read.
+        counts: Counts errors.
+        ready: Gets each entry that is due.
+        begun: Returns whether a fire with this id and generation has begun and is not settled.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        timer: Timer,
+        clock: StoreClock,
+        window_us: int,
+        counts: Counts,
+        ready: Callable[[Entry], None],
+        begun: Callable[[int, int], bool],
+    ) -> None:
+        self._store = store
+        self._timer = timer
+        self._clock = clock
+        self._window_us = window_us
+        self._counts = counts
+        self._ready = ready
+        self._begun = begun
+        self.held: dict[int, Held] = {}
+        self.resident: dict[int, Entry] = {}
+        self._wanted = asyncio.Event()
+        # While a page is read: how far, and what commits have changed since it was asked for.
+        self._reading_until_us = _NOT_YET_US
+        # The generation and the attempt up to which each of these rows is known.
+        self._touched: dict[int, tuple[float, float]] = {}
+        #: Whether pages may be read: set by the owner of the leases.
+        self.may_read: Callable[[], bool] = lambda: True
+        #: Whether there is room for another page: set by what fires.
+        self.has_room: Callable[[], bool] = lambda: True
+
+    # --- what is in memory --------------------------------------------------------------------
+
+    def put(self, row: Row) -> None:
+        """Take the present version of a row, after a commit."""
+        self._touch(row.id, (row.gen, row.attempt))
+        self._forget(row.id)
+        held = self.held.get(row.part)
+        if held is not None and (
+            (row.due_us, row.id) <= held.cursor or row.due_us <= self._reading_until_us
+        ):
+            self.arm(row)
+
+    def drop(self, row_id: int) -> None:
+        """Take note that a row has been deleted."""
+        self._touch(row_id, (_NEVER, _NEVER))
+        self._forget(row_id)
+
+    def end(self, row_id: int, gen: int) -> None:
+        """Take note that the fire of this generation has ended; a later one may be in memory."""
+        self._touch(row_id, (gen, _NEVER))
+
+    def _touch(self, row_id: int, version: tuple[float, float]) -> None:
+        if self._reading_until_us != _NOT_YET_US:
+            self._touched[row_id] = max(version, self._touched.get(row_id, (0, 0)))
+
+    def _forget(self, row_id: int) -> None:
+        entry = self.resident.pop(row_id, None)
+        if entry is not None:
+            entry.row = None
+            if entry.handle is not None:
+                entry.handle.cancel()
+
+    def arm(self, row: Row) -> None:
+        """Put a row on the wheel, or hand it over if it is due."""
+        if self._begun(row.id, row.gen):
+            return  # its end decides
+        self._forget(row.id)
+        entry = self.resident[row.id] = Entry(row)
+        self._arm(entry, row)
+
+    def _arm(self, entry: Entry, row: Row) -> None:
+        delay_us = row.due_us - self._clock.now_us()
+        if delay_us <= 0:
+            entry.handle = None
+            self._ready(entry)
+        else:
+            entry.handle = self._timer.call_later(delay_us / 1e6, self._on_due, entry)
+
+    def _on_due(self, entry: Entry) -> None:
+        if entry.row is not None:
+            self._arm(entry, entry.row)  # again if the store's clock says that it is not due
+
+    def arm_again(self) -> None:
+        """Compute every deadline again: the store's clock was set. O(resident)."""
+        for entry in list(self.resident.values()):
+            if entry.row is not None and entry.handle is not None:
+                entry.handle.cancel()
+                self._arm(entry, entry.row)
+
+    def change(self, changes: Iterable[Change]) -> None:
+        """Take what other processes have changed."""
+        for change in changes:
+            if change.row is None:
+                self.drop(change.id)
+            else:
+                self.put(change.row)
+
+    # --- partitions ---------------------------------------------------------------------------
+
+    def gain(self, part: int, epoch: int) -> None:
+        """Begin to read a partition."""
+        self.held[part] = Held(epoch)
+        self._wanted.set()
+
+    def lose(self, part: int) -> None:
+        """Forget a partition. O(resident)."""
+        del self.held[part]
+        for entry in list(self.resident.values()):
+            if entry.row is not None and entry.row.part == part:
+                self._forget(entry.row.id)
+
+    def reset(self) -> None:
+        """Forget what is in memory and read it again: commits may have happened unnoticed."""
+        for row_id in list(self.resident):
+            self._forget(row_id)
+        for part, held in self.held.items():
+            fresh = self.held[part] = Held(held.epoch)
+            fresh.draining = held.draining
+        self._wanted.set()
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Look again whether a page is wanted: there is room, or a lease."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Read pages ahead of time until cancelled."""
+        while True:
+            self._wanted.clear()
+            pause = self._pause()
+            if pause <= 0:
+                try:
+                    await self._read_page()
+                except StoreError as error:
+                    self._counts.store_errors += 1
+                    emit("aiowheel.durable_store_error", call="page", error=repr(error))
+                    await self._timer.sleep(_PAUSE_AFTER_ERROR)
+                continue
+            handle = self._timer.call_later(pause, self._wanted.set)
+            try:
+                await self._wanted.wait()
+            finally:
+                handle.cancel()
+
+    def _pause(self) -> float:
+        """Return the seconds until a page must be read."""
+        if not self.held or not self.may_read() or not self._is_room():
+            return float("inf")
+        earliest = min(held.cursor[0] for held in self.held.values())
+        return (earliest - self._clock.now_us() - self._window_us // 2) / 1e6
+
+    def _is_room(self) -> bool:
+        return self.has_room() and len(self.resident) < MOST_RESIDENT
+
+    async def _read_page(self) -> None:
+        until_us = self._clock.now_us() + self._window_us
+        behind = [(part, held) for part, held in self.held.items() if held.cursor[0] < until_us]
+        limit = max(16, PAGE // len(behind))
+        self._reading_until_us = until_us
+        try:
+            cursors = [Cursor(part, *held.cursor) for part, held in behind]
+            pages = await self._store.page(cursors, until_us, limit)
+        finally:
+            self._reading_until_us = _NOT_YET_US
+            touched, self._touched = self._touched, {}
+        read: list[Row] = []
+        for (part, held), rows in zip(behind, pages, strict=True):
+            if self.held.get(part) is not held:
+                continue  # lost, or reset, meanwhile
+            full = len(rows) == limit
+            held.cursor = (rows[-1].due_us, rows[-1].id) if full else (until_us, _LAST_ID)
+            read += rows
+        for row in sorted(read, key=_by_due):
+            # A page may be older than the commits that came while it was read.
+            if (row.gen, row.attempt) > touched.get(row.id, (0, 0)):
+                self._take(row)
+
+    def _take(self, row: Row) -> None:
+        entry = self.resident.get(row.id)
+        if entry is None or entry.row is None or entry.row.gen != row.gen:
+            self.arm(row)

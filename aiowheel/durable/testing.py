@@ -1,0 +1,390 @@
+"""The contract of a store, as tests: subclass `StoreContract` in a project that writes one. Rank 4.
+
+The tests need pytest and its plugin pytest-asyncio in auto mode, or any runner of coroutines.
+"""
+
+from __future__ import annotations
+
+from aiowheel.durable._operations import (
+    Cancel,
+    Change,
+    Cursor,
+    Leased,
+    Move,
+    Operation,
+    Placed,
+    Put,
+    Redrive,
+    Removed,
+    Result,
+    Row,
+    Settle,
+    part_of,
+)
+from aiowheel.durable._store import Store
+from aiowheel.errors import TimerExistsError
+
+__all__ = ("StoreContract",)
+
+_SECOND = 1_000_000
+_HOUR = 3600 * _SECOND
+_FIRST = -(2**62)
+
+
+class StoreContract:
+    """What every store does; a subclass overrides `make_store`.
+
+    A test opens one store, and a second one on the same data where it needs another process.
+    """
+
+    async def make_store(self) -> Store:
+        """Return a new store without timers, with at least 4 partitions; it is not open yet."""
+        raise NotImplementedError
+
+    async def same_store(self, store: Store) -> Store:
+        """Return another store on the data of *store*, for another process; not open yet."""
+        raise NotImplementedError
+
+    # --- writing ------------------------------------------------------------------------------
+
+    async def test_a_written_timer_is_read_back(self) -> None:
+        """Each field, with the extremes of what a payload and a name may be."""
+        async with _Opened(await self.make_store()) as store:
+            payload = bytes(range(256))
+            put = Put("näme \U0001f552'\"", "handler", 5, payload, '{"every_us": 1}')
+            placed = await _one(store, put)
+
+            assert isinstance(placed, Placed)
+            assert placed.is_new
+            row = placed.row
+            assert row == await store.get(put.name)
+            assert row[1:] == (
+                *(put.name, "handler", part_of(put.name, store.partitions), 5, 1, 0),
+                *('{"every_us": 1}', None, None, payload),
+            )
+
+    async def test_if_exists_decides_about_a_name_that_is_there(self) -> None:
+        """Replace, keep, error, revise."""
+        async with _Opened(await self.make_store()) as store:
+            first = _row(await _one(store, Put("a", "h", 1, b"1")))
+            assert await _one(store, Put("a", "h", 2, b"2", if_exists="keep")) is None
+            refused = await _one(store, Put("a", "h", 2, b"2", if_exists="error"))
+            assert isinstance(refused, TimerExistsError)
+            assert await store.get("a") == first
+            assert await _one(store, Put("a", "h", 2, b"1", if_exists="revise")) is None
+
+            revised = await _one(store, Put("a", "h", 3, b"3", if_exists="revise"))
+            replaced = await _one(store, Put("a", "h", 4, b"4"))
+
+            assert isinstance(revised, Placed)
+            assert isinstance(replaced, Placed)
+            assert not replaced.is_new
+            assert (revised.row.id, revised.row.gen) == (first.id, 2)
+            assert replaced.row == await store.get("a")
+            assert (replaced.row.id, replaced.row.gen, replaced.row.due_us) == (first.id, 3, 4)
+
+    async def test_an_id_is_never_used_again(self) -> None:
+        """Else a fire of a new timer would look like a repeat of an old one."""
+        async with _Opened(await self.make_store()) as store:
+            seen: set[int] = set()
+            for _ in range(5):
+                seen.add(_row(await _one(store, Put("a", "h", 1, b""))).id)
+                await _one(store, Cancel("a"))
+
+            assert len(seen) == 5
+
+    async def test_operations_of_one_commit_run_in_order(self) -> None:
+        """Also where several are about one name."""
+        async with _Opened(await self.make_store()) as store:
+            results = await store.commit(
+                "me",
+                [
+                    Put("a", "h", 1, b"1"),
+                    Put("a", "h", 2, b"2"),
+                    Move("a", 7),
+                    Cancel("a"),
+                    Cancel("a"),
+                    Put("a", "h", 3, b"3", if_exists="error"),
+                    Put("a", "h", 4, b"4", if_exists="keep"),
+                    Move("b", 1),
+                ],
+            )
+
+            kinds = [type(each) for each in results]
+            nothing = type(None)
+            assert kinds == [Placed, Placed, Placed, Removed, nothing, Placed, nothing, nothing]
+            moved, removed = results[2], results[3]
+            assert isinstance(moved, Placed)
+            assert isinstance(removed, Removed)
+            assert (removed.id, removed.gen, removed.due_us) == (moved.row.id, 3, 7)
+            assert moved.row.payload == b"2"
+
+    async def test_a_thousand_operations_of_one_commit(self) -> None:
+        """Each has its own result."""
+        async with _Opened(await self.make_store()) as store:
+            results = await store.commit(
+                "me", [Put(f"t{n}", "h", n, str(n).encode()) for n in range(1000)]
+            )
+
+            assert [_row(each).payload for each in results] == [
+                str(n).encode() for n in range(1000)
+            ]
+            assert (await store.summary()).pending == 1000
+            assert await store.check() == []
+
+    # --- settling -----------------------------------------------------------------------------
+
+    async def test_a_settled_timer_is_gone(self) -> None:
+        """And a second settlement finds nothing."""
+        async with _Opened(await self.make_store()) as store:
+            epochs = (await _renew(store, "me")).epochs
+            row = _row(await _one(store, Put("a", "h", 1, b"")))
+            settle = Settle(row.id, row.gen, row.part, epochs[row.part])
+
+            assert await _one(store, settle) == "done"
+            assert await _one(store, settle) == "gone"
+            assert await store.get("a") is None
+
+    async def test_a_settlement_with_another_epoch_is_refused(self) -> None:
+        """The fencing: an owner that lost its partition changes nothing."""
+        async with _Opened(await self.make_store()) as store:
+            old = (await _renew(store, "old")).epochs
+            row = _row(await _one(store, Put("a", "h", 1, b""), owner="old"))
+            await store.release("old")
+            new = (await _renew(store, "new")).epochs
+
+            assert new[row.part] == old[row.part] + 1
+            for due_us, error in ((None, None), (5, None), (None, "boom")):
+                settle = Settle(row.id, 1, row.part, old[row.part], due_us, 2, error=error)
+                assert await _one(store, settle, owner="old") == "stale"
+            assert await store.get("a") == row
+            assert await store.dead_letters() == []
+            assert await _one(store, Settle(row.id, 1, row.part, new[row.part])) == "done"
+
+    async def test_a_settlement_of_a_replaced_timer_changes_nothing(self) -> None:
+        """The generation decides."""
+        async with _Opened(await self.make_store()) as store:
+            epochs = (await _renew(store, "me")).epochs
+            old = _row(await _one(store, Put("a", "h", 1, b"")))
+            new = _row(await _one(store, Put("a", "h", 9, b"")))
+
+            assert await _one(store, Settle(old.id, old.gen, old.part, epochs[old.part])) == "gone"
+            assert await store.get("a") == new
+
+    async def test_a_settlement_can_make_the_timer_due_again(self) -> None:
+        """For a retry the generation stays, for the next occurrence it grows."""
+        async with _Opened(await self.make_store()) as store:
+            epochs = (await _renew(store, "me")).epochs
+            row = _row(await _one(store, Put("a", "h", 1, b"p", "rule")))
+            retry = Settle(row.id, 1, row.part, epochs[row.part], 50, 1, 1, 1)
+            assert await _one(store, retry) == "done"
+            assert await store.get("a") == row._replace(due_us=50, attempt=1, first_due_us=1)
+
+            following = Settle(row.id, 1, row.part, epochs[row.part], 60, 2, 0, None)
+            assert await _one(store, following) == "done"
+            assert await store.get("a") == row._replace(due_us=60, gen=2)
+
+    async def test_a_dead_letter_can_be_redriven(self) -> None:
+        """It keeps its identity, and gives way to a timer that has its name."""
+        async with _Opened(await self.make_store()) as store:
+            epochs = (await _renew(store, "me")).epochs
+            for due_us in (None, 99):
+                row = _row(await _one(store, Put("a", "h", 1, b"p")))
+                await _one(
+                    store,
+                    Settle(
+                        *(row.id, row.gen, row.part, epochs[row.part], due_us),
+                        next_gen=row.gen + 1,
+                        error="boom",
+                        attempts=3,
+                    ),
+                )
+            letters = await store.dead_letters()
+            assert [letter.error for letter in letters] == ["boom", "boom"]
+            first, second = letters
+            assert (first.name, first.handler, first.due_us, first.attempts) == ("a", "h", 1, 3)
+            assert await store.dead_letters(after=first.id) == [second]
+
+            placed = _row(await _one(store, Redrive(first.id)))
+            again = await _one(store, Redrive(first.id))
+
+            assert again is None
+            assert placed.name == f"a#{first.fire_id}"
+            assert placed.identity() == first.fire_id
+            assert await store.get(placed.name) == placed
+            assert placed.payload == b"p"
+            assert await store.dead_letters() == [second]
+            assert await store.check() == []
+
+    # --- leases -------------------------------------------------------------------------------
+
+    async def test_one_owner_has_all_partitions(self) -> None:
+        """And keeps them under the same epochs."""
+        async with _Opened(await self.make_store()) as store:
+            first = await _renew(store, "me")
+            second = await _renew(store, "me")
+
+            assert sorted(first.epochs) == list(range(store.partitions))
+            assert second.epochs == first.epochs
+            assert first.share == store.partitions
+            assert first.next_expiry_us is None
+
+    async def test_partitions_move_when_they_are_given_up(self) -> None:
+        """The share shrinks with the second owner; a live lease is not taken."""
+        async with _Opened(await self.make_store()) as store:
+            await _renew(store, "a")
+            empty = await _renew(store, "b")
+            assert empty.epochs == {}
+            assert empty.next_expiry_us is not None
+            half = await _renew(store, "a")
+            assert half.share == -(-store.partitions // 2)
+
+            given = sorted(half.epochs)[half.share :]
+            rest = await _renew(store, "a", give_up=given)
+            taken = await _renew(store, "b")
+
+            assert sorted(taken.epochs) == given
+            assert sorted(rest.epochs) == sorted(half.epochs)[: half.share]
+            assert all(taken.epochs[part] == half.epochs[part] + 1 for part in given)
+
+    async def test_an_ended_lease_is_taken_over(self) -> None:
+        """With a larger epoch."""
+        async with _Opened(await self.make_store()) as store:
+            dead = await _renew(store, "dead", lease_us=-1)
+            heir = await _renew(store, "heir")
+
+            assert heir.epochs == {part: epoch + 1 for part, epoch in dead.epochs.items()}
+
+    async def test_an_owner_learns_of_changes_by_others(self) -> None:
+        """Each change that its memory may contradict is returned once."""
+        async with _Opened(await self.make_store()) as store:
+            now = (await _renew(store, "me")).now_us
+            moved = _row(await _one(store, Put("moved", "h", now + _SECOND, b"")))
+            gone = _row(await _one(store, Put("gone", "h", now + _SECOND, b"")))
+            assert (await store.changes("me"))[0] == []
+
+            await _one(store, Move("moved", now + 2 * _HOUR), owner="other")
+            await _one(store, Cancel("gone"), owner="other")
+            new = _row(await _one(store, Put("new", "h", now + _SECOND, b""), owner="other"))
+            await _one(store, Put("far", "h", now + 2 * _HOUR, b""), owner="other")
+            changes = {change.id: change for change in (await store.changes("me"))[0]}
+
+            assert changes == {
+                moved.id: Change(moved.id, await store.get("moved")),
+                gone.id: Change(gone.id, None),
+                new.id: Change(new.id, new),
+            }
+            assert (await store.changes("me"))[0] == []
+
+    async def test_a_cancel_is_final_unless_the_owner_may_fire_first(self) -> None:
+        """The owner reads of it at its next renewal, which is before the end of its lease."""
+        async with _Opened(await self.make_store()) as store:
+            now = (await _renew(store, "me", lease_us=10 * _SECOND)).now_us
+            found: list[bool] = []
+            for due_us, by in (
+                (now + _SECOND, "me"),
+                (now + _SECOND, "other"),
+                (now + 100 * _SECOND, "other"),
+                (now + 2 * _HOUR, "other"),
+            ):
+                await _one(store, Put("a", "h", due_us, b""))
+                removed = await _one(store, Cancel("a"), owner=by)
+                assert isinstance(removed, Removed)
+                found.append(removed.is_final)
+            # The owner has not read of a change: it may hold a version that is due sooner.
+            await _one(store, Put("a", "h", now + _SECOND, b""))
+            await _one(store, Put("a", "h", now + 100 * _SECOND, b""), owner="other")
+            removed = await _one(store, Cancel("a"), owner="other")
+            assert isinstance(removed, Removed)
+            assert not removed.is_final
+            await store.release("me")
+            await _one(store, Put("a", "h", now, b""))
+            removed = await _one(store, Cancel("a"), owner="other")
+            assert isinstance(removed, Removed)
+
+            assert [*found, removed.is_final] == [True, False, True, True, True]
+
+    # --- reading ------------------------------------------------------------------------------
+
+    async def test_pages_follow_each_other(self) -> None:
+        """In the order of (due, id), without a gap and without a repeat."""
+        async with _Opened(await self.make_store()) as store:
+            await store.commit("me", [Put(f"t{n}", "h", n % 7, b"") for n in range(200)])
+            read: list[Row] = []
+            cursors = [Cursor(part, _FIRST, 0) for part in range(store.partitions)]
+            while cursors:
+                pages = await store.page(cursors, 5, 10)
+                assert all(len(page) <= 10 for page in pages)
+                read += [row for page in pages for row in page]
+                cursors = [
+                    Cursor(cursor.part, page[-1].due_us, page[-1].id)
+                    for cursor, page in zip(cursors, pages, strict=True)
+                    if page
+                ]
+
+            for part in range(store.partitions):
+                order = [(row.due_us, row.id) for row in read if row.part == part]
+                assert order == sorted(order)
+            wanted = [f"t{n}" for n in range(200) if n % 7 <= 5]
+            assert sorted(row.name for row in read) == sorted(wanted)
+
+    async def test_rows_are_listed_by_name(self) -> None:
+        """Whatever the letters of a prefix mean to the database."""
+        async with _Opened(await self.make_store()) as store:
+            names = ["a%1", "a%2", "a_1", "b"]
+            await store.commit("me", [Put(name, "h", 1, b"") for name in names])
+
+            assert [row.name for row in await store.rows()] == names
+            assert [row.name for row in await store.rows(prefix="a%")] == ["a%1", "a%2"]
+            assert [row.name for row in await store.rows(after="a%1", limit=2)] == ["a%2", "a_1"]
+
+    async def test_the_summary_counts(self) -> None:
+        """Pending, overdue, by hour, by owner."""
+        async with _Opened(await self.make_store()) as store:
+            now = (await _renew(store, "me")).now_us
+            half = _HOUR // 2
+            for name, due_us in (("a", 1), ("b", now + half), ("c", now + _HOUR + half)):
+                await _one(store, Put(name, "h", due_us, b""))
+            summary = await store.summary()
+
+            assert (summary.pending, summary.overdue, summary.dead) == (3, 1, 0)
+            assert summary.hours[:3] == [2, 1, 0]
+            assert summary.owners == {"me": store.partitions}
+
+    async def test_another_process_reads_the_same(self) -> None:
+        """And a store can be closed and opened again."""
+        store = await self.make_store()
+        async with _Opened(store):
+            row = _row(await _one(store, Put("a", "h", 1, b"p")))
+            async with _Opened(await self.same_store(store)) as other:
+                assert await other.get("a") == row
+        async with _Opened(await self.same_store(store)) as again:
+            assert await again.get("a") == row
+
+
+class _Opened:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def __aenter__(self) -> Store:
+        await self._store.open()
+        return self._store
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self._store.close()
+
+
+async def _one(store: Store, operation: Operation, owner: str = "me") -> Result:
+    (result,) = await store.commit(owner, [operation])
+    return result
+
+
+def _row(result: Result) -> Row:
+    assert isinstance(result, Placed), result
+    return result.row
+
+
+async def _renew(
+    store: Store, owner: str, *, lease_us: int = 30 * _SECOND, give_up: list[int] | None = None
+) -> Leased:
+    return await store.renew(owner, lease_us=lease_us, horizon_us=_HOUR, give_up=give_up or ())

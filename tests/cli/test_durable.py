@@ -1,0 +1,118 @@
+"""`aiowheel durable`, on an SQLite file."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiowheel.cli import run
+from aiowheel.durable import DurableTimers, SQLiteStore
+from aiowheel.durable._operations import Put, Settle
+
+pytestmark = [pytest.mark.one_build, pytest.mark.realtime]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    """A file with three timers and a dead letter."""
+    path = tmp_path / "app.db"
+
+    async def fill() -> None:
+        opened = SQLiteStore(path)
+        async with DurableTimers(opened) as timers:
+            far = datetime(2099, 1, 1, tzinfo=UTC)
+            for name in ("order:1", "order:2", "mail"):
+                await timers.schedule(name, "h", due=far, payload=b"\x01")
+            owner = timers.owner
+            (placed,) = await opened.commit(owner, [Put("dead", "h", 2**52, b"")])
+            row: Any = placed
+            epoch = (await opened.renew(owner, lease_us=10**7, horizon_us=1)).epochs[row.row.part]
+            bury = Settle(row.row.id, 1, row.row.part, epoch, error="ValueError: no", attempts=5)
+            assert await opened.commit(owner, [bury]) == ["done"]
+
+    asyncio.run(fill())
+    return str(path)
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    """The JSON that a command prints."""
+    assert run(["durable", *arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_list_counts_and_lists(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a table and as JSON."""
+    found = answer(capsys, "list", store, "--prefix", "order:")
+    assert (found["pending"], found["dead"], found["overdue"]) == (3, 1, 0)
+    assert [timer["name"] for timer in found["timers"]] == ["order:1", "order:2"]
+    assert found["owners"] == {"": 8}
+
+    assert run(["durable", "list", store]) == 0
+    text = capsys.readouterr().out
+    assert "3 pending, 0 overdue, 1 dead" in text
+    assert "2099-01-01 00:00:00.000+00:00" in text
+
+
+def test_show_and_cancel_one_timer(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """And refuse one that is not there."""
+    found = answer(capsys, "show", store, "order:1")
+    assert (found["handler"], found["payload_hex"]) == ("h", "01")
+    assert answer(capsys, "cancel", store, "order:1")["will_not_fire"]
+
+    assert run(["durable", "show", store, "order:1"]) == 2
+    assert "NAME must be that of a pending timer, got 'order:1'" in capsys.readouterr().err
+    assert run(["durable", "cancel", store, "order:1"]) == 2
+
+
+def test_dead_letters_are_listed_and_redriven(
+    store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Once."""
+    (letter,) = answer(capsys, "dead", store)["dead"]
+    assert (letter["name"], letter["error"], letter["attempts"]) == ("dead", "ValueError: no", 5)
+    assert run(["durable", "dead", store]) == 0
+    assert "1 dead letters" in capsys.readouterr().out
+
+    assert answer(capsys, "redrive", store, str(letter["id"]))["fire"] == letter["fire"]
+    assert run(["durable", "redrive", store, str(letter["id"])]) == 2
+
+
+def test_migrate_and_check(store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A new file, and a damaged one."""
+    new = str(tmp_path / "new.db")
+    assert answer(capsys, "migrate", new) == {"version": 1, "partitions": 8}
+    assert answer(capsys, "check", new) == {"flaws": []}
+    assert answer(capsys, "check", store) == {"flaws": []}
+
+    import sqlite3
+
+    connection = sqlite3.connect(store, isolation_level=None)
+    connection.execute("UPDATE aiowheel_timers SET part = (part + 1) % 8 WHERE name = 'mail'")
+    connection.execute("UPDATE aiowheel_meta SET value = 2 WHERE key = 'version'")
+    connection.close()
+    assert run(["durable", "check", store]) == 1
+    assert "must be of version 1, got 2" in capsys.readouterr().err
+    connection = sqlite3.connect(store, isolation_level=None)
+    connection.execute("UPDATE aiowheel_meta SET value = 1 WHERE key = 'version'")
+    connection.close()
+    assert run(["durable", "check", store]) == 1
+    assert "timer 'mail' is in partition" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["list", "dead", "check"])
+def test_a_file_without_timers_is_refused(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And left as it is."""
+    missing = tmp_path / "missing.db"
+    assert run(["durable", command, str(missing)]) == 1
+    assert not missing.exists()
+    text = tmp_path / "text.db"
+    text.write_text("this is no database, and it is long enough to be taken for one" * 20)
+    assert run(["durable", command, str(text)]) == 1
+    assert "not a database" in capsys.readouterr().err

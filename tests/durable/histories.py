@@ -1,0 +1,268 @@
+"""Random histories of durable timers, checked against a small model.
+
+Several processes share one `MemoryStore` on virtual time. They schedule, replace, cancel and move
+timers, fail, stall, lose their connection before or after a commit, crash and come back. Each name
+has one client, which records what it was told. The model then says for each name which fires may
+have happened, and which must have.
+
+As a program: `python -m tests.durable.histories FIRST COUNT`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from aiowheel.durable import DurableTimers, Fire, MemoryStore, Retry, StoreError
+from aiowheel.testing import VirtualClockEventLoop
+
+from .links import Link
+
+LEASE = 3.0
+SECONDS = 20.0
+NEVER = float("inf")
+
+
+def now() -> float:
+    """The virtual time."""
+    return asyncio.get_running_loop().time()
+
+
+class FaultyLink(Link):
+    """A connection that stalls, fails and loses hints."""
+
+    def __init__(self, base: MemoryStore, chance: random.Random) -> None:
+        super().__init__(base)
+        self._chance = chance
+        self.faults = 0.0
+        self.is_dead = False
+        self.stalled_until = 0.0
+
+    def hint(self) -> None:
+        """Pass most hints on."""
+        if not self.is_dead and self._chance.random() < 0.7:
+            super().hint()
+
+    async def before(self) -> None:
+        """Wait or fail."""
+        await asyncio.sleep(self._chance.choice((0, 0, 0.01, 0.2)))
+        await asyncio.sleep(max(0.0, self.stalled_until - now()))
+        self.after()
+
+    def after(self) -> None:
+        """Fail."""
+        if self.is_dead or self._chance.random() < self.faults:
+            raise StoreError("lost")
+
+
+@dataclass
+class Version:
+    """One state of a timer that a client asked for.
+
+    Attributes:
+        token: The payload.
+        due: When it may fire, on the loop's clock.
+        is_sure: Whether the store confirmed it, and nothing unconfirmed has followed.
+        over: When another call confirmed its end.
+        is_firm: Whether `over` binds all processes.
+        is_moved: Whether it was rescheduled: it fires again if its fire had begun.
+    """
+
+    token: bytes
+    due: float
+    is_sure: bool
+    over: float = NEVER
+    is_firm: bool = True
+    is_moved: bool = False
+
+
+@dataclass
+class Begun:
+    """A fire that began."""
+
+    name: str
+    token: bytes
+    id: str
+    time: float
+
+
+@dataclass
+class History:
+    """What happened."""
+
+    faulty: bool
+    versions: dict[str, list[Version]] = field(default_factory=dict[str, list[Version]])
+    begun: list[Begun] = field(default_factory=list[Begun])
+    ended: dict[bytes, int] = field(default_factory=dict[bytes, int])
+    left: list[str] = field(default_factory=list[str])
+
+
+class Play:
+    """Plays one history."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.base = MemoryStore(partitions=self.chance.choice((1, 3, 8)))
+        self.history = History(faulty=self.chance.random() < 0.8)
+        self.processes: list[tuple[FaultyLink, DurableTimers]] = []
+        self.tokens = 0
+
+    async def handler(self, fire: Fire) -> None:
+        """Note the fire, take some time, fail sometimes."""
+        self.history.begun.append(Begun(fire.name, fire.payload, fire.id, now()))
+        await asyncio.sleep(self.chance.choice((0, 0, 0.01, 1)))
+        if self.chance.random() < 0.1:
+            raise ValueError("failed")
+        self.history.ended[fire.payload] = self.history.ended.get(fire.payload, 0) + 1
+
+    async def start(self) -> None:
+        """Start a process."""
+        link = FaultyLink(self.base, self.chance)
+        timers = DurableTimers(link, window=5, lease=LEASE, max_in_flight=20)
+        timers.handler("h", retry=Retry(1000, backoff=0.1, longest=1))(self.handler)
+        await timers.__aenter__()
+        self.processes.append((link, timers))
+
+    async def crash(self, link: FaultyLink, timers: DurableTimers) -> None:
+        """Kill a process: nothing of it reaches the store any more."""
+        link.is_dead = True
+        await timers.aclose(drain=0)
+
+    async def disturb(self) -> None:
+        """Crash, stall, cut and start processes until the time is over."""
+        while now() < SECONDS:
+            await asyncio.sleep(self.chance.uniform(0, 6))
+            kind = self.chance.choice(("crash", "stall", "cut", "heal", "start", "close"))
+            place = self.chance.randrange(len(self.processes))
+            link, timers = self.processes[place]
+            if kind == "start" and len(self.processes) < 3:
+                await self.start()
+            elif kind in {"crash", "close"} and len(self.processes) > 1:
+                del self.processes[place]
+                await (self.crash(link, timers) if kind == "crash" else timers.aclose(drain=2))
+            elif kind == "stall":
+                link.stalled_until = now() + self.chance.uniform(0, 2 * LEASE)
+            else:
+                link.faults = 0.3 if kind == "cut" else 0.0
+
+    async def client(self, name: str) -> None:
+        """Change one timer again and again."""
+        versions = self.history.versions.setdefault(name, [])
+        while now() < SECONDS:
+            await asyncio.sleep(self.chance.uniform(0, 8))
+            _, timers = self.chance.choice(self.processes)
+            choice = self.chance.random()
+            try:
+                if choice < 0.6:
+                    await self.schedule(timers, name, versions)
+                elif choice < 0.8:
+                    if await timers.cancel(name):
+                        end(versions, is_firm=True)
+                    else:  # it may have been deleted, or fired
+                        doubt(versions)
+                else:
+                    await self.move(timers, name, versions)
+            except (StoreError, RuntimeError):
+                doubt(versions)
+
+    async def schedule(self, timers: DurableTimers, name: str, versions: list[Version]) -> None:
+        """Write a new version."""
+        self.tokens += 1
+        delay = self.chance.choice((0.0, 0.5, 3.0, 10.0))
+        version = Version(b"%d" % self.tokens, now() + delay, is_sure=False)
+        versions.append(version)
+        await timers.schedule(
+            name, "h", due=timedelta(seconds=delay), payload=version.token, if_exists="replace"
+        )
+        for older in versions[:-1]:
+            older.is_sure = False
+            if older.over == NEVER:  # another process may hold it until it learns of the change
+                older.over, older.is_firm = now(), False
+        version.is_sure = True
+
+    async def move(self, timers: DurableTimers, name: str, versions: list[Version]) -> None:
+        """Move what is there."""
+        delay = self.chance.choice((0.5, 5.0))
+        due = now() + delay
+        for version in versions:  # which of them is there is not known: each may be
+            version.due = min(version.due, due)
+            version.is_moved = True
+        await timers.reschedule(name, timedelta(seconds=delay))
+
+    async def run(self) -> History:
+        """Play the history to its end, without faults at the end."""
+        for _ in range(self.chance.choice((1, 2, 3)) if self.history.faulty else 1):
+            await self.start()
+        async with asyncio.TaskGroup() as group:
+            for number in range(6):
+                group.create_task(self.client(f"n{number}"))
+            if self.history.faulty:
+                group.create_task(self.disturb())
+        for link, _ in self.processes:
+            link.faults = 0.0
+        await asyncio.sleep(40)
+        self.history.left = [repr(row) for row in await self.base.rows()]
+        self.history.left += await self.base.check()
+        for _, timers in self.processes:
+            await timers.aclose()
+        return self.history
+
+
+def end(versions: list[Version], *, is_firm: bool) -> None:
+    """Note that no version may begin from now on."""
+    for version in versions:
+        version.is_sure = False
+        if version.over == NEVER or is_firm:
+            version.over, version.is_firm = now(), is_firm
+
+
+def doubt(versions: list[Version]) -> None:
+    """Note that it is not known what is there."""
+    for version in versions:
+        version.is_sure = False
+
+
+def flaws_of(history: History) -> Iterator[str]:
+    """Yield a line for each fire that must not have been, or that is missing."""
+    known = {
+        version.token: version for versions in history.versions.values() for version in versions
+    }
+    yield from (f"{row} was left behind" for row in history.left)
+    ids: dict[str, bytes] = {}
+    fired: set[bytes] = set()
+    for begun in history.begun:
+        version = known[begun.token]
+        fired.add(begun.token)
+        if begun.time < version.due - 1e-6:
+            yield f"{begun} is early: {version}"
+        if begun.time > version.over + (0 if version.is_firm else LEASE + 1):
+            yield f"{begun} came after its end: {version}"
+        if ids.setdefault(begun.id, begun.token) != begun.token:
+            yield f"{begun} has the id of another fire"
+    for version in known.values():
+        if version.is_sure and version.token not in fired:
+            yield f"{version} is lost"
+        once = version.is_sure and not version.is_moved and not history.faulty
+        if once and history.ended.get(version.token, 0) > 1:
+            yield f"{version} has fired more than once"
+
+
+def play(seed: int) -> list[str]:
+    """Play the history of *seed*; return its flaws."""
+    with asyncio.Runner(loop_factory=VirtualClockEventLoop) as runner:
+        return list(flaws_of(runner.run(Play(seed).run())))
+
+
+if __name__ == "__main__":
+    first, count = int(sys.argv[1]), int(sys.argv[2])
+    failures = 0
+    for number in range(first, first + count):
+        for flaw in play(number):
+            failures += 1
+            print(f"seed {number}: {flaw}")  # noqa: T201 - a program that prints
+    print(f"{count} histories, {failures} flaws")  # noqa: T201
+    sys.exit(failures > 0)

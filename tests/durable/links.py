@@ -1,0 +1,139 @@
+"""One process's connection to a store that several processes of a test share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from aiowheel.durable import DeadLetter, Fire, MemoryStore, Row, Store, StoreError, Summary
+from aiowheel.durable._operations import Change, Cursor, Leased, Operation, Result
+
+
+class Link(Store):
+    """Passes calls on to a `MemoryStore`; subclasses let them fail or wait."""
+
+    def __init__(self, base: MemoryStore) -> None:
+        super().__init__()
+        self.base = base
+        self.partitions = base.partitions
+
+    async def before(self) -> None:
+        """Run before each call of the store."""
+
+    def after(self) -> None:
+        """Run after each call of the store that writes."""
+
+    def hint(self) -> None:
+        """Pass a hint on."""
+        self._hint()
+
+    async def open(self, *, create: bool = True) -> None:
+        """Open the common store."""
+        await self.base.open()
+        self.base.subscribe(self.hint)
+
+    async def close(self) -> None:
+        """Hear of no more hints."""
+        self.base.unsubscribe(self.hint)
+
+    def clock_us(self) -> int:
+        """Return the common clock."""
+        return self.base.clock_us()
+
+    async def commit(self, owner: str, operations: Sequence[Operation]) -> list[Result]:
+        """Pass on."""
+        await self.before()
+        results = await self.base.commit(owner, operations)
+        self.after()
+        return results
+
+    async def renew(
+        self, owner: str, *, lease_us: int, horizon_us: int, give_up: Sequence[int] = ()
+    ) -> Leased:
+        """Pass on."""
+        await self.before()
+        leased = await self.base.renew(
+            owner, lease_us=lease_us, horizon_us=horizon_us, give_up=give_up
+        )
+        self.after()
+        return leased
+
+    async def release(self, owner: str) -> None:
+        """Pass on."""
+        await self.before()
+        await self.base.release(owner)
+
+    async def changes(self, owner: str) -> tuple[list[Change], bool]:
+        """Pass on."""
+        await self.before()
+        found = await self.base.changes(owner)
+        self.after()
+        return found
+
+    async def page(self, cursors: Sequence[Cursor], until_us: int, limit: int) -> list[list[Row]]:
+        """Pass on."""
+        await self.before()
+        return await self.base.page(cursors, until_us, limit)
+
+    async def get(self, name: str) -> Row | None:
+        """Pass on."""
+        await self.before()
+        return await self.base.get(name)
+
+    async def rows(self, *, after: str = "", prefix: str = "", limit: int = 1000) -> list[Row]:
+        """Pass on."""
+        return await self.base.rows(after=after, prefix=prefix, limit=limit)
+
+    async def dead_letters(self, *, after: int = 0, limit: int = 1000) -> list[DeadLetter]:
+        """Pass on."""
+        return await self.base.dead_letters(after=after, limit=limit)
+
+    async def summary(self) -> Summary:
+        """Pass on."""
+        return await self.base.summary()
+
+    async def check(self) -> list[str]:
+        """Pass on."""
+        return await self.base.check()
+
+
+class Cut(Link):
+    """A connection that can be cut, before or after what a call does."""
+
+    mode = ""
+
+    async def before(self) -> None:
+        """Fail."""
+        if self.mode == "before":
+            raise StoreError("the store is cut off")
+
+    def after(self) -> None:
+        """Fail after the change."""
+        if self.mode == "after":
+            raise StoreError("the store is cut off")
+
+
+class Transactional(Link):
+    """A store that settles at once "inside the user's transaction"."""
+
+    async def settle_in(self, connection: Any, operation: Any) -> Result:
+        """Settle."""
+        (result,) = await self.base.commit("", [operation])
+        return result
+
+
+class Fired:
+    """A handler that notes the names of fires, and which of several processes it belongs to."""
+
+    def __init__(self, place: int = 0, into: list[tuple[int, str]] | None = None) -> None:
+        self.place = place
+        self.all: list[tuple[int, str]] = [] if into is None else into
+
+    def __call__(self, fire: Fire) -> None:
+        """Note the fire."""
+        self.all.append((self.place, fire.name))
+
+    @property
+    def names(self) -> list[str]:
+        """The names, in the order of firing."""
+        return [name for _, name in self.all]

@@ -1,0 +1,138 @@
+"""Processes are killed and stopped at random moments: nothing is lost, early, or under a new id."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+pytestmark = [
+    pytest.mark.durable,
+    pytest.mark.one_build,
+    pytest.mark.realtime,
+    pytest.mark.timeout(1800),
+]
+
+ROOT = Path(__file__).parent.parent.parent
+KILLS = int(os.environ.get("AIOWHEEL_KILLS", "20"))
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty store."""
+    if request.param == "sqlite":
+        return str(tmp_path / "timers.db")
+    found: str = request.getfixturevalue("database")
+    return found
+
+
+def start(address: str, log: Path, number: str) -> subprocess.Popen[bytes]:
+    """Start a victim."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.durable.victim", address, str(log), number],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition, at most a minute."""
+    last = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < last, "the processes do not get on"
+        time.sleep(0.02)
+
+
+def is_ready(log: Path, number: str) -> bool:
+    """Whether a victim has begun."""
+    return log.exists() and f"ready {number}\n" in log.read_text()
+
+
+def play(
+    address: str, log: Path, disturb: Callable[[int, list[subprocess.Popen[bytes]]], None]
+) -> None:
+    """Run two victims at a time, disturb them, and let a last one fire what is left."""
+    running: list[subprocess.Popen[bytes]] = []
+    try:
+        for number in range(KILLS):
+            while len(running) < 2:
+                name = f"{number}-{len(running)}"
+                running.append(start(address, log, name))
+                wait_until(partial(is_ready, log, name))
+            time.sleep(random.uniform(0, 1.0))
+            disturb(number, running)
+        for process in running:
+            process.kill()
+            process.wait()
+        assert start(address, log, "last").wait(timeout=300) == 0
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+def check(log: Path) -> int:
+    """Compare what was promised with what fired; return how many fires were repeats."""
+    due: dict[str, int] = {}
+    doubtful: set[str] = set()
+    cancelled: set[str] = set()
+    ids: dict[str, set[str]] = {}
+    fires = 0
+    early: list[str] = []
+    for line in log.read_text().splitlines():
+        match line.split(" ", 3):
+            case ["written", name, when]:
+                due[name] = int(when)
+            case ["cancelling", name]:
+                doubtful.add(name)
+            case ["cancelled", name]:
+                cancelled.add(name)
+            case ["fired", name, fire, at]:
+                fires += 1
+                ids.setdefault(name, set()).add(fire)
+                if name in due and int(at) < due[name]:
+                    early.append(line)
+            case _:
+                pass
+    assert early == []
+    assert [name for name in due if name not in ids and name not in doubtful] == []
+    assert sorted(cancelled & ids.keys()) == []
+    assert {name: found for name, found in ids.items() if len(found) > 1} == {}
+    assert len(ids) > KILLS
+    return fires - len(ids)
+
+
+def test_killed_processes_lose_nothing(address: str, tmp_path: Path) -> None:
+    """SIGKILL at random moments; every timer that was confirmed fires."""
+    log = tmp_path / "log"
+
+    def kill(_: int, running: list[subprocess.Popen[bytes]]) -> None:
+        victim = running.pop(random.randrange(len(running)))
+        victim.kill()
+        victim.wait()
+
+    play(address, log, kill)
+    check(log)
+
+
+def test_a_stopped_owner_does_no_harm(address: str, tmp_path: Path) -> None:
+    """SIGSTOP for longer than the lease; it then goes on, and its acknowledgements are refused."""
+    log = tmp_path / "log"
+
+    def stop(number: int, running: list[subprocess.Popen[bytes]]) -> None:
+        if number % 4:
+            return
+        running[0].send_signal(signal.SIGSTOP)
+        time.sleep(4)
+        running[0].send_signal(signal.SIGCONT)
+
+    play(address, log, stop)
+    check(log)

@@ -1,0 +1,159 @@
+"""Durable timers in a PostgreSQL: transactions of the user's, several processes, a lost server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from aiowheel.durable import DurableTimers, Fire, PostgresStore, Retry, StaleFireError, StoreError
+
+from .links import Fired
+
+pytestmark = [pytest.mark.one_build, pytest.mark.realtime]
+
+NOW = timedelta(0)
+FAR = timedelta(days=1)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition, at most 40 s."""
+    async with asyncio.timeout(40):
+        while not condition():  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.01)
+
+
+async def connected(database: str) -> Any:
+    """A connection of the user's."""
+    return await import_module("asyncpg").connect(database)
+
+
+async def test_effects_of_handlers_happen_exactly_once(database: str) -> None:
+    """With `schedule_in` and `ack_in`, while every other transaction fails."""
+    timers = DurableTimers(PostgresStore(database, partitions=4))
+    connection = await connected(database)
+    await connection.execute("CREATE TABLE effects (name text)")
+    calls = 0
+
+    @timers.handler("h", retry=Retry(50, backoff=0))
+    async def handle(fire: Fire) -> None:
+        nonlocal calls
+        calls += 1
+        number = calls
+        own = await connected(database)
+        try:
+            async with own.transaction():
+                await own.execute("INSERT INTO effects VALUES ($1)", fire.name)
+                await fire.ack_in(own)
+                if number % 2:
+                    raise ValueError("rolled back")
+            raise ValueError("too late")
+        finally:
+            await own.close()
+
+    async with timers:
+        for number in range(10):
+            async with connection.transaction():
+                assert await timers.schedule_in(connection, f"t{number}", "h", due=NOW)
+        with pytest.raises(ValueError, match="connection must be in a transaction"):
+            await timers.schedule_in(connection, "x", "h", due=NOW)
+        with pytest.raises(TypeError, match="connection must be one of asyncpg"):
+            await timers.schedule_in(None, "x", "h", due=NOW)
+        await until(lambda: timers.statistics().acknowledged == 10)
+    effects = await connection.fetch("SELECT name FROM effects ORDER BY name")
+    await connection.close()
+
+    assert [name for (name,) in effects] == sorted(f"t{n}" for n in range(10))
+    assert calls == 20
+
+
+async def test_two_processes_share_and_take_over(database: str) -> None:
+    """An insert by the one into a partition of the other arrives by a notification."""
+    fired: list[tuple[int, str]] = []
+    all_timers: list[DurableTimers] = []
+    for place in range(2):
+        timers = DurableTimers(PostgresStore(database, partitions=8), lease=2)
+        timers.handler("h")(Fired(place, fired))
+        all_timers.append(timers)
+    first, second = all_timers
+    async with first:
+        async with second:
+            await until(
+                lambda: first.statistics().partitions == second.statistics().partitions == 4
+            )
+            for number in range(40):
+                await first.schedule(f"t{number}", "h", due=NOW)
+            await until(lambda: len(fired) == 40)
+            assert {place for place, _ in fired} == {0, 1}
+        await until(lambda: first.statistics().partitions == 8)
+
+    assert len({name for _, name in fired}) == 40
+
+
+async def test_an_owner_that_was_taken_over_is_refused(database: str) -> None:
+    """The fencing: its acknowledgement and that of its transaction change nothing."""
+    timers = DurableTimers(PostgresStore(database, partitions=1), lease=2)
+    connection = await connected(database)
+    began, go_on = asyncio.Event(), asyncio.Event()
+    refused: list[Exception] = []
+
+    @timers.handler("h")
+    async def handle(fire: Fire) -> None:
+        if began.is_set():  # the changed timer, before its owner knows that it has lost it
+            return
+        began.set()
+        await go_on.wait()
+        try:
+            async with connection.transaction():
+                await fire.ack_in(connection)
+        except StaleFireError as error:
+            refused.append(error)
+
+    async with timers:
+        await timers.schedule("a", "h", due=NOW)
+        await asyncio.wait_for(began.wait(), 30)
+        thief = await connected(database)
+        await thief.execute(
+            "UPDATE aiowheel_parts SET owner = 'thief', epoch = epoch + 1, "
+            "until_us = until_us + 60000000"
+        )
+        await thief.execute("UPDATE aiowheel_timers SET gen = gen + 1")
+        go_on.set()
+        await until(lambda: refused != [] and timers.statistics().stale >= 1)
+        assert await thief.fetchval("SELECT count(*) FROM aiowheel_timers") == 1
+        assert timers.statistics().acknowledged == 0
+        await thief.close()
+    await connection.close()
+
+
+async def test_lost_connections_are_made_again(database: str) -> None:
+    """Callers get an error; what is due fires afterwards; notifications arrive again."""
+    fired = Fired()
+    timers = DurableTimers(PostgresStore(database, partitions=4), lease=2)
+    timers.handler("h")(fired)
+    async with timers:
+        await timers.schedule("soon", "h", due=timedelta(seconds=1))
+        connection = await connected(database)
+        await connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE application_name = 'aiowheel durable'"
+        )
+        with suppress(StoreError):
+            await timers.schedule("maybe", "h", due=NOW)
+        await until(lambda: "soon" in fired.names)
+        async with connection.transaction():
+            await timers.schedule_in(connection, "outbox", "h", due=NOW)
+        await until(lambda: "outbox" in fired.names)
+        await connection.close()
+
+
+async def test_a_server_that_is_not_there_is_an_error() -> None:
+    """At `async with`."""
+    with pytest.raises(StoreError, match="PostgreSQL"):
+        async with DurableTimers(PostgresStore("postgresql://nobody@127.0.0.1:1/none")):
+            pass

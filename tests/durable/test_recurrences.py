@@ -1,0 +1,219 @@
+"""When recurring timers occur, across changes of the clock and while no process ran."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from aiowheel.durable import Cron, DurableTimers, Fire, MemoryStore, Retry
+from aiowheel.durable._instants import to_datetime, to_us
+from aiowheel.durable._recurrence import Recurrence, recurrence_from, recurrence_of
+
+pytestmark = pytest.mark.one_build
+
+PARIS = ZoneInfo("Europe/Paris")
+
+
+def occurrences(expression: str, start: datetime, count: int) -> list[str]:
+    """The next occurrences in Paris, as wall clock time and offset."""
+    cron = Cron(expression, tz="Europe/Paris")
+    found: list[str] = []
+    us = to_us("start", start)
+    for _ in range(count):
+        us = cron.after(us)
+        found.append(to_datetime(us).astimezone(PARIS).strftime("%d %H:%M %z"))
+    return found
+
+
+def test_a_fixed_time_follows_the_wall_clock() -> None:
+    """Three in the morning stays three in the morning."""
+    spring = datetime(2026, 3, 28, 0, 0, tzinfo=PARIS)
+
+    assert occurrences("0 3 * * *", spring, 3) == [
+        "28 03:00 +0100",
+        "29 03:00 +0200",
+        "30 03:00 +0200",
+    ]
+
+
+def test_a_time_that_spring_skips_is_made_up_for_after_the_gap() -> None:
+    """Once, by the first minute that exists."""
+    spring = datetime(2026, 3, 28, 12, 0, tzinfo=PARIS)
+
+    assert occurrences("30 2 * * *", spring, 2) == ["29 03:00 +0200", "30 02:30 +0200"]
+
+
+def test_a_time_that_autumn_shows_twice_occurs_once() -> None:
+    """The first time."""
+    autumn = datetime(2026, 10, 24, 12, 0, tzinfo=PARIS)
+
+    assert occurrences("30 2 * * *", autumn, 2) == ["25 02:30 +0200", "26 02:30 +0100"]
+
+
+def test_a_star_follows_elapsed_time() -> None:
+    """In both of the hours of autumn, and not in the one that spring leaves out."""
+    autumn = datetime(2026, 10, 25, 1, 40, tzinfo=PARIS)
+    spring = datetime(2026, 3, 29, 1, 40, tzinfo=PARIS)
+
+    assert occurrences("*/30 * * * *", autumn, 5) == [
+        *("25 02:00 +0200", "25 02:30 +0200", "25 02:00 +0100", "25 02:30 +0100"),
+        "25 03:00 +0100",
+    ]
+    assert occurrences("*/30 * * * *", spring, 2) == ["29 03:00 +0200", "29 03:30 +0200"]
+
+
+@pytest.mark.parametrize(
+    "expression", ["30 2 * * *", "*/7 * * * *", "0,30 2,3 * * *", "0 12 * * MON"]
+)
+def test_the_latest_occurrence_is_the_one_before_the_next(expression: str) -> None:
+    """Also around the hours at which clocks change."""
+    cron = Cron(expression, tz="Europe/Paris")
+    for day in (datetime(2026, 3, 28, 22, tzinfo=UTC), datetime(2026, 10, 24, 22, tzinfo=UTC)):
+        first = cron.after(to_us("day", day - timedelta(days=20)))
+        for minutes in range(0, 8 * 60, 11):
+            us = to_us("instant", day + timedelta(minutes=minutes))
+            latest = cron.latest(us, occurrence=first)
+            assert latest <= us < cron.after(latest)
+
+
+def test_a_recurrence_is_kept_as_text() -> None:
+    """Equal ones have equal texts."""
+    cron = recurrence_of(Cron(" 0  3 * * * ", tz="Europe/Paris"), "all")
+    interval = recurrence_of(timedelta(hours=1), "skip")
+
+    for recurrence in (cron, interval):
+        again: Recurrence = recurrence_from(recurrence.as_text())
+        assert again.as_text() == recurrence.as_text()
+        assert again.rule.after(10**15, occurrence=5) == recurrence.rule.after(10**15, occurrence=5)
+    assert recurrence_of(3600, "skip").as_text() == interval.as_text()
+
+
+@pytest.mark.parametrize(
+    ("expression", "tz", "text"),
+    [
+        ("0 3 * *", "UTC", "five fields"),
+        ("0 0 0 3 * *", "UTC", "five fields"),
+        ("61 3 * * *", "UTC", "Bad minute"),
+        ("0 3 30 2 *", "UTC", "Bad day-of-month"),
+        ("0 3 * * *", "Europe/Nowhere", "tz must be a name of the time zone database"),
+        ("0 3 * * *", "../etc/passwd", "tz must be a name"),
+    ],
+)
+def test_a_wrong_expression_is_refused(expression: str, tz: str, text: str) -> None:
+    """At the constructor."""
+    with pytest.raises(ValueError, match=text):
+        Cron(expression, tz=tz)
+
+
+@pytest.mark.parametrize("rule", [0, -1, float("inf"), float("nan"), 0.0001])
+def test_a_wrong_interval_is_refused(rule: float) -> None:
+    """It must be a time that passes."""
+    with pytest.raises(ValueError, match="rule must be"):
+        recurrence_of(rule, "all")
+
+
+# --- in DurableTimers -------------------------------------------------------------------------
+
+
+class Log:
+    """Notes hours since the start, and due hours."""
+
+    def __init__(self, start: datetime) -> None:
+        self.start = start
+        self.hours: list[tuple[float, float]] = []
+        self.ids: list[str] = []
+
+    def __call__(self, fire: Fire) -> None:
+        """Note."""
+        due = (fire.due - self.start) / timedelta(hours=1)
+        self.hours.append((asyncio.get_running_loop().time() / 3600, due))
+        self.ids.append(fire.id)
+
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def made(store: MemoryStore, log: Any) -> DurableTimers:
+    """Timers with one handler."""
+    timers = DurableTimers(store)
+    timers.handler("h", retry=Retry(2, backoff=60, jitter=0))(log)
+    return timers
+
+
+@pytest.mark.virtual_time
+async def test_an_interval_does_not_drift() -> None:
+    """Each occurrence is a fire of its own."""
+    log = Log(START)
+    async with made(MemoryStore(start=START), log) as timers:
+        assert await timers.every("e", "h", 3600)
+        await asyncio.sleep(5.5 * 3600)
+
+    assert log.hours == [(1, 1), (2, 2), (3, 3), (4, 4), (5, 5)]
+    assert len(set(log.ids)) == 5
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize(
+    ("missed", "expected"),
+    [
+        ("all", [(1, 1), (4.5, 2), (4.5, 3), (4.5, 4), (5, 5)]),
+        ("latest", [(1, 1), (4.5, 4), (5, 5)]),
+        ("skip", [(1, 1), (5, 5)]),
+    ],
+)
+@pytest.mark.parametrize("rule", [3600, Cron("0 */1 * * *")])
+async def test_missed_occurrences(
+    missed: Any, expected: list[tuple[float, float]], rule: Any
+) -> None:
+    """No process ran from 1:30 to 4:30."""
+    store, log = MemoryStore(start=START), Log(START)
+    async with made(store, log) as timers:
+        await timers.every("e", "h", rule, missed=missed)
+        await asyncio.sleep(1.5 * 3600)
+    await asyncio.sleep(3 * 3600)
+    async with made(store, log) as timers:
+        assert not await timers.every("e", "h", rule, missed=missed)  # as at each start
+        await asyncio.sleep(3600)
+
+    assert log.hours == expected
+
+
+@pytest.mark.virtual_time
+async def test_an_occurrence_that_fails_does_not_stop_the_recurrence() -> None:
+    """It becomes a dead letter; the next one is on the grid."""
+    hours: list[float] = []
+
+    def failing(_: Fire) -> None:
+        hours.append(asyncio.get_running_loop().time() / 3600)
+        raise ValueError
+
+    async with made(MemoryStore(start=START), failing) as timers:
+        await timers.every("e", "h", 3600)
+        await asyncio.sleep(2.5 * 3600)
+        letters = [letter async for letter in timers.dead_letters()]
+
+        minute = 1 / 60
+        assert hours == pytest.approx([1, 1 + minute, 2, 2 + minute])
+        assert [letter.due for letter in letters] == [START + timedelta(hours=n) for n in (1, 2)]
+        assert await timers.redrive(letters[0])
+        await asyncio.sleep(1)
+        assert hours[4:] == pytest.approx([2.5])
+
+
+@pytest.mark.virtual_time
+async def test_every_replaces_a_recurrence_that_differs() -> None:
+    """And can be cancelled; `first` begins the grid."""
+    log = Log(START)
+    async with made(MemoryStore(start=START), log) as timers:
+        assert await timers.every("e", "h", 3600)
+        assert await timers.every("e", "h", 7200, first=timedelta(hours=1))
+        assert not await timers.every("e", "h", 7200, first=timedelta(hours=5))
+        await asyncio.sleep(4 * 3600)
+        assert await timers.cancel("e")
+        await asyncio.sleep(10 * 3600)
+
+    assert [hour for hour, _ in log.hours] == [1, 3]

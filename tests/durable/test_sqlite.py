@@ -1,0 +1,234 @@
+"""Durable timers in an SQLite file: transactions of the user's, several processes, failures."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiowheel.durable import (
+    DurableTimers,
+    Fire,
+    Retry,
+    SQLiteStore,
+    StaleFireError,
+    StoreError,
+    StoreVersionError,
+    TimerExistsError,
+)
+
+from .links import Fired
+
+pytestmark = [pytest.mark.one_build, pytest.mark.realtime]
+
+NOW = timedelta(0)
+FAR = timedelta(days=1)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition, at most 30 s."""
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the file will be."""
+    return tmp_path / "app.db"
+
+
+async def test_a_timer_of_a_transaction_exists_if_the_transaction_commits(path: Path) -> None:
+    """And the process that owns its partition fires it."""
+    fired = Fired()
+    timers = DurableTimers(SQLiteStore(path))
+    timers.handler("h")(fired)
+    async with timers:
+        connection = sqlite3.connect(path)
+        await timers.schedule_in(connection, "lost", "h", due=NOW)
+        connection.rollback()
+        assert await timers.schedule_in(connection, "kept", "h", due=NOW)
+        assert not await timers.schedule_in(connection, "kept", "h", due=FAR, if_exists="keep")
+        with pytest.raises(TimerExistsError):
+            await timers.schedule_in(connection, "kept", "h", due=FAR, if_exists="error")
+        assert fired.names == []
+        connection.commit()
+        await until(lambda: fired.names != [])
+        connection.close()
+
+        assert fired.names == ["kept"]
+        assert await timers.get("lost") is None
+
+
+async def test_an_effect_and_its_acknowledgement_commit_together(path: Path) -> None:
+    """A handler that fails after its transaction is not called again, one before it is."""
+    calls = 0
+    timers = DurableTimers(SQLiteStore(path))
+    connection = sqlite3.connect(path)
+    connection.row_factory = sqlite3.Row
+    connection.execute("CREATE TABLE effects (fire TEXT)")
+    connection.commit()
+
+    @timers.handler("h", retry=Retry(5, backoff=0))
+    async def handle(fire: Fire) -> None:
+        nonlocal calls
+        calls += 1
+        with connection:
+            connection.execute("INSERT INTO effects VALUES (?)", (fire.id,))
+            if calls == 1:
+                raise ValueError("before the commit: rolled back")
+            await fire.ack_in(connection)
+        raise ValueError("after the commit: too late")
+
+    async with timers:
+        await timers.schedule("a", "h", due=NOW)
+        await until(lambda: timers.statistics().acknowledged == 1)
+        await timers.every("b", "h", 0.2, first=NOW)
+        await until(lambda: calls >= 4)
+        assert await timers.cancel("b") in {True, False}
+    (effects,) = connection.execute("SELECT count(*) FROM effects").fetchone()
+    connection.close()
+
+    assert effects == calls - 1
+
+
+async def test_a_stale_fire_cannot_be_acknowledged(path: Path) -> None:
+    """Its transaction is rolled back by the error."""
+    raised: list[Exception] = []
+    timers = DurableTimers(SQLiteStore(path))
+    connection = sqlite3.connect(path)
+
+    @timers.handler("h")
+    async def handle(fire: Fire) -> None:
+        await timers.schedule("a", "h", due=FAR)  # replaces the one that runs
+        try:
+            with connection:
+                await fire.ack_in(connection)
+        except StaleFireError as error:
+            raised.append(error)
+
+    async with timers:
+        await timers.schedule("a", "h", due=NOW)
+        await until(lambda: raised != [])
+        assert await timers.get("a") is not None
+    connection.close()
+
+
+async def test_connections_of_others_are_refused(path: Path, tmp_path: Path) -> None:
+    """Another type, another file, autocommit."""
+    async with DurableTimers(SQLiteStore(path)) as timers:
+        other = sqlite3.connect(tmp_path / "other.db")
+        automatic = sqlite3.connect(path, isolation_level=None)
+        wrong: Any
+        for wrong, error in ((None, TypeError), (other, TypeError), (automatic, ValueError)):
+            with pytest.raises(error, match="connection must be"):
+                await timers.schedule_in(wrong, "a", "h", due=NOW)
+        other.close()
+        automatic.close()
+
+
+async def test_two_stores_on_one_file_share_the_work(path: Path) -> None:
+    """A change by the one reaches the other, and both end in peace."""
+    fired: list[tuple[int, str]] = []
+    all_timers: list[DurableTimers] = []
+    for place in range(2):
+        timers = DurableTimers(SQLiteStore(path), lease=1)
+        timers.handler("h")(Fired(place, fired))
+        all_timers.append(timers)
+    first, second = all_timers
+    async with first:
+        async with second:
+            await until(
+                lambda: first.statistics().partitions == second.statistics().partitions == 4
+            )
+            for number in range(40):
+                await first.schedule(f"t{number}", "h", due=NOW)
+            await until(lambda: len(fired) == 40)
+            assert {place for place, _ in fired} == {0, 1}
+        await until(lambda: first.statistics().partitions == 8)
+        await first.schedule("last", "h", due=NOW)
+        await until(lambda: len(fired) == 41)
+
+    assert len({name for _, name in fired}) == 41
+
+
+async def test_a_locked_file_is_an_error_and_firing_goes_on_after_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing hangs."""
+    monkeypatch.setattr("aiowheel.durable._sqlite._BUSY_SECONDS", 0.1)
+    fired = Fired()
+    timers = DurableTimers(SQLiteStore(path), lease=1)
+    timers.handler("h")(fired)
+    async with timers:
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match="locked"):
+            await timers.schedule("a", "h", due=NOW)
+        await until(lambda: timers.statistics().store_errors >= 2)
+        other.execute("ROLLBACK")
+        other.close()
+        await timers.schedule("b", "h", due=NOW)
+        await until(lambda: "b" in fired.names)
+
+
+@pytest.mark.usefixtures("small_disk")
+async def test_a_full_disk_is_an_error(path: Path) -> None:
+    """Here already when the tables are made."""
+    with pytest.raises(StoreError, match="disk"):
+        async with DurableTimers(SQLiteStore(path)):
+            pass
+
+
+async def test_tables_that_do_not_fit_are_refused(path: Path) -> None:
+    """A newer version, other partitions; and nothing is left open."""
+    async with DurableTimers(SQLiteStore(path, partitions=4)):
+        pass
+    async with DurableTimers(SQLiteStore(path)) as timers:
+        assert timers.statistics().partitions == 4
+    with pytest.raises(StoreVersionError, match="partitions must be 4, as in the tables, got 5"):
+        async with DurableTimers(SQLiteStore(path, partitions=5)):
+            pass
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE aiowheel_meta SET value = 99 WHERE key = 'version'")
+    connection.close()
+    with pytest.raises(StoreVersionError, match="must be of version 1, got 99"):
+        async with DurableTimers(SQLiteStore(path)):
+            pass
+
+
+async def test_a_folder_that_is_missing_is_an_error(tmp_path: Path) -> None:
+    """One line, with the path."""
+    with pytest.raises(StoreError, match="nowhere"):
+        async with DurableTimers(SQLiteStore(tmp_path / "nowhere" / "app.db")):
+            pass
+
+
+async def test_twenty_thousand_overdue_timers_drain_after_a_restart(path: Path) -> None:
+    """Each once, in pages; no more than `max_in_flight` are unacknowledged."""
+    async with DurableTimers(SQLiteStore(path)) as timers:
+        from aiowheel.durable import NewTimer
+
+        await timers.schedule_many(NewTimer(f"t{n}", "none", FAR) for n in range(20_000))
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE aiowheel_timers SET due_us = id, handler = 'h'")
+    connection.close()
+    most = fires = 0
+    again = DurableTimers(SQLiteStore(path), max_in_flight=100)
+
+    @again.handler("h")
+    async def handle(_: Fire) -> None:
+        nonlocal most, fires
+        fires += 1
+        most = max(most, again.statistics().in_flight if fires % 97 == 0 else 0)
+
+    async with again:
+        await until(lambda: again.statistics().acknowledged == 20_000)
+
+    assert fires == 20_000
+    assert most <= 100

@@ -1,0 +1,542 @@
+"""DurableTimers on virtual time: what fires, when, how often, and what survives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextvars import ContextVar
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from aiowheel import Timer
+from aiowheel.durable import (
+    BadRowError,
+    DurableTimers,
+    DurableTimersClosedError,
+    Fire,
+    MemoryStore,
+    NewTimer,
+    Retry,
+    StaleFireError,
+    Store,
+    StoreError,
+    TimerExistsError,
+)
+from aiowheel.durable._operations import Operation, Result
+
+from .links import Cut, Transactional
+
+pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
+
+SECOND = timedelta(seconds=1)
+DAY = timedelta(days=1)
+
+
+def now() -> float:
+    """The virtual time in seconds."""
+    return asyncio.get_running_loop().time()
+
+
+class Log:
+    """A handler that notes what it gets."""
+
+    def __init__(self) -> None:
+        self.fires: list[Fire] = []
+        self.times: list[float] = []
+
+    def __call__(self, fire: Fire) -> None:
+        """Note the fire."""
+        self.fires.append(fire)
+        self.times.append(now())
+
+    @property
+    def names(self) -> list[str]:
+        """The names in the order of firing."""
+        return [fire.name for fire in self.fires]
+
+
+def timers_on(store: Store, handler: Any, **options: Any) -> DurableTimers:
+    """Timers with one handler "h"."""
+    timers = DurableTimers(store, **options)
+    timers.handler("h", retry=Retry(3, backoff=2, jitter=0))(handler)
+    return timers
+
+
+async def test_a_timer_fires_at_its_time_with_what_it_was_given() -> None:
+    """After a month, to the tick, never early."""
+    log = Log()
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    async with timers_on(MemoryStore(start=start), log) as timers:
+        assert await timers.schedule("a", "h", due=start + 30 * DAY, payload=b"x")
+        await asyncio.sleep(30 * 86_400 - 0.001)
+        assert log.fires == []
+        await asyncio.sleep(1)
+
+        (fire,) = log.fires
+        assert (fire.name, fire.handler, fire.payload, fire.attempt) == ("a", "h", b"x", 1)
+        assert fire.due == start + 30 * DAY
+        assert log.times == [30 * 86_400]
+        assert await timers.get("a") is None
+        assert timers.now() == start + 30 * DAY + timedelta(seconds=0.999)
+
+
+async def test_coroutine_functions_run_as_tasks_of_their_own() -> None:
+    """They overlap, each in its own context, with timeouts of their own."""
+    variable: ContextVar[str] = ContextVar("variable", default="")
+    seen: list[str] = []
+
+    async def handler(fire: Fire) -> None:
+        seen.append(variable.get())
+        variable.set(fire.name)
+        async with asyncio.timeout(30):
+            await asyncio.sleep(10)
+
+    async with timers_on(MemoryStore(), handler) as timers:
+        for name in "abc":
+            await timers.schedule(name, "h", due=SECOND)
+        await asyncio.sleep(5)
+        assert timers.statistics().in_flight == 3
+        await asyncio.sleep(10)
+
+        assert seen == ["", "", ""]
+        assert timers.statistics().in_flight == 0
+
+
+async def test_what_is_due_fires_after_a_restart() -> None:
+    """In the order of due times, and only what has not fired."""
+    store, log = MemoryStore(), Log()
+    async with timers_on(store, log) as timers:
+        for number in range(5):
+            await timers.schedule(f"t{number}", "h", due=number * DAY)
+        await asyncio.sleep(1)
+    await asyncio.sleep(2.5 * 86_400)
+    async with timers_on(store, log):
+        await asyncio.sleep(10)
+        assert log.names == ["t0", "t1", "t2"]
+        await asyncio.sleep(3 * 86_400)
+
+    assert log.names == ["t0", "t1", "t2", "t3", "t4"]
+    assert await store.check() == []
+
+
+async def test_a_name_is_a_key() -> None:
+    """Replace, keep, error; a new timer of an old name has another fire id."""
+    log = Log()
+    async with timers_on(MemoryStore(), log) as timers:
+        await timers.schedule("a", "h", due=SECOND, payload=b"1")
+        assert not await timers.schedule("a", "h", due=SECOND, payload=b"2", if_exists="keep")
+        with pytest.raises(TimerExistsError, match="'a'"):
+            await timers.schedule("a", "h", due=SECOND, payload=b"3", if_exists="error")
+        assert await timers.schedule("a", "h", due=2 * SECOND, payload=b"4")
+        await asyncio.sleep(3)
+        await timers.schedule("a", "h", due=SECOND, payload=b"5")
+        await asyncio.sleep(3)
+
+        assert [fire.payload for fire in log.fires] == [b"4", b"5"]
+        assert log.times == [2, 4]
+        assert len({fire.id for fire in log.fires}) == 2
+
+
+async def test_cancel_is_true_only_if_the_timer_does_not_fire() -> None:
+    """For one that is pending, gone, running, and unknown."""
+    log = Log()
+    found: list[bool] = []
+
+    async def handler(fire: Fire) -> None:
+        log(fire)
+        found.append(await timers.cancel(fire.name))
+        raise ValueError
+
+    async with timers_on(MemoryStore(), handler) as timers:
+        await timers.schedule("a", "h", due=SECOND)
+        await timers.schedule("b", "h", due=SECOND)
+        assert await timers.cancel("a")
+        assert not await timers.cancel("a")
+        await asyncio.sleep(100)
+
+        assert log.names == ["b"]  # cancelled while it ran: it is not tried again
+        assert found == [False]
+        assert not await timers.cancel("b")
+
+
+async def test_reschedule_moves_a_timer() -> None:
+    """Earlier and later; not one that is not there."""
+    log = Log()
+    async with timers_on(MemoryStore(), log) as timers:
+        await timers.schedule("a", "h", due=10 * SECOND)
+        await timers.schedule("b", "h", due=DAY * 300)
+        assert await timers.reschedule("a", 20 * SECOND)
+        assert await timers.reschedule("b", SECOND)
+        assert not await timers.reschedule("c", SECOND)
+        await asyncio.sleep(30)
+
+        assert (log.names, log.times) == (["b", "a"], [1, 20])
+
+
+async def test_a_move_in_the_same_commit_as_a_failure_holds() -> None:
+    """The retry that the failure asks for does not come in the place of the moved timer."""
+    log = Log()
+
+    async def handler(fire: Fire) -> None:
+        log(fire)
+        if len(log.fires) == 1:
+            task = asyncio.create_task(timers.reschedule("a", 50 * SECOND))
+            tasks.append(task)
+            raise ValueError
+
+    tasks: list[asyncio.Task[bool]] = []
+    async with timers_on(MemoryStore(), handler) as timers:
+        await timers.schedule("a", "h", due=SECOND)
+        await asyncio.sleep(100)
+
+        assert tasks[0].result()
+        assert log.times == [1, 51]
+        assert timers.statistics().commits <= 3
+
+
+async def test_a_failing_handler_is_tried_again_and_then_buried() -> None:
+    """With backoff, under one fire id; a redriven letter has all its attempts again."""
+    attempts: list[tuple[float, int, str]] = []
+    works = False
+
+    def handler(fire: Fire) -> None:
+        attempts.append((now(), fire.attempt, fire.id))
+        if not works:
+            raise ValueError("no\x00t\nnow \ud800")
+
+    async with timers_on(MemoryStore(), handler) as timers:
+        await timers.schedule("a", "h", due=SECOND, payload=b"p")
+        await asyncio.sleep(60)
+        assert [attempt[:2] for attempt in attempts] == [(1, 1), (3, 2), (7, 3)]
+        (letter,) = [each async for each in timers.dead_letters()]
+        assert (letter.name, letter.attempts, letter.payload) == ("a", 3, b"p")
+        assert letter.error == "ValueError: not now ?"
+        assert timers.statistics().dead == 1
+
+        works = True
+        assert await timers.redrive(letter)
+        assert not await timers.redrive(letter)
+        await asyncio.sleep(1)
+
+        assert attempts[-1][1] == 1
+        assert len({attempt[2] for attempt in attempts}) == 1
+        assert [each async for each in timers.dead_letters()] == []
+        assert timers.statistics().retried == 2
+
+
+async def test_a_handler_that_is_not_registered_is_a_failure() -> None:
+    """It can be redriven once the handler is there."""
+    async with DurableTimers(MemoryStore()) as timers:
+        await timers.schedule("a", "missing", due=SECOND)
+        await asyncio.sleep(600)
+        (letter,) = [each async for each in timers.dead_letters()]
+
+        assert "no handler named 'missing'" in letter.error
+
+
+async def test_no_more_than_max_in_flight_run_at_once() -> None:
+    """The others wait their turn, in order."""
+    running = 0
+    most = 0
+    order: list[str] = []
+
+    async def handler(fire: Fire) -> None:
+        nonlocal running, most
+        order.append(fire.name)
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(1)
+        running -= 1
+
+    async with timers_on(MemoryStore(partitions=1), handler, max_in_flight=3) as timers:
+        names = [f"t{number:02}" for number in range(20)]
+        await timers.schedule_many(NewTimer(name, "h", SECOND) for name in names)
+        await asyncio.sleep(60)
+
+        assert (most, order) == (3, names)
+
+
+async def test_schedule_many_writes_in_commits_of_a_thousand() -> None:
+    """And reports the refused ones after all others were written."""
+    log = Log()
+    async with timers_on(MemoryStore(), log) as timers:
+        await timers.schedule("t7", "h", due=DAY)
+        with pytest.raises(ExceptionGroup) as caught:
+            await timers.schedule_many(
+                [NewTimer(f"t{number}", "h", SECOND) for number in range(2500)], if_exists="error"
+            )
+        (error,) = caught.value.exceptions
+        assert isinstance(error, TimerExistsError)
+        assert (await timers.summary()).pending == 2500
+        assert timers.statistics().commits <= 4
+        assert await timers.schedule_many([NewTimer("x", "h", SECOND)], if_exists="keep") == 1
+        assert await timers.schedule_many([]) == 0
+        await asyncio.sleep(5)
+
+        assert len(log.fires) == 2500
+
+
+async def test_calls_that_wait_at_once_share_a_commit() -> None:
+    """Group commit."""
+    async with timers_on(MemoryStore(), Log()) as timers:
+        await asyncio.gather(*(timers.schedule(f"t{n}", "h", due=DAY) for n in range(100)))
+
+        assert timers.statistics().commits <= 2
+
+
+async def test_only_the_window_is_in_memory() -> None:
+    """However many timers are pending."""
+    async with timers_on(MemoryStore(), Log(), window=60, lease=60) as timers:
+        await timers.schedule_many(NewTimer(f"t{n}", "h", n * SECOND) for n in range(5000))
+        await asyncio.sleep(31)  # the second page was read
+        statistics = timers.statistics()
+
+        assert 29 <= statistics.resident <= 61
+        await asyncio.sleep(5000)
+        assert timers.statistics().acknowledged == 5000
+        assert timers.statistics().lateness.maximum == 0.0
+
+
+async def test_the_timers_of_two_processes_are_shared_and_taken_over() -> None:
+    """Each fires once; a change by the one reaches the other; nothing is lost at the end of one."""
+    store, first, second = MemoryStore(partitions=8), Log(), Log()
+    options = {"lease": 9, "window": 60}
+    async with timers_on(store, first, **options) as one:
+        await one.schedule_many(NewTimer(f"t{n}", "h", (1 + n) * SECOND) for n in range(200))
+        await asyncio.sleep(20.5)
+        async with timers_on(store, second, **options) as two:
+            await asyncio.sleep(20)
+            assert one.statistics().partitions == two.statistics().partitions == 4
+            await two.schedule_many(NewTimer(f"u{n}", "h", SECOND) for n in range(20))
+            assert await two.reschedule("t199", 2 * SECOND)
+            await asyncio.sleep(3)
+            names = first.names + second.names
+            assert {f"u{n}" for n in range(20)} < set(names)
+            assert "t199" in names
+            assert second.fires
+        await asyncio.sleep(300)
+
+    fired = sorted(first.names + second.names)
+    assert fired == sorted([f"t{n}" for n in range(200)] + [f"u{n}" for n in range(20)])
+    assert max(one.statistics().lateness.maximum, two.statistics().lateness.maximum) < 4
+
+
+async def test_a_foreign_cancel_is_true_only_outside_of_the_lease() -> None:
+    """What is due within it may fire before its owner learns of the change."""
+    store, log = MemoryStore(), Log()
+    async with timers_on(store, log, lease=10) as owner:
+        async with timers_on(store, Log(), lease=10) as other:
+            assert other.statistics().partitions == 0
+            await owner.schedule("near", "h", due=5 * SECOND)
+            await owner.schedule("far", "h", due=50 * SECOND)
+
+            assert not await other.cancel("near")
+            assert await other.cancel("far")
+            assert not await other.cancel("far")
+        await asyncio.sleep(100)
+
+    assert log.names == []  # the hint was in time for the near one as well
+
+
+@pytest.mark.parametrize("mode", ["before", "after"])
+async def test_a_store_that_fails_stops_nothing_for_good(mode: str) -> None:
+    """Callers get an error; after the failure every timer fires, those of failed calls perhaps."""
+    store, log = Cut(MemoryStore()), Log()
+    async with timers_on(store, log, lease=9) as timers:
+        await timers.schedule_many(NewTimer(f"t{n}", "h", n * SECOND) for n in range(100))
+        await asyncio.sleep(10)
+        store.mode = mode
+        with pytest.raises(StoreError, match="cut off"):
+            await timers.schedule("lost", "h", due=50 * SECOND)
+        with pytest.raises(StoreError):
+            await timers.cancel("t90")
+        await asyncio.sleep(30)
+        while_cut = len(log.fires)
+        assert while_cut <= 30  # no lease, no fire
+        store.mode = ""
+        await asyncio.sleep(100)
+
+        fired = set(log.names)
+        missing = {f"t{n}" for n in range(100)} - fired
+        assert missing == (set() if mode == "before" else {"t90"})
+        assert ("lost" in fired) == (mode == "after")
+        assert (await timers.summary()).pending == 0
+        assert timers.statistics().store_errors > 0
+        by_name: dict[str, set[str]] = {}
+        for fire in log.fires:
+            by_name.setdefault(fire.name, set()).add(fire.id)
+        assert all(len(ids) == 1 for ids in by_name.values())
+
+
+async def test_a_stalled_owner_does_no_harm() -> None:
+    """It does not know that its lease has ended: its ends of fires are refused by the store."""
+    base = MemoryStore(partitions=1)
+    store, first, second = Cut(base), Log(), Log()
+    ended = asyncio.Event()
+
+    async def slow(fire: Fire) -> None:
+        first(fire)
+        await ended.wait()
+
+    async with timers_on(store, slow, lease=9) as stalled:
+        await stalled.schedule("a", "h", due=SECOND)
+        await asyncio.sleep(2)
+        store.mode = "before"
+        async with timers_on(base, second, lease=9) as heir:
+            await asyncio.sleep(20)
+            assert second.names == ["a"]
+            assert heir.statistics().lease_changes == 1
+            await heir.schedule("a", "h", due=100 * SECOND)
+            store.mode = ""
+            ended.set()
+            await asyncio.sleep(1)
+            assert first.fires[0].id == second.fires[0].id
+            assert second.fires[0].epoch == first.fires[0].epoch + 1
+            assert (await heir.get("a")) is not None
+            assert stalled.statistics().acknowledged == 0
+            with pytest.raises(TypeError, match="no transactions"):
+                await first.fires[0].ack_in(None)
+
+
+async def test_one_bad_row_fails_alone() -> None:
+    """Its neighbours of the same commit are written."""
+
+    class Picky(MemoryStore):
+        async def commit(self, owner: str, operations: Sequence[Operation]) -> list[Result]:
+            if any(getattr(each, "payload", b"") == b"bad" for each in operations):
+                raise BadRowError("refused")
+            return await super().commit(owner, operations)
+
+    async with timers_on(Picky(), Log()) as timers:
+        results = await asyncio.gather(
+            *(
+                timers.schedule(f"t{n}", "h", due=DAY, payload=b"bad" if n % 7 == 3 else b"good")
+                for n in range(50)
+            ),
+            return_exceptions=True,
+        )
+
+        for number, result in enumerate(results):
+            assert isinstance(result, BadRowError) if number % 7 == 3 else result is True
+
+
+async def test_closing_waits_for_handlers_and_then_cancels_them() -> None:
+    """A fire whose handler was cancelled is repeated, with the same id."""
+    store, ids, ended = MemoryStore(), list[str](), list[str]()
+
+    async def handler(fire: Fire) -> None:
+        ids.append(fire.id)
+        await asyncio.sleep(5 if fire.name == "short" else 500)
+        ended.append(fire.name)
+
+    async with timers_on(store, handler) as timers:
+        await timers.schedule("short", "h", due=SECOND)
+        await timers.schedule("long", "h", due=SECOND)
+        await asyncio.sleep(2)
+        await asyncio.gather(timers.aclose(drain=20), timers.aclose())
+        assert ended == ["short"]
+        assert now() == 22
+    with pytest.raises(DurableTimersClosedError):
+        await timers.schedule("x", "h", due=SECOND)
+    async with timers_on(store, handler):
+        await asyncio.sleep(600)
+
+    assert ended == ["short", "long"]
+    assert ids[1] == ids[2]
+    assert timers.closed
+
+
+async def test_a_timer_of_ones_own_fires_them() -> None:
+    """And is left open."""
+    log = Log()
+    async with Timer(tick=0.5) as timer:
+        async with timers_on(MemoryStore(), log, timer=timer) as timers:
+            await timers.schedule("a", "h", due=timedelta(seconds=1.1))
+            await asyncio.sleep(3)
+        assert log.times == [1.5]
+        assert not timer.closed
+
+
+async def test_an_acknowledged_fire_is_stale_the_second_time() -> None:
+    """`ack_in` needs a store with transactions; that of the test settles at once."""
+    raised: list[str] = []
+
+    async def handler(fire: Fire) -> None:
+        await fire.ack_in(None)
+        try:
+            await fire.ack_in(None)
+        except StaleFireError as error:
+            raised.append(str(error))
+
+    async with timers_on(Transactional(MemoryStore()), handler) as timers:
+        await timers.schedule("a", "h", due=SECOND)
+        await asyncio.sleep(5)
+
+        assert len(raised) == 1
+        assert timers.statistics().acknowledged == 1
+
+
+async def test_a_cancelled_caller_takes_its_operation_along() -> None:
+    """Unless its commit had begun; others are not disturbed."""
+    async with timers_on(MemoryStore(), Log()) as timers:
+        tasks = [asyncio.create_task(timers.schedule(f"t{n}", "h", due=DAY)) for n in range(3)]
+        await asyncio.sleep(0)
+        tasks[1].cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+
+        assert results[0] is results[2] is True
+        assert isinstance(results[1], asyncio.CancelledError)
+        assert [row.name async for row in timers.pending()] == ["t0", "t2"]
+
+
+WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"name": ""}, ValueError, "name must be from 1 to 500 characters"),
+    ({"name": "a\x00"}, ValueError, "name must be"),
+    ({"name": "\ud800"}, ValueError, "name must be"),
+    ({"name": "x" * 501}, ValueError, "name must be"),
+    ({"name": 3}, TypeError, "name must be a str, got 3"),
+    ({"handler": None}, TypeError, "handler must be a str, got None"),
+    ({"due": 5}, TypeError, "due must be an aware datetime or a timedelta, got 5"),
+    ({"due": datetime(2026, 1, 1)}, ValueError, "with a time zone"),  # noqa: DTZ001
+    ({"due": timedelta.max}, ValueError, "due must be from year 1 to 9999"),
+    ({"payload": "text"}, TypeError, "payload must be bytes, got 'text'"),
+    ({"payload": bytes(2**24 + 1)}, ValueError, "payload must have at most 16777216 bytes"),
+    ({"if_exists": "revise"}, ValueError, "if_exists must be one of"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "error", "text"), WRONG)
+async def test_a_wrong_argument_is_refused_at_the_call(
+    wrong: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    """With its legal range; nothing is written."""
+    right: dict[str, Any] = {"name": "a", "handler": "h", "due": SECOND}
+    async with timers_on(MemoryStore(), Log()) as timers:
+        with pytest.raises(error, match=text):
+            await timers.schedule(**(right | wrong))
+        assert (await timers.summary()).pending == 0
+
+
+async def test_wrong_options_are_refused() -> None:
+    """Of the constructors, and of the decorator."""
+    made: Any = DurableTimers
+    for options, error in (
+        ({"store": None}, TypeError),
+        ({"timer": 3}, TypeError),
+        ({"window": 0}, ValueError),
+        ({"lease": -1}, ValueError),
+        ({"max_in_flight": 0}, ValueError),
+    ):
+        with pytest.raises(error, match=next(iter(options))):
+            made(**({"store": MemoryStore()} | options))
+    timers = timers_on(MemoryStore(), Log())
+    with pytest.raises(ValueError, match="'h', which has a handler"):
+        timers.handler("h")
+    with pytest.raises(DurableTimersClosedError):
+        await timers.schedule("a", "h", due=SECOND)
+    retry: Any = Retry
+    for bad in ({"attempts": 0}, {"backoff": -1}, {"jitter": 2}, {"longest": float("inf")}):
+        with pytest.raises(ValueError, match=next(iter(bad))):
+            retry(**bad)

@@ -1,0 +1,104 @@
+"""Durable timers as metrics and log events."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from aiowheel.durable import DurableTimers, Fire, MemoryStore, Retry
+
+pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
+
+
+def fail(fire: Fire) -> None:
+    """Fail for one name."""
+    if fire.name == "bad":
+        raise ValueError("no")
+
+
+async def test_prometheus_reports_durable_timers() -> None:
+    """Counts, gauges and histograms, before, while and after they are open."""
+    pytest.importorskip("prometheus_client")
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    from aiowheel.instrumentation.prometheus import AiowheelCollector
+
+    timers = DurableTimers(MemoryStore())
+    timers.handler("h", retry=Retry(2, backoff=1))(fail)
+    collector = AiowheelCollector()
+    collector.add_durable(timers, "reminders")
+    with pytest.raises(ValueError, match="'reminders'"):
+        collector.add_durable(DurableTimers(MemoryStore()), "reminders")
+    registry = CollectorRegistry()
+    registry.register(collector)
+    assert (
+        'aiowheel_durable_fired_total{name="reminders"} 0.0' in generate_latest(registry).decode()
+    )
+    async with timers:
+        for name in ("good", "bad", "far"):
+            due = timedelta(hours=1) if name == "far" else timedelta(seconds=1)
+            await timers.schedule(name, "h", due=due)
+        await asyncio.sleep(60)
+        lines = generate_latest(registry).decode()
+
+    for line in (
+        'scheduled_total{name="reminders"} 3.0',
+        'fired_total{name="reminders"} 3.0',
+        'acknowledged_total{name="reminders"} 1.0',
+        'retried_total{name="reminders"} 1.0',
+        'dead_total{name="reminders"} 1.0',
+        'resident{name="reminders"} 1.0',
+        'lateness_seconds_count{name="reminders"} 3.0',
+        'lease_changes_total{name="reminders"} 4.0',
+    ):
+        assert f"aiowheel_durable_{line}" in lines
+
+
+async def test_opentelemetry_reports_durable_timers() -> None:
+    """Through the application's own meter."""
+    pytest.importorskip("opentelemetry.sdk")
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+    from aiowheel.instrumentation.opentelemetry import observe_durable
+
+    reader = InMemoryMetricReader()
+    meter = MeterProvider([reader]).get_meter("test")
+    timers = DurableTimers(MemoryStore())
+    timers.handler("h")(fail)
+    async with timers:
+        observe_durable(meter, timers, "reminders")
+        await timers.schedule("good", "h", due=timedelta(seconds=1))
+        await asyncio.sleep(60)
+        data = reader.get_metrics_data()
+    assert data is not None
+    text = data.to_json()
+
+    assert '"aiowheel.durable.acknowledged"' in text
+    assert '"aiowheel.durable.lateness"' in text
+
+
+async def test_structlog_gets_the_events() -> None:
+    """Retries, dead letters, leases."""
+    import structlog
+    from structlog.testing import capture_logs
+
+    structlog.configure()
+    try:
+        with capture_logs() as logs:
+            timers = DurableTimers(MemoryStore())
+            timers.handler("h", retry=Retry(2, backoff=1))(fail)
+            async with timers:
+                await timers.schedule("bad", "h", due=timedelta(seconds=1))
+                await asyncio.sleep(60)
+    finally:
+        structlog.reset_defaults()
+
+    assert [entry["event"] for entry in logs] == [
+        "aiowheel.durable_leases_changed",
+        "aiowheel.durable_retry",
+        "aiowheel.durable_dead_letter",
+    ]
+    assert logs[-1]["timer"] == "bad"
