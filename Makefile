@@ -114,7 +114,7 @@ test-browser: build  ## drive the dashboard in Chromium, which must be installed
 .PHONY: test-durable
 test-durable: build  ## kill and stop processes with durable timers, and play 10,000 random histories; minutes long
 	$(PYTEST) -m durable tests/durable $(TEST_ARGS)
-	AIOWHEEL_HISTORIES=10000 $(PYTEST) tests/durable/test_histories.py
+	AIOWHEEL_HISTORIES=10000 $(PYTEST) --timeout 7200 tests/durable/test_histories.py
 
 .PHONY: test-cluster
 test-cluster: build  ## kill executors, workers and drivers of Spark in mid-job; minutes long

@@ -10,7 +10,7 @@ from .histories import play
 
 pytestmark = [pytest.mark.one_build, pytest.mark.realtime, pytest.mark.slow]
 
-HISTORIES = int(os.environ.get("AIOWHEEL_HISTORIES", "200"))
+HISTORIES = int(os.environ.get("AIOWHEEL_HISTORIES", "60"))
 GROUP = 20
 
 
