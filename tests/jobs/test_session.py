@@ -44,6 +44,9 @@ from pyspark import SparkContext
 for heap in ("512m", "768m"):
     with open_session({QUICK.replace('"1g"', "heap")}, conf={{"spark.app.name": heap}}) as spark:
         jvm = SparkContext._gateway.proc
+        # A program that is started now must not take our folder for the user's.
+        for name in ("SPARK_CONF_DIR", "AIOWHEEL_SPARK_LOG"):
+            assert os.environ.get(name) == before.get(name)
         print(spark.conf.get("spark.app.name"), heap_of(jvm.pid))
         with open_session("another") as same:  # as in a notebook: it is the caller's, and stays
             assert same is spark

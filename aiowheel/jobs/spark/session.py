@@ -127,10 +127,10 @@ def open_session(
         has_java = SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ
         if not has_java:
             environment |= _java_environment(folder, defaults | of_java, given, verbose=verbose)
-        stack.enter_context(_environment_set(environment))
         jvm = None
         try:
-            with _interrupts_held_back():
+            # Only while it starts: a program that is started later has the user's settings.
+            with _environment_set(environment), _interrupts_held_back():
                 if not has_java:
                     jvm = _start_java(given)
                 atexit.register(_stop, jvm)  # for a process that ends inside the block
