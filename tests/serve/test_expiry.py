@@ -70,15 +70,15 @@ async def test_a_topic_that_a_client_waits_for_stays(serving: Serving) -> None:
         await client.post("/topics/a", content="1")
         poll = asyncio.create_task(client.get("/topics/a?since=1&timeout=60"))
         await asyncio.sleep(30)
-        assert len(app._service.topics) == 1
+        assert len(app._service.store.topics) == 1
         assert (await poll).json()["version"] == 1
 
         async with Subscriber(app, "/topics/a", "since=1") as subscriber:
             await subscriber.accepted()
             await asyncio.sleep(30)
-            assert len(app._service.topics) == 1
+            assert len(app._service.store.topics) == 1
         await asyncio.sleep(3)
-        assert len(app._service.topics) == 0
+        assert len(app._service.store.topics) == 0
 
 
 async def test_each_message_has_an_age_of_its_own(serving: Serving) -> None:
@@ -92,9 +92,9 @@ async def test_each_message_has_an_age_of_its_own(serving: Serving) -> None:
 
         assert [message["data"] for message in answer["messages"]] == ["3", "4", "5"]
         assert answer["missed"] == 3
-        assert app._service.topics.dropped == 3
-        size = sum(topic.size for topic in app._service.topics._by_name.values())
-        assert app._service.topics.size == size
+        assert app._service.store.topics.dropped == 3
+        size = sum(topic.size for topic in app._service.store.topics._by_name.values())
+        assert app._service.store.topics.size == size
 
 
 async def test_a_removed_topic_has_no_deadlines(serving: Serving) -> None:
@@ -104,7 +104,7 @@ async def test_a_removed_topic_has_no_deadlines(serving: Serving) -> None:
         await client.post("/topics/a", content="1")
         await asyncio.sleep(AGE * 0.9)
         await client.delete("/topics/a")
-        assert len(app._service.expiry._timer) == 0
+        assert len(app._service.store.expiry._timer) == 0
         await client.post("/topics/a", content="2")
         await asyncio.sleep(AGE * 0.9)
         answer = (await client.get("/topics/a")).json()
