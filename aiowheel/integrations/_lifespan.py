@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from asyncio import Task, create_task
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from signal import SIGINT, SIGTERM, Signals
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from starlette.requests import HTTPConnection
 
@@ -16,14 +16,16 @@ from aiowheel.errors import AiowheelError
 from aiowheel.integrations._poll import check_wheel
 from aiowheel.integrations._signals import signal_listener
 from aiowheel.purgatory import Purgatory
+from aiowheel.shared import CounterStore, SharedCounters
 from aiowheel.timer import Timer
 
 
 class WheelState(TypedDict):
-    """The timer and the purgatory that the lifespan adds to `request.state`."""
+    """What the lifespan adds to `request.state`."""
 
     timer: Timer
     purgatory: Purgatory
+    shared: NotRequired[SharedCounters]
 
 
 def wheel_lifespan(
@@ -32,6 +34,7 @@ def wheel_lifespan(
     tick: Delay = 0.001,
     max_pending: int | None = None,
     instruments: Sequence[Instrument] = (),
+    counters: CounterStore | None = None,
     signals: Sequence[Signals] = (SIGINT, SIGTERM),
 ) -> Callable[[Any], AbstractAsyncContextManager[WheelState]]:
     """Return a lifespan with a `Timer` and a `Purgatory`: `Starlette(lifespan=wheel_lifespan())`.
@@ -47,10 +50,13 @@ def wheel_lifespan(
         tick: The tick of the timer.
         max_pending: The most requests that may wait at once; default: no limit.
         instruments: Observers of every finished operation.
+        counters: The store of `SharedCounters` over the purgatory, which every request then has as
+            `request.state.shared`. Each process has a store object of its own, on the same address.
         signals: The signals that stop the server. The server's handlers are called as well.
 
     Raises:
         TypeError, ValueError: As `Timer` and `Purgatory`.
+        StoreUnavailableError: The store of *counters* does not answer; when the lifespan begins.
     """
     check_wheel(name, tick, max_pending, instruments)
 
@@ -63,8 +69,15 @@ def wheel_lifespan(
                 name, timer=timer, max_pending=max_pending, instruments=instruments
             ) as purgatory,
         ):
-            with signal_listener(signals, lambda: closing.append(create_task(purgatory.aclose()))):
-                yield {"timer": timer, "purgatory": purgatory}
+            state: WheelState = {"timer": timer, "purgatory": purgatory}
+            async with AsyncExitStack() as stack:
+                if counters is not None:
+                    shared = SharedCounters(purgatory, counters)
+                    state["shared"] = await stack.enter_async_context(shared)
+                with signal_listener(
+                    signals, lambda: closing.append(create_task(purgatory.aclose()))
+                ):
+                    yield state
 
     return lifespan
 
@@ -94,3 +107,18 @@ async def get_timer(connection: HTTPConnection) -> Timer:
     if not isinstance(timer, Timer):
         raise AiowheelError("no timer in request.state: give the app lifespan=wheel_lifespan()")
     return timer
+
+
+async def get_shared(connection: HTTPConnection) -> SharedCounters:
+    """Return the lifespan's shared counters; in FastAPI `Depends(get_shared)`.
+
+    Raises:
+        AiowheelError: The application has no `wheel_lifespan` with `counters`.
+    """
+    shared: object = getattr(connection.state, "shared", None)
+    if not isinstance(shared, SharedCounters):
+        raise AiowheelError(
+            "no shared counters in request.state: give the app "
+            "lifespan=wheel_lifespan(counters=store)"
+        )
+    return shared

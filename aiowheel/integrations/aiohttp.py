@@ -21,12 +21,14 @@ from aiowheel.integrations._jitter import spread
 from aiowheel.integrations._poll import REFUSALS, Poll, called, check_poll, check_wheel
 from aiowheel.integrations._version import etag, seen_version
 from aiowheel.purgatory import Purgatory
+from aiowheel.shared import CounterStore, SharedCounters
 from aiowheel.timer import Timer
 
-__all__ = ("PURGATORY", "TIMER", "add_wheel", "long_poll", "long_poll_version")
+__all__ = ("PURGATORY", "SHARED", "TIMER", "add_wheel", "long_poll", "long_poll_version")
 
 #: The keys that `add_wheel` sets in the application: `request.config_dict[PURGATORY]`.
 PURGATORY = web.AppKey("aiowheel.purgatory", Purgatory)
+SHARED = web.AppKey("aiowheel.shared", SharedCounters)
 TIMER = web.AppKey("aiowheel.timer", Timer)
 
 Render = Callable[[Any], web.Response]
@@ -39,6 +41,7 @@ def add_wheel(
     tick: Delay = 0.001,
     max_pending: int | None = None,
     instruments: Sequence[Instrument] = (),
+    counters: CounterStore | None = None,
 ) -> None:
     """Open a timer and a purgatory while *app* runs: `app[TIMER]` and `app[PURGATORY]`.
 
@@ -50,6 +53,8 @@ def add_wheel(
         tick: The tick of the timer.
         max_pending: The most requests that may wait at once; default: no limit.
         instruments: Observers of every finished operation.
+        counters: The store of `SharedCounters` over the purgatory, which are `app[SHARED]`. Each
+            process has a store object of its own, on the same address.
 
     Raises:
         TypeError, ValueError: As `Timer` and `Purgatory`.
@@ -64,7 +69,12 @@ def add_wheel(
             ) as purgatory,
         ):
             app[TIMER], app[PURGATORY] = timer, purgatory
-            yield
+            if counters is None:
+                yield
+                return
+            async with SharedCounters(purgatory, counters) as shared:
+                app[SHARED] = shared
+                yield
 
     async def expire_pending(app: web.Application) -> None:
         await app[PURGATORY].aclose()

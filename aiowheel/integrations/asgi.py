@@ -2,6 +2,7 @@
 
 from aiowheel.integrations._lifespan import WheelState as WheelState
 from aiowheel.integrations._lifespan import get_purgatory as get_purgatory
+from aiowheel.integrations._lifespan import get_shared as get_shared
 from aiowheel.integrations._lifespan import get_timer as get_timer
 from aiowheel.integrations._lifespan import wheel_lifespan as wheel_lifespan
 from aiowheel.integrations._long_poll import long_poll as long_poll
@@ -12,6 +13,7 @@ __all__ = (
     "SlowRequestMiddleware",
     "WheelState",
     "get_purgatory",
+    "get_shared",
     "get_timer",
     "long_poll",
     "long_poll_version",

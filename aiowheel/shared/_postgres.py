@@ -126,6 +126,7 @@ class PostgresCounters:
 
     async def open(self, listener: HintListener) -> None:
         """Make the tables where they are missing, and listen; see `CounterStore`."""
+        self._listening.closed = self._writing.closed = False
         lost = asyncio.Event()
         await self._subscribe(listener, lost)
         loop = asyncio.get_running_loop()
@@ -284,7 +285,7 @@ class _Access:
         self._dsn = dsn
         self._prepare = prepare
         self._lock = asyncio.Lock()
-        self._closed = False
+        self.closed = False
 
     @asynccontextmanager
     async def use(self) -> AsyncGenerator[asyncpg.Connection[Any]]:
@@ -313,7 +314,7 @@ class _Access:
         async with self._lock:
             try:
                 async with asyncio.timeout(_ANSWER):
-                    if self._closed:
+                    if self.closed:
                         raise StoreUnavailableError("the store is closed")
                     connection = self.connection
                     if connection is None or connection.is_closed():
@@ -334,7 +335,7 @@ class _Access:
 
     async def aclose(self) -> None:
         """Close the connection; idempotent."""
-        self._closed = True
+        self.closed = True
         connection, self.connection = self.connection, None
         if connection is not None:
             try:

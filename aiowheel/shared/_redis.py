@@ -112,11 +112,7 @@ class RedisCounters:
             from redis.asyncio.cluster import RedisCluster
         except ImportError as error:
             raise MissingExtraError("redis") from error
-        given: object = server
-        if not isinstance(given, (str, Redis, RedisCluster)):
-            raise TypeError(
-                f"server must be an address or a client of redis.asyncio, got {safe_repr(server)}"
-            )
+        _check_server(server, (str, Redis, RedisCluster))
         checked_name(name)
         self._owns_client = isinstance(server, str)
         self._client: Any = _client_of(server) if isinstance(server, str) else server
@@ -132,6 +128,7 @@ class RedisCounters:
 
     async def open(self, listener: HintListener) -> None:
         """Subscribe; see `CounterStore`."""
+        self._closed = False
         async with self._answers():
             pubsub = await self._subscribed()
         loop = asyncio.get_running_loop()
@@ -176,12 +173,7 @@ class RedisCounters:
         names = list(keys)
         fields = ["epoch", *(f"={key}" for key in names)]
         async with self._answers():
-            found = await self._client.hmget(self._hash, fields)
-            if found[0] is None:
-                await self._raise.run(self._client, self._hash, *self._raise_arguments({}))
-                found = await self._client.hmget(self._hash, fields)
-        if found[0] is None:
-            raise StoreUnavailableError("Redis has no epoch: its data was just removed")
+            found = await self._read_fields(fields)
         values = zip(names, found[1:], strict=True)
         return _text(found[0]), {key: int(value) for key, value in values if value is not None}
 
@@ -230,8 +222,17 @@ class RedisCounters:
 
     async def _look_up(self) -> tuple[str, int]:
         """Return the epoch and the number of the last hint that was sent."""
-        epoch, number = await self._client.hmget(self._hash, ["epoch", "rev"])
-        return ("", 0) if epoch is None or number is None else (_text(epoch), int(number))
+        epoch, number = await self._read_fields(["epoch", "rev"])
+        return _text(epoch), int(number)
+
+    async def _read_fields(self, names: list[str]) -> list[Any]:
+        """Return these fields of the hash, the epoch first; it is made where it is missing."""
+        for _ in range(3):
+            found: list[Any] = await self._client.hmget(self._hash, names)
+            if found[0] is not None:
+                return found
+            await self._raise.run(self._client, self._hash, *self._raise_arguments({}))
+        raise StoreUnavailableError("Redis has no epoch: its data was just removed")
 
     async def _watch(self, listener: HintListener, pubsub: Any) -> None:
         """Give hints; subscribe again whenever one may be lost."""
@@ -348,6 +349,13 @@ class _Script:
 def _text(value: object) -> str:
     """Return what the server sent as text, however the client decodes."""
     return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _check_server(server: object, legal: tuple[type, ...]) -> None:
+    if not isinstance(server, legal):
+        raise TypeError(
+            f"server must be an address or a client of redis.asyncio, got {safe_repr(server)}"
+        )
 
 
 def _client_of(address: str) -> Any:

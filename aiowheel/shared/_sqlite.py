@@ -21,7 +21,7 @@ from aiowheel._events import emit
 from aiowheel.errors import StoreUnavailableError
 from aiowheel.shared._bells import Bells
 from aiowheel.shared._ending import end_task
-from aiowheel.shared._sqlite_thread import SqliteThread
+from aiowheel.shared._sqlite_thread import FileLook, SqliteThread
 from aiowheel.shared._store import HintListener, checked_key, checked_value, new_epoch
 from aiowheel.timer import move_on_after
 
@@ -77,8 +77,7 @@ class SqliteCounters:
         self._rung = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._seen = ("", -1)  # epoch and revision up to which hints were given
-        # The connection of the last look and its `data_version`, which means nothing to another.
-        self._looked: tuple[sqlite3.Connection | None, int] = (None, -1)
+        self._look = FileLook(self._path)
 
     async def open(self, listener: HintListener) -> None:
         """Make the tables where they are missing, and listen; see `CounterStore`."""
@@ -165,6 +164,7 @@ class SqliteCounters:
         """End the threads, and remove the socket; see `CounterStore`."""
         task, self._task = self._task, None
         await end_task(task)
+        self._look.close()
         await self._writer.aclose()  # first: it may be ringing
         await self._reader.aclose()
         self._bells.close()
@@ -181,11 +181,10 @@ class SqliteCounters:
                 await self._rung.wait()
             rung = self._rung.is_set()
             self._rung.clear()
+            if not self._look.may_have_changed() and not rung:
+                continue
             try:
-                found = await self._reader.run(self._changes, rung)
-                if found is None:
-                    continue
-                epoch, values = found
+                epoch, values = await self._reader.run(self._changes, self._seen)
                 if values is None:
                     listener.gap()
                     continue
@@ -193,26 +192,23 @@ class SqliteCounters:
                     listener.hint(epoch, dict(values[start : start + _SLICE]))
                     await asyncio.sleep(0)
             except StoreUnavailableError:
+                self._look.close()  # the change was not read: the next look is to find it again
                 await asyncio.sleep(_NET)
             except Exception as error:  # the watch must go on, whatever the file holds
                 emit("aiowheel.shared_listen_failed", store="sqlite", error=repr(error))
+                self._look.close()
+                self._seen = ("", -1)  # a hint may be lost, which the next look reports as a gap
                 await asyncio.sleep(_NET)
 
     def _changes(
-        self,
-        file: sqlite3.Connection,
-        rung: bool,  # noqa: FBT001
-    ) -> tuple[str, list[tuple[str, int]] | None] | None:
-        """Return the epoch and what has changed; None: nothing; no values: another history."""
-        ((version,),) = file.execute("PRAGMA data_version").fetchall()
-        if not rung and (file, version) == self._looked:
-            return None
+        self, file: sqlite3.Connection, seen: tuple[str, int]
+    ) -> tuple[str, list[tuple[str, int]] | None]:
+        """Return the epoch and what has changed; no values: another history."""
+        known_epoch, known = seen
         with _transaction(file, "BEGIN"):
-            found = file.execute(_EPOCH).fetchone()
-            (epoch, rev), (known_epoch, known) = found or ("", 0), self._seen
+            epoch, rev = file.execute(_EPOCH).fetchone() or ("", 0)
             same = epoch == known_epoch and rev >= known
             values = file.execute(_CHANGED, (known,)).fetchall() if same and rev > known else []
-        self._looked = (file, version)
         self._seen = (epoch, rev)
         return (epoch, values) if same else (epoch, None)
 

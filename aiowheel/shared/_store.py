@@ -47,7 +47,7 @@ class CounterStore(Protocol):
     async def open(self, listener: HintListener) -> None:
         """Subscribe: every write that begins after this call reaches *listener*, or a gap does.
 
-        Hints for writes of this object count as well.
+        Hints for writes of this object count as well. A store that was closed may be opened again.
 
         Raises:
             StoreUnavailableError: The store does not answer.

@@ -42,6 +42,7 @@ def counter_store_checks() -> tuple[StoreCheck, ...]:
         writes_at_the_same_time_do_not_block_each_other,
         a_forgotten_counter_has_no_value,
         nothing_arrives_after_closing,
+        a_closed_store_opens_again,
     )
 
 
@@ -253,3 +254,15 @@ async def nothing_arrives_after_closing(connect: Connect) -> None:
         await heard.have({key: 1})
     assert key not in notes.values
     assert asyncio.all_tasks() == before
+
+
+async def a_closed_store_opens_again(connect: Connect) -> None:
+    """An application may start twice in one process."""
+    key = _new_key()
+    store = connect()
+    for value in range(2):
+        notes = _Notes()
+        await store.open(notes)
+        await store.raise_to({key: value})
+        await notes.have({key: value})
+        await store.aclose()

@@ -13,8 +13,15 @@ pytest.importorskip("aiohttp", reason="aiohttp is not installed: see the extra `
 from aiohttp import ClientSession, web
 
 from aiowheel import Outcome, Purgatory, TimerClosedError
-from aiowheel.integrations.aiohttp import PURGATORY, TIMER, add_wheel, long_poll, long_poll_version
-from aiowheel.testing import VirtualClock
+from aiowheel.integrations.aiohttp import (
+    PURGATORY,
+    SHARED,
+    TIMER,
+    add_wheel,
+    long_poll,
+    long_poll_version,
+)
+from aiowheel.testing import MemoryCounters, VirtualClock
 
 # On a busy machine even the loopback takes a moment: the clock does not jump before.
 pytestmark = [pytest.mark.virtual_time(patience=0.2), pytest.mark.realtime]
@@ -255,3 +262,17 @@ async def test_a_coroutine_function_is_refused(name: str) -> None:
     (text,) = errors
     assert text.startswith(f"{name} must be a plain function, got the coroutine function")
     assert "await what it needs beforehand" in text
+
+
+async def test_shared_counters_are_open_while_the_application_runs() -> None:
+    """And not before or after."""
+    app = web.Application()
+    add_wheel(app, counters=MemoryCounters())
+    runner = web.AppRunner(app)
+    await runner.setup()
+    shared = app[SHARED]
+
+    assert (await shared.advance("doc", 1)).endswith(":1")
+
+    await runner.cleanup()
+    assert shared.closed

@@ -1,5 +1,6 @@
 """The timer and the purgatory that an application opens at its start."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,7 +12,9 @@ from starlette.responses import JSONResponse
 from starlette.routing import Mount, Route
 
 from aiowheel import AiowheelError, TimerClosedError
-from aiowheel.integrations.asgi import get_purgatory, get_timer, wheel_lifespan
+from aiowheel.integrations.asgi import get_purgatory, get_shared, get_timer, wheel_lifespan
+from aiowheel.shared import SharedCounters
+from aiowheel.testing import MemoryCounters
 
 from .conftest import running
 
@@ -69,3 +72,50 @@ async def test_an_application_without_the_lifespan_is_told_so(get: Any) -> None:
 
     with pytest.raises(AiowheelError, match=r"lifespan=wheel_lifespan\(\)"):
         await get(request)
+
+
+async def test_two_workers_share_counters() -> None:
+    """A publish in one completes the request that waits in the other."""
+
+    async def poll(request: Request) -> JSONResponse:
+        shared = await get_shared(request)
+        assert shared is request.state.shared
+        return JSONResponse(await shared.wait_until({"doc": 1}, 30))
+
+    async def write(request: Request) -> JSONResponse:
+        return JSONResponse(await request.state.shared.advance("doc", 1))
+
+    here = MemoryCounters()
+    routes = [Route("/poll", poll), Route("/write", write)]
+    one = Starlette(routes=routes, lifespan=wheel_lifespan(counters=here))
+    two = Starlette(routes=routes, lifespan=wheel_lifespan(counters=here.beside()))
+
+    async with running(one) as first, running(two) as second:
+        polling = asyncio.create_task(first.get("/poll"))
+        await asyncio.sleep(1)
+        token = (await second.get("/write")).json()
+        assert (await polling).json() is True
+        assert token.endswith(":1")
+
+
+async def test_the_counters_are_closed_with_the_application() -> None:
+    """An application may start twice in one process."""
+    lifespan = wheel_lifespan(counters=MemoryCounters())
+    for number in range(2):
+        async with lifespan(None) as state:
+            shared = state.get("shared")
+            assert isinstance(shared, SharedCounters)
+            await shared.advance("doc", number)
+        assert shared.closed
+
+
+async def test_without_counters_the_request_has_none() -> None:
+    """The error says what to give."""
+
+    async def show(request: Request) -> JSONResponse:
+        with pytest.raises(AiowheelError, match=r"wheel_lifespan\(counters=store\)"):
+            await get_shared(request)
+        return JSONResponse("shared" in request.state._state)
+
+    async with running(Starlette(routes=[Route("/", show)], lifespan=wheel_lifespan())) as client:
+        assert (await client.get("/")).json() is False

@@ -212,6 +212,35 @@ async def test_forget_drops_the_value_and_nobody_else(purgatory: Purgatory) -> N
     assert purgatory.advance("k", 20) == 1
 
 
+async def test_forget_with_an_error_ends_the_waiters(purgatory: Purgatory) -> None:
+    """Each gets an error of its own; waiters for other counters and a later value are no part."""
+    purgatory.advance("k", 10)
+    waiting = [purgatory.wait_until({"k": 20 + number}, 30) for number in range(3)]
+    both = purgatory.wait_until({"k": 20, "other": 1}, 30, mode="any")
+    other = purgatory.wait_until({"other": 1}, 30)
+
+    assert purgatory.forget("k", error=lambda: LookupError("gone"))
+
+    errors = await asyncio.gather(*waiting, both, return_exceptions=True)
+    assert {str(each) for each in errors} == {"gone"}
+    assert len({id(each) for each in errors}) == 4
+    assert not future(other).done()
+    assert (purgatory.watched, purgatory.statistics().cancelled) == (1, 4)
+    assert not purgatory.forget("k", error=LookupError)
+    assert purgatory.advance("other", 1) == 1
+
+
+async def test_forget_refuses_an_error_that_cannot_be_called(purgatory: Purgatory) -> None:
+    """The counter keeps its value."""
+    purgatory.advance("k", 10)
+    wrong: Any = LookupError("gone")
+
+    with pytest.raises(TypeError, match=r"error must be a callable, got LookupError\('gone'\)"):
+        purgatory.forget("k", error=wrong)
+
+    assert purgatory.value("k") == 10
+
+
 async def test_counters_without_value_or_waiters_are_forgotten(
     purgatory: Purgatory, timer: ManualTimer
 ) -> None:

@@ -42,7 +42,7 @@ from .servers import (
 pytestmark = [pytest.mark.one_build, pytest.mark.realtime, pytest.mark.slow]
 
 #: Keys and seeds: few in the ordinary run, the full number by `make test-shared`.
-FEW = pytest.param(400, 1, id="few")
+FEW = pytest.param(300, 1, id="few")
 MANY = [
     pytest.param(10_000, seed, id=f"10000-{seed}", marks=pytest.mark.shared_faults)
     for seed in range(20)
@@ -60,6 +60,11 @@ def late(monkeypatch: pytest.MonkeyPatch) -> Progress:
     for store, method in ((PostgresCounters, "_subscribe"), (RedisCounters, "_subscribed")):
         monkeypatch.setattr(store, method, progress.delay(getattr(store, method)))
     return progress
+
+
+def times(count: int) -> int:
+    """How often a connection breaks: eight times, or three times in the ordinary run."""
+    return 8 if count > 1000 else 3
 
 
 async def compare(
@@ -169,10 +174,10 @@ async def run_sql(server: PostgresServer, statement: str) -> None:
 async def test_postgres_connections_killed(
     count: int, seed: int, postgres_server: PostgresServer, late: Progress
 ) -> None:
-    """Eight times, those of listeners and of writers."""
+    """Eight times, those of listeners and of writers; three times in the ordinary run."""
 
     async def fault() -> None:
-        for _ in range(8):
+        for _ in range(times(count)):
             await asyncio.sleep(0.05)
             await run_sql(
                 postgres_server,
@@ -251,10 +256,10 @@ async def test_postgres_network_cut(
 async def test_redis_listener_killed(
     count: int, seed: int, redis_server: RedisServer, late: Progress
 ) -> None:
-    """Eight times."""
+    """Eight times; three times in the ordinary run."""
 
     async def fault() -> None:
-        for _ in range(8):
+        for _ in range(times(count)):
             await asyncio.sleep(0.05)
             await asyncio.to_thread(redis_server.ask, "CLIENT", "KILL", "TYPE", "pubsub")
 
@@ -286,7 +291,7 @@ async def test_redis_output_buffer_overflow(
     numbers = itertools.count()
 
     async def fault() -> None:
-        for number in itertools.islice(numbers, 8):
+        for number in itertools.islice(numbers, times(count)):
             await asyncio.sleep(0.05)
             redis_server.ask("CONFIG", "SET", "client-output-buffer-limit", limit)
             store = RedisCounters(redis_server.address)

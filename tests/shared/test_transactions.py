@@ -16,11 +16,12 @@ from aiowheel.shared import (
     PostgresCounters,
     RedisCounters,
     SqliteCounters,
+    _redis,
 )
 from aiowheel.testing import counter_store_checks
 from aiowheel.testing._store_checks import StoreCheck
 
-from .conftest import Process
+from .conftest import Process, Until
 from .servers import PostgresServer, RedisServer
 
 pytestmark = [pytest.mark.both_loops, pytest.mark.one_build, pytest.mark.realtime]
@@ -156,3 +157,50 @@ async def test_tables_that_are_dropped_are_a_lost_history(
         await own.close()
         after = await shared.advance("doc", 1)
         assert before != after
+
+
+async def test_a_new_redis_gives_no_gap(
+    process: Process,
+    redis_server: RedisServer,
+    until: Until,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first process makes the epoch before it counts the hints."""
+    monkeypatch.setattr(_redis, "_HEARTBEAT", 0.01)
+    asked = 0
+    look_up = RedisCounters._look_up
+
+    async def counted(store: RedisCounters) -> tuple[str, int]:
+        nonlocal asked
+        asked += 1
+        return await look_up(store)
+
+    monkeypatch.setattr(RedisCounters, "_look_up", counted)
+    async with process(RedisCounters(redis_server.address)) as (_, shared):
+        await until(lambda: asked > 3)
+        await shared.advance("doc", 1)
+        assert shared.statistics().gaps == 0
+
+
+async def test_a_change_that_could_not_be_read_is_read_later(
+    process: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the reading raised."""
+    path = tmp_path / "counters.db"
+    failures: list[Exception] = [RuntimeError("odd"), sqlite3.OperationalError("disk I/O error")]
+    changes = SqliteCounters._changes
+
+    def failing(store: SqliteCounters, *arguments: Any) -> object:
+        if failures:
+            raise failures.pop()
+        return changes(store, *arguments)
+
+    async with process(SqliteCounters(path)) as (_, shared):
+        waiting = shared.wait_until({"doc": 1}, 60)
+        await shared.value("doc")
+        monkeypatch.setattr(SqliteCounters, "_changes", failing)
+        other = SqliteCounters(path)
+        await other.raise_to({"doc": 1})
+        await other.aclose()
+        assert await waiting
+        assert failures == []
