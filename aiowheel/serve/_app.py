@@ -15,7 +15,7 @@ from starlette.websockets import WebSocket
 
 from aiowheel._build import __version__
 from aiowheel.dashboard import Dashboard
-from aiowheel.errors import StoreUnavailableError
+from aiowheel.errors import AiowheelError, StoreUnavailableError
 from aiowheel.purgatory import Purgatory
 from aiowheel.serve._access import Access, Guarded
 from aiowheel.serve._access_log import AccessLog
@@ -60,6 +60,7 @@ class TopicApp:
     ) -> None:
         limits = Limits() if limits is None else limits
         topics = topic_store(store, limits)
+        self._store = store
         self._service = Service(limits, Access() if access is None else access, topics)
         self._with_dashboard = dashboard
         self._with_access_log = access_log
@@ -102,6 +103,25 @@ class TopicApp:
     def access_log(self) -> bool:
         """Whether requests are logged."""
         return self._with_access_log
+
+    @property
+    def store(self) -> str | None:
+        """The address of the store that keeps the topics; None: the memory of this process."""
+        return self._store
+
+    async def check_store(self) -> None:
+        """Open the store of the topics and close it again.
+
+        Raises:
+            AiowheelError: It does not answer, or cannot be used.
+        """
+        store = topic_store(self._store, self._service.limits)
+        try:
+            async with Timer() as timer, Purgatory(PURGATORY, timer=timer) as purgatory:
+                await store.open(timer, purgatory)
+                await store.aclose()
+        except Exception as error:  # each store has its own: no such file, no such database
+            raise AiowheelError(f"cannot use the store: {error}") from error
 
     def _entered(self) -> ASGIApp:
         guarded = Guarded(self._app, self._service.access)

@@ -52,6 +52,7 @@ class Service:
         self.refuse_when_stopping()
         news = await self.store.news(name, has)
         if seconds > 0 and news.threshold is not None:
+            self.refuse_when_stopping()  # it may have begun while the store was read
             with self.crowd.seat(request):
                 waiting = self.store.wait(name, news.threshold, seconds)
                 if not await answered(waiting, request.receive):

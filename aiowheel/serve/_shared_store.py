@@ -10,6 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 
 from aiowheel._events import emit
 from aiowheel.errors import StoreUnavailableError
@@ -74,7 +75,7 @@ class SharedStore:
         waiting = self._shared.wait_until({self._tables.key(name): threshold}, seconds)
         if not waiting.done():
             self._waiting[name] += 1
-            waiting.add_done_callback(lambda _: self._leave(name))
+            waiting.add_done_callback(partial(self._leave, name))
         return waiting
 
     async def remove(self, name: str) -> bool:
@@ -90,7 +91,9 @@ class SharedStore:
         await self._publish.drain()
         await self._stack.aclose()
 
-    def _leave(self, name: str) -> None:
+    def _leave(self, name: str, waiting: asyncio.Future[bool]) -> None:
+        if not waiting.cancelled():
+            waiting.exception()  # retrieved: a lost history is news, which the client now reads
         self._waiting[name] -= 1
         if not self._waiting[name]:
             del self._waiting[name]
