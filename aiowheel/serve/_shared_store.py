@@ -55,7 +55,7 @@ class SharedStore:
         async with AsyncExitStack() as stack:
             shared = SharedCounters(purgatory, self._tables.counters)
             self._shared = await stack.enter_async_context(shared)
-            await self._tables.totals()  # makes the tables where they are missing
+            await self._tables.prepare()
             rounds = timer.every(self._round, self._keep_house, jitter=self._round / 4)
             stack.callback(rounds.cancel)
             self._stack = stack.pop_all()

@@ -98,6 +98,10 @@ class SqliteTopics:
         """See `TopicTables`."""
         return PREFIX + name
 
+    async def prepare(self) -> None:
+        """See `TopicTables`."""
+        await self._write(lambda _: None)
+
     async def append(
         self, messages: Sequence[tuple[str, bytes]]
     ) -> list[tuple[str, int] | Refusal]:
@@ -215,7 +219,7 @@ class SqliteTopics:
         try:
             return await self.counters.query(prepared)
         except _TablesMissingError:
-            await self._write(lambda _: None)
+            await self.prepare()
             return await self.counters.query(prepared)
 
 

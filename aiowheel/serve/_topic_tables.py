@@ -60,6 +60,10 @@ class TopicTables(Protocol):
         """The key of a topic's counter."""
         ...
 
+    async def prepare(self) -> None:
+        """Make the tables where they are missing."""
+        ...
+
     async def append(
         self, messages: Sequence[tuple[str, bytes]]
     ) -> list[tuple[str, int] | Refusal]:
@@ -128,8 +132,8 @@ def news_of(
     """
     since = life.since(question.has)
     seen = since or 0
-    first: int | None = None
-    last, room = life.version, question.most
+    first = last = None
+    room = question.most
     texts: list[bytes] = []
     for version, time, data in messages:
         if first is None and time <= too_old:
@@ -137,11 +141,12 @@ def news_of(
         text = b'{"version":%d,"data":%b}' % (version, data)
         if room is not None:
             if texts and len(text) > room:
-                last = version - 1
                 break
             room -= len(text)
         first = version if first is None else first
+        last = version
         texts.append(text)
+    last = life.version if last is None else last
     missed = (life.version if first is None else first - 1) - seen
     text = answer(
         question.name, life.epoch, last, b",".join(texts), missed=missed, reset=since is None

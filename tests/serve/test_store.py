@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import sqlite3
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, closing
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ import pytest
 
 pytest.importorskip("starlette")
 
+from aiowheel.bench._postgres import PostgresMissingError, postgres_server
 from aiowheel.errors import AiowheelError, BadInputError
 from aiowheel.serve import Limits, TopicApp
+from aiowheel.serve import _postgres_topics as postgres_topics
 from aiowheel.serve import _sqlite_topics as sqlite_topics
 from aiowheel.serve._shared_store import SharedStore
 from aiowheel.serve._topics import OVERHEAD
@@ -25,13 +28,38 @@ from .conftest import Subscriber, started
 
 pytestmark = [pytest.mark.one_build, pytest.mark.realtime]
 
+NUMBERS = itertools.count()
 Pair = Callable[..., AbstractAsyncContextManager[tuple[httpx.AsyncClient, httpx.AsyncClient]]]
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of a store without topics, of each kind."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/topics.db"
+    address: str = request.getfixturevalue("database")
+    return address
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[str]:
+    """The address of a PostgreSQL server."""
+    try:
+        with postgres_server() as dsn:
+            yield dsn
+    except PostgresMissingError as missing:
+        pytest.skip(str(missing))
+
+
 @pytest.fixture
-def store(tmp_path: Path) -> str:
-    """The address of a store without topics."""
-    return f"sqlite:///{tmp_path}/topics.db"
+async def database(postgres: str) -> str:
+    """A database of its own on that server."""
+    asyncpg: Any = pytest.importorskip("asyncpg")
+    name = f"topics_{next(NUMBERS)}"
+    connection = await asyncpg.connect(postgres)
+    await connection.execute(f"CREATE DATABASE {name}")
+    await connection.close()
+    return f"{postgres.rpartition('/')[0]}/{name}"
 
 
 @pytest.fixture
@@ -103,12 +131,24 @@ async def topics_of(client: httpx.AsyncClient) -> int:
     return count
 
 
-def rows_of(store: str) -> int:
+async def rows_of(store: str) -> int:
     """Rows in the tables of the store that are of a topic."""
-    tables = ("topics", "messages", "removed_topics", "counters")
-    with closing(sqlite3.connect(store.removeprefix("sqlite:///"))) as file:
-        counts = [file.execute(f"SELECT count(*) FROM aiowheel_{each}") for each in tables]
-        return sum(count.fetchone()[0] for count in counts)
+    tables = ["topics", "messages", "removed_topics"]
+    if store.startswith("sqlite"):
+        with closing(sqlite3.connect(store.removeprefix("sqlite:///"))) as file:
+            counts = [
+                file.execute(f"SELECT count(*) FROM aiowheel_{each}").fetchone()[0]
+                for each in [*tables, "counters"]
+            ]
+    else:
+        asyncpg: Any = pytest.importorskip("asyncpg")
+        connection = await asyncpg.connect(store)
+        counts = [
+            await connection.fetchval(f"SELECT count(*) FROM aiowheel_{each}")
+            for each in [*tables, "topic_counters"]
+        ]
+        await connection.close()
+    return sum(counts)
 
 
 async def test_a_publish_is_the_news_of_every_process(pair: Pair) -> None:
@@ -255,6 +295,7 @@ async def test_topics_without_use_expire(
 ) -> None:
     """But for one that a client of any process waits for; nothing of them stays in the store."""
     monkeypatch.setattr(sqlite_topics, "FORGET_AFTER", 0.1)
+    monkeypatch.setattr(postgres_topics, "FORGET_AFTER", 0.1)
     async with pair(kept_seconds=0.4) as (here, there):
         receipt = await published(here, "waited", "1")
         waiting = asyncio.create_task(polled(there, "waited?since=1&timeout=60"))
@@ -267,7 +308,7 @@ async def test_topics_without_use_expire(
         while await topics_of(here):  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.02)
         totals = await app_of(there)._service.store.totals()
-        while rows_of(store):  # noqa: ASYNC110 - no event
+        while await rows_of(store):  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.02)
 
     assert (again["version"], again["epoch"]) == (2, receipt["epoch"])
@@ -275,6 +316,7 @@ async def test_topics_without_use_expire(
     assert (totals.topics, totals.size, totals.published, totals.expired) == (0, 0, 52, 51)
 
 
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
 async def test_a_store_that_is_replaced_begins_anew(pair: Pair, tmp_path: Path) -> None:
     """Those who wait are answered, with `reset`; what is published afterwards is kept."""
     async with pair() as (here, there):
@@ -290,6 +332,7 @@ async def test_a_store_that_is_replaced_begins_anew(pair: Pair, tmp_path: Path) 
     assert page["reset"] is True
 
 
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
 async def test_a_store_that_does_not_answer_is_503(pair: Pair, tmp_path: Path) -> None:
     """With `Retry-After`; the process lives, and says that it is not ready."""
     async with pair() as (here, _):
@@ -323,6 +366,7 @@ def test_a_bad_address_is_refused(address: str) -> None:
     assert "secret" not in str(refused.value)
 
 
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
 def test_names_must_fit_into_a_store(store: str) -> None:
     """A store's keys are bounded."""
     with pytest.raises(BadInputError, match="at most 1000 characters in a store"):
@@ -336,3 +380,13 @@ async def test_a_store_that_cannot_be_used_is_one_error(tmp_path: Path, path: st
 
     with pytest.raises(AiowheelError, match="cannot use the store: "):
         await TopicApp(store=f"sqlite:///{tmp_path}/{path}").check_store()
+
+
+@pytest.mark.parametrize("end", ["/missing", ""])
+async def test_a_server_that_cannot_be_used_is_one_error(postgres: str, end: str) -> None:
+    """A database that is missing; a port on which there is no server."""
+    server = postgres.rpartition("/")[0]
+    address = f"{server}{end}" if end else "postgresql://postgres@127.0.0.1:1/postgres"
+
+    with pytest.raises(AiowheelError, match="cannot use the store: "):
+        await TopicApp(store=address).check_store()
