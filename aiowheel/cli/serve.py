@@ -54,7 +54,11 @@ def serve(
     ] = None,
     store: Annotated[
         str | None,
-        typer.Option(envvar="AIOWHEEL_STORE", metavar="URL", help="Keep topics in sqlite:///PATH."),
+        typer.Option(
+            envvar="AIOWHEEL_STORE",
+            metavar="URL",
+            help="Keep topics in sqlite:///PATH or postgresql://...",
+        ),
     ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes that serve; needs --store.")] = 1,
     dashboard: Annotated[

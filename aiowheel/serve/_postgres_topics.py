@@ -23,7 +23,11 @@ _NAME = "aiowheel_topic"  # of the counters: their tables and channel
 _SLICE = 1_000  # rows that are removed in one transaction, so that a publish need not wait long
 _NO_LIMIT = 2**62  # bytes
 
-_MADE = "SELECT to_regclass('aiowheel_topic_totals') IS NOT NULL"
+# Not to_regclass: it may remember, across the wait for the lock, that there was no such table.
+_MADE = """
+SELECT EXISTS (
+    SELECT FROM pg_class WHERE relname = 'aiowheel_topic_totals' AND pg_table_is_visible(oid))
+"""
 _LOCK = "SELECT pg_advisory_xact_lock(hashtext('aiowheel topics'))"
 _TABLES = """
 CREATE TABLE aiowheel_topics (

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import sqlite3
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, closing
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ import pytest
 
 pytest.importorskip("starlette")
 
-from aiowheel.bench._postgres import PostgresMissingError, postgres_server
 from aiowheel.errors import AiowheelError, BadInputError
 from aiowheel.serve import Limits, TopicApp
 from aiowheel.serve import _postgres_topics as postgres_topics
@@ -28,38 +26,7 @@ from .conftest import Subscriber, started
 
 pytestmark = [pytest.mark.one_build, pytest.mark.realtime]
 
-NUMBERS = itertools.count()
 Pair = Callable[..., AbstractAsyncContextManager[tuple[httpx.AsyncClient, httpx.AsyncClient]]]
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of a store without topics, of each kind."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/topics.db"
-    address: str = request.getfixturevalue("database")
-    return address
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[str]:
-    """The address of a PostgreSQL server."""
-    try:
-        with postgres_server() as dsn:
-            yield dsn
-    except PostgresMissingError as missing:
-        pytest.skip(str(missing))
-
-
-@pytest.fixture
-async def database(postgres: str) -> str:
-    """A database of its own on that server."""
-    asyncpg: Any = pytest.importorskip("asyncpg")
-    name = f"topics_{next(NUMBERS)}"
-    connection = await asyncpg.connect(postgres)
-    await connection.execute(f"CREATE DATABASE {name}")
-    await connection.close()
-    return f"{postgres.rpartition('/')[0]}/{name}"
 
 
 @pytest.fixture
@@ -380,6 +347,11 @@ async def test_a_store_that_cannot_be_used_is_one_error(tmp_path: Path, path: st
 
     with pytest.raises(AiowheelError, match="cannot use the store: "):
         await TopicApp(store=f"sqlite:///{tmp_path}/{path}").check_store()
+
+
+async def test_processes_that_begin_together_make_the_tables_once(store: str) -> None:
+    """Each of them can use a store that was empty when it looked."""
+    await asyncio.gather(*(TopicApp(store=store).check_store() for _ in range(5)))
 
 
 @pytest.mark.parametrize("end", ["/missing", ""])

@@ -34,10 +34,7 @@ LAST = "last"
 Seen = tuple[int, Any]  # version and data
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> str:
-    """The address of a store without topics."""
-    return f"sqlite:///{tmp_path}/topics.db"
+sqlite = pytest.mark.parametrize("store", ["sqlite"], indirect=True)
 
 
 def workers_of(server: Process) -> list[psutil.Process]:
@@ -171,14 +168,14 @@ async def lose_nothing(server: Process, topics: int, messages: int, kills: int) 
 
 async def test_no_client_loses_a_message_when_workers_are_killed(store: str) -> None:
     """Over polls, websockets and events: each in order, none twice, every receipt is kept."""
-    with process("--workers", "3", "--store", store, "--heartbeat", "1") as server:
+    with process("--workers", "2", "--store", store, "--heartbeat", "1") as server:
         async with asyncio.timeout(120):
-            await lose_nothing(server, topics=3, messages=60, kills=3)
+            await lose_nothing(server, topics=2, messages=40, kills=2)
         code, errors = await asyncio.to_thread(server.stop)
 
     assert code == 0
-    assert errors.count("ended by signal 9; it is started again") == 3
-    assert len(errors.splitlines()) == 3, errors
+    assert errors.count("ended by signal 9; it is started again") == 2
+    assert len(errors.splitlines()) == 2, errors
 
 
 @pytest.mark.shared_faults
@@ -214,6 +211,7 @@ async def test_a_restart_keeps_the_topics(store: str) -> None:
                 assert page["epoch"] == first["epoch"]
 
 
+@sqlite
 async def test_a_stop_answers_all_who_wait(store: str) -> None:
     """At every worker: polls get 503; no process stays."""
     with process("--workers", "2", "--store", store) as server:
@@ -239,6 +237,7 @@ async def all_wait(client: httpx.AsyncClient, server: Process) -> bool:
     return numbers == {COUNT // 2} or sum(numbers) == COUNT
 
 
+@sqlite
 def test_workers_end_when_their_parent_is_killed(store: str) -> None:
     """None goes on without the process that watches over it."""
     with process("--workers", "2", "--store", store) as server:
@@ -249,6 +248,7 @@ def test_workers_end_when_their_parent_is_killed(store: str) -> None:
     assert (len(gone), alive) == (2, [])
 
 
+@sqlite
 def test_a_hangup_reaches_every_worker(store: str, tmp_path: Path) -> None:
     """A file that cannot be used reaches none; a worker that is started later has the new one."""
     old, new = "old-token-0123456789", "new-token-0123456789"
