@@ -9,16 +9,13 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aiowheel.serve._limits import Limits
 from aiowheel.serve._refusal import Refusal
 from aiowheel.serve._topic_tables import too_many_topics
 from aiowheel.serve._topics import OVERHEAD
 from aiowheel.shared import PostgresCounters
-
-if TYPE_CHECKING:
-    import asyncpg
 
 _SLICE = 100  # messages that are looked at together, to find those that make a topic too large
 
@@ -95,7 +92,7 @@ class Append:
         self,
         counters: PostgresCounters,
         limits: Limits,
-        connection: asyncpg.Connection[Any],
+        connection: Any,
     ) -> None:
         self._counters = counters
         self._limits = limits
@@ -107,7 +104,8 @@ class Append:
         """Append; for each message the epoch and the version, or why it is refused."""
         connection = self._connection
         total = await connection.fetchrow(NEXT_CHANGE)
-        change, self._count, self._size = total["change"], total["topics"], total["size"]
+        change: int = total["change"]
+        self._count, self._size = total["topics"], total["size"]
         await self._find(list(dict.fromkeys(name for name, _ in messages)))
         results: list[tuple[str, int] | Refusal] = []
         rows: list[tuple[int, int, int, bytes]] = []
@@ -148,7 +146,9 @@ class Append:
     async def _trim(self) -> None:
         """Drop the oldest messages of the topics that have too many, or too large ones."""
         limits = self._limits
-        large = {each.key: each for each in self._topics.values() if each.is_too_large(limits)}
+        large: dict[int, _Topic] = {
+            each.key: each for each in self._topics.values() if each.is_too_large(limits)
+        }
         trimmed = list(large.values())
         while large:
             wanted = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from aiowheel.serve._limits import Limits
 from aiowheel.serve._postgres_append import NEXT_CHANGE, Append
@@ -12,12 +12,8 @@ from aiowheel.serve._topic_store import News, Totals
 from aiowheel.serve._topic_tables import FORGET_AFTER, Life, Question, news_of, no_topic
 from aiowheel.shared import PostgresCounters
 
-if TYPE_CHECKING:
-    import asyncpg
-
-    Connection: TypeAlias = asyncpg.Connection[Any]
-
 T = TypeVar("T")
+Connection: TypeAlias = Any  # asyncpg has no types
 
 _NAME = "aiowheel_topic"  # of the counters: their tables and channel
 _SLICE = 1_000  # rows that are removed in one transaction, so that a publish need not wait long

@@ -42,6 +42,7 @@ class SharedStore:
         self._tables = tables
         self._kept_seconds = limits.kept_seconds
         self._round = min(limits.kept_seconds / _ROUNDS, _LONGEST_ROUND)
+        self._publish: Grouped[tuple[str, bytes], tuple[str, int]]
         self._publish = Grouped(tables.append, _MOST_PUBLISHES)
         self._read = Grouped(self._read_all, _MOST_READS)
         self._waiting: Counter[str] = Counter()  # by topic

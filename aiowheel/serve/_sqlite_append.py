@@ -100,8 +100,10 @@ class Append:
             self._count += 1
             epoch = secrets.token_hex(4)
             ((key,),) = self._file.execute(_NEW_TOPIC, (name, epoch)).fetchall()
-            row = (key, epoch, 0, 0, 0)
-        topic = self._topics[name] = _Topic(*row)
+            topic = _Topic(key, epoch, 0, 0, 0)
+        else:
+            topic = _Topic(*row)
+        self._topics[name] = topic
         return topic
 
     def _trim(self, topic: _Topic) -> None:

@@ -172,20 +172,18 @@ class PostgresCounters:
         """
         await self.raise_in(connection, {key: value})
 
-    async def raise_in(
-        self, connection: asyncpg.Connection[Any], values: Mapping[str, int]
-    ) -> None:
+    async def raise_in(self, connection: Any, values: Mapping[str, int]) -> None:
         """As `advance_in`, several counters by one statement."""
         keys = sorted(checked_key(key) for key in values)
         numbers = [checked_value("value", values[key]) for key in keys]
         parts = _parts(list(zip(keys, numbers, strict=True)))
         await _epoch_of(connection, self._raise, keys, numbers, parts)
 
-    async def forget_in(self, connection: asyncpg.Connection[Any], keys: Collection[str]) -> None:
+    async def forget_in(self, connection: Any, keys: Collection[str]) -> None:
         """Remove counters in a transaction of the caller, as `advance_in` raises one."""
         await connection.execute(self._forget, sorted(keys))
 
-    async def write(self, step: Callable[[asyncpg.Connection[Any]], Awaitable[T]]) -> T:
+    async def write(self, step: Callable[[Any], Awaitable[T]]) -> T:
         """Await `step(connection)` in a transaction, on the connection on which the store writes.
 
         One step runs at a time, in the order of the calls.
@@ -198,7 +196,7 @@ class PostgresCounters:
         async with self._writing.use() as connection, connection.transaction():
             return await step(connection)
 
-    async def query(self, step: Callable[[asyncpg.Connection[Any]], Awaitable[T]]) -> T:
+    async def query(self, step: Callable[[Any], Awaitable[T]]) -> T:
         """Await `step(connection)`, which only reads, in a transaction that sees one moment.
 
         It sees every write that had returned, in any process, before the call. Errors are those of
