@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
+from aiowheel.errors import BadInputError, MissingExtraError
 
 if TYPE_CHECKING:
     from aiowheel.serve import Access
@@ -52,6 +52,15 @@ def serve(
     allow_host: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Host name of the service.")
     ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            envvar="AIOWHEEL_STORE",
+            metavar="URL",
+            help="Keep topics in sqlite:///PATH or postgresql://...",
+        ),
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that serve; needs --store.")] = 1,
     dashboard: Annotated[
         bool,
         typer.Option("--dashboard", help="Show the wheels at /dashboard, to this machine only."),
@@ -84,7 +93,7 @@ def serve(
         float, typer.Option(min=0.1, max=3_600, help="Seconds for a request to arrive.")
     ] = 10.0,
 ) -> None:
-    """Serve named topics: publish, long-poll, subscribe. All in memory.
+    """Serve named topics: publish, long-poll, subscribe. In memory, or in a store.
 
     Stops at SIGTERM or Ctrl+C: requests that wait are answered with 503 and Retry-After. SIGHUP
     reads the files of tokens and of the certificate again, and ends no connection.
@@ -103,6 +112,10 @@ def serve(
 
     if tls_key is not None and tls_cert is None:
         raise BadInputError("--tls-key needs --tls-cert")
+    if workers > 1 and store is None:
+        raise BadInputError(f"--workers {workers} needs --store: workers share topics in a store")
+    if workers > 1 and dashboard:
+        raise BadInputError(f"--dashboard shows one process, got --workers {workers}")
 
     def access() -> "Access":
         shared = _tokens("--token", token)
@@ -131,7 +144,9 @@ def serve(
         kept_bytes=keep_bytes,
         kept_bytes_in_all=keep_bytes_in_all,
     )
-    app = service.TopicApp(limits, access=access(), dashboard=dashboard, access_log=access_log)
+    app = service.TopicApp(
+        limits, access=access(), dashboard=dashboard, access_log=access_log, store=store
+    )
     certificate = None if tls_cert is None else service.Certificate(tls_cert, tls_key)
     _allow_files(max_connections + _OTHER_FILES)
     if access_log:
@@ -145,17 +160,26 @@ def serve(
             print(f"the dashboard is at {here}/dashboard/", flush=True)
 
     def reload() -> None:
-        try:
-            renewed = access()
-            if certificate is not None:
-                certificate.load()
-        except AiowheelError as error:
-            print(f"aiowheel: not reloaded: {error}", file=sys.stderr, flush=True)
-        else:
-            app.access = renewed
-            print("aiowheel: reloaded", file=sys.stderr, flush=True)
+        renewed = access()
+        if certificate is not None:
+            certificate.load()
+        app.access = renewed
 
-    service.serve(app, limits, host, port, ready, unix=unix, certificate=certificate, reload=reload)
+    def notice(line: str) -> None:
+        print(f"aiowheel: {line}", file=sys.stderr, flush=True)
+
+    service.serve(
+        app,
+        limits,
+        host,
+        port,
+        ready,
+        unix=unix,
+        certificate=certificate,
+        reload=reload,
+        workers=workers,
+        notice=notice,
+    )
 
 
 def _tokens(option: str, text: str | None) -> frozenset[str]:

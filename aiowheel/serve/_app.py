@@ -15,6 +15,7 @@ from starlette.websockets import WebSocket
 
 from aiowheel._build import __version__
 from aiowheel.dashboard import Dashboard
+from aiowheel.errors import AiowheelError, StoreUnavailableError
 from aiowheel.purgatory import Purgatory
 from aiowheel.serve._access import Access, Guarded
 from aiowheel.serve._access_log import AccessLog
@@ -24,7 +25,9 @@ from aiowheel.serve._metrics import Metrics
 from aiowheel.serve._openapi import document
 from aiowheel.serve._refusal import Refusal, answer_http_exception, answer_refusal
 from aiowheel.serve._service import PURGATORY, Service
+from aiowheel.serve._store_address import topic_store
 from aiowheel.serve._subscription import subscribe
+from aiowheel.serve._topic_store import Totals, answer_store_unavailable
 from aiowheel.timer import Timer
 
 
@@ -38,6 +41,12 @@ class TopicApp:
         access: Who may use it. Default: every client, but no page of another origin.
         dashboard: Whether /dashboard shows the wheels, to clients on this machine.
         access_log: Whether every request is logged when it ends, as `aiowheel.request`.
+        store: Address of the store that keeps the topics, for several processes: see `serve`.
+            Default: the memory of this process.
+
+    Raises:
+        BadInputError: *store* is no such address.
+        MissingExtraError: *store* needs a package that is not installed.
     """
 
     def __init__(
@@ -47,9 +56,12 @@ class TopicApp:
         access: Access | None = None,
         dashboard: bool = False,
         access_log: bool = False,
+        store: str | None = None,
     ) -> None:
         limits = Limits() if limits is None else limits
-        self._service = Service(limits, Access() if access is None else access)
+        topics = topic_store(store, limits)
+        self._store = store
+        self._service = Service(limits, Access() if access is None else access, topics)
         self._with_dashboard = dashboard
         self._with_access_log = access_log
         self._dashboard: Dashboard | None = None
@@ -68,6 +80,7 @@ class TopicApp:
                 Refusal: answer_refusal,
                 HTTPException: answer_http_exception,
                 ClientDisconnect: _answer_gone,
+                StoreUnavailableError: answer_store_unavailable,
             },
             lifespan=self._lifespan,
         )
@@ -91,6 +104,25 @@ class TopicApp:
         """Whether requests are logged."""
         return self._with_access_log
 
+    @property
+    def store(self) -> str | None:
+        """The address of the store that keeps the topics; None: the memory of this process."""
+        return self._store
+
+    async def check_store(self) -> None:
+        """Open the store of the topics and close it again.
+
+        Raises:
+            AiowheelError: It does not answer, or cannot be used.
+        """
+        store = topic_store(self._store, self._service.limits)
+        try:
+            async with Timer() as timer, Purgatory(PURGATORY, timer=timer) as purgatory:
+                await store.open(timer, purgatory)
+                await store.aclose()
+        except Exception as error:  # each store has its own: no such file, no such database
+            raise AiowheelError(f"cannot use the store: {error}") from error
+
     def _entered(self) -> ASGIApp:
         guarded = Guarded(self._app, self._service.access)
         return AccessLog(guarded) if self._with_access_log else guarded
@@ -111,12 +143,16 @@ class TopicApp:
             Timer() as timer,
             Purgatory(PURGATORY, timer=timer, max_pending=service.limits.waiters) as purgatory,
         ):
-            service.start(timer, purgatory)
+            service.purgatory = purgatory
+            await service.store.open(timer, purgatory)
             self._metrics = Metrics(service, timer)
             if self._with_dashboard:
                 self._dashboard = Dashboard(timer, [purgatory])
                 app.mount("/dashboard", self._dashboard)
-            yield {"timer": timer}
+            try:
+                yield {"timer": timer}
+            finally:
+                await service.store.aclose()
 
     async def _topic(self, request: Request) -> Response:
         # One route: the refusal of any other method then lists all of these.
@@ -135,7 +171,10 @@ class TopicApp:
         await subscribe(self._service, socket)
 
     async def _read_metrics(self, _request: Request) -> Response:
-        return self._metrics.answer()
+        totals: Totals | None = None
+        with contextlib.suppress(StoreUnavailableError):
+            totals = await self._service.store.totals()
+        return self._metrics.answer(totals)
 
     async def _openapi(self, _request: Request) -> Response:
         return JSONResponse(document(self._service.limits, self._service.access))

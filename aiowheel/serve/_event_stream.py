@@ -7,16 +7,18 @@ sends the last event's `id` as `Last-Event-ID`.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from aiowheel.errors import StoreUnavailableError
 from aiowheel.serve._crowd import retry_seconds
 from aiowheel.serve._feed import feed
 from aiowheel.serve._parameters import Seen, checked_query, last_event, topic_name
 from aiowheel.serve._service import Service
+from aiowheel.serve._topic_store import News
 
 MEDIA_TYPE = "text/event-stream"
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # the latter: for nginx
@@ -62,12 +64,14 @@ class _EventStream(Response):
     async def _events(self) -> AsyncGenerator[bytes, None]:
         # All clients lose the connection at once when the service stops; they come back one by one.
         yield b"retry: %d\n\n" % (1_000 * retry_seconds())
-        async with aclosing(feed(self._service, self._name, self._has)) as pages:
-            async for page in pages:
-                if page is None:
-                    yield _SILENCE
-                else:
-                    # Of a topic that does not exist it is empty: what comes next is a start.
-                    epoch, version = page.seen.epoch, page.seen.version
-                    position = f"{epoch}-{version}" if epoch else ""
-                    yield b"id: %b\ndata: %b\n\n" % (position.encode(), page.text)
+        with suppress(StoreUnavailableError):  # the client comes back
+            async with aclosing(feed(self._service, self._name, self._has)) as pages:
+                async for page in pages:
+                    yield _SILENCE if page is None else _event(page)
+
+
+def _event(page: News) -> bytes:
+    # Of a topic that does not exist the id is empty: what comes next is a start.
+    epoch, version = page.seen.epoch, page.seen.version
+    position = f"{epoch}-{version}" if epoch else ""
+    return b"id: %b\ndata: %b\n\n" % (position.encode(), page.text)

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from aiowheel.instrumentation.prometheus import AiowheelCollector
 from aiowheel.serve._service import Service
+from aiowheel.serve._topic_store import Totals
 from aiowheel.timer import Timer
 
 
@@ -23,33 +24,43 @@ class Metrics:
         wheel.add_purgatory(service.purgatory)
         self._registry = CollectorRegistry()
         self._registry.register(wheel)
-        self._registry.register(_ServiceCollector(service))
+        self._service = _ServiceCollector(service)
+        self._registry.register(self._service)
 
-    def answer(self) -> Response:
-        """In Prometheus' text format."""
+    def answer(self, totals: Totals | None) -> Response:
+        """In Prometheus' text format, without what the store holds if that is not known."""
+        self._service.totals = totals
         return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
 
 
 class _ServiceCollector(Collector):
+    """Reads the counts of the service.
+
+    Attributes:
+        totals: What the store holds; None if it does not answer.
+    """
+
     def __init__(self, service: Service) -> None:
-        self._service = service
+        self._crowd = service.crowd
+        self.totals: Totals | None = None
 
     def collect(self) -> Iterator[Metric]:
-        topics, crowd = self._service.topics, self._service.crowd
+        crowd, totals = self._crowd, self.totals
         gauges = {
-            "topics": ("Topics that exist.", len(topics)),
-            "kept_bytes": ("What the kept messages count.", topics.size),
             "waiters": ("Long polls and subscriptions that wait.", len(crowd)),
             "waiting_clients": ("Addresses that wait.", crowd.clients),
         }
-        counters = {
-            "published": ("Messages ever published.", topics.published),
-            "dropped": ("Messages ever dropped, to make room or by age.", topics.dropped),
-            "expired": (
-                "Topics ever removed because they were not used.",
-                self._service.expiry.expired,
-            ),
-        }
+        counters: dict[str, tuple[str, int]] = {}
+        if totals is not None:
+            gauges |= {
+                "topics": ("Topics that exist.", totals.topics),
+                "kept_bytes": ("What the kept messages count.", totals.size),
+            }
+            counters = {
+                "published": ("Messages ever published.", totals.published),
+                "dropped": ("Messages ever dropped, to make room or by age.", totals.dropped),
+                "expired": ("Topics ever removed because they were not used.", totals.expired),
+            }
         for name, (text, value) in gauges.items():
             yield GaugeMetricFamily(f"aiowheel_serve_{name}", text, value)
         for name, (text, value) in counters.items():

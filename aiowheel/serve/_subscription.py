@@ -7,6 +7,7 @@ from contextlib import aclosing, suppress
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from aiowheel.errors import StoreUnavailableError
 from aiowheel.serve._feed import feed
 from aiowheel.serve._parameters import Seen, checked_query, seen, topic_name
 from aiowheel.serve._refusal import Refusal
@@ -47,7 +48,11 @@ async def _serve(service: Service, socket: WebSocket, name: str, has: Seen) -> N
 
 
 async def _send(service: Service, socket: WebSocket, name: str, has: Seen) -> None:
-    async with aclosing(feed(service, name, has)) as pages:
-        async for page in pages:
-            await socket.send_text(HEARTBEAT if page is None else page.text.decode())
-    await socket.close(1012, "the service is shutting down")
+    try:
+        async with aclosing(feed(service, name, has)) as pages:
+            async for page in pages:
+                await socket.send_text(HEARTBEAT if page is None else page.text.decode())
+    except StoreUnavailableError:
+        await socket.close(1013, "the topics cannot be reached at present")
+    else:
+        await socket.close(1012, "the service is shutting down")

@@ -70,13 +70,10 @@ class Topic:
 
         One that cannot have seen it in this life of the topic gets all that is kept.
         """
-        return self._page(version, epoch, None)[0]
+        return self.page(version, epoch, None)[0]
 
-    def page(self, version: int, epoch: str | None, most: int) -> tuple[bytes, int]:
+    def page(self, version: int, epoch: str | None, most: int | None) -> tuple[bytes, int]:
         """As `since`, with messages of *most* bytes, but at least one; and its last version."""
-        return self._page(version, epoch, most)
-
-    def _page(self, version: int, epoch: str | None, most: int | None) -> tuple[bytes, int]:
         known = self.knows(version, epoch)
         key = version if known else -1, most
         found = self._answers.get(key)

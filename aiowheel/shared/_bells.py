@@ -22,7 +22,7 @@ class Bells:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._own: socket.socket | None = None
         self._sender: socket.socket | None = None
-        self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
+        self._name = ""
         self._opened = -1  # the folder, where its path is too long for an address
 
     def listen(self, loop: asyncio.AbstractEventLoop, rung: Callable[[], None]) -> None:
@@ -33,6 +33,8 @@ class Bells:
         if not hasattr(socket, "AF_UNIX") or sys.platform == "win32":
             return
         self._folder.mkdir(exist_ok=True)
+        # Chosen now: the object may have been made before the process was forked.
+        self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
         own = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         own.setblocking(False)
         self._own = own

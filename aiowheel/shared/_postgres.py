@@ -12,7 +12,7 @@ import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aiowheel._arguments import checked_bool, checked_str
 from aiowheel._events import emit
@@ -29,6 +29,8 @@ from aiowheel.shared._store import (
 
 if TYPE_CHECKING:
     import asyncpg
+
+T = TypeVar("T")
 
 _HEARTBEAT = 5.0  # seconds between two questions to a silent listener's connection
 _ANSWER = 10.0  # seconds until a connection that does not answer counts as lost
@@ -168,9 +170,43 @@ class PostgresCounters:
             TypeError, ValueError: *key* or *value* is out of range.
             asyncpg.PostgresError: The statement failed; the transaction is lost.
         """
-        checked_key(key)
-        checked_value("value", value)
-        await _epoch_of(connection, self._raise, [key], [value], _parts([(key, value)]))
+        await self.raise_in(connection, {key: value})
+
+    async def raise_in(self, connection: Any, values: Mapping[str, int]) -> None:
+        """As `advance_in`, several counters by one statement."""
+        keys = sorted(checked_key(key) for key in values)
+        numbers = [checked_value("value", values[key]) for key in keys]
+        parts = _parts(list(zip(keys, numbers, strict=True)))
+        await _epoch_of(connection, self._raise, keys, numbers, parts)
+
+    async def forget_in(self, connection: Any, keys: Collection[str]) -> None:
+        """Remove counters in a transaction of the caller, as `advance_in` raises one."""
+        await connection.execute(self._forget, sorted(keys))
+
+    async def write(self, step: Callable[[Any], Awaitable[T]]) -> T:
+        """Await `step(connection)` in a transaction, on the connection on which the store writes.
+
+        One step runs at a time, in the order of the calls.
+
+        Raises:
+            StoreUnavailableError: The server does not answer, or the connection was lost; the
+                transaction may have been committed.
+            asyncpg.PostgresError: A statement failed; the transaction was rolled back.
+        """
+        async with self._writing.use() as connection, connection.transaction():
+            return await step(connection)
+
+    async def query(self, step: Callable[[Any], Awaitable[T]]) -> T:
+        """Await `step(connection)`, which only reads, in a transaction that sees one moment.
+
+        It sees every write that had returned, in any process, before the call. Errors are those of
+        `write`.
+        """
+        async with (
+            self._listening.use() as connection,
+            connection.transaction(isolation="repeatable_read", readonly=True),
+        ):
+            return await step(connection)
 
     async def read(self, keys: Collection[str]) -> tuple[str, dict[str, int]]:
         """Read counters; see `CounterStore`."""

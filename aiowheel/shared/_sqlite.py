@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Generator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from aiowheel._arguments import safe_repr
+from aiowheel._arguments import checked_bool, safe_repr
 from aiowheel._events import emit
 from aiowheel.errors import StoreUnavailableError
 from aiowheel.shared._bells import Bells
@@ -42,6 +42,7 @@ INSERT INTO aiowheel_counters VALUES (?, 1, ?) ON CONFLICT (key) DO UPDATE
 SET value = value + 1, rev = excluded.rev
 """
 _VALUE = "SELECT value FROM aiowheel_counters WHERE key = ?"
+_FORGET = "DELETE FROM aiowheel_counters WHERE key = ?"
 _CHANGED = "SELECT key, value FROM aiowheel_counters WHERE rev > ?"
 
 
@@ -53,23 +54,25 @@ class SqliteCounters:
     with `-hints` behind, has a socket for each process. Both belong on a local disk.
 
     Two threads run the statements, so that neither the disk nor another writer blocks the loop.
-    A crash of a process loses nothing. If the machine loses power, the last writes may be gone;
-    tokens of values that are gone raise `EpochChangedError`.
+    A crash of a process loses nothing. If the machine loses power, the last writes may be gone,
+    unless *synced*; tokens of values that are gone raise `EpochChangedError`.
 
     Args:
         path: The file; it is made where it is missing, its folder is not.
+        synced: Whether every write waits for the disk, so that a loss of power loses none.
 
     Raises:
         TypeError: *path* is no path.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, synced: bool = False) -> None:
+        checked_bool("synced", synced)
         try:
             self._path = Path(path).absolute()
         except TypeError:
             raise TypeError(f"path must be a path, got {safe_repr(path)}") from None
-        self._writer = SqliteThread(self._path, "aiowheel sqlite writer")
-        self._reader = SqliteThread(self._path, "aiowheel sqlite reader")
+        self._writer = SqliteThread(self._path, "aiowheel sqlite writer", synced=synced)
+        self._reader = SqliteThread(self._path, "aiowheel sqlite reader", synced=synced)
         self._bells = Bells(self._path.with_name(f"{self._path.name}-hints"))
         self._rung = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -120,6 +123,33 @@ class SqliteCounters:
         _, rev = _next_rev(connection)
         connection.execute(_RAISE, (key, value, rev))
 
+    def forget_in(self, connection: sqlite3.Connection, keys: Collection[str]) -> None:
+        """Remove counters in a transaction of the caller, as `advance_in` raises one.
+
+        Raises:
+            sqlite3.Error: The statement failed.
+        """
+        connection.executemany(_FORGET, [(key,) for key in keys])
+
+    async def write(self, step: Callable[[sqlite3.Connection], T]) -> T:
+        """Call `step(connection)` in a transaction, on the thread and connection of the store.
+
+        The waits of every process see at once what *step* publishes by `advance_in`. One step runs
+        at a time, in the order of the calls. Cancelling the call does not take the write back.
+
+        Raises:
+            StoreUnavailableError: The file is locked for too long, or cannot be used at present.
+        """
+        return await self._writer.run(self._written, step)
+
+    async def query(self, step: Callable[[sqlite3.Connection], T]) -> T:
+        """Call `step(connection)`, which only reads, in a transaction of its own.
+
+        It sees every write that had returned, in any process, before the call. Errors are those of
+        `write`.
+        """
+        return await self._reader.run(_in_snapshot, step)
+
     async def read(self, keys: Collection[str]) -> tuple[str, dict[str, int]]:
         """Read counters; see `CounterStore`."""
         (epoch, _), values = await self._reader.run(_read_all, tuple(keys))
@@ -127,12 +157,8 @@ class SqliteCounters:
 
     async def forget(self, keys: Collection[str]) -> None:
         """Remove counters; see `CounterStore`."""
-        names = [(key,) for key in keys]
-
-        def remove(file: sqlite3.Connection) -> None:
-            file.executemany("DELETE FROM aiowheel_counters WHERE key = ?", names)
-
-        await self._writer.run(_in_transaction, remove)
+        names = list(keys)
+        await self._writer.run(_in_transaction, lambda file: self.forget_in(file, names))
 
     async def aclose(self) -> None:
         """End the threads, and remove the socket; see `CounterStore`."""
@@ -143,10 +169,10 @@ class SqliteCounters:
         await self._reader.aclose()
         self._bells.close()
 
-    def _written(self, file: sqlite3.Connection, write: Callable[[sqlite3.Connection], str]) -> str:
-        epoch = _in_transaction(file, write)
+    def _written(self, file: sqlite3.Connection, write: Callable[[sqlite3.Connection], T]) -> T:
+        result = _in_transaction(file, write)
         self._bells.ring()
-        return epoch
+        return result
 
     async def _watch(self, listener: HintListener) -> None:
         """Give hints for what has changed, after each hint byte and each quarter of a second."""
@@ -204,6 +230,11 @@ def _transaction(file: sqlite3.Connection, begin: str) -> Generator[None]:
 def _in_transaction(file: sqlite3.Connection, write: Callable[[sqlite3.Connection], T]) -> T:
     with _transaction(file, "BEGIN IMMEDIATE"):
         return write(file)
+
+
+def _in_snapshot(file: sqlite3.Connection, read: Callable[[sqlite3.Connection], T]) -> T:
+    with _transaction(file, "BEGIN"):
+        return read(file)
 
 
 def _next_rev(file: sqlite3.Connection) -> tuple[str, int]:

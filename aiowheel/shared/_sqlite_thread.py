@@ -29,9 +29,10 @@ CREATE INDEX IF NOT EXISTS aiowheel_counters_rev ON aiowheel_counters (rev);
 class SqliteThread:
     """A thread with a connection of its own, which is made anew when the file was replaced."""
 
-    def __init__(self, path: Path, name: str) -> None:
+    def __init__(self, path: Path, name: str, *, synced: bool) -> None:
         self._path = path
         self._name = name
+        self._synced = synced
         self._pool: ThreadPoolExecutor | None = None
         self._file: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
@@ -59,7 +60,7 @@ class SqliteThread:
             if self._identity == _identity(self._path):
                 return self._file
             self._close()
-        self._file = _connected(self._path)
+        self._file = _connected(self._path, synced=self._synced)
         self._identity = _identity(self._path)
         return self._file
 
@@ -118,7 +119,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _connected(path: Path) -> sqlite3.Connection:
+def _connected(path: Path, *, synced: bool) -> sqlite3.Connection:
     """Open the file, and make the tables where they are missing."""
     last_moment = time.monotonic() + _BUSY
     while True:
@@ -126,7 +127,7 @@ def _connected(path: Path) -> sqlite3.Connection:
         try:
             # Nothing waits for the switch to the log: two processes may collide in it.
             file.execute("PRAGMA journal_mode = WAL")
-            file.execute("PRAGMA synchronous = NORMAL")
+            file.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
             known = "SELECT 1 FROM sqlite_master WHERE name = 'aiowheel_counters_rev'"
             if file.execute(known).fetchone() is None:
                 file.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")

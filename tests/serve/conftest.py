@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 import re
 import signal
@@ -11,6 +12,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -22,8 +24,10 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("websockets")
 pytest.importorskip("prometheus_client")
 
+from aiowheel.bench._postgres import PostgresMissingError, postgres_server
 from aiowheel.serve import Limits, TopicApp
 
+NUMBERS = itertools.count()
 Serving = Callable[..., AbstractAsyncContextManager[httpx.AsyncClient]]
 
 
@@ -167,7 +171,7 @@ def process(*arguments: str, environment: dict[str, str] | None = None) -> Gener
             assert child.stdout is not None
             line = child.stdout.readline()
             found = re.search(r":(\d+)/topics/", line)
-            assert found, line
+            assert found, line or (child.stderr and child.stderr.read())
             yield Process(child, int(found[1]))
         finally:
             if child.poll() is None:
@@ -186,3 +190,33 @@ def impatient_server() -> Iterator[Process]:
     """One that gives a request little time to arrive."""
     with process("--receive-timeout", "0.6") as running:
         yield running
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of a store without topics, of each kind."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/topics.db"
+    address: str = request.getfixturevalue("database")
+    return address
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """The address of a PostgreSQL server."""
+    try:
+        with postgres_server() as dsn:
+            yield dsn
+    except PostgresMissingError as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture
+async def database(postgres: str) -> str:
+    """A database of its own on that server."""
+    asyncpg: Any = pytest.importorskip("asyncpg")
+    name = f"topics_{next(NUMBERS)}"
+    connection = await asyncpg.connect(postgres)
+    await connection.execute(f"CREATE DATABASE {name}")
+    await connection.close()
+    return f"{postgres.rpartition('/')[0]}/{name}"

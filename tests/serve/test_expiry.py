@@ -7,6 +7,7 @@ import pytest
 from aiowheel import ManualTimer
 from aiowheel.serve import Limits, TopicApp
 from aiowheel.serve._expiry import Expiry
+from aiowheel.serve._memory_store import MemoryStore
 from aiowheel.serve._topics import Topics
 from aiowheel.testing import VirtualClock
 
@@ -18,12 +19,19 @@ AGE = 100.0
 MANY = 10_000
 
 
+def memory_of(app: TopicApp) -> MemoryStore:
+    """The store of its topics."""
+    store = app._service.store
+    assert isinstance(store, MemoryStore)
+    return store
+
+
 async def test_ten_thousand_topics_of_one_message_expire(
     serving: Serving, virtual_clock: VirtualClock
 ) -> None:
     """None before its time, each at its time; nothing is left, and there is room for as many."""
     app = TopicApp(Limits(kept_seconds=AGE, topics=MANY))
-    service = app._service
+    service = memory_of(app)
     async with serving(app) as client:
         for number in range(MANY):
             service.expiry.note_published(
@@ -70,15 +78,15 @@ async def test_a_topic_that_a_client_waits_for_stays(serving: Serving) -> None:
         await client.post("/topics/a", content="1")
         poll = asyncio.create_task(client.get("/topics/a?since=1&timeout=60"))
         await asyncio.sleep(30)
-        assert len(app._service.topics) == 1
+        assert len(memory_of(app).topics) == 1
         assert (await poll).json()["version"] == 1
 
         async with Subscriber(app, "/topics/a", "since=1") as subscriber:
             await subscriber.accepted()
             await asyncio.sleep(30)
-            assert len(app._service.topics) == 1
+            assert len(memory_of(app).topics) == 1
         await asyncio.sleep(3)
-        assert len(app._service.topics) == 0
+        assert len(memory_of(app).topics) == 0
 
 
 async def test_each_message_has_an_age_of_its_own(serving: Serving) -> None:
@@ -92,9 +100,9 @@ async def test_each_message_has_an_age_of_its_own(serving: Serving) -> None:
 
         assert [message["data"] for message in answer["messages"]] == ["3", "4", "5"]
         assert answer["missed"] == 3
-        assert app._service.topics.dropped == 3
-        size = sum(topic.size for topic in app._service.topics._by_name.values())
-        assert app._service.topics.size == size
+        assert memory_of(app).topics.dropped == 3
+        size = sum(topic.size for topic in memory_of(app).topics._by_name.values())
+        assert memory_of(app).topics.size == size
 
 
 async def test_a_removed_topic_has_no_deadlines(serving: Serving) -> None:
@@ -104,7 +112,7 @@ async def test_a_removed_topic_has_no_deadlines(serving: Serving) -> None:
         await client.post("/topics/a", content="1")
         await asyncio.sleep(AGE * 0.9)
         await client.delete("/topics/a")
-        assert len(app._service.expiry._timer) == 0
+        assert len(memory_of(app).expiry._timer) == 0
         await client.post("/topics/a", content="2")
         await asyncio.sleep(AGE * 0.9)
         answer = (await client.get("/topics/a")).json()

@@ -1,0 +1,85 @@
+"""Topics in the memory of one process. Rank 5."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from aiowheel.purgatory import Purgatory
+from aiowheel.serve._expiry import Expiry
+from aiowheel.serve._limits import Limits
+from aiowheel.serve._parameters import Seen
+from aiowheel.serve._topic_store import News, Receipt, Totals
+from aiowheel.serve._topics import Topics, answer
+from aiowheel.timer import Timer
+
+
+class MemoryStore:
+    """A `TopicStore` whose calls never suspend; a topic's version is a counter of the purgatory.
+
+    Attributes:
+        topics: What it keeps.
+        expiry: What ends messages and topics by age.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.topics = Topics(limits)
+        self.expiry: Expiry  # once it is open
+        self._seconds = limits.kept_seconds
+        self._purgatory: Purgatory
+
+    async def open(self, timer: Timer, purgatory: Purgatory) -> None:
+        """See `TopicStore`."""
+        self._purgatory = purgatory
+        self.expiry = Expiry(self.topics, timer, self._seconds, self._is_waited_for, self._forget)
+        self._time = timer.time  # the clock by which messages grow old
+
+    async def publish(self, name: str, data: bytes) -> Receipt:
+        """See `TopicStore`."""
+        self.expiry.note_used(name)
+        topic = self.topics.publish(name, data, self._time())
+        self.expiry.note_published(topic)
+        woken = self._purgatory.advance(name, topic.version)
+        return Receipt(topic.epoch, topic.version, woken)
+
+    async def news(self, name: str, has: Seen, most: int | None = None) -> News:
+        """See `TopicStore`."""
+        self.expiry.note_used(name)
+        topic = self.topics.get(name)
+        if topic is None:
+            gone = has.version > 0 or has.epoch is not None
+            text = answer(name, "", 0, b"", missed=0, reset=gone)
+            return News(text, Seen(0, None), None if gone else 1)
+        is_new = topic.version > has.version or not topic.knows(has.version, has.epoch)
+        text, version = topic.page(has.version, has.epoch, most)
+        return News(text, Seen(version, topic.epoch), None if is_new else has.version + 1)
+
+    def wait(self, name: str, threshold: int, seconds: float) -> Awaitable[bool]:
+        """See `TopicStore`."""
+        return self._purgatory.wait_until({name: threshold}, seconds)
+
+    async def remove(self, name: str) -> bool:
+        """See `TopicStore`."""
+        if self.topics.get(name) is None:
+            return False
+        self.expiry.note_removed(name)
+        self._forget(name)
+        return True
+
+    async def totals(self) -> Totals:
+        """See `TopicStore`."""
+        topics = self.topics
+        return Totals(
+            len(topics), topics.size, topics.published, topics.dropped, self.expiry.expired
+        )
+
+    async def aclose(self) -> None:
+        """See `TopicStore`; the deadlines end with the timer."""
+
+    def _forget(self, name: str) -> None:
+        self.topics.remove(name)
+        self._purgatory.forget(name)
+        for operation in list(self._purgatory.pending(name)):
+            operation.force_complete()
+
+    def _is_waited_for(self, name: str) -> bool:
+        return next(self._purgatory.pending(name), None) is not None

@@ -1,0 +1,124 @@
+"""Topics that several processes serve: tables in a store, and waits on its shared counters. Rank 5.
+
+A topic is used by its messages, which note it themselves, and by its readers: each process notes
+those that it has seen, and those that wait, several times within the age at which a topic goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+
+from aiowheel._events import emit
+from aiowheel.errors import StoreUnavailableError
+from aiowheel.purgatory import Purgatory
+from aiowheel.serve._grouped import Grouped
+from aiowheel.serve._limits import Limits
+from aiowheel.serve._parameters import Seen
+from aiowheel.serve._topic_store import News, Receipt, Totals
+from aiowheel.serve._topic_tables import Question, TopicTables
+from aiowheel.shared import SharedCounters
+from aiowheel.timer import Timer
+
+_MOST_PUBLISHES = 1_000  # in one transaction
+_MOST_READS = 1_000
+_ROUNDS = 8  # looks at what is too old, within the age at which it is
+_LONGEST_ROUND = 30.0  # seconds
+_GRACE = 3  # rounds after which a reader of any process must have been noted
+
+
+class SharedStore:
+    """A `TopicStore` over the tables of a store.
+
+    Args:
+        tables: New; they are opened and closed with it.
+        limits: How long a topic is kept that is not used.
+    """
+
+    def __init__(self, tables: TopicTables, limits: Limits) -> None:
+        self._tables = tables
+        self._kept_seconds = limits.kept_seconds
+        self._round = min(limits.kept_seconds / _ROUNDS, _LONGEST_ROUND)
+        self._publish: Grouped[tuple[str, bytes], tuple[str, int]]
+        self._publish = Grouped(tables.append, _MOST_PUBLISHES)
+        self._read = Grouped(self._read_all, _MOST_READS)
+        self._waiting: Counter[str] = Counter()  # by topic
+        self._used: dict[str, None] = {}  # topics that were read since the last round
+        self._sweeps_to_skip = 0
+        self._stack = AsyncExitStack()
+        self._shared: SharedCounters
+
+    async def open(self, timer: Timer, purgatory: Purgatory) -> None:
+        """See `TopicStore`."""
+        async with AsyncExitStack() as stack:
+            shared = SharedCounters(purgatory, self._tables.counters)
+            self._shared = await stack.enter_async_context(shared)
+            await self._tables.prepare()
+            rounds = timer.every(self._round, self._keep_house, jitter=self._round / 4)
+            stack.callback(rounds.cancel)
+            self._stack = stack.pop_all()
+
+    async def publish(self, name: str, data: bytes) -> Receipt:
+        """See `TopicStore`; `woken` counts those who wait in this process."""
+        epoch, version = await self._publish((name, data))
+        return Receipt(epoch, version, self._waiting[name])
+
+    async def news(self, name: str, has: Seen, most: int | None = None) -> News:
+        """See `TopicStore`."""
+        self._used[name] = None
+        return await self._read(Question(name, has, most))
+
+    def wait(self, name: str, threshold: int, seconds: float) -> asyncio.Future[bool]:
+        """See `TopicStore`."""
+        waiting = self._shared.wait_until({self._tables.key(name): threshold}, seconds)
+        if not waiting.done():
+            self._waiting[name] += 1
+            waiting.add_done_callback(partial(self._leave, name))
+        return waiting
+
+    async def remove(self, name: str) -> bool:
+        """See `TopicStore`."""
+        return await self._tables.remove(name)
+
+    async def totals(self) -> Totals:
+        """See `TopicStore`."""
+        return await self._tables.totals()
+
+    async def aclose(self) -> None:
+        """See `TopicStore`."""
+        await self._publish.drain()
+        await self._stack.aclose()
+
+    def _leave(self, name: str, waiting: asyncio.Future[bool]) -> None:
+        if not waiting.cancelled():
+            waiting.exception()  # retrieved: a lost history is news, which the client now reads
+        self._waiting[name] -= 1
+        if not self._waiting[name]:
+            del self._waiting[name]
+            self._used[name] = None
+
+    async def _read_all(self, questions: Sequence[Question]) -> list[News | Exception]:
+        answers = await self._tables.read(dict.fromkeys(questions))
+        return [answers[each] for each in questions]
+
+    async def _keep_house(self) -> None:
+        """Note which topics are in use, and remove what is too old."""
+        used = list(self._used | dict.fromkeys(self._waiting))
+        self._used.clear()
+        try:
+            if used:
+                await self._tables.touch(used)
+            if self._sweeps_to_skip:
+                self._sweeps_to_skip -= 1
+                return
+            while await self._tables.sweep(self._kept_seconds + _GRACE * self._round):
+                pass
+        except StoreUnavailableError:
+            # The other processes may not have noted their readers either.
+            self._sweeps_to_skip = _GRACE
+            self._used |= dict.fromkeys(used)
+        except Exception as error:  # the next round must come
+            emit("aiowheel.topics_not_swept", error=repr(error))

@@ -1,0 +1,143 @@
+"""Messages that are appended to the topics of a SQLite file, in one transaction. Rank 5."""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aiowheel.serve._limits import Limits
+from aiowheel.serve._refusal import Refusal
+from aiowheel.serve._topic_tables import too_many_topics
+from aiowheel.serve._topics import OVERHEAD
+from aiowheel.shared import SqliteCounters
+
+PREFIX = "topic:"  #: of the topics' counters: the application may have its own in the file
+
+_CHANGE = "UPDATE aiowheel_topic_totals SET change = change + 1 RETURNING change, topics, size"
+_COUNT = """
+UPDATE aiowheel_topic_totals SET topics = ?, size = ?, published = published + ?,
+    dropped = dropped + ?
+"""
+_TOPIC = "SELECT id, epoch, version, kept, size FROM aiowheel_topics WHERE name = ?"
+_NEW_TOPIC = "INSERT INTO aiowheel_topics VALUES (NULL, ?, ?, 0, 0, 0, 0, 0) RETURNING id"
+_SET_TOPIC = """
+UPDATE aiowheel_topics SET version = ?, kept = ?, size = ?, change = ?, used = ? WHERE id = ?
+"""
+_ADD = "INSERT INTO aiowheel_messages VALUES (?, ?, ?, ?, ?)"
+_SIZES = "SELECT version, size FROM aiowheel_messages WHERE topic = ? ORDER BY version"
+_DROP = "DELETE FROM aiowheel_messages WHERE topic = ? AND version <= ?"
+_LONGEST_AGO = "SELECT id FROM aiowheel_topics WHERE kept > 0 ORDER BY change, id LIMIT 2"
+_SHRINK = "UPDATE aiowheel_topics SET kept = kept - ?, size = size - ? WHERE id = ?"
+
+
+@dataclass(slots=True)
+class _Topic:
+    """A topic that gets messages."""
+
+    key: int
+    epoch: str
+    version: int
+    kept: int
+    size: int
+
+
+class Append:
+    """One transaction, on the thread of the connection.
+
+    Args:
+        counters: Where the change is published.
+        limits: How much is kept.
+        file: In a transaction.
+    """
+
+    def __init__(self, counters: SqliteCounters, limits: Limits, file: sqlite3.Connection) -> None:
+        self._counters = counters
+        self._limits = limits
+        self._file = file
+        self._time = time.time()
+        self._topics: dict[str, _Topic] = {}
+        self._dropped = 0
+        ((self._change, self._count, self._size),) = file.execute(_CHANGE).fetchall()
+
+    def run(self, messages: Sequence[tuple[str, bytes]]) -> list[tuple[str, int] | Refusal]:
+        """Append; for each message the epoch and the version, or why it is refused."""
+        results: list[tuple[str, int] | Refusal] = []
+        rows: list[tuple[int, int, float, int, bytes]] = []
+        for name, data in messages:
+            topic = self._topic(name)
+            if topic is None:
+                results.append(too_many_topics(name, self._limits.topics))
+                continue
+            size = len(data) + OVERHEAD
+            topic.version += 1
+            topic.kept += 1
+            topic.size += size
+            self._size += size
+            rows.append((topic.key, topic.version, self._time, size, data))
+            results.append((topic.epoch, topic.version))
+        self._file.executemany(_ADD, rows)
+        for name, topic in self._topics.items():
+            self._trim(topic)
+            values = (topic.version, topic.kept, topic.size, self._change, self._time, topic.key)
+            self._file.execute(_SET_TOPIC, values)
+            self._counters.advance_in(self._file, PREFIX + name, self._change)
+        self._make_room()
+        self._file.execute(_COUNT, (self._count, self._size, len(rows), self._dropped))
+        return results
+
+    def _topic(self, name: str) -> _Topic | None:
+        """The topic of that name, made where it is missing; None if there are too many."""
+        topic = self._topics.get(name)
+        if topic is not None:
+            return topic
+        row = self._file.execute(_TOPIC, (name,)).fetchone()
+        if row is None:
+            if self._count >= self._limits.topics:
+                return None
+            self._count += 1
+            epoch = secrets.token_hex(4)
+            ((key,),) = self._file.execute(_NEW_TOPIC, (name, epoch)).fetchall()
+            topic = _Topic(key, epoch, 0, 0, 0)
+        else:
+            topic = _Topic(*row)
+        self._topics[name] = topic
+        return topic
+
+    def _trim(self, topic: _Topic) -> None:
+        """Drop the oldest messages of a topic that has too many, or too large ones."""
+        most, most_bytes = self._limits.kept_messages, self._limits.kept_bytes
+        if topic.kept <= most and topic.size <= most_bytes:
+            return
+        dropped, size, last = 0, 0, 0
+        for version, each in self._file.execute(_SIZES, (topic.key,)):
+            kept = topic.kept - dropped
+            if kept == 1 or (kept <= most and topic.size - size <= most_bytes):
+                break
+            dropped, size, last = dropped + 1, size + each, version
+        self._drop(topic.key, last, dropped, size)
+        topic.kept -= dropped
+        topic.size -= size
+
+    def _make_room(self) -> None:
+        """Drop the oldest messages of the topics published to longest ago, if all are too large."""
+        most = self._limits.kept_bytes_in_all
+        while self._size > most:
+            topics = self._file.execute(_LONGEST_AGO).fetchall()
+            if len(topics) < 2:
+                return
+            (key,) = topics[0]
+            dropped, size, last = 0, 0, 0
+            for version, each in self._file.execute(_SIZES, (key,)):
+                if self._size - size <= most:
+                    break
+                dropped, size, last = dropped + 1, size + each, version
+            self._drop(key, last, dropped, size)
+            self._file.execute(_SHRINK, (dropped, size, key))
+
+    def _drop(self, key: int, last: int, dropped: int, size: int) -> None:
+        self._file.execute(_DROP, (key, last))
+        self._dropped += dropped
+        self._size -= size

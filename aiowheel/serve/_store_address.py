@@ -1,0 +1,38 @@
+"""The address of a store of topics, as `--store` takes it. Rank 5."""
+
+from __future__ import annotations
+
+from aiowheel.errors import BadInputError
+from aiowheel.serve._limits import Limits
+from aiowheel.serve._memory_store import MemoryStore
+from aiowheel.serve._postgres_topics import PostgresTopics
+from aiowheel.serve._shared_store import SharedStore
+from aiowheel.serve._sqlite_topics import SqliteTopics
+from aiowheel.serve._topic_store import TopicStore
+
+_LONGEST_NAME = 1_000  # characters: a topic's counter has a key of at most 1,024 bytes
+_SQLITE = "sqlite:///"
+_POSTGRES = ("postgresql://", "postgres://")
+
+
+def topic_store(address: str | None, limits: Limits) -> TopicStore:
+    """A new store of topics at *address*; None: in the memory of this process.
+
+    Raises:
+        BadInputError: It is no such address, or names of topics may be too long for a store.
+        MissingExtraError: It needs a package that is not installed.
+    """
+    if address is None:
+        return MemoryStore(limits)
+    if limits.name_length > _LONGEST_NAME:
+        text = f"a topic's name must have at most {_LONGEST_NAME} characters in a store"
+        raise BadInputError(f"{text}, got a limit of {limits.name_length}")
+    path = address.removeprefix(_SQLITE)
+    if path != address and path and not path.startswith(":") and "\0" not in path:
+        return SharedStore(SqliteTopics(path, limits), limits)
+    if address.startswith(_POSTGRES):
+        return SharedStore(PostgresTopics(address, limits), limits)
+    scheme, separator, _ = address.partition("://")
+    got = f"{scheme}://..." if separator else "no scheme"  # the rest may hold a password
+    legal = "sqlite:///PATH or postgresql://USER@HOST/DATABASE"
+    raise BadInputError(f"store must be {legal}, got {got}")

@@ -1,0 +1,365 @@
+"""Topics that two processes serve from one store; here two applications in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, closing
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+pytest.importorskip("starlette")
+
+from aiowheel.errors import AiowheelError, BadInputError
+from aiowheel.serve import Limits, TopicApp
+from aiowheel.serve import _postgres_topics as postgres_topics
+from aiowheel.serve import _sqlite_topics as sqlite_topics
+from aiowheel.serve._shared_store import SharedStore
+from aiowheel.serve._topics import OVERHEAD
+
+from .conftest import Subscriber, started
+
+pytestmark = [pytest.mark.one_build, pytest.mark.realtime]
+
+Pair = Callable[..., AbstractAsyncContextManager[tuple[httpx.AsyncClient, httpx.AsyncClient]]]
+
+
+@pytest.fixture
+def pair(store: str) -> Pair:
+    """Open clients of two applications on one store, with the same limits."""
+
+    @contextlib.asynccontextmanager
+    async def opened(
+        **limits: float,
+    ) -> AsyncGenerator[tuple[httpx.AsyncClient, httpx.AsyncClient]]:
+        bounds = Limits(**limits)  # type: ignore[arg-type]
+        apps = [TopicApp(bounds, store=store) for _ in range(2)]
+        async with (
+            started(apps[0]),
+            started(apps[1]),
+            client_of(apps[0]) as here,
+            client_of(apps[1]) as there,
+        ):
+            yield here, there
+
+    return opened
+
+
+def client_of(app: TopicApp) -> httpx.AsyncClient:
+    """A client of one application; `app_of` gives that back."""
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost")
+
+
+def app_of(client: httpx.AsyncClient) -> TopicApp:
+    """The application of a client."""
+    app = client._transport.app  # type: ignore[attr-defined]
+    assert isinstance(app, TopicApp)
+    return app
+
+
+async def published(client: httpx.AsyncClient, topic: str, *texts: str) -> dict[str, Any]:
+    """Publish texts one after the other; the last receipt."""
+    receipt: dict[str, Any] = {}
+    for text in texts:
+        answer = await client.post(f"/topics/{topic}", content=text)
+        assert answer.status_code == 201, answer.text
+        receipt = answer.json()
+    return receipt
+
+
+async def polled(client: httpx.AsyncClient, path: str) -> dict[str, Any]:
+    """The answer of a poll."""
+    answer = await client.get(f"/topics/{path}")
+    assert answer.status_code == 200, answer.text
+    page: dict[str, Any] = answer.json()
+    return page
+
+
+def data(page: dict[str, Any]) -> list[object]:
+    """The messages of an answer, without their versions."""
+    return [message["data"] for message in page["messages"]]
+
+
+async def waits_for(client: httpx.AsyncClient, topic: str) -> None:
+    """Return once a client of this application waits for the topic."""
+    store = app_of(client)._service.store
+    assert isinstance(store, SharedStore)
+    while not store._waiting[topic]:  # noqa: ASYNC110 - what is waited for sets no event
+        await asyncio.sleep(0.01)
+
+
+async def topics_of(client: httpx.AsyncClient) -> int:
+    """How many topics exist."""
+    count: int = (await client.get("/health")).json()["topics"]
+    return count
+
+
+async def rows_of(store: str) -> int:
+    """Rows in the tables of the store that are of a topic."""
+    tables = ["topics", "messages", "removed_topics"]
+    if store.startswith("sqlite"):
+        with closing(sqlite3.connect(store.removeprefix("sqlite:///"))) as file:
+            counts = [
+                file.execute(f"SELECT count(*) FROM aiowheel_{each}").fetchone()[0]
+                for each in [*tables, "counters"]
+            ]
+    else:
+        asyncpg: Any = pytest.importorskip("asyncpg")
+        connection = await asyncpg.connect(store)
+        counts = [
+            await connection.fetchval(f"SELECT count(*) FROM aiowheel_{each}")
+            for each in [*tables, "topic_counters"]
+        ]
+        await connection.close()
+    return sum(counts)
+
+
+async def test_a_publish_is_the_news_of_every_process(pair: Pair) -> None:
+    """A poll at the other one is answered; both number the messages of a topic together."""
+    async with pair() as (here, there):
+        waiting = asyncio.create_task(polled(there, "a?timeout=60"))
+        await waits_for(there, "a")
+        first = await published(here, "a", "1")
+        page = await waiting
+        second = await published(there, "a", "2")
+        both = await polled(here, f"a?since=0&epoch={first['epoch']}")
+
+    assert data(page) == ["1"]
+    assert (page["epoch"], page["reset"]) == (first["epoch"], False)
+    assert (second["version"], second["epoch"]) == (2, first["epoch"])
+    assert (data(both), both["version"]) == (["1", "2"], 2)
+
+
+async def test_subscribers_of_every_process_get_every_message(pair: Pair) -> None:
+    """In order, over websockets, while both publish at once."""
+    async with (
+        pair() as (here, there),
+        Subscriber(app_of(here), "/topics/a") as left,
+        Subscriber(app_of(there), "/topics/a") as right,
+    ):
+        publishes = (published(each, "a", "x") for each in (here, there) * 30)
+        receipts = await asyncio.gather(*publishes)
+        for subscriber in (left, right):
+            await subscriber.accepted()
+            versions: list[int] = []
+            while len(versions) < 60:
+                page = await subscriber.message()
+                versions += [message["version"] for message in page["messages"]]
+            assert versions == list(range(1, 61))
+
+    assert sorted(receipt["version"] for receipt in receipts) == list(range(1, 61))
+
+
+async def test_topics_survive_a_restart(pair: Pair) -> None:
+    """With their epoch and version, so that a client goes on where it was."""
+    async with pair() as (here, _):
+        old = await published(here, "a", "1", "2")
+    async with pair() as (here, there):
+        page = await polled(there, f"a?since=1&epoch={old['epoch']}")
+        waiting = asyncio.create_task(polled(there, f"a?since=2&epoch={old['epoch']}&timeout=60"))
+        await waits_for(there, "a")
+        new = await published(here, "a", "3")
+        later = await waiting
+
+    assert (data(page), page["reset"], page["missed"]) == (["2"], False, 0)
+    assert (new["epoch"], new["version"]) == (old["epoch"], 3)
+    assert (data(later), later["reset"]) == (["3"], False)
+
+
+async def test_a_removed_topic_is_gone_in_every_process(pair: Pair) -> None:
+    """Those who wait are answered; its next life has another epoch and begins at 1."""
+    async with pair() as (here, there):
+        old = await published(here, "a", "1")
+        waiting = asyncio.create_task(polled(there, "a?since=1&timeout=60"))
+        await waits_for(there, "a")
+        removed = await here.delete("/topics/a")
+        page = await waiting
+        again = await there.delete("/topics/a")
+        waiting = asyncio.create_task(polled(there, "a?timeout=60"))
+        await waits_for(there, "a")
+        new = await published(here, "a", "2")
+        first = await waiting
+        reset = await polled(here, f"a?since=1&epoch={old['epoch']}")
+
+    assert (removed.status_code, again.status_code) == (204, 404)
+    assert (page["version"], page["epoch"], page["reset"]) == (0, "", True)
+    assert (new["version"], data(first)) == (1, ["2"])
+    assert new["epoch"] != old["epoch"]
+    assert (data(reset), reset["reset"]) == (["2"], True)
+
+
+async def test_messages_of_a_topic_are_bounded(pair: Pair) -> None:
+    """By their number and by their bytes; the newest stays; clients learn what they missed."""
+    async with pair(kept_messages=3, kept_bytes=3 * (OVERHEAD + 100)) as (here, there):
+        await published(here, "a", *map(str, range(1, 11)))
+        by_count = await polled(there, "a?since=4")
+        await published(here, "b", *["x" * 150] * 5)
+        await published(here, "c", "y" * 2_000)
+        by_bytes, large = await polled(there, "b"), await polled(there, "c")
+        metrics = (await there.get("/metrics")).text.splitlines()
+
+    assert (data(by_count), by_count["missed"]) == (["8", "9", "10"], 3)
+    assert (len(data(by_bytes)), by_bytes["missed"]) == (2, 3)
+    assert data(large) == ["y" * 2_000]
+    assert "aiowheel_serve_dropped_total 10.0" in metrics
+    assert "aiowheel_serve_published_total 16.0" in metrics
+    assert "aiowheel_serve_topics 3.0" in metrics
+
+
+async def test_bytes_of_all_topics_are_bounded(pair: Pair) -> None:
+    """The topic that was published to longest ago loses its messages, and keeps its version."""
+    room = 3 * (OVERHEAD + 100)
+    async with pair(kept_bytes_in_all=room) as (here, there):
+        for name in ("a", "b", "c", "a", "d", "e"):
+            await published(here, name, "x" * 50)
+        pages = {name: await polled(there, f"{name}?timeout=0") for name in "abcde"}
+        totals = await app_of(there)._service.store.totals()
+
+    assert [len(data(pages[name])) for name in "abcde"] == [1, 0, 0, 1, 1]
+    assert (pages["b"]["version"], pages["b"]["missed"]) == (1, 1)
+    assert (totals.size <= room, totals.topics, totals.dropped) == (True, 5, 3)
+
+
+async def test_topics_are_bounded(pair: Pair) -> None:
+    """Over all processes; the others can still be published to, by the same write as well."""
+    async with pair(topics=2) as (here, there):
+        await published(here, "a", "1")
+        await published(there, "b", "1")
+        texts = ("c", "a", "d", "b")
+        answers = await asyncio.gather(
+            *(here.post(f"/topics/{name}", content="2") for name in texts)
+        )
+        await here.delete("/topics/a")
+        await published(there, "c", "1")
+
+    assert [answer.status_code for answer in answers] == [429, 201, 429, 201]
+    assert answers[0].json()["error"] == "too_many_topics"
+
+
+async def test_messages_grow_old(pair: Pair) -> None:
+    """A topic that is read stays, with its version and epoch, and without its messages."""
+    async with pair(kept_seconds=0.4) as (here, there):
+        receipt = await published(here, "a", "1")
+        while data(page := await polled(there, "a?timeout=0")):  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0.02)
+        while (await app_of(here)._service.store.totals()).size:
+            await polled(there, "a?timeout=0")
+            await asyncio.sleep(0.02)
+        later = await published(here, "a", "2")
+        totals = await app_of(here)._service.store.totals()
+
+    assert (page["epoch"], page["version"], page["missed"]) == (receipt["epoch"], 1, 1)
+    assert (later["version"], later["epoch"]) == (2, receipt["epoch"])
+    assert (totals.dropped, totals.topics) == (1, 1)
+
+
+async def test_topics_without_use_expire(
+    pair: Pair, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for one that a client of any process waits for; nothing of them stays in the store."""
+    monkeypatch.setattr(sqlite_topics, "FORGET_AFTER", 0.1)
+    monkeypatch.setattr(postgres_topics, "FORGET_AFTER", 0.1)
+    async with pair(kept_seconds=0.4) as (here, there):
+        receipt = await published(here, "waited", "1")
+        waiting = asyncio.create_task(polled(there, "waited?since=1&timeout=60"))
+        await waits_for(there, "waited")
+        await asyncio.gather(*(published(here, f"t{number}", "1") for number in range(50)))
+        while await topics_of(here) > 1:  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0.02)
+        again = await published(here, "waited", "2")
+        page = await waiting
+        while await topics_of(here):  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0.02)
+        totals = await app_of(there)._service.store.totals()
+        while await rows_of(store):  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0.02)
+
+    assert (again["version"], again["epoch"]) == (2, receipt["epoch"])
+    assert data(page) == ["2"]
+    assert (totals.topics, totals.size, totals.published, totals.expired) == (0, 0, 52, 51)
+
+
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+async def test_a_store_that_is_replaced_begins_anew(pair: Pair, tmp_path: Path) -> None:
+    """Those who wait are answered, with `reset`; what is published afterwards is kept."""
+    async with pair() as (here, there):
+        old = await published(here, "a", "1")
+        waiting = asyncio.create_task(polled(there, f"a?since=1&epoch={old['epoch']}&timeout=60"))
+        await waits_for(there, "a")
+        for name in ("topics.db", "topics.db-wal", "topics.db-shm"):
+            (tmp_path / name).unlink()
+        new = await published(here, "a", "2")
+        page = await waiting
+
+    assert (new["version"], new["epoch"] != old["epoch"]) == (1, True)
+    assert page["reset"] is True
+
+
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+async def test_a_store_that_does_not_answer_is_503(pair: Pair, tmp_path: Path) -> None:
+    """With `Retry-After`; the process lives, and says that it is not ready."""
+    async with pair() as (here, _):
+        await published(here, "a", "1")
+        (tmp_path / "topics.db").rename(tmp_path / "away.db")
+        (tmp_path / "topics.db").mkdir()
+        answers = [
+            await here.get("/topics/a"),
+            await here.post("/topics/a", content="2"),
+            await here.get("/health"),
+        ]
+        live, metrics = await here.get("/live"), await here.get("/metrics")
+        (tmp_path / "topics.db").rmdir()
+        (tmp_path / "away.db").rename(tmp_path / "topics.db")
+        page = await polled(here, "a")
+
+    assert [answer.status_code for answer in answers] == [503] * 3
+    assert {answer.json()["error"] for answer in answers} == {"store_unavailable"}
+    assert all(1 <= int(answer.headers["retry-after"]) <= 5 for answer in answers)
+    assert (live.status_code, metrics.status_code) == (200, 200)
+    assert data(page) == ["1"]
+
+
+@pytest.mark.parametrize(
+    "address", ["topics.db", "sqlite:///", "sqlite:///:memory:", "mysql://a:secret@b/c", ""]
+)
+def test_a_bad_address_is_refused(address: str) -> None:
+    """With the legal ones, and without the password that it may hold."""
+    with pytest.raises(BadInputError, match="store must be sqlite:///PATH") as refused:
+        TopicApp(store=address)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+def test_names_must_fit_into_a_store(store: str) -> None:
+    """A store's keys are bounded."""
+    with pytest.raises(BadInputError, match="at most 1000 characters in a store"):
+        TopicApp(Limits(name_length=1_001), store=store)
+
+
+@pytest.mark.parametrize("path", ["missing/topics.db", "text.db"])
+async def test_a_store_that_cannot_be_used_is_one_error(tmp_path: Path, path: str) -> None:
+    """A folder that is missing; a file that is no database."""
+    (tmp_path / "text.db").write_text("This is a text and no database at all.\n" * 10)
+
+    with pytest.raises(AiowheelError, match="cannot use the store: "):
+        await TopicApp(store=f"sqlite:///{tmp_path}/{path}").check_store()
+
+
+async def test_processes_that_begin_together_make_the_tables_once(store: str) -> None:
+    """Each of them can use a store that was empty when it looked."""
+    await asyncio.gather(*(TopicApp(store=store).check_store() for _ in range(5)))
+
+
+@pytest.mark.parametrize("end", ["/missing", ""])
+async def test_a_server_that_cannot_be_used_is_one_error(postgres: str, end: str) -> None:
+    """A database that is missing; a port on which there is no server."""
+    server = postgres.rpartition("/")[0]
+    address = f"{server}{end}" if end else "postgresql://postgres@127.0.0.1:1/postgres"
+
+    with pytest.raises(AiowheelError, match="cannot use the store: "):
+        await TopicApp(store=address).check_store()

@@ -1,0 +1,307 @@
+"""`aiowheel serve --workers`: real processes, which are killed and restarted while clients read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import WebSocketException
+
+from aiowheel.cli import run
+from aiowheel.client import TopicClient
+
+from .conftest import Process, process
+
+pytestmark = [
+    pytest.mark.one_build,
+    pytest.mark.realtime,
+    pytest.mark.slow,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked"),
+]
+
+COUNT = 20
+LAST = "last"
+Seen = tuple[int, Any]  # version and data
+
+
+sqlite = pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+
+
+def workers_of(server: Process) -> list[psutil.Process]:
+    """The processes that serve."""
+    return psutil.Process(server.process.pid).children()
+
+
+async def kill_one(server: Process, number: int) -> None:
+    """Kill a worker, and wait until there are as many as before."""
+    before = workers_of(server)
+    before[number % len(before)].kill()
+    while len(now := workers_of(server)) < len(before) or now == before:  # noqa: ASYNC110 - no event
+        await asyncio.sleep(0.02)
+
+
+async def by_poll(url: str, topic: str) -> AsyncGenerator[Seen, None]:
+    """The messages of a topic, as the client library gets them."""
+    async with TopicClient(url) as client:
+        async for message in client.subscribe(topic):
+            assert not message.missed
+            assert not message.reset
+            yield message.version, message.data
+
+
+async def by_websocket(url: str, topic: str) -> AsyncGenerator[Seen, None]:
+    """The same over websockets; a new one goes on where the one before was broken off."""
+    query = "since=0"
+    address = f"{url.replace('http', 'ws')}/topics/{topic}"
+    while True:
+        with suppress(OSError, WebSocketException):
+            async with connect(f"{address}?{query}", close_timeout=1) as socket:
+                async for text in socket:
+                    page = json.loads(text)
+                    if "heartbeat" in page:
+                        continue
+                    assert (page["missed"], page["reset"]) == (0, False)
+                    for message in page["messages"]:
+                        yield message["version"], message["data"]
+                    query = f"since={page['version']}&epoch={page['epoch']}"
+        await asyncio.sleep(0.02)
+
+
+async def by_events(url: str, topic: str) -> AsyncGenerator[Seen, None]:
+    """The same over server-sent events, as a browser gets them."""
+    headers = {"Accept": "text/event-stream"}
+    async with httpx.AsyncClient(timeout=60) as client:
+        while True:
+            with suppress(httpx.TransportError):
+                address = f"{url}/topics/{topic}"
+                async with client.stream("GET", address, headers=headers) as answer:
+                    assert answer.status_code == 200
+                    position = ""
+                    async for line in answer.aiter_lines():
+                        if line.startswith("id: "):
+                            position = line.removeprefix("id: ")
+                        elif line.startswith("data: "):
+                            page = json.loads(line.removeprefix("data: "))
+                            assert (page["missed"], page["reset"]) == (0, False)
+                            for message in page["messages"]:
+                                yield message["version"], message["data"]
+                            headers["Last-Event-ID"] = position
+            await asyncio.sleep(0.02)
+
+
+async def seen_by(messages: AsyncGenerator[Seen, None]) -> list[Seen]:
+    """Everything until the last message."""
+    seen: list[Seen] = []
+    async for message in messages:
+        seen.append(message)
+        if message[1] == LAST:
+            break
+    await messages.aclose()
+    return seen
+
+
+async def publish_all(
+    url: str, topic: str, count: int, each: Callable[[int], Awaitable[object]]
+) -> dict[int, str]:
+    """Publish numbered texts and the last one; the receipts: texts by version.
+
+    A publish that breaks off may have been made: the next one has another text.
+    """
+    receipts: dict[int, str] = {}
+    async with httpx.AsyncClient(timeout=60) as client:
+        number = 0
+        while number < count or LAST not in receipts.values():
+            text = str(number) if number < count else LAST
+            with suppress(httpx.TransportError):
+                answer = await client.post(f"{url}/topics/{topic}", content=text)
+                if answer.status_code == 201:
+                    receipts[answer.json()["version"]] = text
+            number += 1
+            await each(number)
+    return receipts
+
+
+async def lose_nothing(server: Process, topics: int, messages: int, kills: int) -> None:
+    """Publish and read while workers are killed."""
+    readers = (by_poll, by_websocket, by_events)
+    names = [f"t{number}" for number in range(topics)]
+    reading = [
+        asyncio.create_task(seen_by(reader(server.url, name)))
+        for name in names
+        for reader in readers
+    ]
+    every = messages // kills
+
+    async def killing(number: int) -> None:
+        if number % every == 0 and number <= messages:
+            await kill_one(server, number // every)
+
+    async def no_more(_number: int) -> None:
+        await asyncio.sleep(0)
+
+    publishing = [
+        publish_all(server.url, name, messages, no_more if place else killing)
+        for place, name in enumerate(names)
+    ]
+    receipts = dict(zip(names, await asyncio.gather(*publishing), strict=True))
+    for place, seen in enumerate(await asyncio.gather(*reading)):
+        known = receipts[names[place // len(readers)]]
+        assert [version for version, _ in seen] == list(range(1, len(seen) + 1))
+        texts = dict(seen)
+        assert {version: texts[version] for version in known if version <= len(seen)} == {
+            version: text for version, text in known.items() if version <= len(seen)
+        }
+        order = [int(text) for _, text in seen if text != LAST]
+        assert order == sorted(set(order))
+        assert len(known) - 1 <= len(order)
+
+
+async def test_no_client_loses_a_message_when_workers_are_killed(store: str) -> None:
+    """Over polls, websockets and events: each in order, none twice, every receipt is kept."""
+    with process("--workers", "2", "--store", store, "--heartbeat", "1") as server:
+        async with asyncio.timeout(120):
+            await lose_nothing(server, topics=2, messages=40, kills=2)
+        code, errors = await asyncio.to_thread(server.stop)
+
+    assert code == 0
+    assert errors.count("ended by signal 9; it is started again") == 2
+    assert len(errors.splitlines()) == 2, errors
+
+
+@pytest.mark.shared_faults
+async def test_no_message_is_lost_in_a_long_run(store: str) -> None:
+    """As above: 60 clients, 20 topics, a worker killed 20 times."""
+    with process("--workers", "4", "--store", store, "--heartbeat", "1") as server:
+        await lose_nothing(server, topics=20, messages=500, kills=20)
+        code, errors = await asyncio.to_thread(server.stop)
+
+    assert code == 0
+    assert errors.count("ended by signal 9; it is started again") == 20
+
+
+async def test_a_restart_keeps_the_topics(store: str) -> None:
+    """A client goes on at any worker of the next run: no reset, no gap, the same epoch."""
+    arguments = ["--workers", "2", "--store", store]
+    async with httpx.AsyncClient(timeout=60) as client:
+        with process(*arguments) as server:
+            first = (await client.post(f"{server.url}/topics/a", content="1")).json()
+            assert await asyncio.to_thread(server.stop) == (0, "")
+        with process(*arguments) as server:
+            for number in range(2, 8):
+                position = f"{first['epoch']}-{number - 1}"
+                answer = await client.post(f"{server.url}/topics/a", content=str(number))
+                headers = {"Connection": "close", "Last-Event-ID": position}
+                page = (await client.get(f"{server.url}/topics/a", headers=headers)).json()
+                assert (answer.json()["version"], page["reset"], page["missed"]) == (
+                    number,
+                    False,
+                    0,
+                )
+                assert [message["data"] for message in page["messages"]] == [str(number)]
+                assert page["epoch"] == first["epoch"]
+
+
+@sqlite
+async def test_a_stop_answers_all_who_wait(store: str) -> None:
+    """At every worker: polls get 503; no process stays."""
+    with process("--workers", "2", "--store", store) as server:
+        workers = workers_of(server)
+        async with httpx.AsyncClient(timeout=60) as client:
+            address = f"{server.url}/topics/a?timeout=60"
+            polls = [asyncio.create_task(client.get(address)) for _ in range(COUNT)]
+            while not await all_wait(client, server):  # noqa: ASYNC110 - no event
+                await asyncio.sleep(0.02)
+            code, errors = await asyncio.to_thread(server.stop)
+            answers = await asyncio.gather(*polls)
+
+    assert (code, errors) == (0, "")
+    assert {answer.status_code for answer in answers} == {503}
+    assert not any(each.is_running() for each in workers)
+
+
+async def all_wait(client: httpx.AsyncClient, server: Process) -> bool:
+    """Whether the numbers of two workers, either of which may answer, add up to all."""
+    headers = {"Connection": "close"}
+    answers = [await client.get(f"{server.url}/health", headers=headers) for _ in range(20)]
+    numbers = {answer.json()["waiters"] for answer in answers}
+    return numbers == {COUNT // 2} or sum(numbers) == COUNT
+
+
+@sqlite
+def test_workers_end_when_their_parent_is_killed(store: str) -> None:
+    """None goes on without the process that watches over it."""
+    with process("--workers", "2", "--store", store) as server:
+        workers = workers_of(server)
+        server.process.kill()
+        gone, alive = psutil.wait_procs(workers, timeout=60)
+
+    assert (len(gone), alive) == (2, [])
+
+
+@sqlite
+def test_a_hangup_reaches_every_worker(store: str, tmp_path: Path) -> None:
+    """A file that cannot be used reaches none; a worker that is started later has the new one."""
+    old, new = "old-token-0123456789", "new-token-0123456789"
+    tokens = tmp_path / "tokens"
+    tokens.write_text(old)
+    with process("--workers", "2", "--store", store, "--token", f"@{tokens}") as server:
+        assert server.process.stderr is not None
+
+        client = httpx.Client(timeout=60, headers={"Connection": "close"})
+
+        def statuses(token: str) -> set[int]:
+            headers = {"Authorization": f"Bearer {token}"}
+            address = f"{server.url}/topics/a?timeout=0"
+            return {client.get(address, headers=headers).status_code for _ in range(10)}
+
+        tokens.write_text("")
+        server.process.send_signal(signal.SIGHUP)
+        assert "not reloaded: --token" in server.process.stderr.readline()
+        assert statuses(old) == {200}
+        tokens.write_text(new)
+        server.process.send_signal(signal.SIGHUP)
+        assert server.process.stderr.readline() == "aiowheel: reloaded\n"
+        while statuses(new) != {200}:
+            pass
+        workers_of(server)[0].kill()
+        assert "it is started again" in server.process.stderr.readline()
+        assert statuses(new) == {200}
+        assert statuses(old) == {401}
+        client.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["--workers", "2"], 2, "--workers 2 needs --store"),
+        (["--workers", "0", "--store", "sqlite:///a"], 2, "got '0'"),
+        (["--workers", "2", "--store", "sqlite:///a", "--dashboard"], 2, "--dashboard shows one"),
+        (["--store", "a.db"], 2, "store must be sqlite:///PATH"),
+        (["--store", "sqlite:///{}/missing/a.db"], 1, "cannot use the store: "),
+        (["--workers", "2", "--store", "sqlite:///{}/missing/a.db"], 1, "cannot use the store: "),
+    ],
+)
+def test_bad_options_are_one_line(
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    arguments: list[str],
+    code: int,
+    text: str,
+) -> None:
+    """With the value, before anything is served."""
+    filled = [each.format(tmp_path) for each in arguments]
+
+    assert run(["serve", "--port", "0", "--max-connections", "1", *filled]) == code
+
+    (line,) = capfd.readouterr().err.splitlines()
+    assert text in line
