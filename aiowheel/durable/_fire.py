@@ -31,7 +31,7 @@ class Fire:
         self._epoch = epoch
         self._ack = ack
         #: Whether `ack_in` has succeeded.
-        self.acknowledged = False
+        self.acknowledged: bool = False
 
     @property
     def id(self) -> str:

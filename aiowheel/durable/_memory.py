@@ -57,12 +57,12 @@ class MemoryStore(Store):
         start: The store's time when it is first opened, an aware datetime; default: the real time.
     """
 
-    default_window = 86_400.0
-    default_lease = 86_400.0
+    default_window: float = 86_400.0
+    default_lease: float = 86_400.0
 
     def __init__(self, *, partitions: int = 4, start: datetime | None = None) -> None:
         super().__init__()
-        self.partitions = checked_int("partitions", partitions, 1, 1024)
+        self.partitions: int = checked_int("partitions", partitions, 1, 1024)
         self._start_us = time.time_ns() // 1000 if start is None else to_us("start", start)
         self._origin: float | None = None
         self._parts = [_Part() for _ in range(self.partitions)]

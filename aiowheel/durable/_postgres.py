@@ -87,7 +87,7 @@ class PostgresStore(Store):
         self._given_partitions = (
             None if partitions is None else checked_int("partitions", partitions, 1, 1024)
         )
-        self.partitions = self._given_partitions or _PARTITIONS
+        self.partitions: int = self._given_partitions or _PARTITIONS
         self._writer = _Line(self._dsn)
         self._reader = _Line(self._dsn)
         self._listening: asyncio.Task[None] | None = None

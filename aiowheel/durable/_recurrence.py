@@ -87,8 +87,8 @@ class Cron(Rule):
     """
 
     def __init__(self, expression: str, *, tz: str = "UTC") -> None:
-        self.expression = " ".join(checked_str("expression", expression).split())
-        self.tz = checked_str("tz", tz)
+        self.expression: str = " ".join(checked_str("expression", expression).split())
+        self.tz: str = checked_str("tz", tz)
         try:
             self._zone = ZoneInfo(tz)
         except (OSError, ValueError, LookupError):

@@ -64,11 +64,11 @@ class SQLiteStore(Store):
         super().__init__()
         if not isinstance(path, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"path must be a path, got {safe_repr(path)}")
-        self.path = Path(path)
+        self.path: Path = Path(path)
         self._given_partitions = (
             None if partitions is None else checked_int("partitions", partitions, 1, 1024)
         )
-        self.partitions = self._given_partitions or _PARTITIONS
+        self.partitions: int = self._given_partitions or _PARTITIONS
         self._writer = _Thread(self.path, "writer")
         self._reader = _Thread(self.path, "reader")
         self._polling: asyncio.Task[None] | None = None

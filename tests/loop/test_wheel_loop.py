@@ -113,10 +113,13 @@ def test_sleeps_and_timeouts_of_asyncio_use_the_wheel(loop: asyncio.AbstractEven
     """A thousand of them, and the base loop has one timer at most."""
     assert isinstance(loop, WheelEventLoopMixin)
 
+    scopes: list[asyncio.Timeout] = []
+
     async def one() -> bool:
         try:
-            async with asyncio.timeout(0.2):
-                await asyncio.sleep(60)
+            async with asyncio.timeout(3600) as scope:
+                scopes.append(scope)
+                await asyncio.sleep(7200)
         except TimeoutError:
             return True
         return False
@@ -125,6 +128,8 @@ def test_sleeps_and_timeouts_of_asyncio_use_the_wheel(loop: asyncio.AbstractEven
         sleepers = [asyncio.ensure_future(one()) for _ in range(1_000)]
         await asyncio.sleep(0)
         assert loop._wheel_driver.counts.pending == 2_000
+        for scope in scopes:
+            scope.reschedule(loop.time() + 0.01)
         return await asyncio.gather(*sleepers)
 
     assert all(loop.run_until_complete(main()))
