@@ -105,7 +105,8 @@ class SharedPoll:
         """Return the token of the answer *found*, which was read when the counter was at *token*.
 
         A version ahead of the counter was written by a process that has not raised the counter, and
-        may have died meanwhile: so this call raises it, and the polls of that version wait.
+        may have died meanwhile: so this call raises it, and the polls of that version wait. Version
+        0 of a key without a counter is that of data that nothing has published yet.
 
         Raises:
             TypeError, ValueError: The version is out of range.
@@ -114,6 +115,8 @@ class SharedPoll:
             return token
         version = checked_value("version", called("version", self._version, found))
         epoch, value = parsed_token(token)
+        if version == 0 and value < 0:
+            return token
         if version <= value:
             return token_of(epoch, version)
         try:

@@ -253,6 +253,21 @@ async def test_a_version_whose_writer_died_before_it_raised_the_counter(
     assert tag_of(reader) == tag_of(waiting) == f"{service.shared[0].epoch}:4"
 
 
+async def test_data_that_was_never_published_raises_no_counter(
+    service: Service, ask: Ask, virtual_clock: VirtualClock
+) -> None:
+    """Clients cannot fill the store by reading."""
+    service.version = 0
+    service.version_of = lambda document: document["version"]
+    await service.shared[0].forget("document")
+    await service.shared[1].forget("document")
+    exchange = ask(service.apps[0])
+    await exchange.task
+
+    assert tag_of(exchange).endswith(":")
+    assert await service.shared[1].value("document") is None
+
+
 async def test_data_behind_the_counter_has_its_own_tag(
     service: Service, ask: Ask, virtual_clock: VirtualClock
 ) -> None:
