@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ async def test_waits_in_one_process_are_woken_by_another(tmp_path: Path) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("store", ["postgres", "redis"])
 async def test_broadcaster_does_the_same_work(store: str) -> None:
-    """Waits that are woken up, and as many publishes as it makes."""
+    """One process waits, another one publishes."""
     pytest.importorskip("broadcaster", reason="broadcaster is not installed: see the group `bench`")
     try:
         with ExitStack() as stack:
@@ -53,18 +53,14 @@ async def test_broadcaster_does_the_same_work(store: str) -> None:
             else:
                 address = f"unix://{stack.enter_context(redis_server())}"
             theirs = {"store": store, "address": address, "program": workloads.BROADCASTER}
-            rounds: list[AsyncGenerator[Figures]] = [
-                workloads.wakes(workers=1, waits=3, rate=50, seconds=0.2, **theirs),
-                workloads.most(publishers=1, waits=3, seconds=0.1, **theirs),
-            ]
-            figures = [await anext(each) for each in rounds]
-            for each in rounds:
-                await each.aclose()
+            rounds = workloads.wakes(workers=1, waits=3, rate=50, seconds=0.2, **theirs)
+            figures = await anext(rounds)
+            await rounds.aclose()
     except (PostgresMissingError, RedisMissingError) as missing:
         pytest.skip(str(missing))
 
-    assert figures[0]["wake_cpu_us"] > 0
-    assert figures[1]["per_second"] > 0
+    assert figures["wake_cpu_us"] > 0
+    assert figures["reached_percent"] > 0
 
 
 async def test_a_raw_write_is_measured(tmp_path: Path) -> None:
