@@ -121,7 +121,7 @@ test-cluster: build  ## kill executors, workers and drivers of Spark in mid-job;
 	$(PYTEST) -m spark_cluster $(TEST_ARGS)
 
 .PHONY: test-shared
-test-shared: build  ## break the stores of shared counters under 10,000 waits, 20 seeds each, and workers of the service; an hour
+test-shared: build  ## break the stores of shared counters, and kill workers, under 10,000 waits; an hour
 	$(PYTEST) -m shared_faults --timeout 600 tests/shared tests/serve $(TEST_ARGS)
 
 # Spark's connectors follow its version, and Delta Lake wants an older one: an environment apart.

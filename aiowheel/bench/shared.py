@@ -12,7 +12,10 @@ from aiowheel.bench._redis import RedisMissingError, redis_server
 from aiowheel.bench._report import Report, Table, Verdict
 from aiowheel.bench._rounds import Series, alternate
 from aiowheel.bench._side import Side
+from aiowheel.bench.workloads.shared import BROADCASTER
 
+#: The sides of broadcaster, where it is installed: https://github.com/encode/broadcaster.
+THEIRS, THEIR_MOST = "broadcaster", "broadcaster, most publishes"
 RAW, MOST, CONTENDING, IDLE = "raw write", "most publishes", "most, contending", "idle"
 
 
@@ -31,6 +34,9 @@ STORES = {
 }
 #: Of the offered 10,000 a second in percent, writes a publish, four publishers to one, idle CPU.
 REACHED, WRITES, TOGETHER, IDLE_PERCENT = 99.0, 0.15, 0.8, 0.2
+#: Against broadcaster: times its most publishes, and CPU a wake in its.
+AHEAD, WAKE_CPU = 4.0, 0.7
+_BROADCASTER = {"postgres", "redis"}  # it has no SQLite
 _MODULES = {"sqlite": "sqlite3", "postgres": "asyncpg", "redis": "redis"}
 
 
@@ -78,6 +84,8 @@ def run(plan: SharedPlan) -> Report:
         report.add(store, measured)
         report.tables.append(_table(plan, store, measured))
         judge(report, store, measured)
+        if THEIRS in measured:
+            judge_beside(report, store, measured, measured[f"{_middle(plan.rates)} a second"])
     return report
 
 
@@ -103,15 +111,30 @@ def _sides(plan: SharedPlan, store: str, address: str) -> list[Side]:
         sides.append(Side(f"{rate} a second", "shared:wakes", given))
     for name, publishers in ((MOST, 1), (CONTENDING, plan.publishers)):
         sides.append(Side(name, "shared:most", {**crowd, "publishers": publishers}))
-    return [*sides, Side(IDLE, "shared:idle", crowd)]
+    sides.append(Side(IDLE, "shared:idle", crowd))
+    if store in _BROADCASTER and find_spec("broadcaster"):
+        theirs = {**crowd, "program": BROADCASTER}
+        given = {**theirs, "workers": plan.workers, "rate": _middle(plan.rates)}
+        sides.append(Side(THEIRS, "shared:wakes", given))
+        sides.append(Side(THEIR_MOST, "shared:most", {**theirs, "publishers": 1}))
+    return sides
+
+
+def _middle(rates: tuple[int, ...]) -> int:
+    """Return the rate at which CPU is compared; broadcaster does not reach the highest."""
+    return rates[len(rates) // 2]
 
 
 def _table(plan: SharedPlan, store: str, measured: Mapping[str, Series]) -> Table:
     raw = measured[RAW]
     rows = [[RAW, f"{raw.median('p50_ms'):.2f}", "", "1", f"{raw.median('per_second'):,.0f}"]]
     rows[0] += [""] * 4
-    for rate in plan.rates:
-        series = measured[f"{rate} a second"]
+    crowds = [(rate, f"{rate:,} a second", f"{rate} a second") for rate in plan.rates]
+    if THEIRS in measured:
+        rate = _middle(plan.rates)
+        crowds.append((rate, f"{THEIRS}, {rate:,} a second", THEIRS))
+    for rate, title, side in crowds:
+        series = measured[side]
         figures = {
             name: series.median(name)
             for name in (
@@ -121,7 +144,7 @@ def _table(plan: SharedPlan, store: str, measured: Mapping[str, Series]) -> Tabl
         }
         rows.append(
             [
-                f"{rate:,} a second",
+                title,
                 f"{figures['p50_ms']:.2f}",
                 f"{figures['p99_ms']:.1f}",
                 f"{series.times(raw, 'p50_ms'):.1f}",
@@ -134,7 +157,8 @@ def _table(plan: SharedPlan, store: str, measured: Mapping[str, Series]) -> Tabl
         )
     rows += [
         [name, "", "", "", f"{measured[name].median('per_second'):,.0f}", "", "", "", ""]
-        for name in (MOST, CONTENDING)
+        for name in (MOST, CONTENDING, THEIR_MOST)
+        if name in measured
     ]
     rows.append([IDLE, *[""] * 7, f"{measured[IDLE].median('cpu_percent'):.2f}"])
     title = (
@@ -167,6 +191,22 @@ def judge(report: Report, store: str, measured: Mapping[str, Series]) -> None:
     verdicts.append(Verdict(what, together, TOGETHER, at_least=True))
     idle = measured[IDLE].median("cpu_percent")
     verdicts.append(Verdict(f"{store}: CPU of an idle process, percent", idle, IDLE_PERCENT))
+
+
+def judge_beside(report: Report, store: str, measured: Mapping[str, Series], ours: Series) -> None:
+    """Judge the figures of one store by those of broadcaster in the same rounds.
+
+    Args:
+        report: Gets the verdicts.
+        store: Its name.
+        measured: All sides.
+        ours: The side at the rate that broadcaster has.
+    """
+    ahead = measured[MOST].times(measured[THEIR_MOST], "per_second")
+    what = f"{store}: most publishes, times broadcaster's"
+    report.verdicts.append(Verdict(what, ahead, AHEAD, at_least=True))
+    cpu = ours.times(measured[THEIRS], "wake_cpu_us")
+    report.verdicts.append(Verdict(f"{store}: CPU a wake, in broadcaster's", cpu, WAKE_CPU))
 
 
 def _leave_out(report: Report, store: str, why: str) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from asyncio import Future
+from asyncio import Future, ensure_future
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from http import HTTPStatus
-from typing import Any, cast
+from typing import Any, cast, overload
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -16,9 +16,18 @@ from aiowheel._types import Delay
 from aiowheel.errors import BadInputError
 from aiowheel.integrations._hangup import done_before
 from aiowheel.integrations._jitter import spread
-from aiowheel.integrations._poll import CLIENT_CLOSED_REQUEST, REFUSALS, Poll, called, check_poll
-from aiowheel.integrations._version import etag, seen_version
+from aiowheel.integrations._poll import (
+    CLIENT_CLOSED_REQUEST,
+    REFUSALS,
+    Poll,
+    called,
+    check_poll,
+    check_retry_after,
+)
+from aiowheel.integrations._shared_poll import News, SharedPoll
+from aiowheel.integrations._version import etag, seen_token, seen_version
 from aiowheel.purgatory import Purgatory
+from aiowheel.shared import SharedCounters
 
 Render = Callable[[Any], Response]
 
@@ -82,12 +91,42 @@ async def long_poll(
     return response
 
 
+@overload
 async def long_poll_version(
     request: Request,
     purgatory: Purgatory,
     key: Hashable,
     *,
     version: Callable[[], int],
+    answer: Callable[[], object],
+    timeout: Delay | None,  # noqa: ASYNC109 - of the poll; this call ends by itself
+    jitter: Delay = 0.0,
+    render: Render = JSONResponse,
+    retry_after: int = 1,
+) -> Response: ...
+
+
+@overload
+async def long_poll_version(
+    request: Request,
+    purgatory: SharedCounters,
+    key: str,
+    *,
+    version: Callable[[Any], int] | None = None,
+    answer: Callable[[], object],
+    timeout: Delay | None,  # noqa: ASYNC109 - of the poll; this call ends by itself
+    jitter: Delay = 0.0,
+    render: Render = JSONResponse,
+    retry_after: int = 1,
+) -> Response: ...
+
+
+async def long_poll_version(
+    request: Request,
+    purgatory: Purgatory | SharedCounters,
+    key: Any,
+    *,
+    version: Callable[..., int] | None = None,
     answer: Callable[[], object],
     timeout: Delay | None,  # noqa: ASYNC109 - of the poll; this call ends by itself
     jitter: Delay = 0.0,
@@ -100,17 +139,25 @@ async def long_poll_version(
     version, or with another one than the current, older or newer, is answered at once. A client
     with the current version waits for the next. After a change the application calls
     `purgatory.advance(key, version)`, whose cost is that of the polls it completes, however many
-    others wait under *key*.
+    others wait under *key*. The functions are plain functions; aiowheel does not await them.
 
-    The three functions are plain functions; aiowheel does not await them.
+    With `SharedCounters` in the place of the purgatory the versions are those of all workers, and
+    the tag is a token, `"epoch:17"`: the client may come back to any worker, after any restart.
+    After a change any worker calls `await shared.advance(key, version)`. A token whose history the
+    store has lost is answered at once. *answer* may be a coroutine function, and *version* takes
+    what it returned.
 
     Args:
         request: A request of Starlette or FastAPI.
-        purgatory: The purgatory in which the request waits.
-        key: The document or resource that has the versions.
+        purgatory: The purgatory in which the request waits, or shared counters over it.
+        key: The document or resource that has the versions; of shared counters: their key.
         version: Returns the current version, at least 0. If versions start again, or *key* is
             deleted, call `purgatory.forget(key)`: else polls of lower versions are answered at
-            once.
+            once. With shared counters: `version(answer)` returns the version of an answer that is
+            no `Response`, and the tag is exactly that; a version ahead of the counter raises the
+            counter, because the process that wrote it may have died before. Without *version* the
+            tag is the counter of before the answer was read, so that a client may get an answer
+            twice if a change falls between the two.
         answer: Returns a `Response` of the current version, or a value for *render*.
         timeout: Seconds or timedelta; None for no timeout.
         jitter: As for `long_poll`.
@@ -119,18 +166,26 @@ async def long_poll_version(
 
     Returns:
         The answer with its `ETag`. After the timeout: 304 to `If-None-Match`, 204 to `since`. If
-        `since` is not a version: 400. Otherwise as `long_poll`.
+        `since` is not a version: 400. If the store does not answer: 503.
+        Otherwise as `long_poll`.
 
     Raises:
-        ValueError: *jitter* is not from 0 to *timeout*.
+        ValueError: *jitter* is not from 0 to *timeout*, or a key or version is out of range.
         TypeError: An argument has the wrong type, or a function is a coroutine function.
         Exception: The error that *version*, *answer* or *render* raised.
     """
+    plain_callback("render", render, AWAIT_BEFORE)
+    if isinstance(purgatory, SharedCounters):
+        check_retry_after(retry_after)
+        poll = SharedPoll(purgatory, key, answer, version)
+        longest = spread("timeout", timeout, jitter)
+        return await _shared_version(request, purgatory.epoch, poll, longest, render, retry_after)
     check_poll(purgatory, retry_after)
-    for name, function in (("version", version), ("answer", answer), ("render", render)):
-        plain_callback(name, function, AWAIT_BEFORE)
+    for name, function in (("version", version), ("answer", answer)):
+        plain_callback(name, cast(object, function), AWAIT_BEFORE)
+    current_version = cast(Callable[[], int], version)
     longest = spread("timeout", timeout, jitter)
-    current = cast(int, called("version", version))
+    current = cast(int, called("version", current_version))
     try:
         seen = seen_version(
             request.headers.get("if-none-match"), request.query_params.get("since"), current
@@ -147,13 +202,41 @@ async def long_poll_version(
             return news
         # The version may have changed after the timeout in the same loop iteration. The client
         # needs that answer: with its tag alone it would wait for the version after it.
-        if not news and version() == current:
-            status = HTTPStatus.NOT_MODIFIED if seen.conditional else HTTPStatus.NO_CONTENT
-            return _versioned(Response(status_code=status), current)
+        if not news and current_version() == current:
+            return _nothing_new(current, conditional=seen.conditional)
     found = called("answer", answer)
     if not isinstance(found, Response):
         found = cast(Response, called("render", render, found))
-    return _versioned(found, version())
+    return _versioned(found, current_version())
+
+
+async def _shared_version(
+    request: Request,
+    epoch: str,
+    poll: SharedPoll,
+    longest: float,
+    render: Render,
+    retry_after: int,
+) -> Response:
+    try:
+        seen = seen_token(
+            request.headers.get("if-none-match"), request.query_params.get("since"), epoch
+        )
+    except BadInputError as error:
+        return PlainTextResponse(str(error), status_code=HTTPStatus.BAD_REQUEST)
+    news = await _answer_of(
+        request, lambda: ensure_future(poll.news(seen.token, longest)), retry_after
+    )
+    if isinstance(news, Response):
+        return news
+    token, changed = cast(News, news)
+    if not changed:
+        return _nothing_new(token, conditional=seen.conditional)
+    found = await poll.read()
+    if isinstance(found, Response):
+        return _versioned(found, token)
+    tag = await poll.tag(found, token)
+    return _versioned(cast(Response, called("render", render, found)), tag)
 
 
 async def _answer_of(
@@ -177,7 +260,12 @@ async def _hang_up(receive: Receive) -> None:
         pass  # the rest of the body, which is not read
 
 
-def _versioned(response: Response, version: int) -> Response:
+def _nothing_new(version: int | str, *, conditional: bool) -> Response:
+    status = HTTPStatus.NOT_MODIFIED if conditional else HTTPStatus.NO_CONTENT
+    return _versioned(Response(status_code=status), version)
+
+
+def _versioned(response: Response, version: int | str) -> Response:
     response.headers.setdefault("etag", etag(version))
     response.headers.setdefault("cache-control", "no-cache")
     return response

@@ -11,12 +11,24 @@ from typing import Any
 from aiowheel._arguments import MOST, checked_int, checked_str, safe_repr
 from aiowheel._callbacks import AWAIT_BEFORE, plain_callback, refuse_coroutine
 from aiowheel._types import Delay
-from aiowheel.errors import PurgatoryClosedError, PurgatoryFullError, TimerClosedError
+from aiowheel.errors import (
+    PurgatoryClosedError,
+    PurgatoryFullError,
+    SharedCountersClosedError,
+    StoreUnavailableError,
+    TimerClosedError,
+)
 from aiowheel.purgatory import DelayedOperation, Outcome, Purgatory
 from aiowheel.timer import ManualTimer, Timer
 
-#: The errors of a purgatory that refuses an operation: the client should come back later.
-REFUSALS = (PurgatoryFullError, PurgatoryClosedError, TimerClosedError)
+#: The errors of a purgatory or store that cannot hold an operation: the client comes back later.
+REFUSALS = (
+    PurgatoryFullError,
+    PurgatoryClosedError,
+    SharedCountersClosedError,
+    StoreUnavailableError,
+    TimerClosedError,
+)
 
 CLIENT_CLOSED_REQUEST = 499  # nginx's number: no client reads it, but access logs count it
 
@@ -62,6 +74,11 @@ def check_poll(purgatory: object, retry_after: object) -> None:
     """Raise an error if an argument of a long poll is wrong."""
     if not isinstance(purgatory, Purgatory):
         raise TypeError(f"purgatory must be a Purgatory, got {safe_repr(purgatory)}")
+    check_retry_after(retry_after)
+
+
+def check_retry_after(retry_after: object) -> None:
+    """Raise an error if *retry_after* is no number of seconds."""
     checked_int("retry_after", retry_after, 0, MOST)
 
 

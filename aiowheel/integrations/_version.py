@@ -1,4 +1,4 @@
-"""The version that a client has seen, read from its request. Rank 4.
+"""The version or token that a client has seen, read from its request. Rank 4.
 
 Source: RFC 9110, sections 8.8.3 (ETag) and 13.1.2 (If-None-Match).
 """
@@ -9,9 +9,12 @@ import re
 from typing import NamedTuple
 
 from aiowheel.errors import BadInputError
+from aiowheel.shared._tokens import parsed_token
 
 _NUMBER = re.compile(r"[0-9]{1,18}")  # a limit, because int() is slow for thousands of digits
 _TAG = re.compile(r'(?:W/)?"([^"]*)"')
+#: For a client that has the current version, whichever that is.
+ANY = "*"
 
 
 class Seen(NamedTuple):
@@ -40,7 +43,7 @@ def seen_version(if_none_match: str | None, since: str | None, current: int) -> 
     """
     if if_none_match is not None:
         tags = _TAG.findall(if_none_match)
-        if if_none_match.strip() == "*" or str(current) in tags:
+        if if_none_match.strip() == ANY or str(current) in tags:
             return Seen(current, conditional=True)
         return Seen(None, conditional=True)
     if since is None:
@@ -50,6 +53,56 @@ def seen_version(if_none_match: str | None, since: str | None, current: int) -> 
     return Seen(int(since), conditional=False)
 
 
-def etag(version: int) -> str:
+class SeenToken(NamedTuple):
+    """The token that a client has seen.
+
+    Attributes:
+        token: `ANY` for the current one; None if the request has no token.
+        conditional: Whether the request has `If-None-Match`, to which the answer is 304.
+    """
+
+    token: str | None
+    conditional: bool
+
+
+def seen_token(if_none_match: str | None, since: str | None, epoch: str) -> SeenToken:
+    """Read the header `If-None-Match`, or without it the query parameter `since`.
+
+    Args:
+        if_none_match: Entity tags such as `"epoch:17"`, of which the newest one counts, or `*`;
+            other tags mean that the client has no token.
+        since: A token.
+        epoch: The current one.
+
+    Raises:
+        BadInputError: *since* is no token.
+    """
+    if if_none_match is not None:
+        if if_none_match.strip() == ANY:
+            return SeenToken(ANY, conditional=True)
+        tokens = [tag for tag in _TAG.findall(if_none_match) if _is_token(tag)]
+        newest = max(tokens, key=lambda each: _age(each, epoch), default=None)
+        return SeenToken(newest, conditional=True)
+    if since is not None and not _is_token(since):
+        raise BadInputError(
+            f'since must be a token "epoch:value", as the ETag has it, got {since[:40]!r}'
+        )
+    return SeenToken(since, conditional=False)
+
+
+def _is_token(text: str) -> bool:
+    try:
+        parsed_token(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _age(token: str, current: str) -> tuple[bool, int]:
+    epoch, value = parsed_token(token)
+    return epoch == current, value
+
+
+def etag(version: int | str) -> str:
     """Return the entity tag of *version*."""
     return f'"{version}"'

@@ -6,10 +6,10 @@ aiohttp cancels the handler of a client that disconnects, but only if the server
 
 from __future__ import annotations
 
-from asyncio import Future, wait
+from asyncio import Future, ensure_future, wait
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Sequence
 from http import HTTPStatus
-from typing import Any, cast
+from typing import Any, cast, overload
 
 from aiohttp import web
 
@@ -18,8 +18,16 @@ from aiowheel._types import Delay
 from aiowheel.abc import Instrument
 from aiowheel.errors import AiowheelError, BadInputError
 from aiowheel.integrations._jitter import spread
-from aiowheel.integrations._poll import REFUSALS, Poll, called, check_poll, check_wheel
-from aiowheel.integrations._version import etag, seen_version
+from aiowheel.integrations._poll import (
+    REFUSALS,
+    Poll,
+    called,
+    check_poll,
+    check_retry_after,
+    check_wheel,
+)
+from aiowheel.integrations._shared_poll import News, SharedPoll
+from aiowheel.integrations._version import etag, seen_token, seen_version
 from aiowheel.purgatory import Purgatory
 from aiowheel.shared import CounterStore, SharedCounters
 from aiowheel.timer import Timer
@@ -119,12 +127,42 @@ async def long_poll(
     return response
 
 
+@overload
 async def long_poll_version(
     request: web.Request,
     purgatory: Purgatory,
     key: Hashable,
     *,
     version: Callable[[], int],
+    answer: Callable[[], object],
+    timeout: Delay | None,  # noqa: ASYNC109 - of the poll; this call ends by itself
+    jitter: Delay = 0.0,
+    render: Render = web.json_response,
+    retry_after: int = 1,
+) -> web.StreamResponse: ...
+
+
+@overload
+async def long_poll_version(
+    request: web.Request,
+    purgatory: SharedCounters,
+    key: str,
+    *,
+    version: Callable[[Any], int] | None = None,
+    answer: Callable[[], object],
+    timeout: Delay | None,  # noqa: ASYNC109 - of the poll; this call ends by itself
+    jitter: Delay = 0.0,
+    render: Render = web.json_response,
+    retry_after: int = 1,
+) -> web.StreamResponse: ...
+
+
+async def long_poll_version(
+    request: web.Request,
+    purgatory: Purgatory | SharedCounters,
+    key: Any,
+    *,
+    version: Callable[..., int] | None = None,
     answer: Callable[[], object],
     timeout: Delay | None,  # noqa: ASYNC109 - of the poll; this call ends by itself
     jitter: Delay = 0.0,
@@ -137,15 +175,22 @@ async def long_poll_version(
 
     Raises:
         AiowheelError: The server runs without `handler_cancellation=True`.
-        ValueError: *jitter* is not from 0 to *timeout*.
+        ValueError: *jitter* is not from 0 to *timeout*, or a key or version is out of range.
         TypeError: An argument has the wrong type, or a function is a coroutine function.
         Exception: The error that *version*, *answer* or *render* raised.
     """
+    plain_callback("render", render, AWAIT_BEFORE)
+    if isinstance(purgatory, SharedCounters):
+        check_retry_after(retry_after)
+        poll = SharedPoll(purgatory, key, answer, version)
+        longest = spread("timeout", timeout, jitter)
+        return await _shared_version(request, purgatory.epoch, poll, longest, render, retry_after)
     check_poll(purgatory, retry_after)
-    for name, function in (("version", version), ("answer", answer), ("render", render)):
-        plain_callback(name, function, AWAIT_BEFORE)
+    for name, function in (("version", version), ("answer", answer)):
+        plain_callback(name, cast(object, function), AWAIT_BEFORE)
+    current_version = cast(Callable[[], int], version)
     longest = spread("timeout", timeout, jitter)
-    current = cast(int, called("version", version))
+    current = cast(int, called("version", current_version))
     try:
         seen = seen_version(
             request.headers.get("If-None-Match"), request.query.get("since"), current
@@ -162,13 +207,39 @@ async def long_poll_version(
             return news
         # The version may have changed after the timeout in the same loop iteration. The client
         # needs that answer: with its tag alone it would wait for the version after it.
-        if not news and version() == current:
-            status = HTTPStatus.NOT_MODIFIED if seen.conditional else HTTPStatus.NO_CONTENT
-            return _versioned(web.Response(status=status), current)
+        if not news and current_version() == current:
+            return _nothing_new(current, conditional=seen.conditional)
     found = called("answer", answer)
     if not isinstance(found, web.StreamResponse):
         found = cast(web.Response, called("render", render, found))
-    return _versioned(found, version())
+    return _versioned(found, current_version())
+
+
+async def _shared_version(
+    request: web.Request,
+    epoch: str,
+    poll: SharedPoll,
+    longest: float,
+    render: Render,
+    retry_after: int,
+) -> web.StreamResponse:
+    try:
+        seen = seen_token(request.headers.get("If-None-Match"), request.query.get("since"), epoch)
+    except BadInputError as error:
+        return web.Response(status=HTTPStatus.BAD_REQUEST, text=str(error))
+    news = await _answer_of(
+        request, lambda: ensure_future(poll.news(seen.token, longest)), retry_after
+    )
+    if isinstance(news, web.StreamResponse):
+        return news
+    token, changed = cast(News, news)
+    if not changed:
+        return _nothing_new(token, conditional=seen.conditional)
+    found = await poll.read()
+    if isinstance(found, web.StreamResponse):
+        return _versioned(found, token)
+    tag = await poll.tag(found, token)
+    return _versioned(cast(web.Response, called("render", render, found)), tag)
 
 
 async def _answer_of(
@@ -200,7 +271,12 @@ def _check_handler_cancellation(request: web.Request) -> None:
         )
 
 
-def _versioned(response: web.StreamResponse, version: int) -> web.StreamResponse:
+def _nothing_new(version: int | str, *, conditional: bool) -> web.StreamResponse:
+    status = HTTPStatus.NOT_MODIFIED if conditional else HTTPStatus.NO_CONTENT
+    return _versioned(web.Response(status=status), version)
+
+
+def _versioned(response: web.StreamResponse, version: int | str) -> web.StreamResponse:
     response.headers.setdefault("ETag", etag(version))
     response.headers.setdefault("Cache-Control", "no-cache")
     return response

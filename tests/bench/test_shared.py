@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from aiowheel.bench import shared
-from aiowheel.bench._postgres import PostgresMissingError
+from aiowheel.bench._postgres import PostgresMissingError, postgres_server
+from aiowheel.bench._redis import RedisMissingError, redis_server
 from aiowheel.bench._report import Report
 from aiowheel.bench._rounds import Series
 from aiowheel.bench._side import Figures, Side
@@ -37,6 +39,28 @@ async def test_waits_in_one_process_are_woken_by_another(tmp_path: Path) -> None
 
     assert figures["p50_ms"] > 0
     assert 0 < figures["writes_a_publish"] <= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("store", ["postgres", "redis"])
+async def test_broadcaster_does_the_same_work(store: str) -> None:
+    """One process waits, another one publishes."""
+    pytest.importorskip("broadcaster", reason="broadcaster is not installed: see the group `bench`")
+    try:
+        with ExitStack() as stack:
+            if store == "postgres":
+                address = stack.enter_context(postgres_server())
+            else:
+                address = f"unix://{stack.enter_context(redis_server())}"
+            theirs = {"store": store, "address": address, "program": workloads.BROADCASTER}
+            rounds = workloads.wakes(workers=1, waits=3, rate=50, seconds=0.2, **theirs)
+            figures = await anext(rounds)
+            await rounds.aclose()
+    except (PostgresMissingError, RedisMissingError) as missing:
+        pytest.skip(str(missing))
+
+    assert figures["wake_cpu_us"] > 0
+    assert figures["reached_percent"] > 0
 
 
 async def test_a_raw_write_is_measured(tmp_path: Path) -> None:
@@ -117,3 +141,22 @@ def test_figures_are_judged_by_what_the_store_promises() -> None:
         *(False, True, True, False, True),
         *(True, False, True),
     ]
+
+
+@pytest.mark.parametrize(("most", "cpu", "verdicts"), [(400, 70, "++"), (399, 71, "--")])
+def test_figures_are_judged_by_those_of_broadcaster(most: float, cpu: float, verdicts: str) -> None:
+    """Both bounds, met and missed."""
+
+    def series(**figures: float) -> Series:
+        return Series(Side("side", "module:function"), [figures])
+
+    measured = {
+        shared.MOST: series(per_second=most),
+        shared.THEIR_MOST: series(per_second=100.0),
+        shared.THEIRS: series(wake_cpu_us=100.0),
+    }
+    report = Report("shared", {})
+
+    shared.judge_beside(report, "redis", measured, series(wake_cpu_us=cpu))
+
+    assert "".join("-+"[each.passed] for each in report.verdicts) == verdicts

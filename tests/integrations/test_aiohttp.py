@@ -21,6 +21,7 @@ from aiowheel.integrations.aiohttp import (
     long_poll,
     long_poll_version,
 )
+from aiowheel.shared import SharedCounters
 from aiowheel.testing import MemoryCounters, VirtualClock
 
 # On a busy machine even the loopback takes a moment: the clock does not jump before.
@@ -276,3 +277,52 @@ async def test_shared_counters_are_open_while_the_application_runs() -> None:
 
     await runner.cleanup()
     assert shared.closed
+
+
+async def test_versions_of_shared_counters() -> None:
+    """The tag is the token; a publish in another worker completes the poll."""
+    store = MemoryCounters()
+    app = web.Application()
+    add_wheel(app, counters=store)
+
+    async def read() -> str:
+        return "document"
+
+    async def gone() -> web.Response:
+        return web.Response(status=410)
+
+    async def poll(request: web.Request) -> web.StreamResponse:
+        answer = gone if "gone" in request.query else read
+        return await long_poll_version(
+            request, request.config_dict[SHARED], "doc", answer=answer, timeout=30
+        )
+
+    app.router.add_get("/", poll)
+    runner = web.AppRunner(app, handler_cancellation=True)
+    await runner.setup()
+    listener = socket.create_server(("127.0.0.1", 0))
+    await web.SockSite(runner, listener).start()
+    address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    async with (
+        Purgatory() as purgatory,
+        SharedCounters(purgatory, store.beside()) as other,
+        ClientSession(address) as client,
+    ):
+        token = await other.advance("doc", 1)
+        first = await client.get("/")
+        assert (await first.json(), first.headers["ETag"]) == ("document", f'"{token}"')
+        tag = {"If-None-Match": first.headers["ETag"]}
+        assert (await client.get("/", headers=tag)).status == 304
+        assert (await client.get("/", params={"since": token})).status == 204
+        assert (await client.get("/?since=1")).status == 400
+        assert (await client.get("/?gone")).headers["ETag"] == f'"{token}"'
+
+        polling = asyncio.create_task(client.get("/", headers=tag))
+        while len(app[PURGATORY]) == 0:  # noqa: ASYNC110 - sockets have no event to wait for
+            await asyncio.sleep(0)
+        token = await other.advance("doc", 2)
+        assert (await polling).headers["ETag"] == f'"{token}"'
+
+        await app[PURGATORY].aclose()
+        assert (await client.get("/", headers=tag)).status == 503
+    await runner.cleanup()

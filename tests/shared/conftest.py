@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,9 @@ from aiowheel.bench._redis import RedisMissingError
 from aiowheel.shared import CounterStore, SharedCounters
 
 from .servers import PostgresServer, RedisServer, postgres_that_stops, redis_that_stops
+
+# `examples.production` is imported from the checkout; last, for the build may be elsewhere.
+sys.path.append(str(Path(__file__).parent.parent.parent))
 
 Process = Callable[..., AbstractAsyncContextManager[tuple[Purgatory, SharedCounters]]]
 Until = Callable[[Callable[[], object]], Awaitable[None]]

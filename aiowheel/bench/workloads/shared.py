@@ -16,6 +16,7 @@ from aiowheel.bench.workloads.firing import quantile
 from aiowheel.bench.workloads.shared_process import Part
 
 _RAW_WRITES = 500
+OURS, BROADCASTER = "shared_process", "broadcaster_process"
 _SETTLE = 0.5  # seconds for the last wake-ups to arrive
 
 
@@ -82,7 +83,14 @@ async def _raw_writer(
 
 
 async def wakes(
-    *, store: str, address: str, workers: int, waits: int, rate: float, seconds: float
+    *,
+    store: str,
+    address: str,
+    workers: int,
+    waits: int,
+    rate: float,
+    seconds: float,
+    program: str = OURS,
 ) -> AsyncGenerator[Figures, None]:
     """Processes that wait, each for keys of its own, and one that publishes at *rate*."""
     parts = [
@@ -91,8 +99,8 @@ async def wakes(
     publisher = Part("publishes", store, address, 0, workers * waits, rate, seconds)
     while True:
         async with AsyncExitStack() as stack:
-            waiting = [await _started(stack, part) for part in parts]
-            (publishing,) = [await _started(stack, publisher)]
+            waiting = [await _started(stack, part, program) for part in parts]
+            (publishing,) = [await _started(stack, publisher, program)]
             for each in waiting:
                 each.go_on()
                 await each.told()
@@ -116,7 +124,13 @@ async def wakes(
 
 
 async def most(
-    *, store: str, address: str, publishers: int, waits: int, seconds: float
+    *,
+    store: str,
+    address: str,
+    publishers: int,
+    waits: int,
+    seconds: float,
+    program: str = OURS,
 ) -> AsyncGenerator[Figures, None]:
     """As many publishes as *publishers* processes make, while one process waits for some keys."""
     parts = [
@@ -125,8 +139,8 @@ async def most(
     ]
     while True:
         async with AsyncExitStack() as stack:
-            await _started(stack, Part("waits", store, address, 0, waits, 0, seconds))
-            publishing = [await _started(stack, part) for part in parts]
+            await _started(stack, Part("waits", store, address, 0, waits, 0, seconds), program)
+            publishing = [await _started(stack, part, program) for part in parts]
             for each in publishing:
                 each.go_on()
             found = [json.loads(await each.told()) for each in publishing]
@@ -149,7 +163,7 @@ async def idle(
         yield {"cpu_percent": found["cpu"] / seconds * 100}
 
 
-async def _started(stack: AsyncExitStack, part: Part) -> Clients:
-    clients = await stack.enter_async_context(run_clients("shared_process", part))
+async def _started(stack: AsyncExitStack, part: Part, program: str = OURS) -> Clients:
+    clients = await stack.enter_async_context(run_clients(program, part))
     await clients.told()  # that it is ready
     return clients

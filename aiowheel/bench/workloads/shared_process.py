@@ -27,9 +27,9 @@ STORES: Mapping[str, Callable[[str], CounterStore]] = {
     "postgres": PostgresCounters,
     "redis": RedisCounters,
 }
-_TURN = 0.001  # seconds between two looks at what is due
+TURN = 0.001  # seconds between two looks at what is due
 _PATIENCE = 5.0  # seconds for the last wake-ups
-_SAMPLE = 1_000  # quantiles that stand for all latencies of a process
+SAMPLE = 1_000  # quantiles that stand for all latencies of a process
 _AT_ONCE = 1_000  # publishes under way, where as many as possible are made
 
 
@@ -81,26 +81,26 @@ async def wait(part: Part, shared: SharedCounters) -> dict[str, float | list[flo
     names = [key_of(part.first + number) for number in range(part.keys)]
     tasks = [asyncio.create_task(one(key)) for key in names]
     while shared.statistics().waiting < part.keys:  # noqa: ASYNC110 - the tasks set no event
-        await asyncio.sleep(_TURN)
+        await asyncio.sleep(TURN)
     print("ready", flush=True)
-    await _line()
+    await next_line()
     latencies.clear()
     cpu = process_time()
     print("began", flush=True)
-    await _line()
+    await next_line()
     cpu = process_time() - cpu
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     ordered = sorted(latencies)
-    sample = [quantile(ordered, place / _SAMPLE) for place in range(_SAMPLE)] if ordered else []
+    sample = [quantile(ordered, place / SAMPLE) for place in range(SAMPLE)] if ordered else []
     return {"cpu": cpu, "latencies": sample, "wakes": len(latencies)}
 
 
 async def publish(part: Part, shared: SharedCounters) -> dict[str, float | list[float]]:
     """Publish one key after the other; how many, and what they cost."""
     print("ready", flush=True)
-    await _line()
+    await next_line()
     before = shared.statistics()
     cpu, began, made = process_time(), perf_counter(), 0
 
@@ -117,7 +117,7 @@ async def publish(part: Part, shared: SharedCounters) -> dict[str, float | list[
                 task = asyncio.create_task(one())
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
-            await asyncio.sleep(_TURN)
+            await asyncio.sleep(TURN)
         await asyncio.gather(*tasks)
     else:
 
@@ -136,7 +136,8 @@ async def publish(part: Part, shared: SharedCounters) -> dict[str, float | list[
     }
 
 
-async def _line() -> None:
+async def next_line() -> None:
+    """Wait for a line on the standard input."""
     # In a thread: the loop goes on meanwhile.
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
 

@@ -1,0 +1,94 @@
+"""One process of `aiowheel bench shared` on broadcaster, the library of most ASGI services. Rank 5.
+
+It does what `shared_process` does, and prints the same lines. A message is the time of its publish.
+"""
+
+import asyncio
+import json
+import sys
+from contextlib import AsyncExitStack
+from importlib import import_module
+from time import monotonic_ns, perf_counter, process_time
+from typing import Any
+
+from aiowheel.bench._loops import loop_factory, loops_here
+from aiowheel.bench.workloads.firing import quantile
+from aiowheel.bench.workloads.shared_process import SAMPLE, TURN, Part, key_of, next_line
+
+# Its backend for PostgreSQL has one connection, which runs one statement at a time.
+_AT_ONCE = {"postgres": 1, "redis": 50}
+
+
+def opened(part: Part) -> Any:
+    """The broadcast of this process."""
+    backends = import_module(f"broadcaster._backends.{part.store}")
+    backend = backends.PostgresBackend if part.store == "postgres" else backends.RedisBackend
+    return import_module("broadcaster").Broadcast(backend=backend(part.address))
+
+
+async def wait(part: Part, broadcast: Any) -> dict[str, float | list[float]]:
+    """Take the messages of every key until a line comes; the latencies in milliseconds."""
+    latencies: list[float] = []
+
+    async def one(subscriber: Any) -> None:
+        while True:
+            event = await subscriber.get()
+            latencies.append((monotonic_ns() - int(event.message)) / 1e6)
+
+    async with AsyncExitStack() as stack:
+        tasks: list[asyncio.Task[None]] = []
+        for number in range(part.keys):
+            subscription = broadcast.subscribe(key_of(part.first + number))
+            subscriber = await stack.enter_async_context(subscription)
+            tasks.append(asyncio.create_task(one(subscriber)))
+        print("ready", flush=True)
+        await next_line()
+        latencies.clear()
+        cpu = process_time()
+        print("began", flush=True)
+        await next_line()
+        cpu = process_time() - cpu
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    ordered = sorted(latencies)
+    sample = [quantile(ordered, place / SAMPLE) for place in range(SAMPLE)] if ordered else []
+    return {"cpu": cpu, "latencies": sample, "wakes": len(latencies)}
+
+
+async def publish(part: Part, broadcast: Any) -> dict[str, float | list[float]]:
+    """Publish one key after the other; how many, and what they cost."""
+    print("ready", flush=True)
+    await next_line()
+    cpu, began, made = process_time(), perf_counter(), 0
+
+    async def again() -> None:
+        nonlocal made
+        while (elapsed := perf_counter() - began) < part.seconds:
+            if part.rate and made >= elapsed * part.rate:
+                await asyncio.sleep(TURN)
+                continue
+            key = key_of(part.first + made * 7919 % part.keys)
+            made += 1
+            await broadcast.publish(key, str(monotonic_ns()))
+
+    await asyncio.gather(*(again() for _ in range(_AT_ONCE[part.store])))
+    return {
+        "cpu": process_time() - cpu,
+        "publishes": made,
+        "per_second": made / (perf_counter() - began),
+        "writes": made,
+    }
+
+
+async def run(part: Part) -> None:
+    """Play the part, and report the figures as one line of JSON."""
+    async with opened(part) as broadcast:
+        figures = await (wait if part.role == "waits" else publish)(part, broadcast)
+        print(json.dumps(figures), flush=True)
+        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+
+
+if __name__ == "__main__":
+    with asyncio.Runner(loop_factory=loop_factory(loops_here()[-1])) as runner:
+        runner.run(run(Part(**json.loads(sys.argv[1]))))

@@ -1,0 +1,306 @@
+"""The service of `examples/production` on real servers, with workers that are killed.
+
+Every reader checks every answer: versions only grow, none comes twice, none is older than what was
+acknowledged before the request began, and the last one arrives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytest.importorskip("fastapi", reason="fastapi is not installed: see the dependency group `test`")
+
+from examples.production.documents import open_documents
+
+from .conftest import Until
+from .servers import PostgresServer, free_port
+
+pytestmark = [pytest.mark.one_build, pytest.mark.realtime, pytest.mark.slow]
+
+ROOT = Path(__file__).parent.parent.parent
+APP = "examples.production.app:app"
+BAD_READS = {
+    "/documents/Weather": 422,
+    f"/documents/{'x' * 101}": 422,
+    "/documents/x?wait=-1": 422,
+    "/documents/x?wait=61": 422,
+    "/documents/x?wait=nan": 422,
+    f"/documents/x?since={'x' * 101}": 422,
+}
+NO_TAG = '"none"'
+PATIENCE = 120.0  # seconds; a slow machine is no lost version
+
+
+class Connection:
+    """An HTTP/1.1 client of one connection, which a killed server may end at any time."""
+
+    def __init__(self, port: int, gate: asyncio.Semaphore) -> None:
+        self._port = port
+        self._gate = gate
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def ask(
+        self, method: str, path: str, tag: str = NO_TAG, body: str = ""
+    ) -> tuple[int, str, str]:
+        """Return status, tag and body of the answer.
+
+        Raises:
+            OSError, EOFError: There is no answer; the next call connects again.
+        """
+        try:
+            if self._streams is None:
+                async with self._gate:
+                    self._streams = await asyncio.open_connection("127.0.0.1", self._port)
+            reader, writer = self._streams
+            head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+            writer.write(f"{head}If-None-Match: {tag}\r\n\r\n{body}".encode())
+            lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+            fields = dict(line.lower().split(": ", 1) for line in lines[1:] if line)
+            text = await reader.readexactly(int(fields.get("content-length", "0")))
+            if fields.get("connection") == "close":
+                self.close()
+        except BaseException:
+            self.close()
+            raise
+        return int(lines[0].split()[1]), fields.get("etag", ""), text.decode()
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
+
+
+class Readers:
+    """The readers and writers of some documents.
+
+    Attributes:
+        seen: The last version of each reader; -1 before its first answer.
+        acknowledged: The last acknowledged version of each document.
+        written: How many publishes were acknowledged.
+        lost_connections: How many requests got no answer.
+    """
+
+    def __init__(self, port: int, readers: int, documents: int) -> None:
+        self._port = port
+        self._gate = asyncio.Semaphore(100)
+        self.seen = [-1] * readers
+        self.acknowledged = [0] * documents
+        self.written = 0
+        self.lost_connections = 0
+
+    async def read(self, reader: int) -> None:
+        """Follow one document until cancelled."""
+        document = reader % len(self.acknowledged)
+        connection = Connection(self._port, self._gate)
+        tag, epoch = NO_TAG, ""
+        try:
+            while True:
+                least = self.acknowledged[document]
+                try:
+                    status, new_tag, body = await connection.ask(
+                        "GET", f"/documents/d-{document}?wait=60", tag
+                    )
+                except (OSError, EOFError):
+                    await self._pause()
+                    continue
+                if status == 503:  # the worker stops, or its store does not answer yet
+                    await self._pause()
+                elif status == 304:
+                    assert new_tag == tag
+                    assert self.seen[reader] >= least
+                else:
+                    assert status == 200, body
+                    version = json.loads(body)["version"]
+                    assert version > self.seen[reader]
+                    assert version >= least
+                    epoch = epoch or new_tag.partition(":")[0]
+                    tag = new_tag
+                    assert tag in {f'{epoch}:{version}"', f'{epoch}:"'}
+                    self.seen[reader] = version
+        finally:
+            connection.close()
+
+    async def write(self, numbers: list[int]) -> None:
+        """Publish to the documents of these numbers, until each is acknowledged."""
+        connection = Connection(self._port, self._gate)
+        for number in numbers:
+            document = number % len(self.acknowledged)
+            while True:
+                try:
+                    status, _, body = await connection.ask(
+                        "PUT", f"/documents/d-{document}", body=str(number)
+                    )
+                except (OSError, EOFError):
+                    await self._pause()
+                    continue
+                if status == 200:
+                    break
+                assert status == 503, body
+                await self._pause()
+            self.acknowledged[document] = max(self.acknowledged[document], int(body))
+            self.written += 1
+        connection.close()
+
+    def has_written(self, count: int) -> bool:
+        """Whether so many publishes were acknowledged."""
+        return self.written >= count
+
+    def are_done(self) -> bool:
+        """Whether every reader has the last version of its document."""
+        count = len(self.acknowledged)
+        return all(
+            seen == self.acknowledged[reader % count] for reader, seen in enumerate(self.seen)
+        )
+
+    async def _pause(self) -> None:
+        self.lost_connections += 1
+        await asyncio.sleep(random.random() * 0.2)
+
+
+def started(command: list[str], database: str, folder: Path) -> subprocess.Popen[bytes]:
+    """Start a server; its log is in the folder."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "DATABASE": database}
+    with (folder / "server.log").open("wb") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", *command], cwd=folder, env=environment, stdout=log, stderr=log
+        )
+
+
+@asynccontextmanager
+async def served(
+    command: list[str], port: int, database: str, folder: Path
+) -> AsyncGenerator[psutil.Process]:
+    """A server that answers, for as long as the block."""
+    server = started(command, database, folder)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                probe = Connection(port, asyncio.Semaphore())
+                with suppress(OSError, EOFError):
+                    await probe.ask("GET", "/documents/probe?wait=0")
+                    probe.close()
+                    break
+                assert server.poll() is None, (folder / "server.log").read_text()
+                await asyncio.sleep(0.05)
+        yield psutil.Process(server.pid)
+        server.send_signal(signal.SIGTERM)
+        code = await asyncio.to_thread(server.wait, PATIENCE)
+        assert code in {0, -signal.SIGTERM}, (folder / "server.log").read_text()
+    finally:
+        left = [psutil.Process(server.pid)] if server.poll() is None else []
+        for process in [*left, *(child for each in left for child in each.children())]:
+            process.kill()
+        server.wait()
+
+
+def busiest_of(server: psutil.Process) -> psutil.Process:
+    """The worker with the most connections."""
+    crowds: dict[psutil.Process, int] = {}
+    for child in server.children():
+        with suppress(psutil.NoSuchProcess):
+            crowds[child] = len(child.net_connections())
+    return max(crowds, key=lambda each: crowds[each])
+
+
+async def every_version_arrives(
+    server: psutil.Process,
+    port: int,
+    until: Until,
+    *,
+    readers: int,
+    documents: int,
+    publishes: int,
+    kills: int,
+) -> None:
+    """Publish to waiting readers, and kill workers meanwhile."""
+    crowd = Readers(port, readers, documents)
+    async with asyncio.TaskGroup() as group:
+        following = [group.create_task(crowd.read(reader)) for reader in range(readers)]
+        await until(lambda: -1 not in crowd.seen)
+        numbers = list(range(publishes))
+        writing = [group.create_task(crowd.write(numbers[start::8])) for start in range(8)]
+        for kill in range(kills):
+            due = publishes * (kill + 1) // (kills + 1)
+            await until(partial(crowd.has_written, due))
+            busiest_of(server).kill()
+        await asyncio.wait(writing)
+        await until(crowd.are_done)
+        for task in following:
+            task.cancel()
+    assert crowd.written == publishes
+    assert crowd.lost_connections > 0  # the killed workers had readers
+
+
+def uvicorn_command(port: int, workers: int) -> list[str]:
+    """As a user types it."""
+    return ["uvicorn", APP, f"--workers={workers}", f"--port={port}", "--no-access-log"]
+
+
+async def test_uvicorn_on_sqlite(tmp_path: Path, until: Until) -> None:
+    """Four workers, of which two are killed. Afterwards every parameter has a bound."""
+    port = free_port()
+    address = f"sqlite:///{tmp_path}/documents.db"
+    async with served(uvicorn_command(port, 4), port, address, tmp_path) as server:
+        await every_version_arrives(
+            server, port, until, readers=60, documents=6, publishes=300, kills=2
+        )
+        for path, status in BAD_READS.items():
+            probe = Connection(port, asyncio.Semaphore())
+            assert (path, (await probe.ask("GET", path))[0]) == (path, status)
+            probe.close()
+        for size, status in ((65_536, 200), (65_537, 413)):
+            probe = Connection(port, asyncio.Semaphore())
+            assert (await probe.ask("PUT", "/documents/long", body="x" * size))[0] == status
+            probe.close()
+
+
+async def test_gunicorn_on_postgres(
+    postgres_server: PostgresServer, tmp_path: Path, until: Until
+) -> None:
+    """Two workers, of which one is killed."""
+    for name in ("gunicorn", "uvicorn_worker"):
+        pytest.importorskip(name, reason=f"{name} is not installed: see the group `test`")
+    port = free_port()
+    command = ["gunicorn", APP, "--workers=2", f"--bind=127.0.0.1:{port}"]
+    command += ["--worker-class=uvicorn_worker.UvicornWorker"]
+    async with served(command, port, postgres_server.dsn, tmp_path) as server:
+        await every_version_arrives(
+            server, port, until, readers=60, documents=6, publishes=200, kills=1
+        )
+
+
+async def test_a_database_of_another_kind_is_refused() -> None:
+    """The text has what is legal."""
+    with pytest.raises(ValueError, match=r"^the database must be sqlite:///path or "):
+        async with open_documents("mysql://localhost/documents"):
+            pass
+
+
+@pytest.mark.shared_faults
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+async def test_ten_thousand_polls(
+    store: str, request: pytest.FixtureRequest, tmp_path: Path, until: Until
+) -> None:
+    """On `uvicorn --workers 4`; a worker is killed after every 1,000 publishes."""
+    port = free_port()
+    address = f"sqlite:///{tmp_path}/documents.db"
+    if store == "postgres":
+        address = request.getfixturevalue("postgres_server").dsn
+    async with served(uvicorn_command(port, 4), port, address, tmp_path) as server:
+        await every_version_arrives(
+            server, port, until, readers=10_000, documents=1_000, publishes=10_000, kills=9
+        )
