@@ -46,7 +46,7 @@ def run(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         0 done, 1 failure, 2 bad usage or bad input. For 1 and 2 one line on stderr says why; an
-        error nobody expected keeps its traceback. 130 when given up, by SIGINT or SIGTERM.
+        unexpected error keeps its traceback. 130 when given up, by SIGINT or SIGTERM.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     # One known command needs no other command's module.
@@ -71,7 +71,7 @@ def run(argv: Sequence[str] | None = None) -> int:
     except AiowheelError as exc:
         return _refuse(str(exc), FAILED)
     except OSError as exc:
-        if exc.strerror is None:  # not the system's word: one of ours, and nobody expected it
+        if exc.strerror is None:  # not the system's: an unexpected one of ours
             raise
         where = f"{exc.filename}: " if exc.filename else ""
         return _refuse(f"{where}{exc.strerror}", FAILED)

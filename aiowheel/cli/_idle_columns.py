@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aiowheel.cli._destination import open_destination
-from aiowheel.cli._idle_file import HEADER, SHOWN, Event, IdleSummary, Telling
+from aiowheel.cli._idle_file import HEADER, SHOWN, Event, IdleSummary, Summarizer
 
 _NEEDS_CARE = (b",", b'"', b"\r")
 
@@ -20,7 +20,7 @@ def write_idle_columns(batches: Iterable[pa.RecordBatch], path: Path) -> IdleSum
     Raises:
         AiowheelError: The disk refuses; *path* is then as it was before.
     """
-    told = Telling()
+    summarizer = Summarizer()
     with open_destination(path) as file:
         csv.writer(file, lineterminator="\n").writerow(HEADER)
         file.flush()
@@ -28,8 +28,8 @@ def write_idle_columns(batches: Iterable[pa.RecordBatch], path: Path) -> IdleSum
             lines = _lines(batch)
             file.buffer.write(_rows(batch, lines))
             first, last = batch.slice(0, SHOWN), batch.slice(max(0, batch.num_rows - SHOWN))
-            told.add(lines, batch.num_rows, _events(first), _events(last))
-        return told.summary()
+            summarizer.add(lines, batch.num_rows, _events(first), _events(last))
+        return summarizer.summary()
 
 
 def _lines(batch: pa.RecordBatch) -> bytes:

@@ -55,17 +55,17 @@ def summarize(
     events: Iterable[Event], write: Callable[[list[Event]], object] = lambda _: None
 ) -> IdleSummary:
     """Walk over events once, handing them to *write* some thousand at a time."""
-    told = Telling()
+    summarizer = Summarizer()
     source = iter(events)
     while chunk := list(islice(source, _CHUNK)):
         write(chunk)
         lines = "".join(f"{fire}\t{key}\n" for fire, key in chunk).encode()
-        told.add(lines, len(chunk), chunk[:SHOWN], chunk[-SHOWN:])
-    return told.summary()
+        summarizer.add(lines, len(chunk), chunk[:SHOWN], chunk[-SHOWN:])
+    return summarizer.summary()
 
 
-class Telling:
-    """Collects what a summary tells, chunk by chunk."""
+class Summarizer:
+    """Collects a summary, chunk by chunk."""
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
@@ -81,6 +81,6 @@ class Telling:
         self._count += count
 
     def summary(self) -> IdleSummary:
-        """Tell about all events so far."""
+        """Return the summary of all events so far."""
         digest = self._digest.hexdigest()
         return IdleSummary(self._count, tuple(self._first), tuple(self._last), digest)

@@ -163,7 +163,7 @@ class IdleRun:
             raise MissingExtraError("spark") from error
         from aiowheel.jobs.spark.java import find_java
 
-        find_java()  # a missing Java is told before Spark's slow start
+        find_java()  # report a missing Java before Spark's slow start
         rows, paths = self.rows, self.inputs.paths
         key = key_that_spark_reads(paths, rows.key, rows.time)
         parts = self.out.with_name(f".{self.out.name}.{os.getpid()}.parts")

@@ -1,4 +1,4 @@
-"""`aiowheel idle --stream`: follow the stream until it is told to end. Rank 5."""
+"""`aiowheel idle --stream`: follow the stream until a signal or a limit ends it. Rank 5."""
 
 import time as clock
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from aiowheel.cli._idle_report import Progress
 from aiowheel.cli._idle_stream_report import StreamTally, print_stream_report, stream_report
 from aiowheel.cli._idle_table import TableOptions
 from aiowheel.cli._signals import signals_noted
-from aiowheel.cli._stream_run import check_places, lateness_ms, make_folder, run_until_told
+from aiowheel.cli._stream_run import check_places, lateness_ms, make_folder, run_until_stopped
 from aiowheel.errors import MissingExtraError
 from aiowheel.jobs.spark.stream_run import StreamRun, Until
 
@@ -60,15 +60,15 @@ def run_stream(
     """
     started = clock.perf_counter()
     tally = StreamTally()
-    with signals_noted() as told, Progress() as progress:
+    with signals_noted() as stop, Progress() as progress:
         stream = _stream(options, table)
         stream.checkpoint.check(stream.settings)  # before Spark's slow start
         progress.waiting("starting Spark")
         ended = Until.STOPPED
-        if not told.is_set():
+        if not stop.is_set():
             with open_session() as spark:
                 progress.waiting(f"watching {stream.folder}")
-                ended = run_until_told(StreamRun(stream, spark, tally.take), options.until, told)
+                ended = run_until_stopped(StreamRun(stream, spark, tally.take), options.until, stop)
     print_stream_report(
         stream_report(stream, ended, tally, clock.perf_counter() - started), as_json=as_json
     )
@@ -85,7 +85,7 @@ def _stream(options: StreamOptions, table: TableOptions) -> "IdleStream":
     late_ms = lateness_ms(options.max_lateness)
     files = table.files(options.timeout)
     check_places(options.folder, options.out, options.checkpoint)
-    find_java()  # a missing one is told before anything is made
+    find_java()  # report a missing one before anything is made
     make_folder(options.out)
     return IdleStream(
         folder=options.folder.resolve(),

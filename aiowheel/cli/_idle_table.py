@@ -1,4 +1,4 @@
-"""How `aiowheel idle` is told to read a table: one set of options for runs and streams. Rank 5."""
+"""The options by which `aiowheel idle` reads a table, the same for runs and streams. Rank 5."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""`aiowheel purgatory --stream`: follow two folders until told to end, and tell of it. Rank 5."""
+"""`aiowheel purgatory --stream`: follow two folders until a signal or a limit ends it. Rank 5."""
 
 import math
 import sys
@@ -17,7 +17,7 @@ from aiowheel.cli._stream_run import (
     check_places,
     lateness_ms,
     make_folder,
-    run_until_told,
+    run_until_stopped,
 )
 from aiowheel.errors import BadInputError, MissingExtraError
 from aiowheel.jobs.spark.stream_run import StreamRun, Until
@@ -86,18 +86,18 @@ def run_stream(
         AiowheelError: Spark fails; a later run goes on after the last finished micro-batch.
     """
     started = clock.perf_counter()
-    with signals_noted() as told, Progress() as progress:
+    with signals_noted() as stop, Progress() as progress:
         stream = _stream(options)
         stream.checkpoint.check(stream.settings)  # before Spark's slow start
         tally = _Tally(stream)
         progress.waiting("starting Spark")
         ended, before, pending = Until.STOPPED, 0, 0
-        if not told.is_set():
+        if not stop.is_set():
             with open_session() as spark:
                 progress.waiting(f"watching {options.operations} and {options.events}")
                 run = StreamRun(stream, spark, tally.take)
                 before = stream.count_pending(spark)
-                ended = run_until_told(run, options.until, told)
+                ended = run_until_stopped(run, options.until, stop)
                 pending = stream.count_pending(spark)
     written = stream.finished()
     stream.check_total(before, pending)

@@ -66,8 +66,8 @@ def make_folder(out: Path) -> None:
         raise BadInputError(f"{out}: {error.strerror}") from error
 
 
-def run_until_told(run: StreamRun, until: Until, told: threading.Event) -> Until:
-    """Run a stream to its end, or until *told* is set.
+def run_until_stopped(run: StreamRun, until: Until, stop: threading.Event) -> Until:
+    """Run a stream to its end, or until *stop* is set.
 
     Returns:
         Why it ended.
@@ -79,7 +79,7 @@ def run_until_told(run: StreamRun, until: Until, told: threading.Event) -> Until
     # Waiting for Spark cannot be interrupted without harm, so a thread does it.
     with ThreadPoolExecutor(1) as waiting:
         end = waiting.submit(run.run, until)
-        while not (told.is_set() or end.done()):
+        while not (stop.is_set() or end.done()):
             wait([end], _LOOK_SECONDS)
         if not end.done():
             run.stop()
@@ -88,7 +88,7 @@ def run_until_told(run: StreamRun, until: Until, told: threading.Event) -> Until
     except AiowheelError:
         raise
     except Exception:
-        if told.is_set():  # a micro-batch that was cut off: the next run repeats it
+        if stop.is_set():  # a micro-batch that was cut off: the next run repeats it
             return Until.STOPPED
         raise
 

@@ -97,8 +97,10 @@ def idle(
         spark_session, "aiowheel idle", master=master, conf=conf, verbose=verbose
     )
     if any(local_path(file) is None for file in files):
-        told = {"--key": key, "--time": time, "--time-format": time_format, "--latest": latest}
-        refuse({**told, "--earliest": earliest, "--strict": strict}, "is for files, not for a URI")
+        by_file = {"--key": key, "--time": time, "--time-format": time_format, "--latest": latest}
+        refuse(
+            {**by_file, "--earliest": earliest, "--strict": strict}, "is for files, not for a URI"
+        )
         refuse({"--stream": stream}, "watches a folder of this machine")
         refuse({"--engine wheel": engine is Engine.WHEEL}, "reads files of this machine")
         run_table(

@@ -1,7 +1,7 @@
 """Publishing and subscribing over HTTP. Rank 4; needs the `client` extra.
 
 A subscription is a sequence of long polls, each of which names what the client has: an answer that
-is lost on its way is asked for again. So a poll may be repeated at any time, and a publish may not.
+is lost on its way is requested again. So a poll may be repeated at any time, and a publish may not.
 """
 
 from __future__ import annotations

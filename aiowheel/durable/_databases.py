@@ -14,7 +14,7 @@ def checked_tables(found: Mapping[str, int], version: int, partitions: int | Non
     Args:
         found: The version and the partitions of the tables.
         version: Of this library.
-        partitions: What the caller has asked for, None for those of the tables.
+        partitions: The number that the caller wants; None for that of the tables.
 
     Raises:
         StoreVersionError: The tables do not fit.

@@ -27,7 +27,7 @@ class Leases:
         owner: The name of this process.
         timer: Measures how long the leases last.
         clock: Gets the store's time from each answer.
-        window: Is told which partitions are there.
+        window: Gets the partitions that this process holds.
         committer: Its lock keeps answers and commits in order.
         lease: Seconds that a lease lasts.
         horizon_us: How far ahead of now the window may reach until the next renewal but one.

@@ -132,7 +132,7 @@ class PostgresStore(Store):
                 try:
                     connection.add_termination_listener(partial(_set, lost))
                     await connection.add_listener(_CHANNEL, self._on_notification)
-                    self._hint()  # for those that came while nobody listened
+                    self._hint()  # for notifications that came during the gap
                     await lost.wait()
                 finally:
                     connection.terminate()

@@ -104,7 +104,7 @@ class SQLiteStore(Store):
         return time.time_ns() // 1000
 
     async def _poll(self) -> None:
-        """Look for commits of others: SQLite notifies nobody."""
+        """Look for commits of others: SQLite sends no notifications."""
         last: int | None = None
         while True:
             await asyncio.sleep(_POLL_SECONDS)

@@ -77,7 +77,7 @@ class DurableTimers:
         window: Seconds ahead for which timers are in memory, from 1 to a week; default: a minute,
             on a `MemoryStore` a day.
         lease: Seconds after which another process takes over from one that has stopped, from 1 to
-            a day; default: 10, on a `MemoryStore` a day. The store is asked every third of it.
+            a day; default: 10, on a `MemoryStore` a day. It is renewed every third of it.
         max_in_flight: The most fires that have begun and whose end is not committed, from 1 on.
 
     Raises:

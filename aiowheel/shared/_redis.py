@@ -359,7 +359,7 @@ def _check_server(server: object, legal: tuple[type, ...]) -> None:
 
 
 def _client_of(address: str) -> Any:
-    """Return a client that repeats nothing: whoever calls it repeats the call, sooner."""
+    """Return a client that repeats nothing: its callers repeat calls, and sooner."""
     from redis.asyncio import Redis
     from redis.asyncio.cluster import ClusterNode, RedisCluster
     from redis.asyncio.retry import Retry

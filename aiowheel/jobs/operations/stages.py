@@ -89,7 +89,7 @@ class Stage(ShardProcessor[Shard]):
             yield from self._feed_rows(shard, operations, events, settled)
 
     def _over(self) -> set[Decision]:
-        """Operations of which the state may hold copies that nobody needs."""
+        """Operations of which the state may hold copies that are not needed any more."""
         return set()
 
     @abstractmethod

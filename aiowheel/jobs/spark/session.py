@@ -198,7 +198,7 @@ def _start_java(given: Mapping[str, str]) -> "subprocess.Popen[bytes]":
 
 
 def _check_master(master: str) -> None:
-    """Refuse what is no master, and a standalone one that nobody serves.
+    """Refuse what is no master, and a standalone one that does not answer.
 
     Spark itself would look for the latter for a minute.
     """
@@ -272,7 +272,7 @@ def _settings(defaults: Mapping[str, str], given: Mapping[str, str]) -> "SparkCo
 
 
 def _partitions(spark: "SparkSession") -> int:
-    """As many as there are cores, which a cluster may not have told yet."""
+    """As many as there are cores, which a cluster may not have reported yet."""
     context = spark.sparkContext
     least = 2 if re.match(r"local(\[|$)", str(context.master)) else _LEAST_ON_CLUSTER
     return max(least, context.defaultParallelism)
@@ -391,7 +391,7 @@ def _stop(jvm: "subprocess.Popen[bytes] | None") -> None:
     if context is not None:
         try:
             context.stop()
-        except Exception:  # the JVM has died; the failure that came of it is told already
+        except Exception:  # the JVM has died; the failure that it caused is reported already
             _forget(jvm)
             return
     if gateway is not None and jvm is not None:
