@@ -6,7 +6,7 @@ import asyncio
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from itertools import islice
@@ -43,13 +43,14 @@ from aiowheel.durable._runner import Handler, HandlerFunction, Runner
 from aiowheel.durable._statistics import Counts, DurableStatistics
 from aiowheel.durable._store import Store
 from aiowheel.durable._window import Window
-from aiowheel.errors import DurableTimersClosedError, StoreError
+from aiowheel.errors import DurableTimersClosedError, StoreError, TimerClosedError
 from aiowheel.timer import Timer, current_timer
 
 F = TypeVar("F", bound=HandlerFunction)
 
 _IF_EXISTS = ("replace", "keep", "error")
 _PAGE = 1000
+_PAUSE_AFTER_FAILURE = 0.25  # seconds until a task is started again
 
 
 class NewTimer(NamedTuple):
@@ -180,11 +181,13 @@ class DurableTimers:
         while True:
             try:
                 await run()
+            except TimerClosedError:
+                return  # nothing fires any more, and nothing can wait
             except Exception as error:
                 loop = asyncio.get_running_loop()
                 text = "a task of DurableTimers failed and is started again"
                 loop.call_exception_handler({"message": text, "exception": error})
-                await asyncio.sleep(0)
+                await asyncio.sleep(_PAUSE_AFTER_FAILURE)
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self.aclose()
@@ -214,11 +217,9 @@ class DurableTimers:
         self._state = "closing"
         self._runner.closing = True
         self._store.unsubscribe(self._leases.hint)
-        async with self._timer.move_on_after(drain):
-            await self._runner.wait_idle()
+        await self._at_most(drain, self._runner.wait_idle)
         await self._runner.cancel()
-        async with self._timer.move_on_after(self._lease):
-            await self._committer.drained()
+        await self._at_most(self._lease, self._committer.drained)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -231,6 +232,11 @@ class DurableTimers:
             emit("aiowheel.durable_store_error", call="release", error=repr(error))
         await self._store.close()
         self._state = "closed"
+
+    async def _at_most(self, seconds: float, wait: Callable[[], Awaitable[object]]) -> None:
+        with suppress(TimerClosedError):  # on a timer that was closed first there is no waiting
+            async with self._timer.move_on_after(seconds):
+                await wait()
 
     def _check_open(self) -> None:
         if self._state != "open":

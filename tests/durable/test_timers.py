@@ -459,6 +459,29 @@ async def test_a_timer_of_ones_own_fires_them() -> None:
         assert not timer.closed
 
 
+async def test_they_can_be_closed_after_their_timer() -> None:
+    """What is pending stays in the store; a running handler is cancelled, its fire repeated."""
+    store, log = MemoryStore(), Log()
+    begun = asyncio.Event()
+
+    async def linger(fire: Fire) -> None:
+        begun.set()
+        await asyncio.sleep(3600)
+
+    timer = await Timer().__aenter__()
+    timers = timers_on(store, linger, timer=timer)
+    async with timers:
+        await timers.schedule("now", "h", due=timedelta(0))
+        await timers.schedule("later", "h", due=SECOND)
+        await begun.wait()
+        await timer.aclose()
+    assert timers.closed
+
+    async with timers_on(store, log):
+        await asyncio.sleep(2)
+    assert sorted(log.names) == ["later", "now"]
+
+
 async def test_an_acknowledged_fire_is_stale_the_second_time() -> None:
     """`ack_in` needs a store with transactions; that of the test settles at once."""
     raised: list[str] = []
