@@ -11,7 +11,7 @@ from aiowheel.dashboard import Dashboard, Guard, this_machine_only
 from aiowheel.dashboard._guard import Scope
 from aiowheel.dashboard._viewers import SECONDS
 
-pytestmark = pytest.mark.virtual_time
+pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
 
 MOST_BYTES = 60_000
 

@@ -17,6 +17,8 @@ from aiowheel.timer import Histogram
 
 from .conftest import Asked
 
+pytestmark = pytest.mark.one_build
+
 
 def look(sampler: Sampler) -> Any:
     """One look, parsed."""

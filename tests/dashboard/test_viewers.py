@@ -9,7 +9,7 @@ import pytest
 from aiowheel.dashboard._viewers import SECONDS, Viewers
 from aiowheel.errors import TimerClosedError
 
-pytestmark = pytest.mark.virtual_time
+pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
 
 
 class Looks:

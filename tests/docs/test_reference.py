@@ -7,6 +7,8 @@ import pytest
 
 import aiowheel
 
+pytestmark = pytest.mark.one_build
+
 PAGES = sorted((Path(__file__).parents[2] / "docs/reference").glob("*.md"))
 ENTRIES = [
     name for page in PAGES for name in re.findall(r"^::: (\S+)$", page.read_text(), re.MULTILINE)

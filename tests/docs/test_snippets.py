@@ -20,7 +20,7 @@ import pytest
 
 from aiowheel.cli import run
 
-pytestmark = pytest.mark.realtime  # a page shows what a reader would type
+pytestmark = [pytest.mark.one_build, pytest.mark.realtime]  # a page shows what a reader would type
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -11,6 +11,8 @@ import pytest
 from aiowheel.errors import BadInputError
 from aiowheel.readers import Format, Inputs
 
+pytestmark = pytest.mark.one_build
+
 
 def write_tar(path: Path, members: Mapping[str, str | bytes]) -> Path:
     """Make a tar.gz with a folder and these members."""

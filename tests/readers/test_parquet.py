@@ -11,6 +11,8 @@ import pytest
 from aiowheel.errors import BadInputError
 from aiowheel.readers import Inputs, TimedRows, TimeFormat, Unit, time_parser
 
+pytestmark = pytest.mark.one_build
+
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 

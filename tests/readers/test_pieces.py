@@ -22,6 +22,8 @@ from aiowheel.readers import (
 )
 from aiowheel.readers._inputs import Sources
 
+pytestmark = pytest.mark.one_build
+
 pytest.importorskip("numpy")
 
 #: What a random table is made of; each has rows that are good, bad and irregular.

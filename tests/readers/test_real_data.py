@@ -8,6 +8,8 @@ import pytest
 
 from aiowheel.readers import Inputs, TimedRows, TimeFormat, Unit, time_parser
 
+pytestmark = pytest.mark.one_build
+
 DATA = Path(os.environ.get("AIOWHEEL_DATA") or Path(__file__).parents[3] / "shared" / "data")
 
 

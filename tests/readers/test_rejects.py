@@ -9,6 +9,8 @@ import pytest
 from aiowheel.errors import AiowheelError
 from aiowheel.readers import Inputs, Reject, TimedRows, TimeFormat, Unit, time_parser, write_rejects
 
+pytestmark = pytest.mark.one_build
+
 
 def put_aside(path: Path, time_column: str = "t") -> list[Reject]:
     """What is wrong with the rows of a file."""

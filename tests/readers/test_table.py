@@ -17,6 +17,8 @@ from aiowheel.readers import (
     time_parser,
 )
 
+pytestmark = pytest.mark.one_build
+
 
 def table(
     path: Path,

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from aiowheel.readers import LATEST_TIME, TimeFormat, Unit, duration_in_unit, time_parser
 
+pytestmark = pytest.mark.one_build
+
 
 @pytest.mark.parametrize(
     ("written", "unit", "text", "expected"),

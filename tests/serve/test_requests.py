@@ -13,7 +13,7 @@ from aiowheel.testing import VirtualClock
 
 from .conftest import Serving, started
 
-pytestmark = pytest.mark.virtual_time
+pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
 
 JSON = {"content-type": "application/json"}
 

@@ -19,7 +19,7 @@ from aiowheel.cli import run
 
 from .conftest import Process, process, read_to_end, waiters_reach
 
-pytestmark = pytest.mark.realtime
+pytestmark = [pytest.mark.one_build, pytest.mark.realtime]
 
 HUGE = 16_000_000  # bytes; more than the socket buffers of both sides take
 

@@ -13,7 +13,7 @@ from aiowheel.testing import VirtualClock
 
 from .conftest import Serving, Subscriber
 
-pytestmark = pytest.mark.virtual_time
+pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
 
 
 async def test_a_subscriber_gets_what_is_there_and_what_comes(serving: Serving) -> None:

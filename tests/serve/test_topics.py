@@ -11,6 +11,8 @@ from aiowheel.serve import Limits
 from aiowheel.serve._refusal import Refusal
 from aiowheel.serve._topics import OVERHEAD, Topics
 
+pytestmark = pytest.mark.one_build
+
 
 def news(topics: Topics, name: str, since: int = 0, epoch: str | None = None) -> dict[str, object]:
     """What a client gets that has seen *since*."""

@@ -11,7 +11,7 @@ pytest.importorskip("starlette")
 from aiowheel import Purgatory, Timer
 from aiowheel.serve._wait import answered
 
-pytestmark = pytest.mark.virtual_time
+pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
 
 DISCONNECT = {"type": "http.disconnect"}
 
