@@ -69,7 +69,7 @@ def java_begins(folder: Path) -> bool:
 @pytest.mark.parametrize(
     ("when", "tell", "number"),
     [
-        pytest.param(batch_is_done, os.kill, signal.SIGINT, marks=pytest.mark.spark),
+        pytest.param(batch_is_done, os.kill, signal.SIGINT, marks=pytest.mark.spark_cluster),
         pytest.param(batch_is_done, os.killpg, signal.SIGTERM, marks=pytest.mark.spark_cluster),
         pytest.param(java_begins, os.killpg, signal.SIGTERM, marks=pytest.mark.spark),
     ],
