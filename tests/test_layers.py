@@ -32,6 +32,7 @@ RANK = {
     "__init__": 3,  # `import aiowheel` loads ranks 0 to 3
     "_outputs": 4,
     "_signals": 4,
+    "_sqlite": 4,
     "client": 4,
     "dashboard": 4,
     "durable": 4,

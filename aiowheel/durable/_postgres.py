@@ -233,7 +233,7 @@ class PostgresStore(Store):
         if not isinstance(connection, asyncpg.Connection | asyncpg.pool.PoolConnectionProxy):
             raise TypeError(f"connection must be one of asyncpg, got {safe_repr(connection)}")
         if not connection.is_in_transaction():
-            raise ValueError("connection must be in a transaction, got one without")
+            raise ValueError("connection must be in a transaction, got one outside of any")
         try:
             # No lock on the partition: it would stop the renewal of leases for as long as the
             # user's transaction lasts. The row itself decides between two owners.

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from aiowheel._arguments import checked_int, safe_repr
+from aiowheel._sqlite import transaction
 from aiowheel.durable import _sqlite_statements as statements
 from aiowheel.durable._operations import (
     Change,
@@ -151,18 +152,11 @@ class SQLiteStore(Store):
         return await self._write(lambda connection: statements.changes(connection, owner)), is_free
 
     async def _write(self, execute: Callable[[sqlite3.Connection], T]) -> T:
-        def transaction(connection: sqlite3.Connection) -> T:
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                result = execute(connection)
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
-            return result
+        def write(connection: sqlite3.Connection) -> T:
+            with transaction(connection):
+                return execute(connection)
 
-        return await self._writer.run(transaction)
+        return await self._writer.run(write)
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -310,17 +304,10 @@ def _data_version(connection: sqlite3.Connection) -> int:
 
 def _prepare(connection: sqlite3.Connection, partitions: int | None, *, create: bool) -> int:
     """Create the tables, or check that they fit; return their partitions."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(connection):
         exists = connection.execute(
             "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'aiowheel_meta'"
         ).fetchone()
         if not exists:
             statements.create(connection, partitions or _PARTITIONS, allowed=create)
-        found = statements.partitions_of_tables(connection, partitions)
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-    return found
+        return statements.partitions_of_tables(connection, partitions)

@@ -34,7 +34,7 @@ def _keep_quiet(_line: str) -> None:
 
 
 class TopicServer(uvicorn.Server):
-    """uvicorn, but it answers who waits before it waits for them, and a signal ends it well.
+    """A uvicorn server that answers the waiting clients before it shuts down.
 
     SIGHUP calls *reload*, between two turns of the loop.
 

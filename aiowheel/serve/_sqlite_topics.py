@@ -69,7 +69,7 @@ _FORGET_REMOVED = "DELETE FROM aiowheel_removed_topics WHERE name = ?"
 
 
 class _TablesMissingError(Exception):
-    """The file has no tables yet, or was replaced by one without them."""
+    """The file has no tables: it is new, or a new file has replaced it."""
 
 
 class SqliteTopics:

@@ -9,15 +9,15 @@ was not read yet, which is as good as another. Where no hint arrives, a look at 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import sqlite3
-from collections.abc import Callable, Collection, Generator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 from aiowheel._arguments import checked_bool, safe_repr
 from aiowheel._events import emit
+from aiowheel._sqlite import transaction
 from aiowheel.errors import StoreUnavailableError
 from aiowheel.shared._bells import Bells
 from aiowheel.shared._ending import end_task
@@ -205,7 +205,7 @@ class SqliteCounters:
     ) -> tuple[str, list[tuple[str, int]] | None]:
         """Return the epoch and what has changed; no values: another history."""
         known_epoch, known = seen
-        with _transaction(file, "BEGIN"):
+        with transaction(file, "BEGIN"):
             epoch, rev = file.execute(_EPOCH).fetchone() or ("", 0)
             same = epoch == known_epoch and rev >= known
             values = file.execute(_CHANGED, (known,)).fetchall() if same and rev > known else []
@@ -216,24 +216,13 @@ class SqliteCounters:
 # --- statements, on the thread of a connection ------------------------------------------------
 
 
-@contextlib.contextmanager
-def _transaction(file: sqlite3.Connection, begin: str) -> Generator[None]:
-    file.execute(begin)
-    try:
-        yield
-    except BaseException:
-        file.rollback()
-        raise
-    file.execute("COMMIT")
-
-
 def _in_transaction(file: sqlite3.Connection, write: Callable[[sqlite3.Connection], T]) -> T:
-    with _transaction(file, "BEGIN IMMEDIATE"):
+    with transaction(file):
         return write(file)
 
 
 def _in_snapshot(file: sqlite3.Connection, read: Callable[[sqlite3.Connection], T]) -> T:
-    with _transaction(file, "BEGIN"):
+    with transaction(file, "BEGIN"):
         return read(file)
 
 
@@ -252,9 +241,9 @@ def _read_all(
 ) -> tuple[tuple[str, int], dict[str, int]]:
     """Return epoch and revision, and the values of *keys*, of one moment."""
     if file.execute(_EPOCH).fetchone() is None:
-        with _transaction(file, "BEGIN IMMEDIATE"):
+        with transaction(file):
             file.execute(_PROPOSE, (new_epoch(),))
-    with _transaction(file, "BEGIN"):
+    with transaction(file, "BEGIN"):
         epoch, rev = file.execute(_EPOCH).fetchone()
         values: dict[str, int] = {}
         for key in keys:
