@@ -1,11 +1,22 @@
-"""One process's connection to a store that several processes of a test share."""
+"""What tests of several processes share: connections to one store, handlers that note, waiting."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
-from aiowheel.durable import DeadLetter, Fire, MemoryStore, Row, Store, StoreError, Summary
+from aiowheel.durable import (
+    DeadLetter,
+    DurableTimers,
+    Fire,
+    MemoryStore,
+    Row,
+    Store,
+    StoreError,
+    Summary,
+)
 from aiowheel.durable._operations import Change, Cursor, Leased, Operation, Result
 
 
@@ -137,3 +148,36 @@ class Fired:
     def names(self) -> list[str]:
         """The names, in the order of firing."""
         return [name for _, name in self.all]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition, at most 30 s."""
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.01)
+
+
+async def share_and_take_over(stores: Sequence[Store], lease: float) -> None:
+    """Two processes fire 40 timers, half of the partitions each; then one of them has all 8."""
+    fired: list[tuple[int, str]] = []
+    all_timers: list[DurableTimers] = []
+    for place, store in enumerate(stores):
+        timers = DurableTimers(store, lease=lease)
+        timers.handler("h")(Fired(place, fired))
+        all_timers.append(timers)
+    first, second = all_timers
+    now = timedelta(0)
+    async with first:
+        async with second:
+            await until(
+                lambda: first.statistics().partitions == second.statistics().partitions == 4
+            )
+            for number in range(40):
+                await first.schedule(f"t{number}", "h", due=now)
+            await until(lambda: len(fired) == 40)
+            assert {place for place, _ in fired} == {0, 1}
+        await until(lambda: first.statistics().partitions == 8)
+        await first.schedule("last", "h", due=now)
+        await until(lambda: len(fired) == 41)
+
+    assert len({name for _, name in fired}) == 41

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from importlib import import_module
@@ -13,19 +12,12 @@ import pytest
 
 from aiowheel.durable import DurableTimers, Fire, PostgresStore, Retry, StaleFireError, StoreError
 
-from .links import Fired
+from .links import Fired, share_and_take_over, until
 
 pytestmark = [pytest.mark.one_build, pytest.mark.realtime]
 
 NOW = timedelta(0)
 FAR = timedelta(days=1)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition, at most 40 s."""
-    async with asyncio.timeout(40):
-        while not condition():  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(0.01)
 
 
 async def connected(database: str) -> Any:
@@ -74,25 +66,7 @@ async def test_effects_of_handlers_happen_exactly_once(database: str) -> None:
 
 async def test_two_processes_share_and_take_over(database: str) -> None:
     """An insert by the one into a partition of the other arrives by a notification."""
-    fired: list[tuple[int, str]] = []
-    all_timers: list[DurableTimers] = []
-    for place in range(2):
-        timers = DurableTimers(PostgresStore(database, partitions=8), lease=2)
-        timers.handler("h")(Fired(place, fired))
-        all_timers.append(timers)
-    first, second = all_timers
-    async with first:
-        async with second:
-            await until(
-                lambda: first.statistics().partitions == second.statistics().partitions == 4
-            )
-            for number in range(40):
-                await first.schedule(f"t{number}", "h", due=NOW)
-            await until(lambda: len(fired) == 40)
-            assert {place for place, _ in fired} == {0, 1}
-        await until(lambda: first.statistics().partitions == 8)
-
-    assert len({name for _, name in fired}) == 40
+    await share_and_take_over([PostgresStore(database, partitions=8) for _ in range(2)], 2)
 
 
 async def test_an_owner_that_was_taken_over_is_refused(database: str) -> None:

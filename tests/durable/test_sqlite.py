@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,19 +20,12 @@ from aiowheel.durable import (
     TimerExistsError,
 )
 
-from .links import Fired
+from .links import Fired, share_and_take_over, until
 
 pytestmark = [pytest.mark.one_build, pytest.mark.realtime]
 
 NOW = timedelta(0)
 FAR = timedelta(days=1)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition, at most 30 s."""
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(0.01)
 
 
 @pytest.fixture
@@ -134,27 +125,7 @@ async def test_connections_of_others_are_refused(path: Path, tmp_path: Path) -> 
 
 async def test_two_stores_on_one_file_share_the_work(path: Path) -> None:
     """A change by the one reaches the other, and both end in peace."""
-    fired: list[tuple[int, str]] = []
-    all_timers: list[DurableTimers] = []
-    for place in range(2):
-        timers = DurableTimers(SQLiteStore(path), lease=1)
-        timers.handler("h")(Fired(place, fired))
-        all_timers.append(timers)
-    first, second = all_timers
-    async with first:
-        async with second:
-            await until(
-                lambda: first.statistics().partitions == second.statistics().partitions == 4
-            )
-            for number in range(40):
-                await first.schedule(f"t{number}", "h", due=NOW)
-            await until(lambda: len(fired) == 40)
-            assert {place for place, _ in fired} == {0, 1}
-        await until(lambda: first.statistics().partitions == 8)
-        await first.schedule("last", "h", due=NOW)
-        await until(lambda: len(fired) == 41)
-
-    assert len({name for _, name in fired}) == 41
+    await share_and_take_over([SQLiteStore(path) for _ in range(2)], 1)
 
 
 async def test_a_locked_file_is_an_error_and_firing_goes_on_after_it(
