@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from aiowheel.serve._limits import Limits
 from aiowheel.serve._refusal import Refusal
-from aiowheel.serve._topic_tables import too_many_topics
+from aiowheel.serve._topic_tables import GrowingTopic, too_many_topics
 from aiowheel.serve._topics import OVERHEAD
 from aiowheel.shared import PostgresCounters
 
@@ -68,23 +67,6 @@ SELECT id, kept, size, version FROM aiowheel_topics WHERE kept > 0 ORDER BY chan
 _SHRINK = "UPDATE aiowheel_topics SET kept = kept - $2, size = size - $3 WHERE id = $1"
 
 
-@dataclass(slots=True)
-class _Topic:
-    """A topic that gets messages."""
-
-    key: int
-    epoch: str
-    version: int
-    kept: int
-    size: int
-    dropped_to: int = 0
-
-    def is_too_large(self, limits: Limits) -> bool:
-        """Whether it must lose its oldest message."""
-        is_full = self.kept > limits.kept_messages or self.size > limits.kept_bytes
-        return is_full and self.kept > 1
-
-
 class Append:
     """One transaction on a connection; `run` it once."""
 
@@ -97,7 +79,7 @@ class Append:
         self._counters = counters
         self._limits = limits
         self._connection = connection
-        self._topics: dict[str, _Topic] = {}
+        self._topics: dict[str, GrowingTopic] = {}
         self._count = self._size = self._dropped = 0
 
     async def run(self, messages: Sequence[tuple[str, bytes]]) -> list[tuple[str, int] | Refusal]:
@@ -115,9 +97,7 @@ class Append:
                 results.append(too_many_topics(name, self._limits.topics))
                 continue
             size = len(data) + OVERHEAD
-            topic.version += 1
-            topic.kept += 1
-            topic.size += size
+            topic.add(size)
             self._size += size
             rows.append((topic.key, topic.version, size, data))
             results.append((topic.epoch, topic.version))
@@ -134,19 +114,19 @@ class Append:
         """Find the topics, and make those that are missing and may be made."""
         for row in await self._connection.fetch(_FOUND, names):
             key, name, *rest = row
-            self._topics[name] = _Topic(key, *rest)
+            self._topics[name] = GrowingTopic(key, *rest)
         missing = [name for name in names if name not in self._topics]
         missing = missing[: max(0, self._limits.topics - self._count)]
         if missing:
             epochs = [secrets.token_hex(4) for _ in missing]
             for key, name, epoch in await self._connection.fetch(_MAKE, missing, epochs):
-                self._topics[name] = _Topic(key, epoch, 0, 0, 0)
+                self._topics[name] = GrowingTopic(key, epoch, 0, 0, 0)
             self._count += len(missing)
 
     async def _trim(self) -> None:
         """Drop the oldest messages of the topics that have too many, or too large ones."""
         limits = self._limits
-        large: dict[int, _Topic] = {
+        large: dict[int, GrowingTopic] = {
             each.key: each for each in self._topics.values() if each.is_too_large(limits)
         }
         trimmed = list(large.values())
@@ -158,9 +138,7 @@ class Append:
             for key, version, size in await self._connection.fetch(_SIZES, *_columns(wanted, 3)):
                 topic = large[key]
                 if topic.is_too_large(limits):
-                    topic.kept -= 1
-                    topic.size -= size
-                    topic.dropped_to = version
+                    topic.drop(version, size)
                     self._dropped += 1
                     self._size -= size
             large = {key: each for key, each in large.items() if each.is_too_large(limits)}

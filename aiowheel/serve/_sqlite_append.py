@@ -6,11 +6,10 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from aiowheel.serve._limits import Limits
 from aiowheel.serve._refusal import Refusal
-from aiowheel.serve._topic_tables import too_many_topics
+from aiowheel.serve._topic_tables import GrowingTopic, too_many_topics
 from aiowheel.serve._topics import OVERHEAD
 from aiowheel.shared import SqliteCounters
 
@@ -33,17 +32,6 @@ _LONGEST_AGO = "SELECT id FROM aiowheel_topics WHERE kept > 0 ORDER BY change, i
 _SHRINK = "UPDATE aiowheel_topics SET kept = kept - ?, size = size - ? WHERE id = ?"
 
 
-@dataclass(slots=True)
-class _Topic:
-    """A topic that gets messages."""
-
-    key: int
-    epoch: str
-    version: int
-    kept: int
-    size: int
-
-
 class Append:
     """One transaction, on the thread of the connection.
 
@@ -58,7 +46,7 @@ class Append:
         self._limits = limits
         self._file = file
         self._time = time.time()
-        self._topics: dict[str, _Topic] = {}
+        self._topics: dict[str, GrowingTopic] = {}
         self._dropped = 0
         ((self._change, self._count, self._size),) = file.execute(_CHANGE).fetchall()
 
@@ -72,9 +60,7 @@ class Append:
                 results.append(too_many_topics(name, self._limits.topics))
                 continue
             size = len(data) + OVERHEAD
-            topic.version += 1
-            topic.kept += 1
-            topic.size += size
+            topic.add(size)
             self._size += size
             rows.append((topic.key, topic.version, self._time, size, data))
             results.append((topic.epoch, topic.version))
@@ -88,7 +74,7 @@ class Append:
         self._file.execute(_COUNT, (self._count, self._size, len(rows), self._dropped))
         return results
 
-    def _topic(self, name: str) -> _Topic | None:
+    def _topic(self, name: str) -> GrowingTopic | None:
         """The topic of that name, made where it is missing; None if there are too many."""
         topic = self._topics.get(name)
         if topic is not None:
@@ -100,26 +86,22 @@ class Append:
             self._count += 1
             epoch = secrets.token_hex(4)
             ((key,),) = self._file.execute(_NEW_TOPIC, (name, epoch)).fetchall()
-            topic = _Topic(key, epoch, 0, 0, 0)
+            topic = GrowingTopic(key, epoch, 0, 0, 0)
         else:
-            topic = _Topic(*row)
+            topic = GrowingTopic(*row)
         self._topics[name] = topic
         return topic
 
-    def _trim(self, topic: _Topic) -> None:
+    def _trim(self, topic: GrowingTopic) -> None:
         """Drop the oldest messages of a topic that has too many, or too large ones."""
-        most, most_bytes = self._limits.kept_messages, self._limits.kept_bytes
-        if topic.kept <= most and topic.size <= most_bytes:
+        if not topic.is_too_large(self._limits):
             return
-        dropped, size, last = 0, 0, 0
+        kept, size = topic.kept, topic.size
         for version, each in self._file.execute(_SIZES, (topic.key,)):
-            kept = topic.kept - dropped
-            if kept == 1 or (kept <= most and topic.size - size <= most_bytes):
+            if not topic.is_too_large(self._limits):
                 break
-            dropped, size, last = dropped + 1, size + each, version
-        self._drop(topic.key, last, dropped, size)
-        topic.kept -= dropped
-        topic.size -= size
+            topic.drop(version, each)
+        self._drop(topic.key, topic.dropped_to, kept - topic.kept, size - topic.size)
 
     def _make_room(self) -> None:
         """Drop the oldest messages of the topics published to longest ago, if all are too large."""

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from aiowheel.serve._limits import Limits
 from aiowheel.serve._parameters import Seen
 from aiowheel.serve._refusal import Refusal, shortened
 from aiowheel.serve._topic_store import News, Totals
@@ -41,6 +42,35 @@ class Life:
         """The version that the client has seen; None if that was not in this life."""
         known = has.version <= self.version and has.epoch in {None, self.epoch}
         return has.version if known else None
+
+
+@dataclass(slots=True)
+class GrowingTopic:
+    """A topic that gets messages in a transaction; its size is in bytes, with `OVERHEAD`."""
+
+    key: int
+    epoch: str
+    version: int
+    kept: int
+    size: int
+    dropped_to: int = 0
+
+    def add(self, size: int) -> None:
+        """Count one more message."""
+        self.version += 1
+        self.kept += 1
+        self.size += size
+
+    def drop(self, version: int, size: int) -> None:
+        """Take note that the oldest message, of that version, is dropped."""
+        self.kept -= 1
+        self.size -= size
+        self.dropped_to = version
+
+    def is_too_large(self, limits: Limits) -> bool:
+        """Whether it must lose its oldest message; the last one stays."""
+        is_full = self.kept > limits.kept_messages or self.size > limits.kept_bytes
+        return is_full and self.kept > 1
 
 
 class TopicTables(Protocol):
