@@ -12,8 +12,7 @@ from time import monotonic_ns, perf_counter, process_time
 from typing import Any
 
 from aiowheel.bench._loops import loop_factory, loops_here
-from aiowheel.bench.workloads.firing import quantile
-from aiowheel.bench.workloads.shared_process import SAMPLE, TURN, Part, key_of, next_line
+from aiowheel.bench.workloads.shared_process import TURN, Part, key_of, measured, next_line
 
 # Its backend for PostgreSQL has one connection, which runs one statement at a time.
 _AT_ONCE = {"postgres": 1, "redis": 50}
@@ -41,19 +40,7 @@ async def wait(part: Part, broadcast: Any) -> dict[str, float | list[float]]:
             subscription = broadcast.subscribe(key_of(part.first + number))
             subscriber = await stack.enter_async_context(subscription)
             tasks.append(asyncio.create_task(one(subscriber)))
-        print("ready", flush=True)
-        await next_line()
-        latencies.clear()
-        cpu = process_time()
-        print("began", flush=True)
-        await next_line()
-        cpu = process_time() - cpu
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    ordered = sorted(latencies)
-    sample = [quantile(ordered, place / SAMPLE) for place in range(SAMPLE)] if ordered else []
-    return {"cpu": cpu, "latencies": sample, "wakes": len(latencies)}
+        return await measured(tasks, latencies)
 
 
 async def publish(part: Part, broadcast: Any) -> dict[str, float | list[float]]:

@@ -7,7 +7,7 @@ machine share, so a wait knows how late it was woken up.
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic_ns, perf_counter, process_time
 
@@ -82,6 +82,13 @@ async def wait(part: Part, shared: SharedCounters) -> dict[str, float | list[flo
     tasks = [asyncio.create_task(one(key)) for key in names]
     while shared.statistics().waiting < part.keys:  # noqa: ASYNC110 - the tasks set no event
         await asyncio.sleep(TURN)
+    return await measured(tasks, latencies)
+
+
+async def measured(
+    tasks: Sequence[asyncio.Task[None]], latencies: list[float]
+) -> dict[str, float | list[float]]:
+    """Measure what *tasks* add to *latencies* between two lines of input, then end them."""
     print("ready", flush=True)
     await next_line()
     latencies.clear()
