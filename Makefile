@@ -111,6 +111,10 @@ test-browser: build  ## drive the dashboard in Chromium, which must be installed
 	$(PIP) install --quiet --group browser
 	$(PYTEST) -m browser $(TEST_ARGS)
 
+.PHONY: test-stranger-path
+test-stranger-path: build  ## build the wheel, follow README and tutorial from an empty environment
+	$(PYTEST) -m stranger tests/docs $(TEST_ARGS)
+
 .PHONY: test-durable
 test-durable: build  ## kill and stop processes with durable timers, and play 10,000 random histories; minutes long
 	$(PYTEST) -m durable tests/durable $(TEST_ARGS)

@@ -1,0 +1,212 @@
+"""The tutorial works: a reader who copies its blocks, page by page, sees what the pages promise.
+
+The ordinary run follows the pages in the environment of the tests. `make test-stranger-path` builds
+the wheel and follows README.md and the pages from an empty environment.
+
+A `python` block with a title is saved under that name. A `console` block is run, and what stands
+below a command must come out; `...` stands for any text. A console with a title is another
+terminal: its command may go on while others run, and a `text` block of the same title is what it
+prints in the end.
+"""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from doctest import ELLIPSIS, OutputChecker
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.one_build, pytest.mark.realtime, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+TUTORIAL = [
+    ROOT / "docs/tutorial" / name
+    for name in ("request-timeouts.md", "long-poll.md", "virtual-time.md", "dashboard.md")
+]
+BLOCK = re.compile(
+    r'^```(?P<language>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<text>.*?)^```$',
+    re.MULTILINE | re.DOTALL,
+)
+PATIENCE = 60.0
+INSTALLS = ("python3 -m venv", ". tutorial/", "pip install")
+
+
+class Reader:
+    """Copies the blocks of pages into files and terminals, in one folder."""
+
+    def __init__(self, folder: Path, *, package: str | None) -> None:
+        """Install *package* as the pages say; with None use what is installed here."""
+        self._folder = folder
+        self._log = folder / "server.log"
+        self._package = package
+        self._terminals: dict[str, subprocess.Popen[str]] = {}
+        self._environment = os.environ | {"PATH": f"{folder}/tutorial/bin:{os.environ['PATH']}"}
+        self._environment.pop("PYTHONPATH", None)
+        if package is None:
+            self._environment["PYTHONPATH"] = str(ROOT)
+            self._use_this_python()
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self._port = free.getsockname()[1]
+
+    def _use_this_python(self) -> None:
+        programs = self._folder / "tutorial/bin"
+        programs.mkdir(parents=True)
+        for name, words in {"python": "", "uvicorn": "-m uvicorn"}.items():
+            program = programs / name
+            program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
+            program.chmod(0o755)
+
+    def follow(self, page: Path) -> None:
+        """Do what the page says, from top to bottom; close its terminals at the end."""
+        try:
+            for block in BLOCK.finditer(page.read_text("utf-8")):
+                if block["language"] == "python" and block["title"]:
+                    (self._folder / block["title"]).write_text(block["text"], "utf-8")
+                elif block["language"] == "console":
+                    self._type(block["text"], block["title"])
+                elif block["language"] == "text" and block["title"]:
+                    self._compare(block["text"], self._terminals.pop(block["title"]))
+        finally:
+            self.close()
+
+    def run_python(self, page: Path) -> None:
+        """Save each `python` block of the page as a program and run it."""
+        for block in BLOCK.finditer(page.read_text("utf-8")):
+            if block["language"] == "python":
+                (self._folder / "block.py").write_text(block["text"], "utf-8")
+                program = self._start("python block.py")
+                assert program.wait(PATIENCE) == 0, block["text"]
+
+    def _type(self, text: str, title: str | None) -> None:
+        for each in text.removeprefix("$ ").split("\n$ "):
+            command, _, expected = each.partition("\n")
+            if command.startswith(INSTALLS):
+                if self._package is None:
+                    continue
+                command = command.replace("./aiowheel", self._package)
+            command = command.replace("8000", str(self._port))
+            terminal = self._start(command)
+            if command.startswith("uvicorn"):
+                self._terminals["server"] = terminal
+                self._wait_for_server(terminal)
+            elif expected or title is None:
+                self._compare(expected, terminal)
+            else:
+                self._terminals[title] = terminal
+                self._wait_for_request()
+
+    def _start(self, command: str) -> subprocess.Popen[str]:
+        if command.startswith("uvicorn"):  # its log shows when a request has come
+            self._log.write_text("")
+            command = f"exec {command} --log-level trace >{self._log.name} 2>&1"
+        return subprocess.Popen(
+            ["bash", "-c", command],
+            cwd=self._folder,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def _compare(self, expected: str, terminal: subprocess.Popen[str]) -> None:
+        found, _ = terminal.communicate(timeout=PATIENCE if self._package is None else 600)
+        assert terminal.returncode == 0, found
+        if expected:
+            found = found if found.endswith("\n") else found + "\n"
+            assert OutputChecker().check_output(expected, found, ELLIPSIS), found
+
+    def _wait_for_server(self, server: subprocess.Popen[str]) -> None:
+        end = time.monotonic() + PATIENCE
+        while "running on" not in self._log.read_text():
+            assert server.poll() is None, self._log.read_text()
+            assert time.monotonic() < end, self._log.read_text()
+            time.sleep(0.02)
+
+    def _wait_for_request(self) -> None:
+        """Type on when the request has reached the application, as a reader would be slower."""
+        end = time.monotonic() + PATIENCE
+        while not re.search(r"ASGI \[\d+\] Started scope=.*'GET'", self._log.read_text()):
+            assert time.monotonic() < end, self._log.read_text()
+            time.sleep(0.02)
+        time.sleep(0.2)
+
+    def close(self) -> None:
+        """Ctrl+C in every terminal."""
+        for terminal in self._terminals.values():
+            os.killpg(terminal.pid, signal.SIGINT)
+        for terminal in self._terminals.values():
+            try:
+                terminal.communicate(timeout=PATIENCE)
+            finally:
+                if terminal.poll() is None:
+                    os.killpg(terminal.pid, signal.SIGKILL)
+                    terminal.wait()
+        self._terminals.clear()
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Reader:
+    """A reader who has installed everything."""
+    for package in ("fastapi", "uvicorn"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    if shutil.which("curl") is None or shutil.which("bash") is None:
+        pytest.skip("curl or bash is not installed")
+    return Reader(tmp_path, package=None)
+
+
+@pytest.mark.parametrize("page", TUTORIAL, ids=lambda page: page.stem)
+def test_the_tutorial_can_be_followed(page: Path, reader: Reader) -> None:
+    """Each page by itself, in the environment of the tests."""
+    reader.follow(page)
+
+
+def test_the_tutorial_leads_from_page_to_page() -> None:
+    """Each page but the last one links to its successor."""
+    for page, following in pairwise(TUTORIAL):
+        assert f"]({following.name})" in page.read_text("utf-8").splitlines()[-1]
+
+
+def test_a_reader_notices_what_a_page_does_not_keep(tmp_path: Path) -> None:
+    """Else no page would ever fail."""
+    page = tmp_path / "page.md"
+    page.write_text(
+        textwrap.dedent(
+            """\
+            ```python title="hello.py"
+            print("hello")
+            ```
+
+            ```console
+            $ python hello.py
+            goodbye
+            ```
+            """
+        )
+    )
+
+    with pytest.raises(AssertionError, match="hello"):
+        Reader(tmp_path, package=None).follow(page)
+
+
+@pytest.mark.stranger
+@pytest.mark.timeout(1200)
+def test_a_stranger_gets_from_the_wheel_to_the_last_page(tmp_path: Path) -> None:
+    """Build the wheel, make an empty environment, follow README.md and the tutorial."""
+    build = ["pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir"]
+    subprocess.run([sys.executable, "-m", *build, tmp_path, ROOT], check=True)
+    (wheel,) = tmp_path.glob("aiowheel-*.whl")
+    reader = Reader(tmp_path, package=f"./{wheel.name}")
+
+    first, *others = TUTORIAL
+    reader.follow(first)
+    reader.run_python(ROOT / "README.md")
+    for page in others:
+        reader.follow(page)
