@@ -1,20 +1,20 @@
 """The documentation runs: every fenced Python block, and every `$ aiowheel` line that is cheap.
 
-The blocks of one page share a namespace, in order, on one event loop: top-level `await` works, as
-in `python -m asyncio`. A block is passed over only after a comment of its own that says why:
-`<!-- not run: the reason -->`. docs/contributing.md tells writers the same.
+A block is a whole program: it runs alone, in an empty folder, as a reader would paste it into a
+file. It is passed over only after a comment of its own that says why: `<!-- not run: the reason
+-->`. A block whose title is that of a test module is run by pytest. docs/contributing.md tells
+writers the same.
 """
 
-import ast
-import asyncio
-import inspect
+import os
 import re
 import shlex
+import subprocess
+import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -26,7 +26,8 @@ ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(
     r"^(?:<!-- not run: (?P<reason>[^\n]+) -->\n+)?"
-    r"^(?P<indent> *)```(?P<language>\w+)[^\n]*\n(?P<text>.*?)^(?P=indent)```$",
+    r'^(?P<indent> *)```(?P<language>\w+)(?: title="(?P<title>[^"\n]+)")?\n'
+    r"(?P<text>.*?)^(?P=indent)```$",
     re.MULTILINE | re.DOTALL,
 )
 # Commands that answer at once; the others start servers or Spark and have tests of their own.
@@ -38,41 +39,80 @@ def relative(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def blocks(page: Path, languages: set[str]) -> Iterator[tuple[int, str]]:
-    """(line number, text) of the page's blocks in these languages that are to be run."""
+class Block(NamedTuple):
+    """A fenced block of a page."""
+
+    page: Path
+    line: int
+    title: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{relative(self.page)}:{self.line}"
+
+
+def blocks(page: Path, languages: set[str]) -> Iterator[Block]:
+    """The page's blocks in these languages that are to be run."""
     text = page.read_text(encoding="utf-8")
     for match in BLOCK.finditer(text):
         if match["language"] in languages and match["reason"] is None:
             line = text.count("\n", 0, match.start("text"))
-            yield line, textwrap.dedent(match["text"])
+            yield Block(page, line, match["title"] or "", textwrap.dedent(match["text"]))
 
 
-def compiled(page: Path, line: int, text: str) -> CodeType:
-    """The block's code; line numbers are the page's own, so a traceback points into it."""
-    source = "\n" * line + text
-    code: CodeType = compile(source, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-    return code
+# tests/docs/test_tutorial.py runs the tutorial, from files, as its pages say.
+PROGRAMS = [
+    block
+    for page in PAGES
+    if page.parent.name != "tutorial"
+    for block in blocks(page, {"python"})
+]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=relative)
-def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def is_test(block: Block) -> bool:
+    """Whether pytest runs it."""
+    return block.title.startswith("test_")
+
+
+@pytest.mark.parametrize("block", [each for each in PROGRAMS if not is_test(each)], ids=str)
+def test_a_python_block_runs_alone(
+    block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What a page shows works as shown; an assert in it holds."""
     monkeypatch.chdir(tmp_path)
+    # Line numbers are the page's own, so that a traceback points into it.
+    code = compile("\n" * block.line + block.text, str(block.page), "exec", dont_inherit=True)
     namespace: dict[str, Any] = {"__name__": "__main__"}
 
-    with asyncio.Runner() as runner:
-        for line, text in blocks(page, {"python"}):
-            result = eval(compiled(page, line, text), namespace)  # runs statements: exec for await
-            if inspect.iscoroutine(result):
-                runner.run(result)
+    exec(code, namespace)
+
+
+def test_the_tests_on_the_pages_pass(tmp_path: Path) -> None:
+    """Each in a module of its own, in one run of pytest, as in a project that uses aiowheel."""
+    found = [block for block in PROGRAMS if is_test(block)]
+    for place, block in enumerate(found):
+        (tmp_path / f"test_{place}_{block.title.removeprefix('test_')}").write_text(block.text)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\n")
+
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert len(found) > 3
+    assert run.returncode == 0, run.stdout
 
 
 def command_lines(page: Path) -> list[list[str]]:
     """Arguments of every `$ aiowheel ...` line of the page."""
     lines = (
         line.removeprefix("$ ")
-        for _, text in blocks(page, {"bash", "console"})
-        for line in text.splitlines()
+        for block in blocks(page, {"bash", "console"})
+        for line in block.text.splitlines()
     )
     return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("aiowheel ")]
 
@@ -100,6 +140,6 @@ def test_a_block_is_found_and_a_reason_passes_it_over(tmp_path: Path) -> None:
         "1. a list\n\n    ```python\n    if one:\n        three = 3\n    ```\n"
     )
 
-    found = [text for _, text in blocks(page, {"python"})]
+    found = [block.text for block in blocks(page, {"python"})]
 
     assert found == ["one = 1\n", "if one:\n    three = 3\n"]
