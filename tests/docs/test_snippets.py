@@ -62,10 +62,7 @@ def blocks(page: Path, languages: set[str]) -> Iterator[Block]:
 
 # tests/docs/test_tutorial.py runs the tutorial, from files, as its pages say.
 PROGRAMS = [
-    block
-    for page in PAGES
-    if page.parent.name != "tutorial"
-    for block in blocks(page, {"python"})
+    block for page in PAGES if page.parent.name != "tutorial" for block in blocks(page, {"python"})
 ]
 
 

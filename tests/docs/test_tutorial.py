@@ -6,9 +6,10 @@ the wheel and follows README.md and the pages from an empty environment.
 A `python` block with a title is saved under that name. A `console` block is run, and what stands
 below a command must come out; `...` stands for any text. A console with a title is another
 terminal: its command may go on while others run, and a `text` block of the same title is what it
-prints in the end.
+prints in the end. The first terminal is the server's.
 """
 
+import contextlib
 import os
 import re
 import shutil
@@ -27,6 +28,7 @@ import pytest
 pytestmark = [pytest.mark.one_build, pytest.mark.realtime, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
+SERVERS_PAGE = ROOT / "docs/how-to/run-any-server.md"
 TUTORIAL = [
     ROOT / "docs/tutorial" / name
     for name in ("request-timeouts.md", "long-poll.md", "virtual-time.md", "dashboard.md")
@@ -59,17 +61,22 @@ class Reader:
     def _use_this_python(self) -> None:
         programs = self._folder / "tutorial/bin"
         programs.mkdir(parents=True)
-        for name, words in {"python": "", "uvicorn": "-m uvicorn"}.items():
+        for name, module in {
+            "python": "",
+            "uvicorn": "-m uvicorn",
+            "gunicorn": "-m gunicorn",
+        }.items():
             program = programs / name
-            program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
+            program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {module} "$@"\n')
             program.chmod(0o755)
 
-    def follow(self, page: Path) -> None:
-        """Do what the page says, from top to bottom; close its terminals at the end."""
+    def follow(self, text: str) -> None:
+        """Do what the text says, from top to bottom; close its terminals at the end."""
         try:
-            for block in BLOCK.finditer(page.read_text("utf-8")):
+            for block in BLOCK.finditer(text):
                 if block["language"] == "python" and block["title"]:
-                    (self._folder / block["title"]).write_text(block["text"], "utf-8")
+                    program = block["text"].replace("8000", str(self._port))
+                    (self._folder / block["title"]).write_text(program, "utf-8")
                 elif block["language"] == "console":
                     self._type(block["text"], block["title"])
                 elif block["language"] == "text" and block["title"]:
@@ -94,8 +101,8 @@ class Reader:
                 command = command.replace("./aiowheel", self._package)
             command = command.replace("8000", str(self._port))
             terminal = self._start(command)
-            if command.startswith("uvicorn"):
-                self._terminals["server"] = terminal
+            if title == "first terminal":
+                self._terminals[title] = terminal
                 self._wait_for_server(terminal)
             elif expected or title is None:
                 self._compare(expected, terminal)
@@ -106,7 +113,7 @@ class Reader:
     def _start(self, command: str) -> subprocess.Popen[str]:
         if command.startswith("uvicorn"):  # its log shows when a request has come
             self._log.write_text("")
-            command = f"exec {command} --log-level trace >{self._log.name} 2>&1"
+            command = f"{command} --log-level trace >{self._log.name} 2>&1"
         return subprocess.Popen(
             ["bash", "-c", command],
             cwd=self._folder,
@@ -125,9 +132,12 @@ class Reader:
 
     def _wait_for_server(self, server: subprocess.Popen[str]) -> None:
         end = time.monotonic() + PATIENCE
-        while "running on" not in self._log.read_text():
-            assert server.poll() is None, self._log.read_text()
-            assert time.monotonic() < end, self._log.read_text()
+        while True:
+            assert server.poll() is None, "the server has ended"
+            with contextlib.suppress(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", self._port)).close()
+                return
+            assert time.monotonic() < end, "the server does not listen"
             time.sleep(0.02)
 
     def _wait_for_request(self) -> None:
@@ -165,7 +175,17 @@ def reader(tmp_path: Path) -> Reader:
 @pytest.mark.parametrize("page", TUTORIAL, ids=lambda page: page.stem)
 def test_the_tutorial_can_be_followed(page: Path, reader: Reader) -> None:
     """Each page by itself, in the environment of the tests."""
-    reader.follow(page)
+    reader.follow(page.read_text("utf-8"))
+
+
+@pytest.mark.parametrize("server", ["uvicorn", "gunicorn", "hypercorn", "granian"])
+def test_a_server_runs_on_the_wheel(server: str, reader: Reader) -> None:
+    """What the page says of each, with the application at its head."""
+    pytest.importorskip(server, reason=f"{server} is not installed")
+    head, *sections = SERVERS_PAGE.read_text("utf-8").split("\n## ")
+    (section,) = (each for each in sections if each.startswith(f"{server}\n"))
+
+    reader.follow(head + "\n" + section)
 
 
 def test_the_tutorial_leads_from_page_to_page() -> None:
@@ -193,7 +213,7 @@ def test_a_reader_notices_what_a_page_does_not_keep(tmp_path: Path) -> None:
     )
 
     with pytest.raises(AssertionError, match="hello"):
-        Reader(tmp_path, package=None).follow(page)
+        Reader(tmp_path, package=None).follow(page.read_text("utf-8"))
 
 
 @pytest.mark.stranger
@@ -206,7 +226,7 @@ def test_a_stranger_gets_from_the_wheel_to_the_last_page(tmp_path: Path) -> None
     reader = Reader(tmp_path, package=f"./{wheel.name}")
 
     first, *others = TUTORIAL
-    reader.follow(first)
+    reader.follow(first.read_text("utf-8"))
     reader.run_python(ROOT / "README.md")
     for page in others:
-        reader.follow(page)
+        reader.follow(page.read_text("utf-8"))
