@@ -182,9 +182,10 @@ $(VENV)/.stamp-typing: $(VENV)/.stamp-build
 
 CHECKED := $(wildcard aiowheel _aiowheel_pytestplugin.py tests examples benchmarks hatch_build.py)
 .PHONY: lint
-lint: $(VENV)/.stamp-typing  ## ruff, mypy --strict, pyright strict
+lint: $(VENV)/.stamp-typing  ## ruff, codespell, mypy --strict, pyright strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 	$(BIN)/mypy $(CHECKED)
 	$(BIN)/pyright --pythonpath $(BIN)/python
 

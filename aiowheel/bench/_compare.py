@@ -86,7 +86,7 @@ def own_side(line: Line, loop: str) -> Side:
     """The loop's own timers.
 
     A loop that keeps what was cancelled does fewer operations: at a million a round it would fill
-    the memory with timers that nobody can fire.
+    the memory with timers that can never fire.
     """
     arguments = {"api": "loop", **line.arguments}
     operations = arguments.get("operations")

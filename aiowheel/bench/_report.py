@@ -92,7 +92,7 @@ class Report:
 
 
 def print_table(table: Table) -> None:
-    """Print one table, with rich where it is installed and somebody looks."""
+    """Print one table, with rich where it is installed and stdout is a terminal."""
     if sys.stdout.isatty() and find_spec("rich"):
         from rich.console import Console
         from rich.table import Table as RichTable

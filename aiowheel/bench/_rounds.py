@@ -45,7 +45,7 @@ class Series:
 def alternate(sides: Sequence[Side], rounds: int) -> dict[str, Series]:
     """Run all sides, one at a time, in turn; by the sides' names.
 
-    The order moves on by one each round, so that nobody always runs after the same neighbour.
+    The order moves on by one each round, so that no side always runs after the same neighbour.
     """
     measured = {side.name: Series(side, []) for side in sides}
     assert len(measured) == len(sides), "two sides of one name"

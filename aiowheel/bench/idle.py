@@ -67,7 +67,7 @@ def run(plan: IdlePlan) -> Report:
 
 
 def _within_limits(plan: IdlePlan) -> tuple[int, int]:
-    """As many connections as were asked for, or as a process may have."""
+    """As many connections as are wanted, or as a process may have."""
     share = min(1.0, connections_allowed() / (plan.silent + plan.talking))
     return int(plan.silent * share), int(plan.talking * share)
 
@@ -98,9 +98,7 @@ def _table(
         f"second (CPU ms for 10,000 messages, medians of {plan.rounds})"
     )
     if (silent, talking) != (plan.silent, plan.talking):
-        title += (
-            f"; {plan.silent:,} and {plan.talking:,} were asked for, more than a process may open"
-        )
+        title += f"; {plan.silent:,} and {plan.talking:,} were wanted, more than a process may open"
     rows = [
         [
             name,

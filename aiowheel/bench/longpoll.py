@@ -23,7 +23,7 @@ class LongPollPlan:
         topics: What they wait for, evenly.
         keys: Topics a client waits for at a time.
         rates: Events a second on all topics together, ascending; the last one measured is the
-            first that somebody does not keep up with.
+            first that some side does not keep up with.
         seconds: Of publishing in a round.
         rounds: Of every side at every rate.
     """
@@ -40,7 +40,7 @@ QUICK = LongPollPlan(clients=200, topics=20, rates=(50, 100), seconds=0.5, round
 
 
 def run(plan: LongPollPlan) -> Report:
-    """Raise the rate until somebody does not keep up."""
+    """Raise the rate until some side does not keep up."""
     report = Report("longpoll", asdict(plan))
     clients = min(plan.clients, connections_allowed() - 1)  # one publishes
     best: tuple[int, Mapping[str, Series]] | None = None
@@ -74,7 +74,7 @@ def _side(name: str, plan: LongPollPlan, clients: int, rate: int) -> Side:
 def _memory(plan: LongPollPlan, clients: int, measured: Mapping[str, Series]) -> Table:
     title = f"{clients:,} clients that wait, {plan.keys} topic(s) each (resident bytes a client)"
     if clients < plan.clients:
-        title += f"; {plan.clients:,} were asked for, more than a process may open"
+        title += f"; {plan.clients:,} were wanted, more than a process may open"
     rows = [
         [
             name,

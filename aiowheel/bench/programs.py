@@ -164,7 +164,7 @@ def _title(plan: ProgramsPlan, name: str, standing: int, measured: Mapping[str, 
         possible = next(iter(measured.values())).minimum("connections")
         how = f"{program.what} on {possible:,.0f} connections, a ping each {plan.interval:g} s"
         if possible < plan.connections:
-            how += f" ({plan.connections:,} were asked for: see ulimit -n)"
+            how += f" ({plan.connections:,} were wanted: see ulimit -n)"
     else:
         how = f"{plan.requests:,} {program.what} by {plan.at_once}"
         if program.can_do_without:

@@ -26,7 +26,7 @@ DESIGNS: dict[str, Mapping[str, object]] = {
     "flat wheel": {"design": "flat"},
     "call_later": {"design": "call_later"},
     "call_later, asyncio": {"design": "call_later"},
-    "generator alone": {"design": "nobody"},
+    "generator alone": {"design": "none"},
 }
 
 

@@ -215,7 +215,7 @@ def idle(
 
     A touch per message, against cancelling and arming a timer of the loop and against a task with
     a timeout for each connection. Clients are a process of their own. A process may hold only so
-    many connections (ulimit -n): where that is less than asked for, the table says so.
+    many connections (ulimit -n): where that is less than wanted, the table says so.
 
     \b
     Example:

@@ -75,7 +75,7 @@ class Inputs:
 
     Attributes:
         paths: The files, archives not opened.
-        format: The one format of them all, given or told by every file alike; else None.
+        format: The one format of them all, given, or the same for every file; else None.
         forced_format: As given.
         total_bytes: Their size on disk.
 

@@ -159,7 +159,7 @@ def _cut(path: Path, form: Format | None, size: int) -> list[Piece]:
 
 
 def _head(file: BinaryIO, form: Format) -> bytes | None:
-    """Read what must stand before each piece but the first; None if that cannot be told."""
+    """Read what must stand before each piece but the first; None if that is unclear."""
     if form not in {Format.CSV, Format.TSV}:
         return b"\n"  # a blank line: else what looks like a byte order mark would be taken for one
     taken: list[bytes] = []

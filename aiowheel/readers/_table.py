@@ -159,8 +159,8 @@ class TimedRows:
                 why the run cannot go on.
 
         Raises:
-            BadInputError: A file has no good row, or is told to be unusable; or, when strict, there
-                is a bad row.
+            BadInputError: A file has no good row, or is reported as unusable; or, when strict, a
+                row is bad.
         """
         accepted, rejected = self.accepted, self.rejected
         for item in found:

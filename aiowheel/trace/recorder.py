@@ -32,7 +32,7 @@ class RecorderStatistics:
     """What became of the finished operations; all are counts.
 
     Attributes:
-        recorded: Operations the recorder was told of.
+        recorded: Operations reported to the recorder.
         written: Of these, rows in closed files.
         dropped: Rows given up because the queue was full or the recorder closed.
         failed: Rows lost to errors of the disk, or to a file name that is taken.

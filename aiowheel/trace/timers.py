@@ -1,6 +1,6 @@
 """The deadlines of a timer, recorded beside the operations of its purgatories. Rank 4.
 
-Source: a layer in front of the timer, so that a timer nobody records pays nothing for it.
+Source: a layer in front of the timer, so that a timer that is not recorded pays nothing for it.
 """
 
 from __future__ import annotations

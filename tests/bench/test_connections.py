@@ -81,7 +81,7 @@ def test_clients_end_in_silence_with_their_server(workload: str, arguments: dict
 def test_idle_connections_are_measured_in_every_way(
     results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No message is lost, no connection that talks is closed, and fewer than asked for is said."""
+    """No message is lost, no connection that talks is closed, and fewer than wanted is said."""
     names = ["protocol", idle.REARMED, idle.ON_THE_WHEEL, *idle.OURS]  # a process each
     monkeypatch.setattr(idle, "loops_here", lambda: ["asyncio"])
     monkeypatch.setattr(idle, "SIDES", {name: idle.SIDES[name] for name in names})
@@ -91,7 +91,7 @@ def test_idle_connections_are_measured_in_every_way(
 
     said = capsys.readouterr().out
     assert "10 silent and 10 talking" in said
-    assert "40 and 40 were asked for" in said
+    assert "40 and 40 were wanted" in said
     content: dict[str, Any] = json.loads((results / "aiowheel-bench" / "idle.json").read_bytes())
     sides = content["rounds"]["asyncio"]
     assert [side["side"]["name"] for side in sides] == names

@@ -195,7 +195,7 @@ def test_fewer_connections_than_asked_for_stand_in_the_title() -> None:
     title = programs._title(programs.ProgramsPlan(), "websockets", 0, {"asyncio": series})
 
     assert "on 7 connections" in title
-    assert "10,000 were asked for: see ulimit -n" in title
+    assert "10,000 were wanted: see ulimit -n" in title
 
 
 def test_nothing_listens_where_the_redis_was() -> None:

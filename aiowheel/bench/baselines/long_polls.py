@@ -1,6 +1,6 @@
 """Ways to wait for news of topics, as services write them: events, conditions, a purgatory. Rank 5.
 
-Sources: for the events Ray Serve's LongPollHost, told in our own words; for the conditions the
+Sources: for the events Ray Serve's LongPollHost, written anew; for the conditions the
 standard library's documentation.
 """
 
@@ -14,7 +14,7 @@ from aiowheel import DelayedOperation, Purgatory
 
 
 class LongPolls(ABC):
-    """Topics with versions, and who waits for later ones than they know.
+    """Topics with versions, and the requests that wait for later ones.
 
     Attributes:
         versions: By topic.
@@ -27,7 +27,7 @@ class LongPolls(ABC):
 
     @abstractmethod
     async def publish(self, topic: int) -> None:
-        """Raise the topic's version, and wake who waits for that."""
+        """Raise the topic's version, and wake the requests that wait for it."""
 
     @abstractmethod
     async def wait(self, seen: Mapping[int, int], seconds: float) -> None:
@@ -40,7 +40,7 @@ class LongPolls(ABC):
 
 
 class Poll(DelayedOperation[None]):
-    """Who waits."""
+    """One request that waits."""
 
     def __init__(self, polls: LongPolls, seen: Mapping[int, int], seconds: float) -> None:
         super().__init__(seconds)
@@ -53,7 +53,7 @@ class Poll(DelayedOperation[None]):
 
 
 class PurgatoryPolls(LongPolls):
-    """An operation of a purgatory for each who waits."""
+    """An operation of a purgatory for each request."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class CounterPolls(PurgatoryPolls):
 
 
 class EventPolls(LongPolls):
-    """An event and a task for each topic of each who waits, and the first of them completed."""
+    """An event and a task for each topic of a request, and the first of them completed."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -46,7 +46,7 @@ class Contender:
 async def open_contender(
     design: str, timeout_seconds: float, wheel_size: int = 256
 ) -> AsyncGenerator[Contender, None]:
-    """A contender by name: "aiowheel", "lazy" (aiowheel, purged lazily), "nobody", a baseline's."""
+    """A contender by name: "aiowheel", "lazy" (aiowheel, purged lazily), "none", a baseline's."""
     if design in {"aiowheel", "lazy"}:
         purge_interval = PURGE_INTERVAL if design == "lazy" else None
         async with (
@@ -61,7 +61,7 @@ async def open_contender(
                 turn=lambda _: None,
                 expired=lambda: purgatory.statistics().expired,
             )
-    elif design == "nobody":
+    elif design == "none":
         # The empty harness: requests are made, handed over, and forgotten.
         yield Contender(
             make=Parked,

@@ -27,7 +27,7 @@ _PATIENCE = 10.0  # seconds after the last event before who had no answer counts
 
 @dataclass(frozen=True, slots=True)
 class Audience:
-    """Who waits for what, and how often something happens.
+    """The clients, the topics they wait for, and the rate of events.
 
     Attributes:
         port: Of the server.
@@ -52,7 +52,7 @@ class Ledger:
 
     published: dict[int, "array[float]"]  # by topic: the moments of its versions 1, 2, ...
     latencies: "array[float]" = field(default_factory=lambda: array("d"))
-    twice: int = 0  # answers that nobody had asked for, or that told nothing new
+    twice: int = 0  # answers without a request, or without news
     last_answer: float = 0.0
 
 
@@ -201,7 +201,7 @@ async def _publish(
 
 
 def _waiting_for_news(ledger: Ledger, clients: list[Client]) -> int:
-    """Clients that have not been told of everything that was published."""
+    """Clients that have not received everything that was published."""
     return sum(
         any(len(ledger.published[topic]) > version for topic, version in client.seen.items())
         for client in clients

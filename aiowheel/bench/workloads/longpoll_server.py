@@ -70,6 +70,6 @@ class HttpConnection(asyncio.Protocol):
         self._transport.write(_NO_CONTENT)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's
-        """Nobody is there to be answered."""
+        """Cancel the request: its client has gone."""
         if self._task is not None:
             self._task.cancel()

@@ -18,7 +18,7 @@ class Connection:
     """Whose timeout the timers are."""
 
     def on_timeout(self) -> None:
-        """Fires when nobody spoke."""
+        """Fire after a silence."""
 
 
 async def memory(api: str, pending: int) -> AsyncGenerator[Figures, None]:

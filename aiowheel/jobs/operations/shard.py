@@ -173,7 +173,7 @@ class Shard:
 
 
 class _Book(Instrument):
-    """Who waits, and how those ended who waited no longer; apart from the shard, which it outlives.
+    """The pending operations, and how the others ended; apart from the shard, which it outlives.
 
     Args:
         origin: The time at which the timer's clock showed 0.

@@ -1,7 +1,7 @@
 """A shard as one value: what the state store keeps between two micro-batches. Rank 5: no Spark.
 
 Two Arrow streams, one behind the other: operations and events. Arrow holds data and no code, so a
-checkpoint of somebody else can be read without running anything.
+checkpoint from any source can be read without running anything.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def line_chart(
     y_text: Words,
     log_x: bool = False,
 ) -> str:
-    """Draw one line per name through its points; both axes are told in words.
+    """Draw one line per name through its points; both axes are described in words.
 
     Args:
         lines: At most seven; further ones share colours.

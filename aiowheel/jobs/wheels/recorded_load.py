@@ -1,7 +1,7 @@
 """A recorded trace as a load for wheels. Rank 5; needs numpy and pyarrow, no Spark.
 
 Source: the columns of `aiowheel.trace`. A row says when an operation was created, when it was to
-expire and when it ended; when a timeout ended it, how long it would have taken nobody knows.
+expire and when it ended; when a timeout ended it, the time it would have needed is unknown.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class WheelRun:
             until: At least the last of *created*.
 
         Returns:
-            How many of *ends* are worked off; `keep` must be told of the others.
+            How many of *ends* are worked off; `keep` must be given the others.
 
         Cost: some 0.3 us an operation.
         """
