@@ -134,6 +134,13 @@ test-kafka:  ## read and write a real Kafka, an S3 and Delta Lake on this machin
 	$(MAKE) --no-print-directory VENV=$(CONNECT) build
 	AIOWHEEL_NO_EXTENSIONS=1 $(CONNECT)/bin/python -m pytest -m kafka tests/jobs/connectors $(TEST_ARGS)
 
+MINUTES ?= 20
+SOAK_LOOPS := "asyncio" "uvloop" "wheel on asyncio" "wheel on uvloop"
+.PHONY: soak
+soak: build  ## mixed work for MINUTES=20 on each loop, all of it accounted for; memory must not grow
+	failed=; for loop in $(SOAK_LOOPS); do \
+		$(BIN)/python -m tests.soak.soak "$$loop" --minutes $(MINUTES) || failed=1; done; [ -z "$$failed" ]
+
 .PHONY: test-stdlib
 test-stdlib: build  ## run CPython's and uvloop's own tests on our loops, minutes long
 	$(PIP) install --quiet pyopenssl  # some of uvloop's tests import it
