@@ -178,9 +178,8 @@ class PurgatoryWork:
         return Fetch(self, key, self.logs[key] + self.chance.randrange(1, 4))
 
     def _keys(self, operation: Fetch) -> list[object]:
-        return [operation.key, ("tenant", operation.key % 7), ("all",)][
-            : self.chance.randrange(1, 4)
-        ]
+        keys: list[object] = [operation.key, ("tenant", operation.key % 7), "all"]
+        return keys[: self.chance.randrange(1, 4)]
 
     def _settled(self, future: Future[int]) -> None:
         if future.cancelled():
