@@ -185,11 +185,24 @@ $(VENV)/.stamp-typing: $(VENV)/.stamp-build
 
 CHECKED := $(wildcard aiowheel _aiowheel_pytestplugin.py tests examples benchmarks hatch_build.py)
 .PHONY: lint
-lint: $(VENV)/.stamp-typing  ## ruff, mypy --strict, pyright strict
+lint: $(VENV)/.stamp-typing  ## ruff, bandit, mypy --strict, pyright strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive aiowheel _aiowheel_pytestplugin.py hatch_build.py hatch_c.py
 	$(BIN)/mypy $(CHECKED)
 	$(BIN)/pyright --pythonpath $(BIN)/python
+
+# An index may hold packages and no advisories: then nothing is audited, and the run says so.
+.PHONY: audit
+audit: $(VENV)/.stamp-build  ## compare the installed packages with the advisories that pip-audit knows
+	$(PIP) install --quiet --group audit
+	@report=$$(mktemp); trap 'rm -f "$$report"' EXIT; status=0; \
+	$(BIN)/pip-audit --skip-editable --progress-spinner off --format json --output "$$report" || status=$$?; \
+	$(BIN)/python -c 'import json, sys; found = json.load(open(sys.argv[1]))["dependencies"]; \
+		audited = [each for each in found if "vulns" in each]; \
+		print(f"{len(audited)} of {len(found)} packages were audited" if audited else \
+		"skipped: the package index has no advisories")' "$$report"; \
+	exit $$status
 
 .PHONY: format
 format: $(VENV)/.stamp-typing  ## let ruff mend what it can
