@@ -138,6 +138,13 @@ test-kafka:  ## read and write a real Kafka, an S3 and Delta Lake on this machin
 	$(MAKE) --no-print-directory VENV=$(CONNECT) build
 	AIOWHEEL_NO_EXTENSIONS=1 $(CONNECT)/bin/python -m pytest -m kafka tests/jobs/connectors $(TEST_ARGS)
 
+MINUTES ?= 20
+SOAK_LOOPS := "asyncio" "uvloop" "wheel on asyncio" "wheel on uvloop"
+.PHONY: soak
+soak: build  ## mixed work for MINUTES=20 on each loop, all of it accounted for; memory must not grow
+	failed=; for loop in $(SOAK_LOOPS); do \
+		$(BIN)/python -m tests.soak.soak "$$loop" --minutes $(MINUTES) || failed=1; done; [ -z "$$failed" ]
+
 .PHONY: test-stdlib
 test-stdlib: build  ## run CPython's and uvloop's own tests on our loops, minutes long
 	$(PIP) install --quiet pyopenssl  # some of uvloop's tests import it
@@ -182,12 +189,25 @@ $(VENV)/.stamp-typing: $(VENV)/.stamp-build
 
 CHECKED := $(wildcard aiowheel _aiowheel_pytestplugin.py tests examples benchmarks hatch_build.py)
 .PHONY: lint
-lint: $(VENV)/.stamp-typing  ## ruff, codespell, mypy --strict, pyright strict
+lint: $(VENV)/.stamp-typing  ## ruff, codespell, bandit, mypy --strict, pyright strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
+	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive aiowheel _aiowheel_pytestplugin.py hatch_build.py hatch_c.py
 	$(BIN)/mypy $(CHECKED)
 	$(BIN)/pyright --pythonpath $(BIN)/python
+
+# An index may hold packages and no advisories: then nothing is audited, and the run says so.
+.PHONY: audit
+audit: $(VENV)/.stamp-build  ## compare the installed packages with the advisories that pip-audit knows
+	$(PIP) install --quiet --group audit
+	@report=$$(mktemp); trap 'rm -f "$$report"' EXIT; status=0; \
+	$(BIN)/pip-audit --skip-editable --progress-spinner off --format json --output "$$report" || status=$$?; \
+	$(BIN)/python -c 'import json, sys; found = json.load(open(sys.argv[1]))["dependencies"]; \
+		audited = [each for each in found if "vulns" in each]; \
+		print(f"{len(audited)} of {len(found)} packages were audited" if audited else \
+		"skipped: the package index has no advisories")' "$$report"; \
+	exit $$status
 
 .PHONY: format
 format: $(VENV)/.stamp-typing  ## let ruff mend what it can

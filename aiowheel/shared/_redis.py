@@ -335,7 +335,7 @@ class _Script:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._hash = hashlib.sha1(text.encode()).hexdigest()  # noqa: S324 - Redis's own choice
+        self._hash = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
     async def run(self, client: Any, key: str, *arguments: str) -> object:
         from redis.exceptions import NoScriptError

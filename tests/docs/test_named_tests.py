@@ -10,6 +10,8 @@ pytestmark = pytest.mark.one_build
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [
+    ROOT / "SECURITY.md",
+    ROOT / "docs/explanation/guarantees.md",
     ROOT / "docs/explanation/shared-counters.md",
     ROOT / "docs/explanation/tested-scenarios.md",
     ROOT / "docs/explanation/timing-guarantees.md",

@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.routing import Route
 
 from aiowheel.serve import Limits, TopicApp
 from aiowheel.testing import VirtualClock
@@ -308,6 +309,22 @@ async def test_the_document_names_the_limits_in_force(serving: Serving) -> None:
     assert timeout["schema"]["maximum"] == 50
     assert path["parameters"][0]["schema"]["maxLength"] == 40
     assert json.dumps(document).count("#/components/schemas/Refusal") > 10
+
+
+async def test_the_document_has_every_route() -> None:
+    """An address that it lacks is one that schemathesis never asks."""
+    app = TopicApp()
+    routes = {route.path for route in app._app.routes if isinstance(route, Route)}
+
+    async with (
+        started(app),
+        httpx.AsyncClient(
+            transport=httpx.ASGITransport(app), base_url="http://localhost"
+        ) as client,
+    ):
+        document = (await client.get("/openapi.json")).json()
+
+    assert routes == document["paths"].keys()
 
 
 async def test_without_being_asked_for_there_is_no_dashboard() -> None:

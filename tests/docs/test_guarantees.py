@@ -1,0 +1,49 @@
+"""The page of promises: each one names a test that pytest collects, and a bug that breaks it."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.one_build
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE = (ROOT / "docs/explanation/guarantees.md").read_text("utf-8")
+PROMISES = [
+    tuple(cell.strip() for cell in line.strip("| \n").split(" | "))
+    for line in PAGE.splitlines()
+    if line.startswith("| ") and not line.startswith("| promise ")
+]
+NAMED = re.compile(r"`([\w/]+\.py::\w+)`")
+
+
+def test_every_promise_has_a_test_and_a_place_for_a_bug() -> None:
+    """Three cells a row; the second one holds names of tests and nothing else."""
+    assert len(PROMISES) > 40
+    for promise, tests, bugs in PROMISES:
+        assert NAMED.sub("", tests).replace(",", "").strip() == "", promise
+        assert NAMED.findall(tests), promise
+        assert bugs == "-" or re.fullmatch(r"`[\w-]+`(, `[\w-]+`)*", bugs), promise
+
+
+def test_every_planted_bug_that_is_named_exists() -> None:
+    """A name is that of a patch, without its suffix."""
+    named = {name for _, _, bugs in PROMISES for name in re.findall(r"`([\w-]+)`", bugs)}
+
+    assert named <= {patch.stem for patch in (ROOT / "tests/planted").glob("*.patch")}
+
+
+def test_every_test_that_is_named_is_collected() -> None:
+    """A test that is deselected, or whose file is not collected, holds nothing."""
+    named = {name for _, tests, _ in PROMISES for name in NAMED.findall(tests)}
+    files = sorted({f"tests/{name.partition('::')[0]}" for name in named})
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
+
+    listed = subprocess.run(
+        [*command, *files], capture_output=True, text=True, check=False, cwd=ROOT
+    ).stdout
+
+    collected = set(re.findall(r"^tests/([\w/]+\.py::\w+)", listed, re.MULTILINE))
+    assert named - collected == set()
