@@ -96,6 +96,11 @@ test-compiled: build  ## run the whole suite on the compiled build, where there 
 test-pure: build  ## run the whole suite on the pure build
 	AIOWHEEL_NO_EXTENSIONS=1 $(PYTEST) $(TEST_ARGS)
 
+# As CI runs it on macOS and Windows, where `make build` is not used; PYTEST names an interpreter.
+.PHONY: test-core
+test-core:  ## run what needs no Spark, in an environment that is there: PYTEST='python -m pytest'
+	$(PYTEST) -m "$(ORDINARY) and not spark" --ignore=tests/jobs --ignore=tests/bench $(TEST_ARGS)
+
 # Runs that need more than the suite, or longer.
 .PHONY: test-load
 test-load: build  ## run the service with thousands of real connections
@@ -159,12 +164,15 @@ FIND_PYTHON = find_python() { for p in \
 			>/dev/null 2>&1 && echo "$$p" && return; done; return 1; }
 NOT_FOUND = not found, neither through pyenv nor on PATH
 
+# Fills the arrays found and missing, with versions, and pythons, with their interpreters.
+FIND_PYTHONS = $(FIND_PYTHON); found=(); missing=(); pythons=(); for version in $(PYTHONS); do \
+	if python=$$(find_python "$$version"); then found+=("$$version"); pythons+=("$$python"); \
+	else missing+=("$$version"); fi; done; \
+	[ $${\#found[@]} -gt 0 ] || { echo "Python $(PYTHONS): $(NOT_FOUND)" >&2; exit 1; }
+
 .PHONY: test-all-pythons
 test-all-pythons:  ## run `make test` on each Python from 3.11 to 3.14 that is found, and name the others
-	@$(FIND_PYTHON); found=(); missing=(); \
-	for version in $(PYTHONS); do \
-		if find_python "$$version" >/dev/null; then found+=("$$version"); else missing+=("$$version"); fi; done; \
-	[ $${#found[@]} -gt 0 ] || { echo "Python $(PYTHONS): $(NOT_FOUND)" >&2; exit 1; }; \
+	@$(FIND_PYTHONS); \
 	for version in "$${found[@]}"; do $(MAKE) --no-print-directory "test-python-$$version"; done; \
 	echo "tested: Python $${found[*]}"; \
 	for version in "$${missing[@]}"; do echo "NOT tested: Python $$version: $(NOT_FOUND)"; done
@@ -175,6 +183,20 @@ $(PYTHONS:%=test-python-%): test-python-%:
 	python=$$(find_python $*) || { echo "Python $*: $(NOT_FOUND)" >&2; exit 1; }; \
 	echo "== Python $*: $$python"; \
 	$(MAKE) --no-print-directory test PYTHON="$$python" VENV=.venv-$*
+
+# --- releases ---
+
+.PHONY: dist
+dist:  ## build and try every file of a release in dist/, for each Python from 3.11 to 3.14 that is found
+	@$(FIND_PYTHONS); \
+	"$${pythons[0]}" tools/dist.py "$${pythons[@]}"; \
+	for version in "$${missing[@]}"; do echo "NOT built: Python $$version: $(NOT_FOUND)"; done
+
+.PHONY: test-dist
+test-dist: build  ## build the release for one Python, and run every install line of the documentation
+	$(PYTEST) -m dist $(TEST_ARGS)
+
+# --- measurements ---
 
 .PHONY: bench
 bench: build  ## measure: schedule and cancel, memory, wake-ups, against asyncio and uvloop
@@ -187,7 +209,7 @@ $(VENV)/.stamp-typing: $(VENV)/.stamp-build
 	$(PIP) install --quiet --group typing
 	touch $@
 
-CHECKED := $(wildcard aiowheel _aiowheel_pytestplugin.py tests examples benchmarks hatch_build.py)
+CHECKED := $(wildcard aiowheel _aiowheel_pytestplugin.py tests examples benchmarks tools hatch_build.py)
 .PHONY: lint
 lint: $(VENV)/.stamp-typing  ## ruff, codespell, bandit, mypy --strict, pyright strict
 	$(BIN)/ruff check .
@@ -208,6 +230,18 @@ audit: $(VENV)/.stamp-build  ## compare the installed packages with the advisori
 		print(f"{len(audited)} of {len(found)} packages were audited" if audited else \
 		"skipped: the package index has no advisories")' "$$report"; \
 	exit $$status
+
+# From source: the Python package of this name fetches a binary from elsewhere.
+ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.7
+$(VENV)/.stamp-workflows: $(VENV)/.stamp-venv pyproject.toml
+	$(PIP) install --quiet --group workflows
+	touch $@
+
+.PHONY: lint-workflows
+lint-workflows: $(VENV)/.stamp-workflows  ## actionlint and zizmor over .github
+	@if command -v go >/dev/null; then GOBIN="$(abspath $(BIN))" go install $(ACTIONLINT) && $(BIN)/actionlint; \
+	else echo "actionlint is skipped: it is built with go, which is not on PATH"; fi
+	$(BIN)/zizmor --offline --persona=pedantic .github
 
 .PHONY: format
 format: $(VENV)/.stamp-typing  ## let ruff mend what it can

@@ -8,6 +8,8 @@ a tick or more. `pytest.mark.overdue` is for tests that arm deadlines already pa
 
 Whoever waits for time to pass does so on a virtual or a manual clock, or says `realtime`, which is
 for what must be seen on a real loop: on uvloop, say, which cannot be virtual. Others never sleep.
+
+A test that needs a system says `linux` or `posix`, and is skipped elsewhere.
 """
 
 import asyncio
@@ -42,6 +44,15 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if not config.pluginmanager.is_registered(plugin):
         config.pluginmanager.register(plugin, "aiowheel-from-the-path")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the tests that need another system."""
+    for item in items:
+        if item.get_closest_marker("linux") and sys.platform != "linux":
+            item.add_marker(pytest.mark.skip(reason="needs Linux"))
+        if item.get_closest_marker("posix") and sys.platform == "win32":
+            item.add_marker(pytest.mark.skip(reason="needs POSIX"))
 
 
 def pytest_report_header() -> str:

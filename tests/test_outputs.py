@@ -55,6 +55,7 @@ def test_a_full_disk_leaves_the_earlier_file(tmp_path: Path, small_disk: None) -
     assert names(tmp_path) == ["out.csv"]
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize("target", ["there", "missing"])
 def test_a_link_stays_and_its_target_is_replaced(tmp_path: Path, target: str) -> None:
     """In the target's folder, also where there was no file yet."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Coroutine
 from functools import cache
 from typing import Any, Literal, TypeVar
@@ -17,12 +18,23 @@ class WheelSelectorEventLoop(WheelEventLoopMixin, asyncio.SelectorEventLoop):
     """asyncio's selector loop with the wheel's timers."""
 
 
+if sys.platform == "win32":
+
+    class WheelProactorEventLoop(WheelEventLoopMixin, asyncio.ProactorEventLoop):
+        """asyncio's default loop on Windows, with the wheel's timers: it runs subprocesses."""
+
+    _AsyncioLoop = WheelProactorEventLoop
+else:
+    _AsyncioLoop = WheelSelectorEventLoop
+
+
 def new_event_loop(*, uvloop: bool | Literal["auto"] = "auto") -> asyncio.AbstractEventLoop:
     """Make a loop whose own timers are the wheel.
 
     Args:
-        uvloop: "auto": on uvloop where it is installed, else on asyncio's selector loop. True:
-            on uvloop. False: on asyncio's.
+        uvloop: "auto": on uvloop where it is installed, else on asyncio's default loop, which is
+            the proactor loop on Windows and the selector loop elsewhere. True: on uvloop. False:
+            on asyncio's.
 
     Raises:
         ValueError: *uvloop* is none of these.
@@ -31,13 +43,13 @@ def new_event_loop(*, uvloop: bool | Literal["auto"] = "auto") -> asyncio.Abstra
     if not isinstance(uvloop, bool) and uvloop != "auto":
         raise ValueError(f'uvloop must be True, False or "auto", got {uvloop!r}')
     if uvloop is False:
-        return WheelSelectorEventLoop()
+        return _AsyncioLoop()
     try:
         return _uvloop_class()()
     except ImportError:
         if uvloop is True:
             raise MissingExtraError("uvloop") from None
-        return WheelSelectorEventLoop()
+        return _AsyncioLoop()
 
 
 @cache

@@ -11,6 +11,7 @@ import base64
 import contextlib
 import errno
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -101,6 +102,8 @@ class TraceFile:
 
 def _sync_folder(folder: Path) -> None:
     # The new name is an entry of the folder, and reaches the disk only with it.
+    if sys.platform == "win32":  # a folder cannot be opened there
+        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -198,6 +198,7 @@ def test_fewer_connections_than_asked_for_stand_in_the_title() -> None:
     assert "10,000 were wanted: see ulimit -n" in title
 
 
+@pytest.mark.posix
 def test_nothing_listens_where_the_redis_was() -> None:
     """A program that fails inside the block ends the server all the same."""
     addresses: list[str] = []

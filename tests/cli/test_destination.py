@@ -219,6 +219,7 @@ def test_a_benchmark_prints_its_rounds_to_a_dash(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.posix
 def test_an_input_is_named_with_the_option_that_names_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -236,6 +237,7 @@ def test_an_input_is_named_with_the_option_that_names_it(
     ]
 
 
+@pytest.mark.posix
 def test_a_loop_of_links_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It is nobody's file."""
     loop = tmp_path / "loop"

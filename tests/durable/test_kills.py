@@ -123,6 +123,7 @@ def test_killed_processes_lose_nothing(address: str, tmp_path: Path) -> None:
     check(log)
 
 
+@pytest.mark.posix
 def test_a_stopped_owner_does_no_harm(address: str, tmp_path: Path) -> None:
     """SIGSTOP for longer than the lease; it then goes on, and its acknowledgements are refused."""
     log = tmp_path / "log"

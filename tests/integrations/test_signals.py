@@ -76,6 +76,7 @@ async def test_the_handler_that_was_there_is_called_and_put_back(heard: list[int
     assert (heard, calls.empty()) == ([signal.SIGTERM] * 2, True)
 
 
+@pytest.mark.posix
 async def test_a_signal_without_a_handler_is_left_alone() -> None:
     """It still ends the process."""
     assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL

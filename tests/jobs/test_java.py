@@ -79,6 +79,7 @@ def test_without_any_java_the_extra_is_named() -> None:
         find_java()
 
 
+@pytest.mark.posix
 def test_the_shim_drops_one_flag_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

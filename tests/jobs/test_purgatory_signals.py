@@ -66,6 +66,7 @@ def java_begins(folder: Path) -> bool:
     return any((folder / "tmp").glob("aiowheel-spark-*/spark.log"))
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize(
     ("when", "tell", "number"),
     [

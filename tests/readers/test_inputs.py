@@ -59,6 +59,7 @@ def test_a_file_reached_twice_is_read_once(tmp_path: Path) -> None:
     assert [path.name for path in inputs.paths] == ["a.csv", "b.csv"]
 
 
+@pytest.mark.posix
 def test_two_names_of_one_file_are_read_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,6 +73,7 @@ def test_two_names_of_one_file_are_read_once(
     assert inputs.paths == (Path("a.csv"),)
 
 
+@pytest.mark.posix
 def test_a_link_to_itself_is_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     """One line, as for a link to nothing."""
     (tmp_path / "loop.csv").symlink_to("loop.csv")

@@ -79,6 +79,7 @@ async def test_https_and_wss_are_served(tmp_path: Path) -> None:
     assert (code, errors) == (0, "")
 
 
+@pytest.mark.posix
 def test_a_hangup_renews_certificate_and_tokens(tmp_path: Path) -> None:
     """Neither a topic nor a connection is lost; what cannot be used is reported and not used."""
     cert, key = made_certificate(tmp_path, "first")
@@ -180,6 +181,7 @@ def test_a_unix_socket_is_listened_on(tmp_path: Path) -> None:
     assert not path.exists()
 
 
+@pytest.mark.posix
 async def test_websockets_are_served_on_a_unix_socket(tmp_path: Path) -> None:
     """A client there has no address; it is counted as one of this machine."""
     path = tmp_path / "serve.sock"

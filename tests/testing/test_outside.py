@@ -119,6 +119,7 @@ async def test_a_thread_wakes_the_loop(virtual_clock: VirtualClock) -> None:
     assert virtual_clock.time() == 0.0
 
 
+@pytest.mark.posix
 @PATIENT
 async def test_a_signal_is_waited_for(virtual_clock: VirtualClock) -> None:
     """Where a handler was added, until it is removed."""
@@ -150,6 +151,7 @@ class Interrupted(selectors.SelectSelector):
         return super().select(0)
 
 
+@pytest.mark.posix
 def test_an_interrupt_ends_a_task_that_advances_the_clock() -> None:
     """Ctrl-C cancels it in the middle of the loop's wait; the loop itself must survive that."""
     selector = Interrupted()

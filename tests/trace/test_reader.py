@@ -113,6 +113,7 @@ def test_a_damaged_file_is_named(trace: Path) -> None:
     assert str(trace_files(trace)[1]) in str(caught.value)
 
 
+@pytest.mark.posix
 def test_a_file_that_is_gone_is_named(trace: Path) -> None:
     """As the system says it."""
     file = trace_files(trace)[0]

@@ -412,6 +412,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.posix
 def test_a_crash_loses_no_closed_file(tmp_path: Path) -> None:
     """After SIGKILL every closed file is whole; the rows of the open one are what is lost."""
     child = subprocess.Popen(

@@ -7,7 +7,6 @@ through virtual time. A shard is data, so the tables are the same on any number 
 from __future__ import annotations
 
 import math
-import resource
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -226,7 +225,6 @@ def run_task(task: dict[str, Any], sweep: Sweep) -> dict[str, Any]:
         shard=task["shard"],
     )
     span_ns = feed([run], load, task["tick_ns"])
-    maxrss_unit = 1 if sys.platform == "darwin" else 1024
     return task | {
         "operations": operations,
         "completed": run.completed,
@@ -240,8 +238,18 @@ def run_task(task: dict[str, Any], sweep: Sweep) -> dict[str, Any]:
         "late_max_ns": run.lateness.maximum_ns,
         "span_ns": span_ns,
         "cpu_ns": time.process_time_ns() - started,
-        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * maxrss_unit,
+        "peak_bytes": _peak_bytes(),
     }
+
+
+def _peak_bytes() -> int:
+    """Return the most memory that this process has had; 0 on Windows, which does not count it."""
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def _sum_up(shards: pa.Table) -> pa.Table:

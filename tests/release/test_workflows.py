@@ -1,0 +1,58 @@
+"""The workflows of `.github`: what `make lint-workflows` cannot know about this repository."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from aiowheel._build import __version__
+
+pytestmark = pytest.mark.one_build
+
+ROOT = Path(__file__).parents[2]
+WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def named(path: Path) -> str:
+    """Name as it stands in a test id."""
+    return path.stem
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=named)
+def test_every_action_is_pinned_by_its_commit(path: Path) -> None:
+    """A tag can be moved; the version beside the hash is for people and for dependabot."""
+    for line in path.read_text().splitlines():
+        if "uses:" in line:
+            assert re.search(r"uses: [\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$", line), line
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=named)
+def test_a_workflow_starts_without_any_permission(path: Path) -> None:
+    """Each job names what it needs; one that writes says why."""
+    text = path.read_text()
+
+    assert "\npermissions: {}\n" in text
+    for line in re.findall(r"^ +[\w-]+: write.*$", text, re.MULTILINE):
+        assert " # " in line, line
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=named)
+def test_a_workflow_makes_targets_that_exist(path: Path) -> None:
+    """A renamed target must not fail at night."""
+    text = path.read_text()
+    made = set(re.findall(r"\bmake ([a-z-]+)", text))
+    for targets in re.findall(r"^ +target: \[(.*)\]$", text, re.MULTILINE):
+        made |= set(targets.split(", "))
+
+    assert made - TARGETS == set()
+
+
+def test_the_citation_names_this_version() -> None:
+    """Version and license are those of the package."""
+    citation = (ROOT / "CITATION.cff").read_text()
+
+    assert f"\nversion: {__version__}\n" in citation
+    assert "\nlicense: Apache-2.0\n" in citation
