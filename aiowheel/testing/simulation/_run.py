@@ -8,6 +8,7 @@ import random
 from collections.abc import Generator, Hashable, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from inspect import isawaitable
 from random import Random
 from time import perf_counter
@@ -195,7 +196,9 @@ class _Play:
             chance = world.random = _chance(self._seed, "step", number)
             pause = chance.choice(_PAUSES) * chance.random()
             if self._striking and chance.random() < _FAULTS_PER_STEP:
-                self.loop.call_later(pause * chance.random(), self._strike, chance.random())
+                # Not from within the slice in which a wheel loop runs its timers.
+                strike_soon = partial(self.loop.call_soon, self._strike, chance.random())
+                self.loop.call_later(pause * chance.random(), strike_soon)
             name = chance.choice(self._names)
             await asyncio.sleep(pause)
             trace.note(f"step {number} {name}")

@@ -6,8 +6,8 @@ _HERE = "aiowheel.testing.simulation.worlds"
 WORLDS = {
     "timer": f"{_HERE}._timer:TimerWorld",
     "shared-timer": f"{_HERE}._timer:SharedTimerWorld",
-    # "purgatory": f"{_HERE}._purgatory:PurgatoryWorld",
-    # "counters": f"{_HERE}._counters:CountersWorld",
-    # "wheel-loop": f"{_HERE}._wheel_loop:WheelLoopWorld",
-    # "idle": f"{_HERE}._idle:IdleWorld",
+    "purgatory": f"{_HERE}._purgatory:PurgatoryWorld",
+    "counters": f"{_HERE}._counters:CountersWorld",
+    "wheel-loop": f"{_HERE}._wheel_loop:WheelLoopWorld",
+    "idle": f"{_HERE}._idle:IdleWorld",
 }
