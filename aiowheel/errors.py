@@ -132,3 +132,20 @@ class VirtualDeadlockError(AiowheelError, RuntimeError):
         if count > 20:
             lines.append(f"  and {count - 20} more")
         return "\n".join(lines)
+
+
+class InjectedError(AiowheelError, RuntimeError):
+    """A simulation raised this at an await, or a world in one of its steps, to see what follows."""
+
+
+class SimulationFailedError(AiowheelError, AssertionError):
+    """A simulated run broke a rule of its world; the text has the command that replays it."""
+
+    def __init__(self, text: str, seed: int) -> None:
+        """Take the report of the run, and its seed."""
+        super().__init__(text, seed)
+        self.text: str = text
+        self.seed: int = seed
+
+    def __str__(self) -> str:
+        return self.text

@@ -1,0 +1,108 @@
+"""The command that replays a run: worlds, steps and faults as texts, and back. Rank 4."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterable
+from importlib import import_module
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+
+from aiowheel.errors import BadInputError
+from aiowheel.testing.simulation._run import Run
+from aiowheel.testing.simulation._world import World
+from aiowheel.testing.simulation.worlds import WORLDS
+
+
+def command_of(run: Run) -> str:
+    """Return the command line that repeats *run*, to be called in the present folder."""
+    words = ["python", "-m", "aiowheel.testing.simulation", "--world", name_of(run.world)]
+    words += ["--seed", str(run.seed), "--steps", steps_to_text(run.steps)]
+    if run.kinds != run.world.faults:
+        words += ["--faults", ",".join(sorted(run.kinds)) or "none"]
+    return shlex.join(words)
+
+
+def name_of(world: type[World]) -> str:
+    """Return the name by which `world_named` finds a class again."""
+    address = f"{world.__module__}:{world.__qualname__}"
+    for name, known in WORLDS.items():
+        if known == address:
+            return name
+    file = getattr(sys.modules.get(world.__module__), "__file__", None)
+    if file is not None and not _can_be_imported(world.__module__):
+        path = Path(file)
+        shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+        return f"{shown}:{world.__qualname__}"
+    return address
+
+
+def _can_be_imported(module: str) -> bool:
+    """Return whether `python -m` in the present folder finds the module."""
+    if module == "__main__":
+        return False
+    try:
+        return find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def world_named(name: str) -> type[World]:
+    """Return a world by its name, as `module:Class`, or as `path/to/file.py:Class`.
+
+    Raises:
+        BadInputError: There is no such world.
+    """
+    address = WORLDS.get(name, name)
+    where, found, attribute = address.rpartition(":")
+    if not found:
+        raise BadInputError(
+            f"world must be one of {sorted(WORLDS)}, module:Class or file.py:Class, got {name!r}"
+        )
+    try:
+        module = _module_of_file(Path(where)) if where.endswith(".py") else import_module(where)
+        world: object = getattr(module, attribute)
+    except (ImportError, AttributeError, OSError) as error:
+        raise BadInputError(f"world {name!r} cannot be loaded: {error}") from error
+    if not (isinstance(world, type) and issubclass(world, World)):
+        raise BadInputError(f"world must be a subclass of World, got {world!r}")
+    return world
+
+
+def _module_of_file(path: Path) -> object:
+    spec = spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python file")
+    module = module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def steps_to_text(steps: Iterable[int]) -> str:
+    """Return the numbers of steps as ranges: `0-7,12`; `none` for no step."""
+    ranges: list[list[int]] = []
+    for number in steps:
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    words = [str(first) if first == last else f"{first}-{last}" for first, last in ranges]
+    return ",".join(words) or "none"
+
+
+def steps_from_text(text: str) -> tuple[int, ...]:
+    """Return the numbers of steps of a text such as `0-7,12`.
+
+    Raises:
+        BadInputError: It is not such a text.
+    """
+    numbers: set[int] = set()
+    try:
+        for word in () if text == "none" else text.split(","):
+            first, _, last = word.partition("-")
+            numbers.update(range(int(first), int(last or first) + 1))
+    except ValueError:
+        raise BadInputError(f"steps must be numbers and ranges, 0-7,12, got {text!r}") from None
+    return tuple(sorted(numbers))

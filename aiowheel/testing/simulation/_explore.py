@@ -1,0 +1,106 @@
+"""Runs of many seeds, up to the first one that breaks a rule. Rank 4."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from aiowheel.errors import SimulationFailedError
+from aiowheel.testing.simulation._command import command_of
+from aiowheel.testing.simulation._run import STEPS, Run, simulate
+from aiowheel.testing.simulation._shrink import shrink
+from aiowheel.testing.simulation._world import World
+
+_LAST_LINES = 25  # of the trace, in the text of a failure
+
+
+@dataclass(slots=True)
+class Exploration:
+    """The sums over many runs.
+
+    Attributes:
+        runs: The number of runs.
+        simulated_seconds: How far their clocks went.
+        seconds: The real time they took.
+        faults: The number of injected faults, by kind.
+    """
+
+    runs: int = 0
+    simulated_seconds: float = 0.0
+    seconds: float = 0.0
+    faults: Counter[str] = field(default_factory=Counter[str])
+    _states: set[int] = field(default_factory=set[int])
+
+    @property
+    def states(self) -> int:
+        """The number of different states that were seen."""
+        return len(self._states)
+
+    @property
+    def ratio(self) -> float:
+        """How many simulated seconds passed in a real one."""
+        return self.simulated_seconds / self.seconds if self.seconds else 0.0
+
+    def add(self, run: Run) -> None:
+        """Add a run."""
+        self.runs += 1
+        self.simulated_seconds += run.simulated_seconds
+        self.seconds += run.seconds
+        self.faults.update(run.faults)
+        self._states.update(hash((run.world, state)) for state in run.states)
+
+    def merge(self, other: Exploration) -> None:
+        """Add the sums of another exploration."""
+        self.runs += other.runs
+        self.simulated_seconds += other.simulated_seconds
+        self.seconds += other.seconds
+        self.faults.update(other.faults)
+        self._states |= other._states
+
+
+def explore(
+    world: type[World],
+    *,
+    seeds: Iterable[int] = range(100),
+    steps: int | Iterable[int] = STEPS,
+    faults: Iterable[str] | None = None,
+) -> Exploration:
+    """Run a world with many seeds; stop at the first that breaks a rule.
+
+    Args:
+        world: The class of the world.
+        seeds: The seeds, one run each.
+        steps: As for `simulate`.
+        faults: As for `simulate`.
+
+    Raises:
+        SimulationFailedError: A seed broke a rule. The text has the smallest run found that breaks
+            it as well, the end of its trace, and the command that replays it; the cause is the
+            error of that run.
+        TypeError, ValueError: As for `simulate`.
+    """
+    numbers = steps if isinstance(steps, int) else tuple(steps)
+    kinds = None if faults is None else tuple(faults)
+    total = Exploration()
+    for seed in seeds:
+        run = simulate(world, seed=seed, steps=numbers, faults=kinds)
+        total.add(run)
+        if run.error is not None:
+            smallest = shrink(run)
+            raise SimulationFailedError(_text_of(run, smallest), seed) from smallest.error
+    return total
+
+
+def _text_of(run: Run, smallest: Run) -> str:
+    error = smallest.error
+    lines = smallest.trace.decode().splitlines()[-_LAST_LINES:]
+    kinds = ", ".join(smallest.faults) or "none"
+    return "\n".join(
+        [
+            f"seed {run.seed} of {run.world.__name__} broke a rule: {type(error).__name__}: {error}",
+            f"it needs {len(smallest.steps)} of {len(run.steps)} steps; faults: {kinds}",
+            *(f"  {line}" for line in lines),
+            f"replay: {command_of(smallest)}",
+        ]
+    )

@@ -1,0 +1,162 @@
+"""The event loop of a simulation: it draws the order and the time of everything. Rank 4.
+
+Sources: the deterministic simulation of FoundationDB, and the paused clock of tokio.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from concurrent.futures import Executor
+from functools import partial
+from random import Random
+from typing import Any, TypeVar, TypeVarTuple
+
+from aiowheel._types import Delay
+from aiowheel._units import FOREVER, delay_to_ns
+from aiowheel.errors import VirtualDeadlockError
+from aiowheel.loop import WheelEventLoopMixin
+from aiowheel.testing._deadlock import waiting_lines
+from aiowheel.testing._idle_selector import Events
+from aiowheel.testing._loop import VirtualClockEventLoop
+from aiowheel.testing.simulation._other_thread import call_in_other_thread
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+#: Turns of the loop in one run, beyond which something spins.
+MOST_TURNS = 200_000
+_LATE = 0.1  # the share of alarms that come late
+_LATEST_NS = (1, 1_000, 999_999, 1_000_000, 17_000_000)
+#: Seconds until a job of an executor has ended.
+_JOB_SECONDS = (0.0, 0.0001, 0.01, 2.0)
+
+
+class SimulationLoop(VirtualClockEventLoop):
+    """A virtual loop without an outside, whose choices come from a seed.
+
+    The callbacks that are ready in one turn run in a drawn order, alarms come late by a drawn time,
+    and jobs of executors run one at a time, after a drawn time, in another thread that the loop
+    waits for. Sockets, signals and child processes are no part of a simulation.
+
+    asyncio runs ready callbacks in the order in which they became ready; code that depends on it
+    for the tasks of several clients is what a drawn order finds.
+
+    Args:
+        seed: Of all choices.
+        kinds: The faults that may happen: of those that `simulate` knows, "reorder" and "delay" are
+            the loop's.
+        start: The clock's first reading, in seconds.
+
+    Attributes:
+        turns: The number of turns so far.
+        peak_ns: The latest reading of the clock, which may have been set back since.
+        idle: Called when nothing is ready, before the clock moves.
+        on_fault: Called with the kind of each fault of the loop.
+    """
+
+    peak_ns: int = -FOREVER
+
+    def __init__(self, *, seed: int, kinds: Collection[str], start: float = 0.0) -> None:
+        super().__init__(patience=0, seed=seed, start=start)
+        self.turns = 0
+        self.idle: Callable[[], object] = _nothing
+        self.on_fault: Callable[[str], object] = _nothing
+        self.chance = Random(f"loop {seed}")  # noqa: S311 - repeatable on purpose
+        self._kinds = frozenset(kinds)
+        self._failure: BaseException | None = None
+
+    @property
+    def now_ns(self) -> int:
+        """The clock in whole nanoseconds."""
+        return self._now_ns
+
+    def _jump(self, to_ns: int) -> None:
+        super()._jump(to_ns)
+        self.peak_ns = max(self.peak_ns, self._now_ns)
+
+    def stall(self, seconds: Delay) -> None:
+        """Let *seconds* pass while nothing runs, as a slow callback or a suspended machine does.
+
+        A negative time sets the clock back.
+        """
+        self._jump(self._now_ns + delay_to_ns("seconds", seconds))
+
+    def fail(self, error: BaseException) -> None:
+        """Have the loop raise *error* at its next turn; the first one counts."""
+        if self._failure is None:
+            self._failure = error
+
+    # --- one turn ---------------------------------------------------------------------------
+
+    def _process_events(self, event_list: Events) -> None:
+        super()._process_events(event_list)
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+        self.turns += 1
+        if self.turns > MOST_TURNS:
+            raise AssertionError(f"the run made more than {MOST_TURNS} turns of the loop")
+        base: Any = self
+        ready = base._ready  # noqa: SLF001 - of BaseEventLoop: what runs in this turn
+        if len(ready) > 1 and "reorder" in self._kinds:
+            order = list(ready)
+            self.chance.shuffle(order)
+            ready.clear()
+            ready.extend(order)
+            self.on_fault("reorder")
+
+    def _on_idle(self) -> Events:
+        """Move the clock to the next deadline, or somewhat beyond."""
+        due = None if self._frozen else self._agenda.next_due()
+        if due is not None and due <= self._now_ns:
+            return []  # `_process_events` runs it
+        base: Any = self
+        self.idle()
+        if base._ready:
+            return []
+        arrival = self._arrivals.next_instant()
+        if due is None and arrival is None:
+            lines = waiting_lines(asyncio.all_tasks(self))
+            raise VirtualDeadlockError(self._seconds, "", lines)
+        instant = min(FOREVER if due is None else due, FOREVER if arrival is None else arrival)
+        late = 0
+        if instant == due and "delay" in self._kinds and self.chance.random() < _LATE:
+            late = self.chance.choice(_LATEST_NS)
+            self.on_fault("delay")
+        self._jump(instant + late)
+        if instant != due:
+            self._arrivals.settle()
+        return []
+
+    # --- the outside ------------------------------------------------------------------------
+
+    def run_in_executor(
+        self,
+        executor: Executor | None,  # noqa: ARG002 - BaseEventLoop's
+        func: Callable[[*Ts], T],
+        *args: *Ts,
+    ) -> asyncio.Future[T]:
+        """Run *func* in another thread after a drawn time; the loop waits for its end."""
+        job: asyncio.Future[T] = self.create_future()
+        call = partial(func, *args)
+        self.call_later(self.chance.choice(_JOB_SECONDS), self._do_job, job, call)
+        return job
+
+    def _do_job(self, job: asyncio.Future[T], call: Callable[[], T]) -> None:
+        if job.cancelled():  # while it was queued
+            return
+        try:
+            result = call_in_other_thread(call)
+        except Exception as error:
+            job.set_exception(error)
+        else:
+            job.set_result(result)
+
+
+class SimulationWheelLoop(WheelEventLoopMixin, SimulationLoop):
+    """A simulation loop whose own timers are the wheel."""
+
+
+def _nothing(*_: object) -> None:
+    return

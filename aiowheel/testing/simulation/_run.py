@@ -1,0 +1,239 @@
+"""One run: a world, a seed, and what came of them. Rank 4."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+from collections.abc import Generator, Hashable, Iterable, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from inspect import isawaitable
+from random import Random
+from time import perf_counter
+from typing import Any
+
+from aiowheel._arguments import checked_int, safe_repr
+from aiowheel.testing.simulation._faults import ALL_FAULTS, Victims, checked_kinds, strike
+from aiowheel.testing.simulation._loop import SimulationLoop
+from aiowheel.testing.simulation._trace import Trace
+from aiowheel.testing.simulation._world import World, is_injected
+
+#: Steps of a run, unless the caller says otherwise.
+STEPS = 50
+_MOST_STEPS = 1_000_000
+#: The share of the kinds of faults that one seed has: faults hide each other's bugs.
+_SWARM = 0.7
+_FAULTS_PER_STEP = 0.3
+#: Seconds between two steps: the same instant, below and above a tick, and up to hours.
+_PAUSES = (0.0, 0.0, 0.0, 1e-6, 0.0004, 0.001, 0.02, 0.3, 2.0, 2.0, 10.0, 60.0, 900.0, 20_000.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The result of `simulate`.
+
+    Attributes:
+        world: The class of the world.
+        seed: The seed.
+        steps: The numbers of the steps that were in the run.
+        kinds: The kinds of faults that were allowed.
+        trace: What happened, a line each: nanoseconds of the clock, the turn of the loop, a text.
+            The same arguments give the same bytes, on one version of Python and of this library.
+        error: What broke a rule, or None.
+        simulated_seconds: How far the clock went.
+        seconds: The real time of the run.
+        faults: The number of injected faults, by kind.
+        states: The different states that the world had after its steps.
+    """
+
+    world: type[World]
+    seed: int
+    steps: tuple[int, ...]
+    kinds: frozenset[str]
+    trace: bytes
+    error: BaseException | None
+    simulated_seconds: float
+    seconds: float
+    faults: Mapping[str, int] = field(repr=False)
+    states: frozenset[Hashable] = field(repr=False)
+
+
+def simulate(
+    world: type[World],
+    *,
+    seed: int,
+    steps: int | Iterable[int] = STEPS,
+    faults: Iterable[str] | None = None,
+) -> Run:
+    """Run a world once, with everything drawn from *seed*.
+
+    Nothing is raised for a broken rule: it is the `error` of the result. The garbage collector
+    rests during the run, because a finalizer would run at a different moment each time.
+
+    Args:
+        world: The class of the world.
+        seed: Any integer.
+        steps: How many steps, or the numbers of those to make, ascending: a step draws the same
+            whichever others are left out.
+        faults: The kinds that may happen; default: all that the world knows. Each seed has some of
+            them.
+
+    Raises:
+        TypeError: An argument has the wrong type.
+        ValueError: An argument is out of range, or the world has no steps.
+    """
+    checked_world(world)
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise TypeError(f"seed must be an integer, got {safe_repr(seed)}")
+    numbers = checked_steps(steps)
+    kinds = checked_kinds(faults, world.faults)
+    began = perf_counter()
+    with _repeatable(seed):
+        play = _Play(world, seed, numbers, kinds)
+        error = play.run()
+        return Run(
+            *(world, seed, numbers, kinds, play.trace.as_bytes(), error),
+            simulated_seconds=play.loop.time() - play.start,
+            seconds=perf_counter() - began,
+            faults=dict(sorted(play.trace.faults.items())),
+            states=frozenset(play.states),
+        )
+
+
+def checked_world(world: object) -> None:
+    """Raise an error unless *world* is a class of a world with steps."""
+    if not (isinstance(world, type) and issubclass(world, World)):
+        raise TypeError(f"world must be a subclass of World, got {safe_repr(world)}")
+    if not world.steps():
+        raise ValueError(f"world must have a method marked with step, got {safe_repr(world)}")
+
+
+def checked_steps(steps: object) -> tuple[int, ...]:
+    """Return the numbers of the steps; a count stands for the first ones."""
+    if isinstance(steps, Iterable) and not isinstance(steps, str):
+        numbers: list[Any] = list(steps)  # pyright: ignore[reportUnknownArgumentType]
+        for each in numbers:
+            checked_int("steps", each, 0, _MOST_STEPS)
+        if numbers != sorted(set(numbers)):
+            raise ValueError(f"steps must be ascending numbers, got {safe_repr(numbers)}")
+        return tuple(numbers)
+    return tuple(range(checked_int("steps", steps, 0, _MOST_STEPS)))
+
+
+@contextmanager
+def _repeatable(seed: int) -> Generator[None]:
+    """Keep out what differs from run to run: the collector, and the module `random`."""
+    collects, state = gc.isenabled(), random.getstate()
+    gc.disable()
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(state)
+        if collects:
+            gc.enable()
+
+
+def _chance(*words: object) -> Random:
+    # From a text: the same on every machine, whatever the seed of `hash`.
+    return Random(" ".join(map(str, words)))  # noqa: S311 - repeatable on purpose
+
+
+class _Play:
+    """One run under way."""
+
+    def __init__(
+        self, world: type[World], seed: int, steps: tuple[int, ...], kinds: frozenset[str]
+    ) -> None:
+        self._seed = seed
+        self._numbers = steps
+        # Drawn for each kind: leaving one out does not change the others.
+        active = [kind for kind in sorted(kinds) if _chance(seed, kind).random() < _SWARM]
+        self._kinds = frozenset(active)
+        self._striking = [kind for kind in active if kind not in {"reorder", "delay"}]
+        chance = _chance(seed, "start")
+        self.start = chance.choice(world.starts)
+        self.loop: SimulationLoop = world.loop_class(seed=seed, kinds=active, start=self.start)
+        self.loop.set_exception_handler(self._on_report)
+        self.trace = Trace(self.loop)
+        self.states: set[Hashable] = set()
+        self._victims = Victims()
+        self._world = world()
+        self._world.random = chance
+        self._world.begin(self.loop, self.trace, self._victims, self._kinds)
+        self.loop.idle = self._world.idle
+        self._names = [name for name, weight in world.steps() for _ in range(weight)]
+
+    def run(self) -> BaseException | None:
+        """Play to the end; return what broke a rule."""
+        error: BaseException | None = None
+        runner = asyncio.Runner(loop_factory=lambda: self.loop)
+        try:
+            runner.run(self._play())
+        except Exception as caught:
+            error = caught
+        except asyncio.CancelledError as caught:
+            error = caught
+        if error is not None:
+            self.trace.note(f"failed {type(error).__name__}")
+            self.loop.idle = list  # what is closed now may break the rules
+        with suppress(Exception) if error is not None else _no_suppression():
+            runner.close()
+        if error is None:
+            try:
+                self._world.closed()
+            except Exception as caught:
+                error = caught
+        self.loop.close()
+        return error
+
+    async def _play(self) -> None:
+        world, trace = self._world, self.trace
+        await world.setup()
+        for number in self._numbers:
+            chance = world.random = _chance(self._seed, "step", number)
+            pause = chance.choice(_PAUSES) * chance.random()
+            if self._striking and chance.random() < _FAULTS_PER_STEP:
+                # Not from within the slice in which a wheel loop runs its timers.
+                strike_soon = partial(self.loop.call_soon, self._strike, chance.random())
+                self.loop.call_later(pause * chance.random(), strike_soon)
+            name = chance.choice(self._names)
+            await asyncio.sleep(pause)
+            trace.note(f"step {number} {name}")
+            result = getattr(world, name)()
+            if isawaitable(result):
+                await result
+            world.check()
+            self.states.add(world.state())
+        trace.note("finish")
+        await world.finish()
+        await world.settle()
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        names = sorted(task.get_name() for task in left)
+        assert not left, f"{len(left)} tasks are left at the end: {names[:5]}"
+        trace.note("end")
+
+    def _strike(self, draw: float) -> None:
+        chance = _chance(self._seed, "fault", draw)
+        kind = chance.choice(self._striking)
+        if kind in ALL_FAULTS:
+            what = strike(kind, chance, self.loop, self._victims)
+            if what:
+                self.trace.fault(kind, what)
+        else:
+            self.trace.fault(kind)
+            self._world.strike(kind)
+
+    def _on_report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if error is None:
+            self.loop.fail(AssertionError(context.get("message", "the loop reported an error")))
+        elif not is_injected(error):
+            self.loop.fail(error)
+
+
+@contextmanager
+def _no_suppression() -> Generator[None]:
+    yield

@@ -1,0 +1,209 @@
+"""The world of a loop whose timers are the wheel: asyncio's own tools in a web of tasks. Rank 4."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import TimerHandle
+from collections.abc import Hashable
+from typing import cast
+
+from aiowheel._units import clock_to_ns, ns_to_seconds
+from aiowheel.errors import InjectedError
+from aiowheel.loop._loop_handle import LoopHandle
+from aiowheel.testing.simulation._faults import ALL_FAULTS
+from aiowheel.testing.simulation._loop import SimulationWheelLoop
+from aiowheel.testing.simulation._world import World, step
+from aiowheel.testing.simulation.worlds._deadlines import Deadline, Deadlines, drawn_delay_ns
+
+_TICK_NS = 1_000_000
+_CAPACITY = 3
+
+
+class WheelLoopWorld(World):
+    """Producers, consumers, locks, timeouts and bare handles on one wheel loop."""
+
+    faults = ALL_FAULTS
+    loop_class = SimulationWheelLoop
+    starts = (0.0, 17_000_000.123)
+
+    async def setup(self) -> None:
+        """Make what the tasks share."""
+        self.model = Deadlines(self.loop, _TICK_NS)
+        self.handles: list[tuple[TimerHandle, Deadline]] = []
+        self.queue: asyncio.Queue[int] = asyncio.Queue(_CAPACITY)
+        self.lock = asyncio.Lock()
+        self.made = self.taken = self.lost = self.number = 0
+        self.holders = 0
+
+    def draw_ns(self) -> int:
+        """Draw a delay."""
+        return max(0, drawn_delay_ns(self.random, _TICK_NS, 256))
+
+    def draw_short(self) -> float:
+        """Draw a delay of a client, in seconds."""
+        return self.random.choice((0.0, 0.0005, 0.001, 0.02, 1.0, 7.0))
+
+    def start(self, name: str) -> str:
+        """Return a name for a new task."""
+        self.number += 1
+        return f"{name} {self.number}"
+
+    # --- bare handles -----------------------------------------------------------------------
+
+    def arm(self, *, from_thread: bool = False) -> None:
+        """Arm a callback of the loop."""
+        delay_ns = self.draw_ns()
+        box: list[Deadline] = []
+
+        def fire() -> None:
+            self.model.fire(box[0])
+            if self.random.random() < 0.1:
+                raise InjectedError("a callback failed")
+
+        def call() -> TimerHandle:
+            if self.random.random() < 0.5:
+                return self.loop.call_later(ns_to_seconds(delay_ns), fire)
+            return self.loop.call_at(ns_to_seconds(self.now_ns + delay_ns), fire)
+
+        handle = self.in_thread(call) if from_thread else call()
+        deadline = self.model.add(clock_to_ns(handle.when()))
+        # The order of what is due already, or comes from elsewhere, is asyncio's.
+        deadline.moved = from_thread
+        box.append(deadline)
+        self.handles.append((handle, deadline))
+
+    @step(weight=4)
+    def call_later(self) -> None:
+        """Arm a callback."""
+        self.arm()
+
+    @step
+    def call_later_in_thread(self) -> None:
+        """Arm a callback from another thread, which asyncio allows outside debug mode."""
+        self.arm(from_thread=True)
+
+    @step(weight=3)
+    def cancel_handle(self) -> None:
+        """Cancel a handle, from either thread."""
+        if not self.handles:
+            return
+        handle, deadline = self.random.choice(self.handles)
+        cancel = cast(LoopHandle, handle).cancel
+        stopped = self.in_thread(cancel) if self.random.random() < 0.3 else cancel()
+        assert stopped == self.model.cancel(deadline), "cancel() disagrees with the oracle"
+        assert handle.cancelled()
+
+    # --- a web of tasks ---------------------------------------------------------------------
+
+    @step(weight=2)
+    def produce(self) -> None:
+        """Start a producer."""
+        self.spawn(self.producer(self.random.randint(1, 4), self.draw_short()), self.start("make"))
+
+    async def producer(self, count: int, pause: float) -> None:
+        """Put some items, each within a limit."""
+        for _ in range(count):
+            await asyncio.sleep(pause)
+            try:
+                async with asyncio.timeout(5.0):
+                    await self.queue.put(1)
+                    self.made += 1
+            except TimeoutError:
+                assert self.queue.full() or self.has_faults(), "a put timed out with room"
+
+    @step(weight=2)
+    def consume(self) -> None:
+        """Start a consumer."""
+        self.spawn(self.consumer(self.random.randint(1, 4), self.draw_short()), self.start("take"))
+
+    async def consumer(self, count: int, pause: float) -> None:
+        """Take some items, each within a limit."""
+        for _ in range(count):
+            began = self.now_ns
+            try:
+                async with asyncio.timeout(3.0):
+                    await self.queue.get()
+            except TimeoutError:
+                waited = self.now_ns - began
+                assert waited >= 3_000_000_000 - 64 or self.has_faults(), "a get gave up early"
+                continue
+            except (InjectedError, asyncio.CancelledError):
+                self.lost += 1  # the item may be lost with the answer
+                raise
+            self.taken += 1
+            await asyncio.sleep(pause)
+
+    @step
+    def hold(self) -> None:
+        """Start a task that holds a lock for some time."""
+        self.spawn(self.holder(self.draw_short()), self.start("hold"))
+
+    async def holder(self, seconds: float) -> None:
+        """Hold the lock alone."""
+        async with self.lock:
+            assert self.holders == 0, "two tasks hold one lock"
+            self.holders += 1
+            try:
+                await asyncio.sleep(seconds)
+            finally:
+                self.holders -= 1
+
+    @step
+    def race(self) -> None:
+        """Start a group of sleeps under one limit."""
+        sleeps = [self.draw_short() for _ in range(3)]
+        self.spawn(self.group(sleeps, self.draw_short()), self.start("race"))
+
+    async def group(self, sleeps: list[float], limit: float) -> None:
+        """Sleep in a task group; a limit ends all of them."""
+        began = self.now_ns
+        try:
+            async with asyncio.timeout(limit), asyncio.TaskGroup() as group:
+                for seconds in sleeps:
+                    group.create_task(asyncio.sleep(seconds))
+        except TimeoutError:
+            passed = self.now_ns - began
+            assert passed >= limit * 1e9 - 64 or self.has_faults(), "a limit ended early"
+
+    @step
+    def job(self) -> None:
+        """Start a task that waits for a job in a thread."""
+        self.spawn(self.worker(), self.start("job"))
+
+    async def worker(self) -> None:
+        """Get the result of a job."""
+        assert await asyncio.to_thread(sum, (1, 2, 3)) == 6
+
+    def has_faults(self) -> bool:
+        """Return whether the clock was set back, or tasks were broken: then times prove less."""
+        faults = self._trace.faults
+        return any(faults[kind] for kind in ("step", "error", "cancel"))
+
+    # --- rules ------------------------------------------------------------------------------
+
+    def idle(self) -> None:
+        """No handle is late, and items are neither lost nor doubled."""
+        if not hasattr(self, "lock"):
+            return
+        self.model.check_idle()
+        missing = self.made - self.taken - self.queue.qsize()
+        assert 0 <= missing <= self.lost, f"{missing} items are missing, {self.lost} may be"
+
+    def state(self) -> Hashable:
+        """How the web hangs together."""
+        tasks = min(len(self._victims.tasks()), 12)
+        return (tasks, self.queue.qsize(), self.holders, min(len(self.model), 12))
+
+    async def finish(self) -> None:
+        """Let the clients end; handles stay pending."""
+        consumers = [task for task in self._victims.tasks() if "take" not in task.get_name()]
+        for task in consumers:
+            task.cancel()
+        await self.settle()
+
+    def closed(self) -> None:
+        """The loop is closed: handles stay usable."""
+        for handle, deadline in self.handles:
+            assert deadline.state != "fired" or not cast(LoopHandle, handle).cancel()
+            handle.cancel()
+            assert handle.cancelled()
