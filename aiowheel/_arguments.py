@@ -35,12 +35,11 @@ def checked_choice(name: str, value: object, choices: Collection[str]) -> str:
         TypeError: *value* is not a string.
         ValueError: *value* is another string.
     """
+    if isinstance(value, str) and value in choices:
+        return value
     listed = ", ".join([repr(choice) for choice in choices])
-    if not isinstance(value, str):
-        raise TypeError(f"{name} must be one of {listed}, got {safe_repr(value)}")
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {listed}, got {safe_repr(value)}")
-    return value
+    kind = ValueError if isinstance(value, str) else TypeError
+    raise kind(f"{name} must be one of {listed}, got {safe_repr(value)}")
 
 
 def checked_bool(name: str, value: object) -> bool:

@@ -3,15 +3,17 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 
 from aiowheel._printable import printable
+from aiowheel.cli._destination import check_folder
 from aiowheel.cli._job_output import print_json, print_table
 from aiowheel.durable import DeadLetter, Row, SQLiteStore, Store
 from aiowheel.durable._operations import Cancel, Operation, Placed, Redrive, Removed, Result
-from aiowheel.errors import BadInputError
+from aiowheel.errors import BadInputError, MissingExtraError
 
 T = TypeVar("T")
 
@@ -209,6 +211,47 @@ def redrive(
         print_json(_timer(placed.row))
     else:
         print(f"dead letter {number} is due as {printable(placed.row.name)}")
+
+
+@durable.command()
+def export(
+    store: Where,
+    *,
+    out: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Where the trace goes; it must hold none yet.")
+    ],
+    ahead: Annotated[
+        int | None,
+        typer.Option(
+            metavar="SECONDS", min=0, help="Leave out timers due later than this from now."
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write the store as a trace for report, tune, simulate and Spark jobs.
+
+    What is pending is written as it fires if nothing delays it, what is overdue with its lateness
+    so far, and dead letters as failures.
+
+    \b
+    Example:
+      aiowheel durable export app.db --out trace/
+      aiowheel durable export app.db --out trace/ --ahead 3600 && aiowheel report trace/
+    """
+    try:
+        from aiowheel.cli._durable_trace import export_trace
+    except ImportError as error:
+        raise MissingExtraError("trace") from error
+    check_folder(out)
+    ahead_us = None if ahead is None else ahead * 1_000_000
+    written = _with_store(store, lambda opened: export_trace(opened, out, ahead_us=ahead_us))
+    if json:
+        print_json({**written._asdict(), "file": str(written.file)})
+        return
+    print(
+        f"{written.pending:,} pending, {written.overdue:,} overdue, {written.dead:,} dead; "
+        f"trace  {printable(str(written.file))}"
+    )
 
 
 @durable.command()

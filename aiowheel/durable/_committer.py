@@ -20,6 +20,46 @@ T = TypeVar("T")
 Done = Callable[[list[Result] | Exception], None]
 
 
+class _Job:
+    """What one caller wants executed.
+
+    Attributes:
+        operations: Whole in one commit.
+        future: Gets what *convert* makes of the results, or the error; None for a callback.
+        convert: For the future, or the callback itself, which takes errors as well.
+    """
+
+    __slots__ = ("convert", "future", "operations")
+
+    def __init__(
+        self,
+        operations: Sequence[Operation],
+        future: asyncio.Future[Any] | None,
+        convert: Callable[[Any], Any],
+    ) -> None:
+        self.operations = operations
+        self.future = future
+        self.convert = convert
+
+    def succeed(self, results: list[Result]) -> None:
+        """Pass results on."""
+        future = self.future
+        if future is None:
+            self.convert(results)
+        elif not future.done():
+            try:
+                future.set_result(self.convert(results))
+            except Exception as error:
+                future.set_exception(error)
+
+    def fail(self, error: Exception) -> None:
+        """Pass an error on."""
+        if self.future is None:
+            self.convert(error)
+        elif not self.future.done():
+            self.future.set_exception(error)
+
+
 class Committer:
     """The only task that writes: it executes operations in the order in which they arrive.
 
@@ -44,7 +84,7 @@ class Committer:
         self._counts = counts
         self._apply = apply
         self._failed = failed
-        self._jobs: deque[tuple[Sequence[Operation], Done, asyncio.Future[Any] | None]] = deque()
+        self._jobs: deque[_Job] = deque()
         self._wanted = asyncio.Event()
         self._closed = False
         #: Held while the store is written to and while the results are applied, so that results
@@ -60,34 +100,18 @@ class Committer:
         that is cancelled before the commit begins takes its operations along.
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-
-        def deliver(results: list[Result] | Exception) -> None:
-            if future.done():
-                return
-            try:
-                if isinstance(results, Exception):
-                    raise results  # noqa: TRY301 - one way for both kinds of errors
-                future.set_result(convert(results))
-            except Exception as error:
-                future.set_exception(error)
-
-        self._add(operations, deliver, future)
+        self._add(_Job(operations, future, convert))
         return future
 
     def send(self, operation: Operation, done: Done) -> None:
         """Execute one operation in the next commit and call *done* with its result or error."""
-        self._add((operation,), done, None)
+        self._add(_Job((operation,), None, done))
 
-    def _add(
-        self,
-        operations: Sequence[Operation],
-        done: Done,
-        future: asyncio.Future[Any] | None,
-    ) -> None:
+    def _add(self, job: _Job) -> None:
         if self._closed:
-            done(DurableTimersClosedError("the durable timers are closed"))
+            job.fail(DurableTimersClosedError("the durable timers are closed"))
             return
-        self._jobs.append((operations, done, future))
+        self._jobs.append(job)
         if not self._wanted.is_set():
             self._wanted.set()
 
@@ -101,69 +125,63 @@ class Committer:
                 self._wanted.clear()
 
     async def _commit_once(self) -> None:
-        operations, takers = self._take()
+        jobs, operations = self._take()
         if not operations:
             return
         began = perf_counter_ns()
-        outcome: list[Result] | Exception
         try:
-            outcome = await self._execute(operations)
+            results = await self._execute(operations)
         except StoreError as error:
             self._counts.store_errors += 1
             self._failed(error)
-            outcome = error
+            for job in jobs:
+                # An error of its own for each caller: a traceback grows where it is raised.
+                own = type(error)(*error.args)
+                own.__cause__ = error.__cause__
+                job.fail(own)
         except asyncio.CancelledError:
-            self._deliver(takers, DurableTimersClosedError("closed during the commit"))
+            for job in jobs:
+                job.fail(DurableTimersClosedError("closed during the commit"))
             raise
         except Exception as error:
             self._failed(StoreError(f"{type(error).__name__}: {error}"))
-            self._deliver(takers, error)
+            for job in jobs:
+                job.fail(error)
             raise
         else:
             self._counts.commits += 1
             self._counts.committed += len(operations)
             self._counts.commit_times.record(perf_counter_ns() - began)
-        self._deliver(takers, outcome, operations)
+            self._deliver(jobs, results)
 
-    def _take(self) -> tuple[list[Operation], list[tuple[int, Done]]]:
-        """Return operations for one commit, and whose they are: how many for which caller."""
+    def _take(self) -> tuple[list[_Job], list[Operation]]:
+        """Return jobs for one commit, and their operations."""
+        jobs: list[_Job] = []
         operations: list[Operation] = []
-        takers: list[tuple[int, Done]] = []
         while self._jobs:
-            more, done, future = self._jobs[0]
-            if operations and len(operations) + len(more) > MOST_OPERATIONS:
+            job = self._jobs[0]
+            if operations and len(operations) + len(job.operations) > MOST_OPERATIONS:
                 break
             self._jobs.popleft()
-            if future is None or not future.cancelled():
-                operations.extend(more)
-                takers.append((len(more), done))
-        return operations, takers
+            if job.future is None or not job.future.cancelled():
+                operations.extend(job.operations)
+                jobs.append(job)
+        return jobs, operations
 
-    def _deliver(
-        self,
-        takers: list[tuple[int, Done]],
-        outcome: list[Result] | Exception,
-        operations: Sequence[Operation] = (),
-    ) -> None:
+    def _deliver(self, jobs: Sequence[_Job], results: list[Result]) -> None:
         """Apply results and pass them on, caller by caller.
 
         What a caller does with its results must come before the results of later operations: the
         next occurrence of a timer, for example, before a change of that timer.
         """
+        apply = self._apply
         first = 0
-        for count, done in takers:
-            if isinstance(outcome, StoreError):
-                # An error of its own for each caller: a traceback grows where it is raised.
-                own = type(outcome)(*outcome.args)
-                own.__cause__ = outcome.__cause__
-                done(own)
-            elif isinstance(outcome, Exception):
-                done(outcome)
-            else:
-                for place in range(first, first + count):
-                    self._apply(operations[place], outcome[place])
-                done(outcome[first : first + count])
-            first += count
+        for job in jobs:
+            own = results[first : first + len(job.operations)]
+            first += len(own)
+            for operation, result in zip(job.operations, own, strict=True):
+                apply(operation, result)
+            job.succeed(own)
 
     async def _execute(self, operations: list[Operation]) -> list[Result]:
         """Execute in one transaction; if a value is refused, in as many as isolate it."""
@@ -188,5 +206,4 @@ class Committer:
         """Refuse further operations and fail the waiting ones."""
         self._closed = True
         while self._jobs:
-            _, done, _ = self._jobs.popleft()
-            done(DurableTimersClosedError("the durable timers are closed"))
+            self._jobs.popleft().fail(DurableTimersClosedError("the durable timers are closed"))

@@ -144,7 +144,12 @@ class PostgresStore(Store):
     # --- writing ------------------------------------------------------------------------------
 
     async def commit(self, owner: str, operations: Sequence[Operation]) -> list[Result]:
-        """Execute the operations in one transaction."""
+        """Execute the operations in one transaction, plain schedules in one statement."""
+        puts = statements.as_puts(operations)
+        if puts is not None:
+            return await self._writer.run(
+                lambda connection: statements.put_alone(connection, owner, self.partitions, puts)
+            )
 
         async def execute(connection: Any) -> list[Result]:
             statement = statements.Statements(connection, owner, self.partitions)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil
+from operator import attrgetter
 from typing import Any, Final
 
 from aiowheel.durable._databases import batches_of, checked_tables, is_acknowledgement
@@ -82,20 +83,38 @@ _INSERT: Final = (
     "(name, handler, part, due_us, gen, attempt, recurrence, payload) "
     "SELECT name, handler, part, due_us, 1, 0, recurrence, payload FROM unnest"
     "($1::text[], $2::text[], $3::integer[], $4::bigint[], $5::text[], $6::bytea[]) "
-    "AS new (name, handler, part, due_us, recurrence, payload) ON CONFLICT (name) DO "
+    "AS new (name, handler, part, due_us, recurrence, payload)"
 )
+_CONFLICT: Final = " ON CONFLICT (name) DO "
 _REPLACE: Final = (
     "UPDATE SET handler = excluded.handler, due_us = excluded.due_us, gen = t.gen + 1, "
     "attempt = 0, recurrence = excluded.recurrence, first_due_us = NULL, fire_id = NULL, "
     "payload = excluded.payload"
 )
 _RETURNING: Final = " RETURNING name, id, gen"
-_PUT: Final = {
-    "replace": f"{_INSERT}{_REPLACE}{_RETURNING}",
-    "revise": f"{_INSERT}{_REPLACE} WHERE (t.handler, t.recurrence, t.payload) IS DISTINCT FROM "
-    f"(excluded.handler, excluded.recurrence, excluded.payload){_RETURNING}",
-    "keep": f"{_INSERT}NOTHING{_RETURNING}",
-    "error": f"{_INSERT}NOTHING{_RETURNING}",
+_ON_CONFLICT: Final = {
+    "replace": f"{_CONFLICT}{_REPLACE}",
+    "revise": f"{_CONFLICT}{_REPLACE} WHERE (t.handler, t.recurrence, t.payload) IS DISTINCT FROM "
+    "(excluded.handler, excluded.recurrence, excluded.payload)",
+    "keep": f"{_CONFLICT}NOTHING",
+    "error": f"{_CONFLICT}NOTHING",
+}
+_PUT: Final = {mode: f"{_INSERT}{rest}{_RETURNING}" for mode, rest in _ON_CONFLICT.items()}
+#: The whole commit as one statement, in one round trip: what `Statements.lock`, `_PUT` and
+#: `Statements.leave` do. The count has the leases locked before the first name is.
+_PUT_ALONE: Final = {
+    mode: (
+        "WITH leases AS MATERIALIZED (SELECT part, owner, horizon_us FROM aiowheel_parts "
+        "WHERE part = ANY($3::integer[]) ORDER BY part FOR SHARE), "
+        f"placed AS ({_INSERT} WHERE (SELECT count(*) FROM leases) > 0{rest} "
+        "RETURNING name, id, gen, part, due_us), "
+        "noted AS (INSERT INTO aiowheel_inbox (part, timer) SELECT part, id FROM placed "
+        "JOIN leases USING (part) WHERE owner NOT IN ('', $7) "
+        "AND (gen > 1 OR due_us <= horizon_us) RETURNING seq), "
+        "hint AS MATERIALIZED (SELECT pg_notify('aiowheel_timers', '') FROM noted LIMIT 1) "
+        "SELECT name, id, gen, (SELECT count(*) FROM hint) FROM placed"
+    )
+    for mode, rest in _ON_CONFLICT.items()
 }
 _MOVE: Final = (
     "UPDATE aiowheel_timers SET due_us = $1, gen = gen + 1, attempt = 0, first_due_us = NULL, "
@@ -226,33 +245,17 @@ class Statements:
     async def _put_many(self, puts: list[Put]) -> list[Result]:
         placed: dict[str, Result] = {}
         for mode in dict.fromkeys(put.if_exists for put in puts):
-            chosen = sorted(put for put in puts if put.if_exists == mode)  # one order for all
-            columns = zip(
-                *(
-                    (*put[:2], part_of(put.name, self._partitions), put.due_us, put.recurrence)
-                    for put in chosen
-                ),
-                strict=True,
-            )
-            payloads = [put.payload for put in chosen]
-            records = await self._connection.fetch(_PUT[mode], *columns, payloads)
+            chosen = sorted((put for put in puts if put.if_exists == mode), key=_name_of)
+            records = await self._connection.fetch(_PUT[mode], *_columns(chosen, self._partitions))
             found = {name: (timer, gen) for name, timer, gen in records}
             for put in chosen:
-                placed[put.name] = self._placed(put, found.get(put.name))
+                placed[put.name] = _placed(put, found.get(put.name), self._partitions)
+        for result in placed.values():
+            if isinstance(result, Placed):
+                # The owner may hold the old version of a replaced timer, however far the new is.
+                row = result.row
+                self._note(row.part, row.id, row.due_us if result.is_new else None)
         return [placed[put.name] for put in puts]
-
-    def _placed(self, put: Put, found: tuple[int, int] | None) -> Result:
-        if found is None:
-            return TimerExistsError(put.name) if put.if_exists == "error" else None
-        timer, gen = found
-        part = part_of(put.name, self._partitions)
-        # The owner may hold the old version of a replaced timer, however far the new one is.
-        self._note(part, timer, put.due_us if gen == 1 else None)
-        row = Row(
-            *(timer, put.name, put.handler, part, put.due_us, gen, 0, put.recurrence, None, None),
-            put.payload,
-        )
-        return Placed(row, gen == 1)
 
     async def _cancel_many(self, cancels: list[Cancel]) -> list[Result]:
         records = await self._connection.fetch(
@@ -342,6 +345,55 @@ class Statements:
             "UPDATE aiowheel_timers SET fire_id = $1 WHERE id = $2", dead.fire_id, placed.row.id
         )
         return Placed(placed.row._replace(fire_id=dead.fire_id), is_new=True)
+
+
+_name_of: Final = attrgetter("name")
+
+
+def _columns(puts: Sequence[Put], partitions: int) -> list[list[Any]]:
+    """Return the arguments of an INSERT."""
+    return [
+        [put.name for put in puts],
+        [put.handler for put in puts],
+        [part_of(put.name, partitions) for put in puts],
+        [put.due_us for put in puts],
+        [put.recurrence for put in puts],
+        [put.payload for put in puts],
+    ]
+
+
+def _placed(put: Put, found: tuple[int, int] | None, partitions: int) -> Result:
+    if found is None:
+        return TimerExistsError(put.name) if put.if_exists == "error" else None
+    timer, gen = found
+    part = part_of(put.name, partitions)
+    row = Row(
+        *(timer, put.name, put.handler, part, put.due_us, gen, 0, put.recurrence, None, None),
+        put.payload,
+    )
+    return Placed(row, gen == 1)
+
+
+def as_puts(operations: Sequence[Operation]) -> list[Put] | None:
+    """Return the operations if they are puts of one kind that can go together, else None."""
+    puts = [each for each in operations if isinstance(each, Put)]
+    is_one = (
+        len(puts) == len(operations)
+        and len({put.if_exists for put in puts}) == 1
+        and len({put.name for put in puts}) == len(puts)
+    )
+    return puts if is_one else None
+
+
+async def put_alone(
+    connection: Any, owner: str, partitions: int, puts: Sequence[Put]
+) -> list[Result]:
+    """Execute a whole commit of puts, outside of a transaction."""
+    chosen = sorted(puts, key=_name_of)  # one order for all processes
+    statement = _PUT_ALONE[puts[0].if_exists]
+    records = await connection.fetch(statement, *_columns(chosen, partitions), owner)
+    found = {name: (timer, gen) for name, timer, gen, _ in records}
+    return [_placed(put, found.get(put.name), partitions) for put in puts]
 
 
 # --- leases -----------------------------------------------------------------------------------

@@ -4,6 +4,10 @@ One thread writes and one thread reads, each with a connection of its own. Traps
 file: a deferred BEGIN that turns into a writer fails at once whatever the timeout, so every writing
 transaction is IMMEDIATE; an open cursor keeps the write-ahead log from being reset, so pages are
 fetched whole; only the writer's own checkpoints reset the log, so it makes them.
+
+SQLite sends no notifications. A process that has left changes for others sends a byte to the Unix
+datagram socket of each; where none arrives, a look at the file's `data_version` every quarter of a
+second finds the change.
 """
 
 from __future__ import annotations
@@ -13,13 +17,14 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from aiowheel._arguments import checked_int, safe_repr
-from aiowheel._sqlite import transaction
+from aiowheel._bells import Bells
+from aiowheel._sqlite import VALUE_ERRORS, ConnectionThread, FileLook, transaction
 from aiowheel.durable import _sqlite_statements as statements
 from aiowheel.durable._operations import (
     Change,
@@ -36,14 +41,15 @@ from aiowheel.durable._operations import (
 )
 from aiowheel.durable._store import Store
 from aiowheel.errors import BadRowError, StoreError
+from aiowheel.timer import move_on_after
 
 T = TypeVar("T")
 
 _PARTITIONS = 8
 _BUSY_SECONDS = 5.0
-_POLL_SECONDS = 0.05
-#: Errors of a value, not of the database.
-_BAD_ROW = (sqlite3.DataError, sqlite3.IntegrityError, sqlite3.InterfaceError, OverflowError)
+_NET = 0.25  # seconds between two looks at the file's version
+_FIRST_PAUSE = 0.001  # seconds until a user's transaction is looked at, doubled each time
+_BAD_ROW = (*VALUE_ERRORS, OverflowError)
 
 
 class SQLiteStore(Store):
@@ -51,7 +57,8 @@ class SQLiteStore(Store):
 
     The tables have names that begin with `aiowheel_`, so that the file may be the application's
     own; `schedule_in` and `ack_in` then take its connections. Several processes of one machine may
-    share the file, not several machines.
+    share the file, not several machines. A folder beside the file, its name with `-timer-hints`
+    behind, has a socket for each process with open `DurableTimers`.
 
     Args:
         path: The file; it is created, its folder is not.
@@ -70,21 +77,27 @@ class SQLiteStore(Store):
             None if partitions is None else checked_int("partitions", partitions, 1, 1024)
         )
         self.partitions: int = self._given_partitions or _PARTITIONS
-        self._writer = _Thread(self.path, "writer")
-        self._reader = _Thread(self.path, "reader")
-        self._polling: asyncio.Task[None] | None = None
+        self._writer = ConnectionThread("aiowheel-sqlite-writer", partial(_connect, self.path))
+        self._reader = ConnectionThread(
+            "aiowheel-sqlite-reader", partial(_connect_reader, self.path)
+        )
+        absolute = self.path.absolute()
+        self._bells = Bells(absolute.with_name(f"{absolute.name}-timer-hints"))
+        self._look = FileLook(absolute)
+        self._watching: asyncio.Task[None] | None = None
+        self._users: dict[int, asyncio.TimerHandle] = {}  # the next look, by connection
 
     async def open(self, *, create: bool = True) -> None:
         """Connect, and create the tables if there are none."""
         try:
             self._check_exists(create=create)
-            self.partitions = await self._writer.run(
-                lambda connection: _prepare(connection, self._given_partitions, create=create)
+            self.partitions = await self._run(
+                self._writer,
+                lambda connection: _prepare(connection, self._given_partitions, create=create),
             )
         except StoreError:
             await self.close()
             raise
-        self._polling = asyncio.create_task(self._poll(), name="aiowheel durable hints")
 
     def _check_exists(self, *, create: bool) -> None:
         if not create and not self.path.exists():  # SQLite would create it
@@ -92,60 +105,108 @@ class SQLiteStore(Store):
 
     async def close(self) -> None:
         """Close the connections and end the threads."""
-        if self._polling is not None:
-            self._polling.cancel()
+        watching, self._watching = self._watching, None
+        if watching is not None:
+            watching.cancel()
             with suppress(asyncio.CancelledError):
-                await self._polling
-            self._polling = None
-        await self._writer.close()
-        await self._reader.close()
+                await watching
+        for handle in self._users.values():
+            handle.cancel()
+        self._users.clear()
+        self._look.close()
+        await self._writer.aclose()
+        await self._reader.aclose()
+        self._bells.close()
 
     def clock_us(self) -> int:
         """Return the machine's time."""
         return time.time_ns() // 1000
 
-    async def _poll(self) -> None:
-        """Look for commits of others: SQLite sends no notifications."""
-        last: int | None = None
+    async def _run(self, thread: ConnectionThread, call: Callable[[sqlite3.Connection], T]) -> T:
+        """Run *call* on a thread.
+
+        Raises:
+            BadRowError: SQLite refuses a value.
+            StoreError: The file cannot be used.
+        """
+        try:
+            return await thread.run(call)
+        except _BAD_ROW as error:
+            raise BadRowError(f"{self.path}: {error}") from error
+        except sqlite3.Error as error:
+            raise StoreError(f"{self.path}: {error}") from error
+
+    # --- hints --------------------------------------------------------------------------------
+
+    def subscribe(self, callback: Callable[[], None]) -> None:
+        """Call *callback* soon after another process has left changes; see `Store`."""
+        super().subscribe(callback)
+        if self._watching is None:
+            rung = asyncio.Event()
+            with suppress(OSError):  # no socket can be made there: the looks remain
+                self._bells.listen(asyncio.get_running_loop(), rung.set)
+            self._watching = asyncio.create_task(self._watch(rung), name="aiowheel durable hints")
+
+    async def _watch(self, rung: asyncio.Event) -> None:
         while True:
-            await asyncio.sleep(_POLL_SECONDS)
-            try:
-                version = await self._writer.run(_data_version)
-            except StoreError:
-                continue
-            if last is not None and version != last:
+            async with move_on_after(_NET):
+                await rung.wait()
+            is_rung = rung.is_set()
+            rung.clear()
+            if self._look.may_have_changed() or is_rung:
                 self._hint()
-            last = version
+
+    def _hint_after(self, connection: sqlite3.Connection, pause: float = _FIRST_PAUSE) -> None:
+        """Give hints once the user's transaction has ended: SQLite does not say when it does.
+
+        The pauses double, so that the hint comes at most as long after the end as the transaction
+        took; one that lasts for longer than `_NET` is left to the looks at the file.
+        """
+        if pause < _NET and _is_in_transaction(connection):
+            self._users[id(connection)] = asyncio.get_running_loop().call_later(
+                pause, self._hint_after, connection, 2 * pause
+            )
+        else:
+            self._users.pop(id(connection), None)
+            self._bells.ring(own=False)
+            self._hint()
 
     # --- writing ------------------------------------------------------------------------------
 
     async def commit(self, owner: str, operations: Sequence[Operation]) -> list[Result]:
         """Execute the operations in one transaction."""
 
-        def execute(connection: sqlite3.Connection) -> list[Result]:
+        def execute(connection: sqlite3.Connection) -> tuple[list[Result], bool]:
             statement = statements.Statements(connection, owner, self.partitions, self.clock_us())
-            return statement.execute_all(operations)
+            return statement.execute_all(operations), statement.has_left
 
-        return await self._write(execute)
+        results, has_left = await self._write(execute)
+        if has_left:
+            self._bells.ring(own=False)
+        return results
 
     async def renew(
         self, owner: str, *, lease_us: int, horizon_us: int, give_up: Sequence[int] = ()
     ) -> Leased:
         """Prolong, take and release partitions."""
-        return await self._write(
+        leased = await self._write(
             lambda connection: statements.renew(
                 connection, owner, self.clock_us(), lease_us, horizon_us, give_up
             )
         )
+        if give_up:
+            self._bells.ring(own=False)
+        return leased
 
     async def release(self, owner: str) -> None:
         """Give up all partitions of *owner*."""
         await self._write(lambda connection: statements.release(connection, owner))
+        self._bells.ring(own=False)
 
     async def changes(self, owner: str) -> tuple[list[Change], bool]:
         """Take the changes; writes only if there are some."""
-        is_any, is_free = await self._reader.run(
-            lambda connection: statements.has_changes(connection, owner)
+        is_any, is_free = await self._run(
+            self._reader, lambda connection: statements.has_changes(connection, owner)
         )
         if not is_any:
             return [], is_free
@@ -156,38 +217,41 @@ class SQLiteStore(Store):
             with transaction(connection):
                 return execute(connection)
 
-        return await self._writer.run(write)
+        return await self._run(self._writer, write)
 
     # --- reading ------------------------------------------------------------------------------
 
     async def page(self, cursors: Sequence[Cursor], until_us: int, limit: int) -> list[list[Row]]:
         """Return rows in order, from one snapshot for each partition."""
-        return await self._reader.run(
+        return await self._run(
+            self._reader,
             lambda connection: [
                 statements.page(connection, cursor, until_us, limit) for cursor in cursors
-            ]
+            ],
         )
 
     async def get(self, name: str) -> Row | None:
         """Return the timer of that name."""
-        return await self._reader.run(lambda connection: statements.get(connection, name))
+        return await self._run(self._reader, lambda connection: statements.get(connection, name))
 
     async def rows(self, *, after: str = "", prefix: str = "", limit: int = 1000) -> list[Row]:
         """Return timers by name."""
-        return await self._reader.run(
-            lambda connection: statements.rows(connection, after, prefix, limit)
+        return await self._run(
+            self._reader, lambda connection: statements.rows(connection, after, prefix, limit)
         )
 
     async def dead_letters(self, *, after: int = 0, limit: int = 1000) -> list[DeadLetter]:
         """Return dead letters by id."""
-        return await self._reader.run(
-            lambda connection: statements.dead_letters(connection, after, limit)
+        return await self._run(
+            self._reader, lambda connection: statements.dead_letters(connection, after, limit)
         )
 
     async def summary(self) -> Summary:
         """Count."""
         now_us = self.clock_us()
-        return await self._reader.run(lambda connection: statements.summary(connection, now_us))
+        return await self._run(
+            self._reader, lambda connection: statements.summary(connection, now_us)
+        )
 
     async def check(self) -> list[str]:
         """Have SQLite check the file, and check partitions."""
@@ -202,7 +266,7 @@ class SQLiteStore(Store):
                 if part != part_of(name, self.partitions)
             ]
 
-        return await self._reader.run(check)
+        return await self._run(self._reader, check)
 
     # --- the user's transactions ----------------------------------------------------------------
 
@@ -225,81 +289,45 @@ class SQLiteStore(Store):
         try:
             # No process is the owner here: the change is left for whichever process it is.
             statement = statements.Statements(connection, "", self.partitions, self.clock_us())
-            return statement.execute_all([operation])[0]
+            (result,) = statement.execute_all([operation])
         except _BAD_ROW as error:
             raise BadRowError(str(error)) from error
         except sqlite3.Error as error:
             raise StoreError(str(error)) from error
+        is_watched = self._watching is None or id(connection) in self._users
+        if statement.has_left and not is_watched:
+            self._hint_after(connection)
+        return result
 
 
-class _Thread:
-    """A thread with a connection, which is opened when it is used and again after an error."""
-
-    def __init__(self, path: Path, role: str) -> None:
-        self._path = path
-        self._role = role
-        self._pool: ThreadPoolExecutor | None = None
-        self._connection: sqlite3.Connection | None = None
-
-    async def run(self, call: Callable[[sqlite3.Connection], T]) -> T:
-        """Run *call* on the thread.
-
-        Raises:
-            BadRowError: SQLite refuses a value.
-            StoreError: The file cannot be used.
-        """
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"aiowheel-sqlite-{self._role}")
-        loop = asyncio.get_running_loop()
-        # Shielded: a cancelled caller must not leave before its transaction has ended.
-        return await asyncio.shield(loop.run_in_executor(self._pool, self._run, call))
-
-    def _run(self, call: Callable[[sqlite3.Connection], T]) -> T:
-        try:
-            if self._connection is None:
-                self._connection = _connect(self._path, is_reader=self._role == "reader")
-            return call(self._connection)
-        except _BAD_ROW as error:
-            raise BadRowError(f"{self._path}: {error}") from error
-        except sqlite3.Error as error:
-            self._drop()
-            raise StoreError(f"{self._path}: {error}") from error
-
-    def _drop(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with suppress(sqlite3.Error):
-                connection.close()
-
-    async def close(self) -> None:
-        """Close the connection and end the thread; idempotent."""
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            await asyncio.get_running_loop().run_in_executor(pool, self._drop)
-            pool.shutdown(wait=False)
-
-
-def _connect(path: Path, *, is_reader: bool) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
-    )
+def _is_in_transaction(connection: sqlite3.Connection) -> bool:
     try:
-        if is_reader:
-            connection.execute("PRAGMA query_only = ON")
-        else:
-            connection.execute("PRAGMA journal_mode = WAL").fetchall()
-            connection.execute("PRAGMA synchronous = FULL")
-            connection.execute("PRAGMA wal_autocheckpoint = 1000")
-            connection.execute("PRAGMA journal_size_limit = 67108864")
+        return connection.in_transaction
+    except sqlite3.ProgrammingError:  # closed
+        return False
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = _opened(path)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL").fetchall()
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA wal_autocheckpoint = 1000")
+        connection.execute("PRAGMA journal_size_limit = 67108864")
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _data_version(connection: sqlite3.Connection) -> int:
-    (version,) = connection.execute("PRAGMA data_version").fetchone()
-    return int(version)
+def _connect_reader(path: Path) -> sqlite3.Connection:
+    connection = _opened(path)
+    connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
 
 
 def _prepare(connection: sqlite3.Connection, partitions: int | None, *, create: bool) -> int:

@@ -155,6 +155,9 @@ class Statements:
             are left for the owner of the partition in any case.
         partitions: How many there are.
         now_us: The store's time.
+
+    Attributes:
+        has_left: Whether a change was left for the owner of a partition.
     """
 
     def __init__(
@@ -165,6 +168,7 @@ class Statements:
         self._owner = owner
         self._partitions = partitions
         self._now_us = now_us
+        self.has_left = False
         self._parts = {
             part: (other, epoch, until_us, horizon_us)
             for part, other, epoch, until_us, horizon_us in self._cursor.execute(
@@ -204,6 +208,7 @@ class Statements:
             owner in {"", self._owner} or (due_us is not None and due_us > horizon_us)
         ):
             return
+        self.has_left = True
         self._cursor.execute(
             "INSERT INTO aiowheel_inbox (part, timer) VALUES (?, ?)", (part, timer)
         )

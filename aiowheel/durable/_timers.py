@@ -584,15 +584,23 @@ def _is_written(results: Sequence[Result]) -> bool:
 def _checked_name(argument: str, name: object) -> str:
     if not isinstance(name, str):
         raise TypeError(f"{argument} must be a str, got {safe_repr(name)}")
-    is_text = "\x00" not in name
-    with suppress(UnicodeEncodeError):
-        name.encode()
-        if 1 <= len(name) <= LONGEST_NAME and is_text:
-            return name
+    if 1 <= len(name) <= LONGEST_NAME and "\x00" not in name and _has_bytes(name):
+        return name
     raise ValueError(
         f"{argument} must be from 1 to {LONGEST_NAME} characters without NUL and lone surrogates, "
         f"got {safe_repr(name[:60])}"
     )
+
+
+def _has_bytes(text: str) -> bool:
+    """Return whether a text can be written as UTF-8, as all of ASCII can."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _checked_seconds(name: str, value: object, least: float, most: float) -> float:

@@ -100,10 +100,11 @@ class Window:
     def put(self, row: Row) -> None:
         """Take the present version of a row, after a commit."""
         self._touch(row.id, (row.gen, row.attempt))
-        self._forget(row.id)
+        if row.id in self.resident:
+            self._forget(row.id)
         held = self.held.get(row.part)
         if held is not None and (
-            (row.due_us, row.id) <= held.cursor or row.due_us <= self._reading_until_us
+            row.due_us <= self._reading_until_us or (row.due_us, row.id) <= held.cursor
         ):
             self.arm(row)
 

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from aiowheel._arguments import checked_bool, safe_repr
+from aiowheel._bells import Bells
 from aiowheel._events import emit
-from aiowheel._sqlite import transaction
+from aiowheel._sqlite import FileLook, transaction
 from aiowheel.errors import StoreUnavailableError
-from aiowheel.shared._bells import Bells
 from aiowheel.shared._ending import end_task
-from aiowheel.shared._sqlite_thread import FileLook, SqliteThread
+from aiowheel.shared._sqlite_thread import SqliteThread
 from aiowheel.shared._store import HintListener, checked_key, checked_value, new_epoch
 from aiowheel.timer import move_on_after
 

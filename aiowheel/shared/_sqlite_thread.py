@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+from aiowheel._sqlite import identity_of
 from aiowheel.errors import StoreUnavailableError
 
 T = TypeVar("T")
@@ -57,11 +58,11 @@ class SqliteThread:
 
     def _connection(self) -> sqlite3.Connection:
         if self._file is not None:
-            if self._identity == _identity(self._path):
+            if self._identity == identity_of(self._path):
                 return self._file
             self._close()
         self._file = _connected(self._path, synced=self._synced)
-        self._identity = _identity(self._path)
+        self._identity = identity_of(self._path)
         return self._file
 
     def _close(self) -> None:
@@ -75,48 +76,6 @@ class SqliteThread:
         if pool is not None:
             await asyncio.get_running_loop().run_in_executor(pool, self._close)
             pool.shutdown(wait=False)
-
-
-class FileLook:
-    """A look at a file's version from the event loop: microseconds, and it never waits for a lock.
-
-    A question to a thread costs thirty times as much, four times a second, in every process.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: sqlite3.Connection | None = None
-        self._seen: tuple[object, object] | None = None
-
-    def may_have_changed(self) -> bool:
-        """Return whether the file was written or replaced since the last call, or may have been."""
-        identity = _identity(self._path)
-        try:
-            if self._file is None or self._seen is None or self._seen[0] != identity:
-                self.close()
-                # Without a mode SQLite would make a file that was removed.
-                address = f"{self._path.as_uri()}?mode=rw"
-                self._file = sqlite3.connect(address, timeout=0, uri=True, isolation_level=None)
-            ((version,),) = self._file.execute("PRAGMA data_version").fetchall()
-        except sqlite3.Error:
-            self.close()
-            return True
-        before, self._seen = self._seen, (identity, version)
-        return before != self._seen
-
-    def close(self) -> None:
-        """Close the connection; the next look opens one, and finds the file changed."""
-        file, self._file, self._seen = self._file, None, None
-        if file is not None:
-            file.close()
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
 
 
 def _connected(path: Path, *, synced: bool) -> sqlite3.Connection:

@@ -57,10 +57,15 @@ class Bells:
             self._opened = os.open(self._folder, os.O_RDONLY)
         return f"/proc/self/fd/{self._opened}/{name}"
 
-    def ring(self) -> None:
-        """Send a byte to every process, this one included; remove the sockets of dead ones."""
+    def ring(self, *, own: bool = True) -> None:
+        """Send a byte to every process, and remove the sockets of dead ones.
+
+        Args:
+            own: Whether to ring this process as well.
+        """
         try:
-            names = [entry.name for entry in os.scandir(self._folder)]
+            with os.scandir(self._folder) as entries:
+                names = [entry.name for entry in entries if own or entry.name != self._name]
         except OSError:  # no process listens, or there are no such sockets
             return
         sender = self._sender
