@@ -31,6 +31,7 @@ RANK = {
     "recipes": 3,
     "__init__": 3,  # `import aiowheel` loads ranks 0 to 3
     "_outputs": 4,
+    "_siblings": 4,
     "_signals": 4,
     "_sqlite": 4,
     "client": 4,
