@@ -32,6 +32,7 @@ RANK = {
     "__init__": 3,  # `import aiowheel` loads ranks 0 to 3
     "_bells": 4,
     "_outputs": 4,
+    "_siblings": 4,
     "_signals": 4,
     "_sqlite": 4,
     "client": 4,

@@ -295,6 +295,16 @@ def targets() -> Iterator[Target]:
         {},
         {"most": (None, *NO_COUNT, 0, 256)},
     )
+    yield Target(
+        "TimingWheel.count_bucket",
+        lambda e: e.wheel.count_bucket,
+        {"level": value(0), "slot": value(0), "most": value(1)},
+        {
+            "level": (None, *NO_COUNT, 99),
+            "slot": (None, *NO_COUNT, 10**6),
+            "most": (None, *NO_COUNT, 0),
+        },
+    )
     # The purgatory.
     yield Target(
         "Purgatory",

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import os
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from importlib.resources import files
 from inspect import isawaitable
 from signal import SIGINT, SIGTERM
+from urllib.parse import parse_qs
 
+from aiowheel._siblings import Siblings
 from aiowheel.dashboard._guard import Guard, Message, Scope, this_machine_only
-from aiowheel.dashboard._sample import Sampler
+from aiowheel.dashboard._questions import answer, merged_answers
+from aiowheel.dashboard._sample import Sampler, named
+from aiowheel.dashboard._together import Together
 from aiowheel.dashboard._viewers import Viewers
+from aiowheel.dashboard._waiting import Json
 from aiowheel.integrations._signals import signal_listener
 from aiowheel.purgatory import Purgatory
 from aiowheel.timer import Timer
@@ -21,7 +28,19 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 MOST_VIEWERS = 20
-_SCRIPTS = ("dial.js", "element.js", "page.js", "purgatory.js", "rate.js", "words.js")
+_MOST_SEARCHES = 2  # at once
+_ANSWER_SECONDS = 10.0  # for a process to answer a question about its keys
+_SCRIPTS = (
+    "chart.js",
+    "details.js",
+    "dial.js",
+    "element.js",
+    "history.js",
+    "page.js",
+    "processes.js",
+    "purgatory.js",
+    "words.js",
+)
 _PAGES = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),
@@ -39,37 +58,87 @@ _HEADERS = [
 class Dashboard:
     """A page that shows a timer's wheels turn, and what waits in its purgatories.
 
-    Mount it under a path of your application; the page asks for `events` beside it, a stream of
+    Mount it under a path of your application. The page reads `events` beside it, a stream of
     server-sent events. One look every quarter of a second serves all viewers, and costs the same
-    however much is pending; without a viewer none is taken.
+    however much is pending; without a viewer there are no looks. The counts of the last five
+    minutes are kept, one point a second.
 
     Args:
         timer: Open; a `Timer` of the loop that serves the page.
         purgatories: Any number, on that timer.
-        guard: Gets the ASGI scope of every request, and says, at once or awaited, whether to
-            answer it. Default: only clients on this machine. Keys and their waiters are shown.
+        guard: Called with the ASGI scope of every request; returns, at once or awaited, whether to
+            answer it. Default: only clients on this machine, because keys are shown.
+        folder: The processes whose dashboards have the same folder are shown together, or one of
+            them, whichever process answers. It must be of this user alone, and is made if it is
+            missing. Default: this process only.
+        example: A shell command that the page offers while nothing is pending; `{origin}` in it
+            stands for the scheme, host and port of the page. Default: a line of Python.
+
+    Raises:
+        BadInputError: *folder* cannot be used: other users may enter it, its path is too long for a
+            Unix socket, or the system has none.
     """
 
     def __init__(
-        self, timer: Timer, purgatories: Sequence[Purgatory] = (), *, guard: Guard | None = None
+        self,
+        timer: Timer,
+        purgatories: Sequence[Purgatory] = (),
+        *,
+        guard: Guard | None = None,
+        folder: str | os.PathLike[str] | None = None,
+        example: str | None = None,
     ) -> None:
-        sampler = Sampler(timer, purgatories, run=secrets.token_hex(4))
-        self._viewers = Viewers(sampler.look, sampler.rest)
+        self._timer = timer
+        self._purgatories = named(purgatories)
+        self._run = secrets.token_hex(4)
+        self._sampler = Sampler(timer, self._purgatories, self._run)
+        self._own = Viewers(self._sampler.look, self._sampler.rest)
+        self._viewers: dict[str, Viewers[bytes]] = {}  # by the process that they have chosen
+        self._folder = folder
+        self._siblings: Siblings | None = None
+        self._together: Together | None = None
+        self._example = example
+        self._searching = asyncio.Semaphore(_MOST_SEARCHES)
         self._streams = 0
-        self._hearing = contextlib.ExitStack()  # entered while anybody looks
+        self._listening = contextlib.ExitStack()  # for signals, while there are streams
         self._guard = this_machine_only if guard is None else guard
-        folder = files("aiowheel.dashboard") / "page"
+        self._is_open = self._is_closed = False
+        folder_of_page = files("aiowheel.dashboard") / "page"
         self._pages = {
-            path: ((folder / name).read_bytes(), kind) for path, (name, kind) in _PAGES.items()
+            path: ((folder_of_page / name).read_bytes(), kind)
+            for path, (name, kind) in _PAGES.items()
         }
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return  # it opens at the first request
+        self._open()
+
+    def _open(self) -> None:
+        """Begin the history, and become visible to the other processes."""
+        self._is_open = True
+        self._sampler.history.start()
+        if self._folder is not None:
+            name = f"{os.getpid()}-{self._run}"
+            self._siblings = Siblings(self._folder, name, self._answer_sibling)
+            self._together = Together(self._siblings)
 
     def close(self) -> None:
-        """End every viewer's stream; idempotent.
+        """End every viewer's stream and the history; idempotent.
 
-        A server that stops waits for its requests, and those streams never end by themselves. At
-        SIGINT and SIGTERM they do; call this where your server is told to stop in another way.
+        Streams never end by themselves, which would delay the shutdown of a server that waits for
+        its requests. They end at SIGINT and SIGTERM; call this where your server stops otherwise.
         """
-        self._viewers.close()
+        self._is_open = self._is_closed = True
+        self._sampler.history.stop()
+        self._own.close()
+        for viewers in list(self._viewers.values()):
+            viewers.close()
+        if self._together is not None:
+            self._together.end()
+        if self._siblings is not None:
+            self._siblings.close()
+            self._siblings = self._together = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -77,6 +146,8 @@ class Dashboard:
             return
         if scope["type"] != "http":
             raise ValueError(f"the dashboard serves http, got {scope['type']!r}: mount it")
+        if not self._is_open:
+            self._open()
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         allowed = self._guard(scope)
         if not (await allowed if isawaitable(allowed) else allowed):
@@ -88,33 +159,40 @@ class Dashboard:
             await _answer(send, 307, b"", (b"location", location))
         elif path == "/events":
             if scope["method"] == "GET":
-                await self._stream(receive, send)
+                await self._stream(_parameter(scope, "process") or "", receive, send)
             else:  # a body of its own would never end
                 await _begin_stream(send)
                 await _end_stream(send)
+        elif path in {"/keys", "/operations"}:
+            await self._reply(path[1:], scope, send)
         elif path in self._pages:
             content, kind = self._pages[path]
             await _answer(send, 200, content, (b"content-type", kind.encode()))
         else:
             await _answer(send, 404, b"the dashboard has no such page\n")
 
-    async def _stream(self, receive: Receive, send: Send) -> None:
+    # --- streams ----------------------------------------------------------------------------
+
+    async def _stream(self, process: str, receive: Receive, send: Send) -> None:
         if self._streams >= MOST_VIEWERS:
-            await _answer(send, 503, b"too many look already\n", (b"retry-after", b"5"))
+            await _answer(send, 503, b"too many viewers at once\n", (b"retry-after", b"5"))
             return
         if not self._streams:
-            self._hearing.enter_context(signal_listener((SIGINT, SIGTERM), self.close))
+            self._listening.enter_context(signal_listener((SIGINT, SIGTERM), self.close))
         self._streams += 1
         try:
-            await self._stream_to(receive, send)
+            await self._stream_to(process, receive, send)
         finally:
             self._streams -= 1
             if not self._streams:
-                self._hearing.close()
+                self._listening.close()
 
-    async def _stream_to(self, receive: Receive, send: Send) -> None:
+    async def _stream_to(self, process: str, receive: Receive, send: Send) -> None:
         await _begin_stream(send)
-        sending = asyncio.create_task(self._send_looks(send))
+        if self._is_closed:
+            await _end_stream(send)
+            return
+        sending = asyncio.create_task(self._send_looks(process, send))
         leaving = asyncio.create_task(_left(receive))
         try:
             await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -124,12 +202,92 @@ class Dashboard:
             with contextlib.suppress(asyncio.CancelledError, OSError):  # the client has left
                 await sending
 
-    async def _send_looks(self, send: Send) -> None:
+    async def _send_looks(self, process: str, send: Send) -> None:
+        together = self._together
+        if together is None:
+            process = ""
+            points = self._sampler.history.last()
+        else:
+            await together.begin()
+            points = together.points(process)
+        first: Json = {"points": points, "example": self._example}
         await send(_part(b"retry: 1000\n\n"))
-        async with contextlib.aclosing(self._viewers.looks()) as looks:
+        await send(_part(b"event: history\ndata: " + _as_bytes(first) + b"\n\n"))
+        async with contextlib.aclosing(self._viewers_of(process).looks()) as looks:
             async for look in looks:
                 await send(_part(b"data: " + look + b"\n\n"))
         await _end_stream(send)
+
+    def _viewers_of(self, process: str) -> Viewers[bytes]:
+        """Return those who look at *process*, or at all processes where it is ""."""
+        viewers = self._viewers.get(process)
+        if viewers is None:
+            together = self._together
+
+            def look() -> bytes:
+                if together is None:
+                    return _as_bytes(self._sampler.look())
+                return together.look(process)
+
+            def rest() -> None:
+                self._viewers.pop(process, None)
+                if together is None:
+                    self._sampler.rest()
+                elif not self._streams:
+                    together.end()
+
+            viewers = self._viewers[process] = Viewers(look, rest)
+        return viewers
+
+    # --- questions --------------------------------------------------------------------------
+
+    async def _reply(self, kind: str, scope: Scope, send: Send) -> None:
+        """Answer a question about the keys or the operations of a purgatory, as JSON."""
+        purgatory, text = _parameter(scope, "purgatory"), _parameter(scope, "text")
+        if purgatory is None or text is None:
+            names = "purgatory and text must be parameters of the query"
+            await _answer(send, 400, f"{names}, got {scope['query_string']!r}\n".encode())
+            return
+        question = {"ask": kind, "purgatory": purgatory, "text": text}
+        found = await self._found(question, _parameter(scope, "process") or "")
+        if found:
+            await _answer(send, 200, _as_bytes(found), (b"content-type", b"application/json"))
+        else:
+            await _answer(send, 404, f"there is no purgatory {purgatory!r}\n".encode())
+
+    async def _found(self, question: Json, process: str) -> Json:
+        siblings = self._siblings
+        if siblings is None:
+            return await self._found_here(question)
+        answers = await siblings.ask_all(question, _ANSWER_SECONDS)
+        return merged_answers(
+            {name: each for name, each in answers.items() if process in {"", name}}
+        )
+
+    async def _found_here(self, question: Json) -> Json:
+        async with self._searching:
+            return await answer(question, self._purgatories, self._timer.time())
+
+    async def _answer_sibling(self, question: Json) -> AsyncIterator[Json]:
+        """Answer another process."""
+        if question["ask"] != "looks":
+            yield await self._found_here(question)
+            return
+        points = self._sampler.history.last()
+        async with contextlib.aclosing(self._own.looks()) as looks:
+            async for look in looks:
+                yield {**look, "points": points} if points else look
+                points = []
+
+
+def _parameter(scope: Scope, name: str) -> str | None:
+    """Return a parameter of the query; None where it is missing."""
+    query = parse_qs(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
+    return query[name][0] if name in query else None
+
+
+def _as_bytes(value: Json) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
 
 
 async def _left(receive: Receive) -> None:

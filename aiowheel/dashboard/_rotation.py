@@ -1,24 +1,26 @@
-"""Which keys are hot and which operations wait longest, at a fixed cost a look. Rank 4.
+"""The hottest keys, and the keys whose waiters are oldest, at a fixed cost a look. Rank 4.
 
-A look at everything that waits would cost what the dashboard may not. So each look examines a few
-keys, the next one the following keys; what was found before is kept for as long as it holds. With
-at most `KEYS` keys, a look is exact but for keys with more waiters than `OPERATIONS`.
+A look at everything that waits would cost more with everything that waits. So each look examines a
+few keys, the next one the following keys; what was found before is kept for as long as it holds.
+With at most `KEYS` keys a look is exact, but for keys with more waiters than `OPERATIONS`.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable, Iterator
+from collections import deque
+from collections.abc import Hashable
 from typing import Final
 
-from aiowheel.dashboard._waiting import Waiting, told
+from aiowheel.dashboard._waiting import Json, Waiting, text_of
 from aiowheel.purgatory import Purgatory
 from aiowheel.purgatory._operation import Operation
 
 KEYS: Final = 150  #: keys examined in one look
 OPERATIONS: Final = 150  #: operations examined in one look, at least one of a key
-SHOWN: Final = 12  #: keys and operations shown
-_KEPT: Final = 2 * SHOWN  # operations kept: those shown, and who takes their place
+SHOWN: Final = 12  #: keys in each of the two lists, and operations that have just ended
+_KEPT: Final = 2 * SHOWN  # keys whose oldest operations are kept: those shown, and the next ones
+_EACH: Final = 4  # operations kept of a key: its oldest one, and the next ones
 
 
 class Rotation:
@@ -28,12 +30,13 @@ class Rotation:
         self._purgatory = purgatory
         self._at = 0  # how many keys of this turn have been examined
         self._hot: dict[Hashable, int] = {}
-        self._kept: dict[int, Waiting] = {}  # by the operation's identity
-        self.ended: list[Waiting] = []  #: kept ones found to be over by the last look
+        self._kept: dict[Hashable, list[Waiting]] = {}  # by key, oldest first, in both directions
+        self._known: dict[int, Hashable] = {}  # the key of every operation in `_kept`, by identity
+        self._ended: deque[Json] = deque(maxlen=SHOWN)
 
     def look(self) -> None:
         """Examine the next keys."""
-        self._leave_out_the_ended()
+        self._drop_ended()
         keys, total = self._purgatory.key_range(self._at, self._at + KEYS)
         if self._at and not keys:
             self._at = 0
@@ -45,24 +48,36 @@ class Rotation:
         self._keep_the_first()
 
     def forget(self) -> None:
-        """Begin anew: what is kept would keep operations that are over, and end them late."""
+        """Begin again: what is kept would keep ended operations alive."""
         self._at = 0
         self._hot.clear()
         self._kept.clear()
-        self.ended = []
+        self._known.clear()
+        self._ended.clear()
 
     def hottest(self) -> list[tuple[Hashable, int]]:
-        """The keys with most waiters of all examined, and how many those are."""
+        """Return the keys with most waiters of all examined, and how many waiters they have."""
         return list(self._hot.items())
 
     def oldest(self) -> list[Waiting]:
-        """The operations that wait longest of all examined, oldest first."""
-        return list(self._kept.values())[:SHOWN]
+        """Return the oldest operation of each key, oldest first, of all examined."""
+        return [each[0] for each in self._kept.values()][:SHOWN]
 
-    def _leave_out_the_ended(self) -> None:
-        self.ended = [each for each in self._kept.values() if each.operation.is_completed()]
-        for each in self.ended:
-            del self._kept[id(each.operation)]
+    def ended(self) -> list[Json]:
+        """Return the last operations that ended after a look had found them, oldest first."""
+        return list(self._ended)
+
+    def _drop_ended(self) -> None:
+        for key, found in list(self._kept.items()):
+            pending = [each for each in found if not each.operation.is_completed()]
+            if len(pending) < len(found):
+                for each in found:
+                    if each.operation.is_completed():
+                        del self._known[id(each.operation)]
+                        self._ended.append(each.as_ended())
+                self._kept[key] = pending
+                if not pending:
+                    del self._kept[key]
         self._hot = {key: self._purgatory.waiters(key) for key in self._hot}
 
     def _examine(self, key: Hashable, most: int) -> None:
@@ -70,24 +85,46 @@ class Rotation:
         self._hot[key] = purgatory.waiters(key)
         for operation, threshold in purgatory.first_waiters(key, most):
             if threshold is None:
-                self._keep(operation, Waiting(operation, operation.keys[0], None, None))
+                self._keep(Waiting(operation, operation.keys[0], None, None))
             else:
-                value = purgatory.value(key)
-                self._keep(operation, Waiting(operation, key, threshold, value))
+                self._keep(Waiting(operation, key, threshold, purgatory.value(key)))
 
-    def _keep(self, operation: Operation, waiting: Waiting) -> None:
-        if not operation.is_completed():
-            self._kept[id(operation)] = waiting
+    def _keep(self, waiting: Waiting) -> None:
+        operation: Operation = waiting.operation
+        known = self._known.get(id(operation))
+        if operation.is_completed() or (known is not None and known != waiting.key):
+            return  # an operation with several keys is shown with the key it was found by
+        if known is None:
+            self._known[id(operation)] = waiting.key
+            self._kept.setdefault(waiting.key, []).append(waiting)
+        else:  # its counter may stand elsewhere by now
+            found = self._kept[waiting.key]
+            place = [id(each.operation) for each in found].index(id(operation))
+            found[place] = waiting
 
     def _keep_the_first(self) -> None:
         hot = heapq.nlargest(SHOWN, self._hot.items(), key=lambda item: item[1])
         self._hot = {key: count for key, count in hot if count}
-        first = heapq.nsmallest(_KEPT, self._kept.values(), key=lambda each: each.operation.created)
-        self._kept = {id(each.operation): each for each in first}
+        kept = [
+            (key, heapq.nsmallest(_EACH, found, key=_creation)) for key, found in self._kept.items()
+        ]
+        self._kept = dict(heapq.nsmallest(_KEPT, kept, key=lambda each: _creation(each[1][0])))
+        self._known = {
+            id(each.operation): key for key, found in self._kept.items() for each in found
+        }
 
 
-def described(rotation: Rotation, now: float) -> Iterator[tuple[str, object]]:
-    """What a look found, as JSON may hold it."""
-    yield "keys", [[told(key), count] for key, count in rotation.hottest()]
-    yield "oldest", [each.as_json(now) for each in rotation.oldest()]
-    yield "ended", [each.as_ended() for each in rotation.ended[:SHOWN]]
+def described(purgatory: Purgatory, rotation: Rotation, now: float) -> Json:
+    """Return what the looks found, as JSON may hold it."""
+    return {
+        "keys": [[text_of(key), count] for key, count in rotation.hottest()],
+        "oldest": [
+            {**each.as_json(now), "waiters": purgatory.waiters(each.key)}
+            for each in rotation.oldest()
+        ],
+        "ended": rotation.ended(),
+    }
+
+
+def _creation(waiting: Waiting) -> float:
+    return waiting.operation.created

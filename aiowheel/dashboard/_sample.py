@@ -1,113 +1,135 @@
-"""One look at a timer and its purgatories. Rank 4.
+"""One look at a timer, its purgatories and its durable timers. Rank 4.
 
-Nothing here walks over what is pending: buckets are counted up to `SHADE`, keys and operations are
-looked at by rotation, and all else is a counter that is there already.
+Nothing here walks over what is pending: buckets are counted up to a limit, keys and operations are
+examined by rotation, and all else is a running count.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from typing import Final
+import asyncio
+import os
+import platform
+import socket
+from collections.abc import Mapping, Sequence
 
+from aiowheel._build import __version__, accelerated
 from aiowheel._units import ns_to_seconds
+from aiowheel.dashboard._history import History
+from aiowheel.dashboard._occupancy import Occupancy
 from aiowheel.dashboard._rotation import Rotation, described
+from aiowheel.dashboard._waiting import Json
 from aiowheel.errors import PurgatoryClosedError
 from aiowheel.purgatory import Purgatory
-from aiowheel.timer import Histogram, Timer
+from aiowheel.timer import Timer
 from aiowheel.wheel import LevelOccupancy
 
-SHADE: Final = 16  #: entries beyond which a bucket is as bright as it gets
-_SHADES: Final = bytes.maketrans(  # 0, 1, 2-3, 4-7, 8-15, 16
-    bytes(range(SHADE + 1)), b"0" + b"".join(b"%d" % n.bit_length() for n in range(1, SHADE + 1))
-)
+_POINTS = 5  # of the history, in each look: a slow viewer misses none
 
 
 class Sampler:
-    """Takes looks; those at keys and operations continue where the last one ended."""
+    """Takes looks; those at keys and operations continue where the last one ended.
 
-    def __init__(self, timer: Timer, purgatories: Sequence[Purgatory], run: str) -> None:
+    Args:
+        timer: Open.
+        purgatories: By the name to show.
+        run: Differs from that of every other process and dashboard.
+
+    Attributes:
+        history: Of the last minutes.
+    """
+
+    def __init__(self, timer: Timer, purgatories: Mapping[str, Purgatory], run: str) -> None:
         self._timer = timer
-        self._rotations = [(purgatory, Rotation(purgatory)) for purgatory in purgatories]
+        self._rotations = {
+            name: (purgatory, Rotation(purgatory)) for name, purgatory in purgatories.items()
+        }
+        self._occupancy = Occupancy()
         self._run = run
+        self.history = History(timer, purgatories)
 
     def rest(self) -> None:
-        """Let go of what was found: nobody looks."""
-        for _, rotation in self._rotations:
+        """Drop what the looks found, because nobody looks any more."""
+        for _, rotation in self._rotations.values():
             rotation.forget()
 
-    def look(self) -> bytes:
-        """What is there now, as JSON.
+    def look(self) -> Json:
+        """Return what is there now.
 
         Raises:
             TimerClosedError: The timer is closed.
-            PurgatoryClosedError: So is every purgatory, as when the server is told to stop.
+            PurgatoryClosedError: All purgatories are closed, as when a server begins to stop.
         """
-        if self._rotations and all(purgatory.closed for purgatory, _ in self._rotations):
+        rotations = self._rotations
+        if rotations and all(purgatory.closed for purgatory, _ in rotations.values()):
             raise PurgatoryClosedError("every purgatory has been closed")
-        timer = self._timer
-        driver = timer.open_driver()
-        now = timer.time()
+        driver = self._timer.open_driver()
+        now = self._timer.time()
         now_ns = int(driver.now_ns())
         upcoming = driver.wheel.next_expiration()
-        sample = {
-            "run": self._run,
-            "at": now,
+        return {
+            "process": {"run": self._run, **described_process()},
             "tick": ns_to_seconds(driver.wheel.tick),
             "next": None if upcoming is None else ns_to_seconds(max(0, upcoming - now_ns)),
-            "levels": [_level(level, now_ns) for level in driver.wheel.occupancy(SHADE)],
-            "timer": {
-                "pending": driver.counts.pending,
-                "scheduled": driver.counts.scheduled,
-                "fired": driver.fired,
-                "cancelled": driver.counts.cancelled,
-                "moved": driver.counts.rescheduled,
-                "wakeups": driver.wakeups,
-                "cascaded": driver.counts.cascaded,
-                "errors": driver.callback_errors,
-            },
-            "lateness": {
-                "octaves": octaves(driver.lateness),
-                "p50": driver.lateness.quantile(0.5),
-                "p99": driver.lateness.quantile(0.99),
-                "most": driver.lateness.maximum,
-            },
-            "purgatories": [
-                _purgatory(purgatory, rotation, now) for purgatory, rotation in self._rotations
+            "levels": [
+                _level(level, text, now_ns) for level, text in self._occupancy.look(driver.wheel)
             ],
+            "pending": int(driver.counts.pending),
+            "scheduled": int(driver.counts.scheduled),
+            "fired": int(driver.fired),
+            "errors": int(driver.callback_errors),
+            "latest": driver.lateness.maximum,
+            "purgatories": [
+                _purgatory(name, purgatory, rotation, now)
+                for name, (purgatory, rotation) in rotations.items()
+            ],
+            "points": self.history.last(_POINTS),
         }
-        return json.dumps(sample, separators=(",", ":")).encode()
 
 
-def _level(level: LevelOccupancy, now_ns: int) -> dict[str, object]:
+def named(purgatories: Sequence[Purgatory]) -> dict[str, Purgatory]:
+    """Return the purgatories by name; the second one of a name gets a number."""
+    found: dict[str, Purgatory] = {}
+    for purgatory in purgatories:
+        name, number = purgatory.name, 2
+        while name in found:
+            name = f"{purgatory.name} ({number})"
+            number += 1
+        found[name] = purgatory
+    return found
+
+
+def described_process() -> Json:
+    """Return which process and which build of the library this is."""
+    try:
+        loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
+    except RuntimeError:
+        loop = "none"
+    return {
+        "id": os.getpid(),
+        "host": socket.gethostname(),
+        "version": __version__,
+        "build": "compiled" if accelerated() else "pure",
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "loop": loop,
+    }
+
+
+def _level(level: LevelOccupancy, text: str, now_ns: int) -> Json:
     return {
         "width": level.width / 1e9,
         "hand": (now_ns - level.base) / 1e9,  # seconds since the first bucket began
-        "lit": level.counts.translate(_SHADES).decode(),
+        "lit": text,
     }
 
 
-def _purgatory(purgatory: Purgatory, rotation: Rotation, now: float) -> dict[str, object]:
+def _purgatory(name: str, purgatory: Purgatory, rotation: Rotation, now: float) -> Json:
     rotation.look()
     counts = purgatory.counts
     return {
-        "name": purgatory.name,
+        "name": name,
         "pending": len(purgatory),
         "watched": int(purgatory.watched),
-        "completed": counts.completed,
-        "expired": counts.expired,
-        "cancelled": counts.cancelled,
-        "failed": counts.failed,
-        "checks": counts.checks,
-        **dict(described(rotation, now)),
+        "checks": int(counts.checks),
+        "failed": int(counts.failed),
+        **described(purgatory, rotation, now),
     }
-
-
-def octaves(histogram: Histogram) -> list[tuple[float, int]]:
-    """Return the upper edge in seconds and the count of every power of two in use, in ns."""
-    found: dict[int, int] = {}
-    for upper, count in histogram.buckets():
-        # A float beyond 2**53 ns may round the last duration of an octave up to the next one.
-        octave = max(4, round(upper * 1e9 * (1 - 2**-50)).bit_length())
-        found[octave] = found.get(octave, 0) + count
-    return [(2**octave / 1e9, count) for octave, count in found.items()]

@@ -1,40 +1,44 @@
-"""Everybody who looks at one dashboard, and the one sampling for all of them. Rank 4."""
+"""All viewers of one thing, and the one sampling that serves them. Rank 4."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
+from typing import Generic, TypeVar
 
 from aiowheel.errors import PurgatoryClosedError, TimerClosedError
 
 SECONDS = 0.25  #: between two looks
 
+T = TypeVar("T")
 
-class Viewers:
-    """Hands every viewer the latest look; none is taken while nobody is there.
+
+class Viewers(Generic[T]):
+    """Hands the latest look to every viewer; takes no look without a viewer.
 
     The looks are timed by the loop and not by the timer: the dashboard does not show itself.
 
     Args:
-        look: Takes a look; called from the loop.
-        rest: Called when nobody looks any more.
+        look: Takes a look; called from the loop. A `TimerClosedError` or `PurgatoryClosedError` of
+            it ends all streams.
+        rest: Called when the last viewer has left.
     """
 
-    def __init__(self, look: Callable[[], bytes], rest: Callable[[], object]) -> None:
+    def __init__(self, look: Callable[[], T], rest: Callable[[], object]) -> None:
         self._look = look
         self._rest = rest
-        self._queues: set[asyncio.Queue[bytes | None]] = set()  # None: it is over
+        self._queues: set[asyncio.Queue[T | None]] = set()  # None: it is over
         self._next: asyncio.Handle | None = None
         self._closed = False
 
     def __len__(self) -> int:
         return len(self._queues)
 
-    async def looks(self) -> AsyncGenerator[bytes, None]:
-        """Look after look, until `close`; a slow viewer skips some."""
+    async def looks(self) -> AsyncGenerator[T, None]:
+        """Yield look after look, until `close`; a slow viewer skips some."""
         if self._closed:
             return
-        queue: asyncio.Queue[bytes | None] = asyncio.Queue(1)
+        queue: asyncio.Queue[T | None] = asyncio.Queue(1)
         self._queues.add(queue)
         if self._next is None:
             self._next = asyncio.get_running_loop().call_soon(self._take)
@@ -45,7 +49,7 @@ class Viewers:
             self._queues.discard(queue)
 
     def close(self) -> None:
-        """End it for every viewer, and for those to come; idempotent."""
+        """End the streams of all viewers, and of those to come; idempotent."""
         self._closed = True
         if self._next is not None:
             self._next.cancel()
@@ -66,7 +70,7 @@ class Viewers:
         self._next = asyncio.get_running_loop().call_later(SECONDS, self._take)
         self._hand_out(look)
 
-    def _hand_out(self, look: bytes | None) -> None:
+    def _hand_out(self, look: T | None) -> None:
         for queue in self._queues:
             if queue.full():
                 queue.get_nowait()

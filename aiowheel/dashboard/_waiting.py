@@ -1,15 +1,23 @@
-"""One operation as the dashboard tells of it. Rank 4."""
+"""One pending operation as the dashboard shows it. Rank 4."""
 
 from __future__ import annotations
 
 import reprlib
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
+from aiowheel._arguments import safe_repr
 from aiowheel.purgatory._counters import ThresholdOperation
 from aiowheel.purgatory._operation import Operation, PredicateOperation
 
+#: What JSON may hold.
+Json: TypeAlias = dict[str, Any]
+
+_MOST_KEYS = 20  # of one operation, in the detailed view
+_LINE = 60  # characters of a key in a table
+_PARAGRAPH = 1_000  # characters of a key or an operation in the detailed view
 _REPR = reprlib.Repr()
-_REPR.maxstring = _REPR.maxother = 60
+_REPR.maxstring = _REPR.maxother = _LINE
 _KINDS: dict[type[Operation], str] = {
     PredicateOperation: "wait_for",
     ThresholdOperation: "wait_until",
@@ -21,7 +29,7 @@ class Waiting:
     """An operation and why it waits.
 
     Attributes:
-        operation: It.
+        operation: The operation.
         key: One of its keys.
         threshold: What the counter of *key* must reach; None when it waits for no counter.
         value: Where that counter stood; None when it was never advanced.
@@ -32,53 +40,68 @@ class Waiting:
     threshold: int | float | None
     value: int | float | None
 
-    def as_json(self, now: float) -> dict[str, object]:
-        """Who, since when and until when, relative to *now*, and what for."""
+    def as_json(self, now: float) -> Json:
+        """Return its kind, its times relative to *now*, and what it waits for."""
         operation = self.operation
         left = operation.deadline - now
         return {
             "id": id(operation),
             "kind": kind_of(operation),
-            "key": told(self.key),
+            "key": text_of(self.key),
             "more": len(operation.keys) - 1,
-            "wants": told_number(self.threshold),
-            "value": told_number(self.value),
+            "wants": number_text(self.threshold),
+            "value": number_text(self.value),
             "checks": operation.checks,
             "age": now - operation.created,
             "left": left if left < float("inf") else None,
         }
 
-    def as_ended(self) -> dict[str, object]:
-        """Who, and how it ended."""
+    def as_details(self, now: float) -> Json:
+        """Return the same with all its keys and its `repr`, which may be its owner's code."""
+        keys = self.operation.keys
+        return {
+            **self.as_json(now),
+            "keys": [long_text_of(key) for key in keys[:_MOST_KEYS]],
+            "text": safe_repr(self.operation)[:_PARAGRAPH],
+        }
+
+    def as_ended(self) -> Json:
+        """Return how and when it ended."""
         operation = self.operation
         return {
             "kind": kind_of(operation),
-            "key": told(self.key),
+            "key": text_of(self.key),
             "outcome": operation.outcome.value,
             "took": operation.finished - operation.created,
+            "at": operation.finished,
         }
 
 
 def kind_of(operation: Operation) -> str:
-    """What people call an operation like this."""
+    """Return the name of the call or of the class that made the operation."""
     return _KINDS.get(type(operation), type(operation).__name__)
 
 
-def told(key: object) -> str:
-    """*key* as people read it, not longer than a line."""
+def text_of(key: object) -> str:
+    """Return *key* for people to read, not longer than a line."""
     if isinstance(key, str):
-        return key if len(key) <= 60 else f"{key[:57]}..."
+        return key if len(key) <= _LINE else f"{key[: _LINE - 3]}..."
     try:
         return _REPR.repr(key)
     except Exception:  # a key's repr is its owner's code
         return f"<{type(key).__name__}>"
 
 
-def told_number(number: float | None) -> str | None:
-    """*number* as text: JSON has no infinity, and browsers round integers beyond 2**53."""
+def long_text_of(key: object) -> str:
+    """Return *key* for people to read, up to a thousand characters."""
+    return (key if isinstance(key, str) else safe_repr(key))[:_PARAGRAPH]
+
+
+def number_text(number: float | None) -> str | None:
+    """Return *number* as text: JSON has no infinity, and browsers round integers beyond 2**53."""
     if number is None:
         return None
     try:
-        return told(str(number))
-    except ValueError:  # Python writes none of more than 4300 digits
-        return "a number too long to tell"
+        return text_of(str(number))
+    except ValueError:  # Python writes no integer of more than 4300 digits
+        return "a number too long to show"

@@ -147,7 +147,7 @@ class TopicApp:
             await service.store.open(timer, purgatory)
             self._metrics = Metrics(service, timer)
             if self._with_dashboard:
-                self._dashboard = Dashboard(timer, [purgatory])
+                self._dashboard = Dashboard(timer, [purgatory], example=_example(service.access))
                 app.mount("/dashboard", self._dashboard)
             try:
                 yield {"timer": timer}
@@ -191,3 +191,10 @@ class TopicApp:
 
 async def _answer_gone(_request: Request, _exc: Exception) -> Response:
     return Response(status_code=400)  # the client has left
+
+
+def _example(access: Access) -> str:
+    """Return a line for a shell: polls of different lengths, which the dashboard shows."""
+    token = ' -H "Authorization: Bearer $AIOWHEEL_TOKEN"' if access.subscribe_tokens else ""
+    poll = f'curl -s -o /dev/null{token} "{{origin}}/topics/demo?timeout=$s"'
+    return f"for s in 1 2 4 8 16 30; do {poll} & done; wait"

@@ -21,6 +21,7 @@ LIMIT: Final = 2**61 - 1  #: the furthest time either side of zero, in the calle
 HORIZON: Final = 2**62 - 1  #: more ticks than can lie between two legal times
 MOST_BUCKETS: Final = 2**24  #: the largest wheel_size
 REFILES_PER_STEP: Final = 1000  #: cascaded entries between two readings of the clock, about 0.1 ms
+_MOST_COUNTED: Final = 2**31 - 1  # entries of a bucket, for `count_bucket`
 
 # As the aliases of aiowheel/_types.py: objects to mypyc.
 Entry: TypeAlias = TimerEntry
@@ -445,6 +446,27 @@ class TimingWheel:
             )
             for level in self._levels()
         ]
+
+    def count_bucket(self, level: Count, slot: Count, most: Count) -> int:
+        """Return the number of entries in one bucket, beyond the limit of `occupancy`.
+
+        Args:
+            level: The position of its ring in `occupancy`.
+            slot: The position of the bucket in the ring.
+            most: The largest number to count, from 1 on.
+
+        Raises:
+            ValueError: There is no such ring or bucket, or *most* is out of range.
+
+        Cost: O(*most*).
+        """
+        levels = self._levels()
+        ring = levels[checked_int("level", level, 0, len(levels) - 1)]
+        place: i64 = checked_int("slot", slot, 0, len(ring.buckets) - 1)
+        limit: i64 = checked_int("most", most, 1, _MOST_COUNTED)
+        if not ring.occupied[place]:
+            return 0
+        return ring.buckets[place].count(limit)
 
     def check_invariants(self) -> None:
         """Assert that every entry is in the bucket its tick maps to and that the counts agree.

@@ -1,6 +1,8 @@
 """The dashboard's addresses, and who may read them; any ASGI server would do."""
 
 import asyncio
+import json
+import re
 import signal
 from typing import Any
 
@@ -17,7 +19,7 @@ MOST_BYTES = 60_000
 
 
 def scope(
-    path: str, *, host: str = "127.0.0.1", method: str = "GET", **headers: str
+    path: str, *, host: str = "127.0.0.1", method: str = "GET", query: str = "", **headers: str
 ) -> dict[str, Any]:
     """A request under the mount point /wheels."""
     raw = {"host": "localhost:8000", **headers}
@@ -26,6 +28,7 @@ def scope(
         "method": method,
         "path": f"/wheels{path}",
         "root_path": "/wheels",
+        "query_string": query.encode(),
         "client": (host, 1),
         "headers": [
             (name.replace("_", "-").encode(), value.encode()) for name, value in raw.items()
@@ -93,14 +96,10 @@ async def test_the_page_is_whole_and_light() -> None:
         total += len(answer.body)
         text = answer.body.decode()
         assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
-        for name in ("page.css", "page.js", "dial.js", "element.js", "rate.js", "words.js"):
-            if name in text and f"/{name}" not in done | set(todo):
-                todo.append(f"/{name}")
-        for name in ("purgatory.js", "icon.svg"):
-            if name in text and f"/{name}" not in done | set(todo):
-                todo.append(f"/{name}")
+        named = re.findall(r"""["'](?:\./)?([a-z]+\.(?:js|css|svg))["']""", text)
+        todo += {f"/{name}" for name in named} - done - set(todo)
 
-    assert len(done) == 9
+    assert len(done) == 12
     assert total < MOST_BYTES
 
 
@@ -166,7 +165,7 @@ async def test_the_guard_is_the_owners() -> None:
         await asyncio.sleep(0)
         return (b"x-token", b"secret") in request["headers"]
 
-    for path in ("/", "/page.js", "/events"):
+    for path in ("/", "/page.js", "/events", "/keys", "/operations"):
         assert (await asked(made(by_token), scope(path))).status == 403
     everybody = made(lambda _: True)
     assert (await asked(everybody, scope("/", host="192.168.0.7"))).status == 200
@@ -182,12 +181,14 @@ async def test_looks_are_streamed_until_the_viewer_leaves() -> None:
 
     assert exchange.headers["content-type"] == "text/event-stream"
     assert exchange.body.startswith(b"retry: ")
-    assert exchange.body.count(b"data: {") == 4
+    assert exchange.body.count(b"event: history\ndata: {") == 1
+    assert exchange.body.count(b"\n\ndata: {") == 4
     assert exchange.body.endswith(b"\n\n")
 
     exchange.left.set()
     await stream
-    assert len(dashboard._viewers) == 0
+    await asyncio.sleep(SECONDS)
+    assert dashboard._viewers == {}
 
 
 async def test_a_head_of_the_stream_is_answered_at_once() -> None:
@@ -226,6 +227,59 @@ async def test_a_signal_ends_the_streams() -> None:
 
     assert heard == [signal.SIGTERM]
     assert exchange.sent[-1]["more_body"] is False
+
+
+async def test_a_reload_starts_with_the_last_minutes() -> None:
+    """The history is kept while nobody looks, and is sent before the first look."""
+    timer = ManualTimer()
+    dashboard = Dashboard(timer, [], example="curl {origin}")
+    timer.call_later(0.1, int)
+    await asyncio.sleep(2)
+    timer.advance(1)
+    await asyncio.sleep(600)
+    timer.call_later(0.1, int)
+    timer.advance(1)
+    await asyncio.sleep(200)
+    exchange = Exchange()
+    stream = asyncio.create_task(dashboard(scope("/events"), exchange.receive, exchange.send))
+    await asyncio.sleep(0.1)
+    dashboard.close()
+    await stream
+
+    _, kind, data = exchange.body.split(b"\n\n")[1].partition(b"event: history\ndata: ")
+    assert kind
+    first = json.loads(data)
+    assert first["example"] == "curl {origin}"
+    seconds = [point["second"] for point in first["points"]]
+    assert len(seconds) == 300
+    assert seconds == list(range(seconds[0], seconds[0] + 300))
+    assert sum(point["fired"] for point in first["points"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "status"),
+    [
+        ("/keys", "purgatory=p&text=ne", 200),
+        ("/keys", "purgatory=p&text=", 200),
+        ("/keys", "purgatory=p", 400),
+        ("/operations", "text=news", 400),
+        ("/operations", "purgatory=p&text=news", 200),
+        ("/operations", "purgatory=q&text=news", 404),
+    ],
+)
+async def test_questions_about_keys(path: str, query: str, status: int) -> None:
+    """The purgatory and a text are parameters of the query; the answer is JSON."""
+    timer = ManualTimer()
+    purgatory = Purgatory("p", timer=timer)
+    waiting = purgatory.wait_until({"news": 1}, 9)
+
+    answer = await asked(Dashboard(timer, [purgatory]), scope(path, query=query))
+
+    assert answer.status == status
+    if status == 200:
+        assert "news" in answer.body.decode()
+        assert answer.headers["content-type"] == "application/json"
+    waiting.cancel()
 
 
 async def test_a_crowd_of_viewers_is_refused() -> None:

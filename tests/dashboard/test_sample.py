@@ -4,25 +4,33 @@ import asyncio
 import gc
 import json
 import math
+import os
+import platform
+import socket
 import weakref
 from typing import Any
 
 import pytest
 
-from aiowheel import ManualTimer, Purgatory
+import aiowheel
+from aiowheel import ManualTimer, Purgatory, Timer
 from aiowheel.dashboard._rotation import KEYS, SHOWN, Rotation
-from aiowheel.dashboard._sample import Sampler, octaves
+from aiowheel.dashboard._sample import Sampler, named
 from aiowheel.errors import PurgatoryClosedError, TimerClosedError
-from aiowheel.timer import Histogram
 
 from .conftest import Asked
 
 pytestmark = pytest.mark.one_build
 
 
+def sampled(timer: Timer, *purgatories: Purgatory) -> Sampler:
+    """Looks at these."""
+    return Sampler(timer, named(purgatories), "run")
+
+
 def look(sampler: Sampler) -> Any:
-    """One look, parsed."""
-    return json.loads(sampler.look())
+    """One look, as a viewer gets it."""
+    return json.loads(json.dumps(sampler.look()), parse_constant=pytest.fail)
 
 
 def test_a_look_tells_of_the_timer() -> None:
@@ -32,25 +40,37 @@ def test_a_look_tells_of_the_timer() -> None:
         timer.call_later(delay, int)
     timer.advance(1.0)
 
-    seen = look(Sampler(timer, [], "run"))
+    seen = look(sampled(timer))
 
-    assert (seen["run"], seen["tick"], seen["at"]) == ("run", 0.01, 1.0)
-    assert seen["timer"]["pending"] == 2
-    assert seen["timer"]["fired"] == 1
-    assert seen["next"] <= 1.0
-    assert sum(count for _, count in seen["lateness"]["octaves"]) == 1
+    assert (seen["process"]["run"], seen["tick"]) == ("run", 0.01)
+    assert (seen["pending"], seen["fired"]) == (2, 1)
+    assert 0 < seen["next"] <= 1.0
+    assert 0 <= seen["latest"] <= 0.01
 
 
-def test_buckets_shine_by_how_many_wait_in_them() -> None:
-    """Five shades: one, two, four, eight, sixteen and more."""
+def test_a_look_names_process_and_build() -> None:
+    """So that nobody has to guess what runs there."""
+    process = look(sampled(ManualTimer()))["process"]
+
+    assert process["id"] == os.getpid()
+    assert process["host"] == socket.gethostname()
+    assert (process["version"], process["build"]) == (
+        aiowheel.__version__,
+        "compiled" if aiowheel.accelerated else "pure",
+    )
+    assert process["python"].endswith(platform.python_version())
+
+
+def test_buckets_shine_by_powers_of_two() -> None:
+    """0 for none, 1 for one, 2 for two and three, and so on."""
     timer = ManualTimer(tick=1.0, wheel_size=8)
     for slot, count in enumerate((1, 2, 3, 7, 15, 400), start=1):
         for _ in range(count):
             timer.call_later(slot, int)
 
-    (level,) = look(Sampler(timer, [], "run"))["levels"]
+    (level,) = look(sampled(timer))["levels"]
 
-    assert level["lit"] == "01223450"
+    assert level["lit"] == "01223490"
     assert (level["width"], level["hand"]) == (1.0, 0.0)
 
 
@@ -60,7 +80,7 @@ def test_a_hand_stands_where_the_time_does() -> None:
     timer.call_later(3_600, int)
     timer.advance(0.3)
 
-    finest, coarser, *_ = look(Sampler(timer, [], "run"))["levels"]
+    finest, coarser, *_ = look(sampled(timer))["levels"]
 
     assert finest["hand"] % 0.256 == pytest.approx(0.3 - 0.256)
     assert coarser["hand"] == pytest.approx(0.3)
@@ -77,7 +97,7 @@ def test_the_oldest_say_why_they_wait() -> None:
     timer.advance(1)
     purgatory.check_and_complete("x")
 
-    (seen,) = look(Sampler(timer, [purgatory], "run"))["purgatories"]
+    (seen,) = look(sampled(timer, purgatory))["purgatories"]
 
     first, second = seen["oldest"]
     assert (first["kind"], first["key"], first["more"]) == ("Asked", "('topic', 1)", 1)
@@ -94,10 +114,11 @@ async def test_a_counter_says_where_it_stands() -> None:
     purgatory.advance("news", 3)
     waiting = purgatory.wait_until({"news": 5}, 30)
 
-    (seen,) = look(Sampler(timer, [purgatory], "run"))["purgatories"]
+    (seen,) = look(sampled(timer, purgatory))["purgatories"]
 
     (oldest,) = seen["oldest"]
     assert (oldest["kind"], oldest["value"], oldest["wants"]) == ("wait_until", "3", "5")
+    assert oldest["waiters"] == 1
     assert purgatory.advance("news", 5) == 1
     assert await waiting
 
@@ -110,7 +131,7 @@ async def test_a_counter_says_where_it_stands() -> None:
         (-math.inf, "-inf"),
         (2**53 + 1, "9007199254740993"),
         (0.5, "0.5"),
-        (10**5000, "a number too long to tell"),
+        (10**5000, "a number too long to show"),
     ],
     ids=["inf", "-inf", "beyond a double", "fraction", "endless"],
 )
@@ -124,9 +145,7 @@ async def test_any_number_can_be_told(number: float, text: str) -> None:
         purgatory.wait_until({"low": math.inf}, 30),
     ]
 
-    sample = Sampler(timer, [purgatory], "run").look()
-
-    (seen,) = json.loads(sample, parse_constant=pytest.fail)["purgatories"]
+    (seen,) = look(sampled(timer, purgatory))["purgatories"]
     told = {each["key"]: (each["value"], each["wants"]) for each in seen["oldest"]}
     assert told["high"] == (None, text)
     assert told.get("low", (text, "inf")) == (text, "inf")
@@ -135,27 +154,33 @@ async def test_any_number_can_be_told(number: float, text: str) -> None:
 
 
 @pytest.mark.virtual_time
-async def test_waiters_of_one_counter_are_all_found() -> None:
-    """Whatever the order their thresholds came in; those that gave up are not shown."""
+async def test_a_key_has_one_line_for_all_its_waiters() -> None:
+    """Of its oldest operation; the next one follows when that one ends."""
     timer = ManualTimer()
     purgatory = Purgatory("p", timer=timer)
-    waiting = {least: purgatory.wait_until({"news": least}, 30) for least in (5, 9, 6, 7)}
-    waiting[9].cancel()
+    waiting: dict[int, asyncio.Future[bool]] = {}
+    for least in (5, 9, 6, 7):
+        waiting[least] = purgatory.wait_until({"news": least}, 30)
+        timer.advance(1)
+    sampler = sampled(timer, purgatory)
+
+    ((first,),) = [each["oldest"] for each in look(sampler)["purgatories"]]
+    waiting[5].cancel()
     await asyncio.sleep(0)
+    ((second,),) = [each["oldest"] for each in look(sampler)["purgatories"]]
 
-    (seen,) = look(Sampler(timer, [purgatory], "run"))["purgatories"]
-
-    assert sorted(each["wants"] for each in seen["oldest"]) == ["5", "6", "7"]
+    assert (first["key"], first["waiters"], first["wants"], first["age"]) == ("news", 4, "5", 4.0)
+    assert (second["waiters"], second["wants"], second["age"]) == (3, "9", 3.0)
     assert purgatory.advance("news", 10) == 3
 
 
-def test_an_operation_that_ends_is_told_once() -> None:
-    """With how it ended and what it took."""
+def test_the_last_ended_operations_are_shown() -> None:
+    """With how each ended and what it took, if a look had found it before; the last ones stay."""
     timer = ManualTimer()
     purgatory = Purgatory("p", timer=timer)
     purgatory.try_complete_else_watch(Asked(2), ["x"])
     purgatory.try_complete_else_watch(Asked(90), ["y"])
-    sampler = Sampler(timer, [purgatory], "run")
+    sampler = sampled(timer, purgatory)
     assert look(sampler)["purgatories"][0]["ended"] == []
 
     timer.advance(3)
@@ -165,14 +190,22 @@ def test_an_operation_that_ends_is_told_once() -> None:
     (ended,) = seen["ended"]
     assert (ended["key"], ended["outcome"]) == ("x", "expired")
     assert ended["took"] == pytest.approx(2, abs=0.01)
-    assert look(sampler)["purgatories"][0]["ended"] == []
+    assert look(sampler)["purgatories"][0]["ended"] == [ended]
+
+
+def test_purgatories_of_one_name_are_told_apart() -> None:
+    """The second one has a number."""
+    timer = ManualTimer()
+    seen = look(sampled(timer, *(Purgatory("p", timer=timer) for _ in range(3))))
+
+    assert [each["name"] for each in seen["purgatories"]] == ["p", "p (2)", "p (3)"]
 
 
 def test_nothing_is_kept_while_nobody_looks() -> None:
     """Else an operation that is over would stay, and be told as one that ended just now."""
     timer = ManualTimer()
     purgatory = Purgatory("p", timer=timer)
-    sampler = Sampler(timer, [purgatory], run="r")
+    sampler = sampled(timer, purgatory)
     operation = Asked(100)
     purgatory.try_complete_else_watch(operation, ["x"])
     look(sampler)
@@ -202,7 +235,7 @@ def test_a_rotation_finds_everything_in_time() -> None:
         rotation.look()
 
     assert rotation.hottest()[0] == (f"key {7 * KEYS}", 6)
-    assert len(rotation.oldest()) == SHOWN
+    assert len({each.key for each in rotation.oldest()}) == SHOWN
     assert all(each.operation.created == 0 for each in rotation.oldest())
 
 
@@ -240,7 +273,7 @@ def test_a_long_key_is_told_in_short(key: object) -> None:
     purgatory = Purgatory("p", timer=timer)
     purgatory.try_complete_else_watch(Asked(9), [key])
 
-    (seen,) = look(Sampler(timer, [purgatory], "run"))["purgatories"]
+    (seen,) = look(sampled(timer, purgatory))["purgatories"]
 
     assert 0 < len(seen["oldest"][0]["key"]) < 80
 
@@ -256,7 +289,7 @@ def test_a_key_whose_repr_fails_does_not_matter() -> None:
     purgatory = Purgatory("p", timer=timer)
     purgatory.try_complete_else_watch(Asked(9), [Rude()])
 
-    (seen,) = look(Sampler(timer, [purgatory], "run"))["purgatories"]
+    (seen,) = look(sampled(timer, purgatory))["purgatories"]
 
     assert "Rude" in seen["oldest"][0]["key"]
 
@@ -265,35 +298,12 @@ async def test_a_closed_timer_or_room_is_no_sight() -> None:
     """Whoever samples is told."""
     timer = ManualTimer()
     purgatory = Purgatory("p", timer=timer)
-    sampler = Sampler(timer, [purgatory], "run")
+    sampler = sampled(timer, purgatory)
     await purgatory.aclose()
     with pytest.raises(PurgatoryClosedError):
         sampler.look()
 
+    alone = sampled(timer)
     await timer.aclose()
     with pytest.raises(TimerClosedError):
-        Sampler(timer, [], "run").look()
-
-
-def test_octaves_hold_what_the_histogram_holds() -> None:
-    """Each duration under the power of two above it."""
-    histogram = Histogram()
-    for ns in (0, 15, 16, 31, 32, 1_000, 1_500_000, 2**40):
-        histogram.record(ns)
-
-    found = octaves(histogram)
-
-    assert sum(count for _, count in found) == 8
-    assert found[:3] == [(16e-9, 2), (32e-9, 2), (64e-9, 1)]
-    assert found[-1] == (2**41 / 1e9, 1)
-
-
-def test_every_bucket_is_in_its_octave() -> None:
-    """The last duration of an octave and the first of the next, up to the longest recorded."""
-    for power in range(4, 61):
-        last, first = Histogram(), Histogram()
-        last.record(2**power - 1)
-        first.record(2**power)
-
-        assert octaves(last) == [(2**power / 1e9, 1)]
-        assert octaves(first) == [(2 ** (power + 1) / 1e9, 1)]
+        alone.look()

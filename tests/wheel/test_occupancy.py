@@ -1,5 +1,7 @@
 """How full the buckets are, for those who watch."""
 
+import pytest
+
 from aiowheel.wheel import TimingWheel
 
 
@@ -38,3 +40,27 @@ def test_it_follows_the_wheel() -> None:
     assert sum(finest.counts) == 0
     assert coarser.counts[(120 - coarser.base) // coarser.width] == 1
     assert sum(coarser.counts) == 1
+
+
+def test_one_bucket_is_counted_beyond_the_limit() -> None:
+    """Up to a limit of the caller's; a bucket that was left is empty."""
+    wheel = TimingWheel(tick=1, wheel_size=8)
+    entries = [wheel.schedule(45) for _ in range(1_000)]
+    wheel.schedule(3).cancel()
+
+    assert wheel.count_bucket(1, 5, 10_000) == 1_000
+    assert wheel.count_bucket(1, 5, 300) == 300
+    assert wheel.count_bucket(0, 3, 10) == 0
+    for entry in entries:
+        entry.cancel()
+    assert wheel.count_bucket(1, 5, 10) == 0
+
+
+@pytest.mark.parametrize(
+    ("level", "slot", "text"),
+    [(1, 0, "level must be from 0 to 0, got 1"), (0, 8, "slot must be from 0 to 7, got 8")],
+)
+def test_a_bucket_that_does_not_exist_is_refused(level: int, slot: int, text: str) -> None:
+    """With the legal range."""
+    with pytest.raises(ValueError, match=text):
+        TimingWheel(tick=1, wheel_size=8).count_bucket(level, slot, 1)

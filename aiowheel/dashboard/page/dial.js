@@ -5,17 +5,34 @@ const TOP = -Math.PI / 2;
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
-let colours = read();
-dark.addEventListener("change", () => { colours = read(); });
+const SHADES = 5;
+let now = read();
+dark.addEventListener("change", () => { now = read(); });
+
+export const colours = () => now;
 
 function read() {
   const style = getComputedStyle(document.documentElement);
-  const names = ["off", "lit1", "lit2", "lit3", "lit4", "lit5", "ink", "soft", "accent", "line"];
+  const names = [
+    "off", "lit1", "lit2", "lit3", "lit4", "lit5", "ink", "soft", "accent", "line", "good", "bad",
+  ];
   return Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
 }
 
+// The colour of a bucket that holds 2 to the (power - 1) deadlines, where `top` is the brightest.
+function shade(power, top) {
+  const place = Math.min(1, (power - 1) / (top - 1)) * (SHADES - 1) + 1;
+  const [one, other] = [now[`lit${Math.floor(place)}`], now[`lit${Math.ceil(place)}`]];
+  const part = place % 1;
+  const mixed = [1, 3, 5].map((at) => {
+    const [a, b] = [one, other].map((colour) => parseInt(colour.slice(at, at + 2), 16));
+    return Math.round(a + (b - a) * part);
+  });
+  return `rgb(${mixed.join(" ")})`;
+}
+
 // Sizes the canvas to its place on the screen; the context then draws in CSS pixels.
-function prepared(canvas) {
+export function prepared(canvas) {
   const scale = devicePixelRatio || 1;
   const { clientWidth: width, clientHeight: height } = canvas;
   if (canvas.width !== Math.round(width * scale) || canvas.height !== Math.round(height * scale)) {
@@ -28,8 +45,8 @@ function prepared(canvas) {
   return { pen, width, height };
 }
 
-// `elapsed`: seconds since the sample was taken.
-export function drawDial(canvas, level, elapsed) {
+// `elapsed`: seconds since the sample was taken; `top`: the power of two of the brightest bucket.
+export function drawDial(canvas, level, elapsed, top) {
   const { pen, width } = prepared(canvas);
   if (!width) return;
   const buckets = level.lit.length;
@@ -41,36 +58,36 @@ export function drawDial(canvas, level, elapsed) {
   pen.translate(width / 2, width / 2);
   const outer = width / 2 - 2;
   const inner = outer * 0.76;
-  drawRing(pen, level.lit, passed, inner, outer);
+  drawRing(pen, level.lit, passed, inner, outer, top);
   drawMarks(pen, inner);
   drawHand(pen, turn * FULL + TOP, inner, span < 2);
 }
 
-function drawRing(pen, lit, passed, inner, outer) {
+function drawRing(pen, lit, passed, inner, outer, top) {
   const step = FULL / lit.length;
   const gap = Math.min(step * 0.14, 0.012);
-  for (let shade = 0; shade <= 5; shade += 1) { // one path a colour
+  const powers = [...lit].map((each, slot) => (slot < passed ? 0 : parseInt(each, 16)));
+  for (const power of new Set(powers)) { // one path a colour
     pen.beginPath();
-    for (let slot = 0; slot < lit.length; slot += 1) {
-      if ((slot < passed ? 0 : Number(lit[slot])) !== shade) continue;
+    powers.forEach((each, slot) => {
+      if (each !== power) return;
       const from = slot * step + TOP + gap;
       const to = (slot + 1) * step + TOP - gap;
-      const reach = shade === 0 ? outer - 3 : outer;
       pen.moveTo(Math.cos(from) * inner, Math.sin(from) * inner);
-      pen.arc(0, 0, reach, from, to);
+      pen.arc(0, 0, power === 0 ? outer - 3 : outer, from, to);
       pen.arc(0, 0, inner, to, from, true);
       pen.closePath();
-    }
-    pen.fillStyle = shade === 0 ? colours.off : colours[`lit${shade}`];
-    pen.shadowColor = colours.lit4;
-    pen.shadowBlur = shade >= 4 && dark.matches ? 7 : 0;
+    });
+    pen.fillStyle = power === 0 ? now.off : shade(power, top);
+    pen.shadowColor = now.lit4;
+    pen.shadowBlur = power > top / 2 && power > 3 && dark.matches ? 7 : 0;
     pen.fill();
   }
   pen.shadowBlur = 0;
 }
 
 function drawMarks(pen, inner) {
-  pen.strokeStyle = colours.soft;
+  pen.strokeStyle = now.soft;
   pen.lineWidth = 1;
   pen.globalAlpha = 0.55;
   pen.beginPath();
@@ -89,7 +106,7 @@ function drawHand(pen, angle, inner, fast) {
   const trail = fast ? 1.9 : 0.55;
   const fade = pen.createConicGradient(angle - trail, 0, 0);
   fade.addColorStop(0, "transparent");
-  fade.addColorStop(trail / FULL, colours.accent);
+  fade.addColorStop(trail / FULL, now.accent);
   fade.addColorStop(Math.min(1, trail / FULL + 0.0001), "transparent");
   pen.globalAlpha = 0.3;
   pen.fillStyle = fade;
@@ -98,36 +115,15 @@ function drawHand(pen, angle, inner, fast) {
   pen.arc(0, 0, length, angle - trail, angle);
   pen.fill();
   pen.globalAlpha = 1;
-  pen.strokeStyle = colours.accent;
+  pen.strokeStyle = now.accent;
   pen.lineWidth = 2.5;
   pen.lineCap = "round";
   pen.beginPath();
   pen.moveTo(-Math.cos(angle) * inner * 0.14, -Math.sin(angle) * inner * 0.14);
   pen.lineTo(Math.cos(angle) * length, Math.sin(angle) * length);
   pen.stroke();
-  pen.fillStyle = colours.accent;
+  pen.fillStyle = now.accent;
   pen.beginPath();
   pen.arc(0, 0, 5, 0, FULL);
   pen.fill();
-}
-
-// A line over the last samples, the newest at the right.
-export function drawSpark(canvas, values, most) {
-  const { pen, width, height } = prepared(canvas);
-  if (!width || values.length < 2) return;
-  const top = Math.max(...values, 1e-9);
-  const x = (index) => width - ((values.length - 1 - index) / (most - 1)) * width;
-  const y = (value) => height - 2 - (value / top) * (height - 6);
-  pen.beginPath();
-  values.forEach((value, index) => pen.lineTo(x(index), y(value)));
-  pen.strokeStyle = colours.accent;
-  pen.lineWidth = 1.5;
-  pen.lineJoin = "round";
-  pen.stroke();
-  pen.lineTo(width, height);
-  pen.lineTo(x(0), height);
-  pen.globalAlpha = 0.13;
-  pen.fillStyle = colours.accent;
-  pen.fill();
-  pen.globalAlpha = 1;
 }

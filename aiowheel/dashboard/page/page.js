@@ -1,26 +1,40 @@
-// The page: takes samples from the stream, keeps the last minute, and draws.
+// The page: takes looks from the stream, keeps the history, and draws.
 
-import { drawDial, drawSpark } from "./dial.js";
-import { count, seconds, share } from "./words.js";
-import { drawPurgatories } from "./purgatory.js";
+import { chart } from "./chart.js";
+import { drawDial } from "./dial.js";
 import { element, list, put } from "./element.js";
-import { MINUTE, rate } from "./rate.js";
+import * as history from "./history.js";
+import { drawProcesses } from "./processes.js";
+import { drawPurgatories } from "./purgatory.js";
+import { count, plural, putNumber, seconds, share } from "./words.js";
 
 const byId = (id) => document.getElementById(id);
+const LEAST_TOP = 5; // the power of two of the brightest bucket is not below this one: 16 deadlines
 
 let stream = null;
 let paused = false;
-let last = null; // the latest sample, and when it came
+let last = null; // the latest look, and when it came
 let cameAt = 0;
-let history = []; // the samples of the last minute, oldest first
+let drawnSecond = -1;
+let example = null;
 let retry = 0;
 
 // --- the stream ---
 
+// The process that is shown; "" for all.
+const chosen = () => new URLSearchParams(location.hash.slice(1)).get("process") || "";
+
 function open() {
   close();
   if (paused || document.hidden) return;
-  stream = new EventSource("events");
+  stream = new EventSource(`events?process=${encodeURIComponent(chosen())}`);
+  stream.addEventListener("history", (event) => {
+    history.forget();
+    const first = JSON.parse(event.data);
+    history.remember(first.points);
+    example = first.example;
+    drawnSecond = -1;
+  });
   stream.onmessage = (event) => take(JSON.parse(event.data));
   stream.onerror = () => {
     say("reconnecting", "reconnecting");
@@ -42,15 +56,21 @@ function say(state, text) {
   document.body.classList.toggle("stale", state === "reconnecting");
 }
 
-function take(sample) {
+function take(look) {
   if (paused) return;
-  if (last && (last.run !== sample.run || sample.at < last.at)) history = []; // another server
-  last = sample;
+  if ("gone" in look) { // the process that was chosen has ended
+    choose("");
+    return;
+  }
+  last = look;
   cameAt = performance.now();
-  history.push(sample);
-  if (history.length > MINUTE) history.shift();
+  history.remember(look.points);
   say("live", "live");
   draw();
+}
+
+function choose(process) {
+  location.hash = process ? `process=${encodeURIComponent(process)}` : "";
 }
 
 function pause(wanted) {
@@ -69,22 +89,45 @@ function pause(wanted) {
 byId("pause").addEventListener("click", () => pause(!paused));
 document.addEventListener("keydown", (event) => {
   if (event.key.toLowerCase() !== "p" || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target.matches("input")) return;
   pause(!paused);
 });
 document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
+addEventListener("hashchange", () => {
+  drawnSecond = -1;
+  open();
+});
 
-// --- what changes with every sample ---
+// --- what changes with every look ---
 
 function draw() {
-  const levels = last.levels.length;
-  put(byId("about"), `tick ${seconds(last.tick)} · ${levels} ${levels === 1 ? "level" : "levels"}`);
+  drawAbout();
+  drawProcesses(byId("processes"), last.processes || [], chosen(), choose);
   drawLevels();
-  drawTiles();
-  drawLateness();
-  drawPurgatories(byId("purgatories"), last, history);
+  drawIdle();
+  const newest = history.latest((point) => point.second);
+  const isNew = newest !== drawnSecond; // charts change once a second
+  drawnSecond = newest;
+  drawTiles(isNew);
+  if (isNew) drawLateness();
+  drawPurgatories(byId("purgatories"), last.purgatories, { isNew, process: chosen(), isPaused: () => paused });
 }
 
+function drawAbout() {
+  const { id, host, version, build, python, loop } = last.process;
+  put(byId("about"), id
+    ? `${version}, ${build} build · process ${id} on ${host} · ${python}, ${loop} · tick ${seconds(last.tick)}`
+    : `all ${last.processes.length} processes of this host`);
+}
+
+// The power of two of the brightest bucket of all dials, as in the samples: 1 is one deadline.
+const brightest = () => Math.max(LEAST_TOP, ...last.levels.flatMap(
+  (level) => [...new Set(level.lit)].map((power) => parseInt(power, 16)),
+));
+
 function drawLevels() {
+  const top = brightest();
+  put(byId("brightest"), `${count(2 ** (top - 1))} and more`);
   list(byId("dials"), last.levels, (level, index) => index, () => element(
     "figure", { className: "dial panel" },
     element("canvas", { role: "img" }),
@@ -92,68 +135,95 @@ function drawLevels() {
   ), (figure, level, index) => {
     const lit = level.lit.length - level.lit.split("0").length + 1;
     const [name, geometry, full] = figure.querySelectorAll("b, span");
+    const most = Math.max(0, ...[...new Set(level.lit)].map((power) => parseInt(power, 16)));
     put(name, `Level ${index}`);
     put(geometry, `${seconds(level.width)} a bucket, ${seconds(level.width * level.lit.length)} a turn`);
-    put(full, `${lit} of ${level.lit.length} buckets in use`);
+    put(full, `${lit} of ${level.lit.length} buckets in use${most ? `, the fullest: ${fullness(most)}` : ""}`);
     figure.querySelector("canvas").setAttribute("aria-label",
       `Dial of level ${index}: ${geometry.textContent}; ${full.textContent}.`);
   });
 }
 
+function fullness(power) {
+  if (power === 1) return "1";
+  return power === 14 ? "8,192 or more" : `${count(2 ** (power - 1))} to ${count(2 ** power - 1)}`;
+}
+
+function drawIdle() {
+  const box = byId("idle");
+  box.hidden = last.pending > 0;
+  if (box.hidden) return;
+  const [code, purgatory] = [box.querySelector("code"), last.purgatories.length > 0];
+  put(box.querySelector(".note"), example
+    ? "Paste this into a shell to see it move:"
+    : `Add this to a coroutine of your application, where ${purgatory ? "purgatory" : "timer"} is the one shown here, to see it move:`);
+  put(code, example ? example.replaceAll("{origin}", location.origin) : purgatory
+    ? 'for n in range(100): purgatory.wait_until({"demo": 1}, timeout=n / 3)'
+    : "for n in range(100): timer.call_later(n / 3, print, n)");
+}
+
+byId("idle").querySelector("button").addEventListener("click", async (event) => {
+  const code = byId("idle").querySelector("code");
+  try {
+    await navigator.clipboard.writeText(code.textContent);
+    event.target.textContent = "Copied";
+  } catch { // the browser allows no page without TLS to write there
+    getSelection().selectAllChildren(code);
+    event.target.textContent = "Selected";
+  }
+  setTimeout(() => { event.target.textContent = "Copy"; }, 2000);
+});
+
 const TILES = [
-  ["Pending", (sample) => sample.timer.pending, null],
-  ["Fired a second", (sample) => sample.timer.fired, rate],
-  ["Cancelled a second", (sample) => sample.timer.cancelled, rate],
-  ["Wake-ups a second", (sample) => sample.timer.wakeups, rate],
-  ["Refiled a second", (sample) => sample.timer.cascaded, rate],
+  ["Pending", (point) => point.pending],
+  ["Fired a second", (point) => point.fired],
+  ["Cancelled a second", (point) => point.cancelled],
+  ["Wake-ups a second", (point) => point.wakeups],
+  ["Refiled a second", (point) => point.cascaded],
 ];
 
-function drawTiles() {
+function drawTiles(isNew) {
   list(byId("tiles"), TILES, (tile) => tile[0], (tile) => element(
     "div", { className: "tile panel" },
-    element("dt", { textContent: tile[0] }), element("dd"),
-    element("canvas", { ariaHidden: "true" }),
-  ), (box, [, read, how]) => {
-    const value = how ? how(history, read) : read(last);
-    put(box.querySelector("dd"), count(value));
-    const values = history.map((sample, index) => (how
-      ? how(history.slice(Math.max(0, index - 4), index + 1), read) : read(sample)));
-    drawSpark(box.querySelector("canvas"), values, MINUTE);
+    element("dt", { textContent: tile[0] }), element("dd"), chart(tile[0], count),
+  ), (box, [name, read]) => {
+    putNumber(box.children[1], name === "Pending" ? last.pending : history.latest(read));
+    if (isNew) box.lastChild.update([history.last().map((point) => [point.second, read(point)])]);
   });
 }
 
 function drawLateness() {
-  const before = new Map(history.length > 1 ? history[0].lateness.octaves : []);
-  const recent = last.lateness.octaves.map(([edge, n]) => [edge, n - (before.get(edge) || 0)]);
+  const late = history.durations(history.last(60), (point) => point.late);
   const least = Math.floor(Math.log2(64e-6 * 1e9));
-  const exponent = (edge) => Math.round(Math.log2(edge * 1e9));
-  const top = Math.max(least + 10, ...recent.map(([edge]) => exponent(edge)));
+  const power = (edge) => Math.ceil(Math.log2(Math.max(1, edge * 1e9)) - 1e-9);
+  const top = Math.max(least + 10, ...late.map(([edge]) => power(edge)));
   const bins = Array.from({ length: top - least + 1 }, (_, index) => [least + index, 0]);
-  for (const [edge, n] of recent) bins[Math.max(0, exponent(edge) - least)][1] += n;
+  for (const [edge, n] of late) bins[Math.max(0, power(edge) - least)][1] += n;
   const most = Math.max(1, ...bins.map((bin) => bin[1]));
   list(byId("lateness"), bins, (bin) => bin[0], () => element(
     "div", { className: "bin" }, element("i"), element("span"),
-  ), (box, [power, n]) => {
+  ), (box, [exponent, n]) => {
     box.firstChild.style.height = `${(n / most) * 100}%`;
     box.firstChild.className = n ? "" : "none";
-    box.title = `${count(n)} fired within ${seconds(2 ** power / 1e9)}`;
-    put(box.lastChild, seconds(2 ** power / 1e9, 2));
+    box.title = `${count(n)} fired within ${seconds(2 ** exponent / 1e9)}`;
+    put(box.lastChild, seconds(2 ** exponent / 1e9, 2));
   });
-  const fired = recent.reduce((sum, [, n]) => sum + n, 0);
-  const { p50, p99, most: longest } = last.lateness;
-  put(byId("lateness-told"), last.timer.fired
-    ? `${count(fired)} fired in this time. Since the start half came within ${seconds(p50)}, `
-      + `${share(0.99)} within ${seconds(p99)}, all within ${seconds(longest)}.`
-    : "Nothing has fired yet.");
+  const fired = late.reduce((sum, [, n]) => sum + n, 0);
+  const [half, most99] = [0.5, 0.99].map((q) => history.quantile(late, q));
+  put(byId("lateness-told"), fired
+    ? `${plural(fired, "deadline")} fired in this time: half within ${seconds(half)}, `
+      + `${share(0.99)} within ${seconds(most99)}. Since the start all within ${seconds(last.latest)}.`
+    : last.fired ? "Nothing has fired in the last minute." : "Nothing has fired yet.");
 }
 
-// --- what turns between two samples ---
+// --- what turns between two looks ---
 
 function turn() {
   if (last && !paused && stream) {
     const elapsed = Math.min((performance.now() - cameAt) / 1000, 1);
+    const top = brightest();
     byId("dials").querySelectorAll("canvas").forEach((canvas, index) => {
-      if (last.levels[index]) drawDial(canvas, last.levels[index], elapsed);
+      if (last.levels[index]) drawDial(canvas, last.levels[index], elapsed, top);
     });
   }
   requestAnimationFrame(turn);

@@ -1,93 +1,114 @@
-// What waits in each purgatory: counts, hot keys, the oldest operations, those that just ended.
+// What waits in each purgatory: counts, times to completion, hot keys, the keys that wait longest.
 
+import { chart } from "./chart.js";
+import { makeDetails, reason } from "./details.js";
 import { element, list, put } from "./element.js";
-import { rate } from "./rate.js";
-import { count, seconds, share } from "./words.js";
+import * as history from "./history.js";
+import { count, plural, putNumber, seconds, share } from "./words.js";
 
-const MOST_ENDED = 10;
-const ended = new Map(); // by purgatory: the last that ended, newest first
-let drawn = null;
-let number = 0;
+const QUANTILES = [["half", 0.5], ["90 %", 0.9], ["99 %", 0.99]];
 
 const COUNTS = [
-  ["pending", "", (now) => count(now.pending)],
-  ["links to keys", "", (now) => count(now.watched)],
-  ["completed a second", "good", (now, ago) => count(ago((each) => each.completed))],
-  ["timed out a second", "bad", (now, ago) => count(ago((each) => each.expired))],
-  ["cancelled a second", "", (now, ago) => count(ago((each) => each.cancelled))],
-  ["failed", "", (now) => count(now.failed)],
-  ["timed out, last minute", "bad", (now, ago, minute) => minute],
+  ["pending", "", (now) => now.pending],
+  ["links to keys", "", (now) => now.watched],
+  ["completed a second", "good", (now, of) => history.latest((point) => of(point).completed)],
+  ["timed out a second", "bad", (now, of) => history.latest((point) => of(point).expired)],
+  ["cancelled a second", "", (now, of) => history.latest((point) => of(point).cancelled)],
+  ["failed", "bad", (now) => now.failed],
 ];
 
-export function drawPurgatories(place, sample, history) {
-  if (drawn !== sample.run) ended.clear();
-  drawn = sample.run;
-  list(place, sample.purgatories, (each, index) => index, make, (box, now, index) => {
+export function drawPurgatories(place, purgatories, { isNew, process, isPaused }) {
+  list(place, purgatories, (each) => each.name, (each, index) => make(each, index, isPaused), (box, now) => {
+    const of = (point) => point.purgatories[now.name] || {};
     put(box.querySelector("h2"), `Purgatory ${now.name}`);
-    drawCounts(box.querySelector(".counts"), now, index, history);
-    drawKeys(box.querySelector(".keys"), now.keys);
-    drawOldest(box.querySelector("tbody"), now.oldest);
+    drawCounts(box.querySelector(".counts"), now, of);
+    if (isNew) drawTook(box, of);
+    box.details.process = process;
+    drawKeys(box.querySelector(".keys"), now.keys, box.details);
+    drawOldest(box.querySelector(".oldest tbody"), now.oldest, box.details);
     put(box.querySelector(".empty"), now.oldest.length ? "" : "Nothing waits.");
-    box.querySelector("table").hidden = !now.oldest.length;
-    drawEnded(box.querySelector(".ended"), now, index);
+    box.querySelector(".oldest").hidden = !now.oldest.length;
+    drawEnded(box.querySelector(".ended"), now);
   });
 }
 
-function make(now, index) {
+function make(now, index, isPaused) {
   const id = `purgatory-${index}`;
-  const head = ["Waits for", "Kind", "Waiting", "Time left", ""].map((text, at) => element(
-    "th", { scope: "col", textContent: text, className: at === 2 || at === 3 ? "num" : "" },
+  const head = ["Waits for", "Waiters", "Oldest", "Its time left", ""].map((text, at) => element(
+    "th", { scope: "col", textContent: text, className: at > 0 && at < 4 ? "num" : "" },
   ));
   head[4].setAttribute("aria-label", "How much of its time is gone");
+  const took = chart(`Time to completion in ${now.name}`, seconds, {
+    log: true, names: QUANTILES.map(([name]) => name),
+  });
+  const details = makeDetails(now.name, isPaused);
   const box = element("section", { className: "purgatory panel" },
     element("div", { className: "top" }, element("h2", { id }), element("dl", { className: "counts" })),
+    element("div", {},
+      element("h3", {}, "Time to completion ", element("small", { textContent: "of those that completed in five seconds" })),
+      element("p", { className: "legend" }, ...QUANTILES.map(([name]) => element("span", {},
+        element("i", { ariaHidden: "true" }), `${name} within `, element("b")))),
+      took),
     element("div", { className: "cols" },
       element("div", {}, element("h3", { textContent: "Hottest keys" }), element("ol", { className: "keys" })),
-      element("div", {}, element("h3", { textContent: "Waiting longest" }),
-        element("div", { className: "table" }, element("table", {},
+      element("div", {}, element("h3", { textContent: "Keys that wait longest" }),
+        element("div", { className: "table" }, element("table", { className: "oldest" },
           element("thead", {}, element("tr", {}, ...head)), element("tbody"))),
         element("p", { className: "empty" }))),
+    details.box,
     element("div", {}, element("h3", { textContent: "Just ended, of those seen here" }),
       element("ul", { className: "ended" })));
   box.setAttribute("aria-labelledby", id);
+  box.details = details;
+  box.took = took;
   return box;
 }
 
-function drawCounts(place, now, index, history) {
-  const first = history[0].purgatories[index];
-  const done = now.completed - first.completed;
-  const expired = now.expired - first.expired;
-  const minute = done + expired ? share(expired / (done + expired)) : "–";
-  const ago = (read) => rate(history, (sample) => read(sample.purgatories[index]));
-  list(place, COUNTS, (each) => each[0], ([name, kind]) => element("div", { className: kind },
-    element("dt", { textContent: name }), element("dd")), (box, [, , read]) => {
-    put(box.lastChild, read(now, ago, minute));
+function drawCounts(place, now, of) {
+  const [done, expired] = ["completed", "expired"].map((end) => history.total(60, (point) => of(point)[end]));
+  const all = COUNTS.map(([name, kind, read]) => [name, kind, read(now, of)]);
+  const part = done + expired ? share(expired / (done + expired)) : "–";
+  list(place, [...all, ["timed out, last minute", "bad", expired, part]], (each) => each[0],
+    ([name, kind]) => element("div", { className: kind },
+      element("dt", { textContent: name }), element("dd")),
+    (box, [, , number, text]) => putNumber(box.lastChild, number, text));
+}
+
+function drawTook(box, of) {
+  const lines = history.quantilesOverTime((point) => of(point).took, QUANTILES.map((each) => each[1]));
+  const isNone = lines.flat().every((each) => each[1] === null);
+  box.took.parentElement.hidden = isNone;
+  if (!isNone) box.took.update(lines);
+  box.querySelectorAll(".legend b").forEach((place, index) => {
+    const [, value] = lines[index][lines[index].length - 1] || [0, null];
+    putNumber(place, value, value === null ? "–" : seconds(value));
   });
 }
 
-function drawKeys(place, keys) {
+function drawKeys(place, keys, details) {
   const most = Math.max(1, ...keys.map((each) => each[1]));
-  list(place, keys, (each) => each[0], () => element("li", {},
-    element("i"), element("code"), element("span")), (row, [key, waiters]) => {
+  list(place, keys, (each) => each[0], ([key]) => element("li", {},
+    element("i"), element("button", { type: "button", className: "key", onclick: () => details.open(key) },
+      element("code")), element("span")),
+  (row, [key, waiters]) => {
     row.firstChild.style.width = `${(waiters / most) * 100}%`;
-    put(row.children[1], key);
+    put(row.querySelector("code"), key);
     row.title = key;
     put(row.lastChild, count(waiters));
   });
 }
 
-function drawOldest(place, oldest) {
-  list(place, oldest, (each) => each.id, () => element("tr", {},
-    element("td"), element("td"), element("td", { className: "num" }),
-    element("td", { className: "num" }),
+function drawOldest(place, oldest, details) {
+  list(place, oldest, (each) => each.key, (each) => element("tr", {},
+    element("td", {}, element("button", { type: "button", className: "key", onclick: () => details.open(each.key) },
+      element("code")), element("span")),
+    ...[0, 1, 2].map(() => element("td", { className: "num" })),
     element("td", { className: "life" }, element("span", { className: "bar" }, element("i")))),
   (row, each) => {
-    const [why, kind, age, left, life] = row.children;
-    if (why.textContent !== reason(each).join("")) {
-      const [before, key, after] = reason(each);
-      why.replaceChildren(before, element("code", { textContent: key }), after);
-    }
-    put(kind, each.kind);
+    const [why, waiters, age, left, life] = row.children;
+    put(why.querySelector("code"), each.key);
+    put(why.lastChild, reason(each));
+    put(waiters, count(each.waiters));
     put(age, seconds(each.age));
     put(left, each.left === null ? "no limit" : seconds(Math.max(0, each.left)));
     left.classList.toggle("limited", each.left !== null);
@@ -96,22 +117,9 @@ function drawOldest(place, oldest) {
   });
 }
 
-// Why it waits, in words: before the key, the key, after it.
-function reason(each) {
-  const more = each.more > 0 ? `, and ${each.more} more ${each.more === 1 ? "key" : "keys"}` : "";
-  if (each.wants !== null) {
-    const stands = each.value === null ? "without a value yet" : `now at ${each.value}`;
-    return ["", each.key, ` to reach ${each.wants}, ${stands}${more}`];
-  }
-  const asked = each.checks === 1 ? "once" : `${count(each.checks)} times`;
-  return ["", each.key, `${more}; asked ${asked}, not met`];
-}
-
-function drawEnded(place, now, index) {
-  const news = now.ended.map((each) => ({ ...each, number: (number += 1) })).reverse();
-  const all = [...news, ...(ended.get(index) || [])].slice(0, MOST_ENDED);
-  ended.set(index, all);
-  list(place, all, (each) => each.number, (each) => element("li", { className: each.outcome },
+function drawEnded(place, now) {
+  const newest = [...now.ended].reverse();
+  list(place, newest, (each) => `${each.key} ${each.at} ${each.took}`, (each) => element("li", { className: each.outcome },
     element("code", { textContent: each.key }),
     element("b", { textContent: each.outcome === "expired" ? "timed out" : each.outcome }),
     element("span", { textContent: `after ${seconds(each.took)}` })), () => {});

@@ -1,4 +1,6 @@
-// Numbers as people read them.
+// Numbers for people to read.
+
+import { put } from "./element.js";
 
 const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]];
 
@@ -18,4 +20,14 @@ export function count(value) {
 
 export function share(part) {
   return `${Number((part * 100).toPrecision(part < 0.1 ? 2 : 3))} %`;
+}
+
+export function plural(number, noun) {
+  return `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
+}
+
+// A number in its place; a zero is grey.
+export function putNumber(place, number, text = count(number)) {
+  put(place, text);
+  place.classList.toggle("zero", !number);
 }

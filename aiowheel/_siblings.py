@@ -1,0 +1,163 @@
+"""Processes of one host that answer each other's questions, over sockets in one folder. Rank 4.
+
+A process listens on a Unix socket in the folder and finds the others by the names there. A question
+is one line of JSON, and so is each answer. The folder is the permission: only its owner may enter.
+
+A process that was killed leaves its socket. The next question to it is refused by the kernel, and
+its socket is then removed, unless it is so young that its process may not listen yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import stat
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from aiowheel.errors import BadInputError
+
+Json: TypeAlias = dict[str, Any]
+#: Takes a question and yields the answers to it; it ends, or goes on until the asker leaves.
+Answer: TypeAlias = Callable[[Json], AsyncIterator[Json]]
+
+_LONGEST_LINE: Final = 64 * 2**20
+_LONGEST_QUESTION: Final = 65_536
+_BACKLOG: Final = 100
+_YOUNG: Final = 10.0  # seconds
+
+
+class Siblings:
+    """This process among those of one folder, from the call on; `close` it.
+
+    Args:
+        folder: Of this user alone; it is made if it is missing, and so are its parents.
+        name: Of this process, unlike that of any other one of the folder, dead ones included.
+        answer: Called with each question, on the running loop.
+
+    Raises:
+        BadInputError: Another user may enter the folder or own it, its path is too long for a
+            socket, or the system has no Unix sockets.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], name: str, answer: Answer) -> None:
+        self._folder = Path(folder)
+        self.name = name
+        self._answer = answer
+        self._answering: set[asyncio.Task[Any]] = set()
+        self._listener = _listen(_checked_folder(self._folder) / f"{name}.sock")
+        loop = asyncio.get_running_loop()
+        self._serving = loop.create_task(self._serve(), name="aiowheel siblings")
+
+    def names(self) -> list[str]:
+        """Return the names of the processes, this one included; dead ones may be among them."""
+        return sorted(path.stem for path in self._folder.glob("*.sock"))
+
+    async def ask(self, name: str, question: Json) -> AsyncGenerator[Json]:
+        """Yield the answers of a process; close the generator to ask no more.
+
+        Raises:
+            OSError: The process does not listen, or has ended.
+        """
+        path = self._folder / f"{name}.sock"
+        try:
+            reader, writer = await asyncio.open_unix_connection(path, limit=_LONGEST_LINE)
+        except ConnectionRefusedError:
+            _remove_dead(path)
+            raise
+        try:
+            writer.write(json.dumps(question).encode() + b"\n")
+            async for line in reader:
+                yield json.loads(line)
+        finally:
+            writer.close()
+
+    async def ask_all(self, question: Json, seconds: float) -> dict[str, Json]:
+        """Return the first answer of each process that gives one within *seconds*, by name."""
+
+        async def first(name: str) -> Json | None:
+            with contextlib.suppress(OSError, TimeoutError, ValueError):
+                async with (
+                    asyncio.timeout(seconds),
+                    contextlib.aclosing(self.ask(name, question)) as answers,
+                ):
+                    async for answer in answers:
+                        return answer
+            return None
+
+        names = self.names()
+        answers = await asyncio.gather(*(first(name) for name in names))
+        found: Iterable[tuple[str, Json | None]] = zip(names, answers, strict=True)
+        return {name: answer for name, answer in found if answer is not None}
+
+    def close(self) -> None:
+        """Answer no more, and leave the folder; idempotent. Answers under way are cancelled."""
+        self._serving.cancel()
+        self._listener.close()
+        with contextlib.suppress(FileNotFoundError):
+            (self._folder / f"{self.name}.sock").unlink()
+
+    async def _serve(self) -> None:
+        server = await asyncio.start_unix_server(
+            self._answer_one, sock=self._listener, limit=_LONGEST_QUESTION, backlog=_BACKLOG
+        )
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            server.close()
+            for task in self._answering:
+                task.cancel()
+
+    async def _answer_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._answering.add(task)
+        try:
+            with contextlib.suppress(OSError, ValueError):  # the asker left, or asked for too much
+                question = json.loads(await reader.readline())
+                async for answer in self._answer(question):
+                    writer.write(json.dumps(answer, separators=(",", ":")).encode() + b"\n")
+                    await writer.drain()
+        finally:
+            self._answering.discard(task)
+            writer.close()
+
+
+def _checked_folder(folder: Path) -> Path:
+    if not hasattr(socket, "AF_UNIX"):
+        raise BadInputError("folder must be None on this system, which has no Unix sockets")
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.stat()
+    except OSError as error:
+        raise BadInputError(
+            f"folder must be one that can be made, got {folder}: {error}"
+        ) from error
+    if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        raise BadInputError(
+            f"folder must be of this user and closed to others (chmod 700), got {folder}"
+        )
+    return folder
+
+
+def _listen(path: Path) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(str(path))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise BadInputError(f"folder must take a Unix socket, got {path}: {error}") from error
+    listener.setblocking(False)
+    return listener
+
+
+def _remove_dead(path: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        if time.time() - path.stat().st_mtime > _YOUNG:
+            path.unlink()

@@ -1,0 +1,128 @@
+"""Answers about single keys and operations, for a viewer who asks for them. Rank 4.
+
+A search reads all keys, in slices between which the loop runs; the list of a key's operations is
+bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Hashable, Iterable, Mapping
+from contextlib import aclosing
+from typing import Any, Final
+
+from aiowheel.dashboard._waiting import Json, Waiting, long_text_of, number_text, text_of
+from aiowheel.purgatory import Purgatory
+
+MOST_FOUND: Final = 50  #: keys that a search returns
+MOST_OPERATIONS: Final = 100  #: operations of a key that are returned
+_SLICE: Final = 2_000  # keys between two turns of the loop: about a millisecond
+
+
+async def find_keys(purgatory: Purgatory, text: str) -> Json:
+    """Return the first keys whose text contains *text*, in capital letters or not.
+
+    Cost: O(keys) in all, and O(keys) for each slice of them: some seconds for a million keys.
+    """
+    wanted = text.casefold()
+    found: dict[Hashable, None] = {}
+    async with aclosing(_keys(purgatory)) as keys:
+        async for key in keys:
+            if wanted in long_text_of(key).casefold():
+                found[key] = None
+                if len(found) > MOST_FOUND:
+                    break
+    return {
+        "keys": [
+            [long_text_of(key), purgatory.waiters(key), number_text(purgatory.value(key))]
+            for key in list(found)[:MOST_FOUND]
+        ],
+        "more": len(found) > MOST_FOUND,
+    }
+
+
+async def operations_of(purgatory: Purgatory, text: str, now: float) -> Json:
+    """Return operations that wait for the key of that text, whether shortened or not.
+
+    Several keys may have one text; their operations are returned together. O(1) for a key that is
+    a string and not shortened, else as `find_keys`.
+    """
+    keys: list[Hashable] = [text]
+    if not _exists(purgatory, text):
+        keys = [
+            each async for each in _keys(purgatory) if text in {text_of(each), long_text_of(each)}
+        ]
+    found: list[Waiting] = []
+    for key in dict.fromkeys(keys):
+        value = purgatory.value(key)
+        for operation, threshold in purgatory.first_waiters(key, MOST_OPERATIONS):
+            if not operation.is_completed():
+                found.append(Waiting(operation, key, threshold, value))
+    found.sort(key=lambda each: each.operation.created)
+    return {
+        "key": text,
+        "waiters": sum(purgatory.waiters(key) for key in dict.fromkeys(keys)),
+        "value": number_text(purgatory.value(keys[0])) if len(keys) == 1 else None,
+        "operations": [each.as_details(now) for each in found[:MOST_OPERATIONS]],
+    }
+
+
+def _exists(purgatory: Purgatory, key: str) -> bool:
+    return purgatory.waiters(key) > 0 or purgatory.value(key) is not None
+
+
+async def _keys(purgatory: Purgatory) -> AsyncGenerator[Hashable]:
+    at = 0
+    while True:
+        keys, _ = purgatory.key_range(at, at + _SLICE)
+        if not keys:
+            return
+        for key in keys:
+            yield key
+        at += _SLICE
+        await asyncio.sleep(0)  # keys that come or go meanwhile may be missed, or seen twice
+
+
+async def answer(question: Json, purgatories: Mapping[str, Purgatory], now: float) -> Json:
+    """Answer `{"ask": "keys", "purgatory", "text"}`, or "operations" with the same fields.
+
+    Every answer but that of a purgatory which is not here has what the question asks for.
+    """
+    purgatory = purgatories.get(question["purgatory"])
+    if purgatory is None:
+        return {}
+    if question["ask"] == "keys":
+        return await find_keys(purgatory, question["text"])
+    return await operations_of(purgatory, question["text"], now)
+
+
+def merged_answers(answers: Mapping[str, Json]) -> Json:
+    """Return one answer for those of several processes, by their names; {} where none has one."""
+    found = {name: each for name, each in answers.items() if each}
+    if not found:
+        return {}
+    if any("keys" in each for each in found.values()):
+        return _merged_keys(found.values())
+    operations = [
+        {**operation, "process": name}
+        for name, each in found.items()
+        for operation in each["operations"]
+    ]
+    operations.sort(key=lambda each: -float(each["age"]))
+    first = next(iter(found.values()))
+    return {
+        **first,
+        "waiters": sum(each["waiters"] for each in found.values()),
+        "operations": operations[:MOST_OPERATIONS],
+    }
+
+
+def _merged_keys(answers: Iterable[Json]) -> Json:
+    keys: dict[str, list[Any]] = {}
+    more = False
+    for each in answers:
+        more = more or each["more"]
+        for text, waiters, value in each["keys"]:
+            known = keys.setdefault(text, [text, 0, value])
+            known[1] += waiters
+    return {"keys": list(keys.values())[:MOST_FOUND], "more": more or len(keys) > MOST_FOUND}

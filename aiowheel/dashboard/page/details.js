@@ -1,0 +1,95 @@
+// A search for keys of one purgatory, and the operations that wait for a key.
+
+import { element, list, put } from "./element.js";
+import { count, plural, seconds } from "./words.js";
+
+const PAUSE = 1000; // milliseconds between two looks at one key
+
+export function makeDetails(purgatory, isPaused) {
+  const field = element("input", { type: "search", placeholder: "part of a key", autocomplete: "off" });
+  const found = element("ul", { className: "found" });
+  const told = element("p", { className: "note", role: "status" });
+  const form = element("form", { className: "search", role: "search" },
+    element("label", {}, "Find keys ", field),
+    element("button", { type: "submit", textContent: "Find" }));
+  const title = element("h3");
+  const operations = element("ul", { className: "operations" });
+  const shown = element("div", { className: "one", hidden: true }, element("div", { className: "top" }, title,
+    element("button", { type: "button", textContent: "Close", onclick: () => details.open(null) })), operations);
+  const details = { box: element("div", { className: "details" }, form, told, found, shown), process: "", open };
+  let key = null;
+  let next = 0;
+
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    put(told, "searching");
+    const answer = await ask("keys", field.value);
+    put(told, answer ? `${plural(answer.keys.length, "key")}${answer.more ? ", and more" : ""}` : "no answer");
+    list(found, answer ? answer.keys : [], (each, index) => `${index} ${each[0]}`, ([name]) => element("li", {},
+      element("button", { type: "button", className: "key", onclick: () => open(name) },
+        element("code", { textContent: name })), element("span")),
+    (row, [, waiters, value]) => put(row.lastChild,
+      `${plural(waiters, "waiter")}${value === null ? "" : `, at ${value}`}`));
+  });
+
+  async function ask(what, text) {
+    const query = new URLSearchParams({ purgatory, text, process: details.process });
+    try {
+      const answer = await fetch(`${what}?${query}`);
+      return answer.ok ? await answer.json() : null;
+    } catch {
+      return null; // the server is gone; the stream says so
+    }
+  }
+
+  function open(wanted) {
+    clearTimeout(next);
+    key = wanted;
+    shown.hidden = key === null;
+    if (key !== null) look();
+  }
+
+  async function look() {
+    const wanted = key;
+    if (!isPaused() && !document.hidden) {
+      const answer = await ask("operations", wanted);
+      if (key !== wanted) return;
+      if (answer) draw(answer);
+    }
+    next = setTimeout(look, PAUSE);
+  }
+
+  function draw(answer) {
+    const value = answer.value === null ? "" : `, now at ${answer.value}`;
+    const first = answer.operations.length < answer.waiters ? `; the first ${answer.operations.length}` : "";
+    put(title, `${answer.key}: ${plural(answer.waiters, "waiter")}${value}${first}`);
+    list(operations, answer.operations, (each) => `${each.process} ${each.id}`, () => element("li", {},
+      element("details", {}, element("summary"), element("dl"))), (row, each) => {
+      const [summary, facts] = row.firstChild.children;
+      put(summary, `${each.kind} waits ${seconds(each.age)}, ${each.left === null
+        ? "without a limit" : `${seconds(Math.max(0, each.left))} left`}`);
+      const all = [
+        ["waits for", each.keys[0] + reason(each)],
+        ["keys", each.keys.join(" · ") + (each.more >= each.keys.length ? " …" : "")],
+        ["checks", count(each.checks)],
+        ...(each.process ? [["process", each.process.split("-")[0]]] : []),
+        ["operation", each.text],
+      ];
+      list(facts, all, (fact) => fact[0], ([name]) => element("div", {},
+        element("dt", { textContent: name }), element("dd")), (box, [, text]) => put(box.lastChild, text));
+    });
+  }
+
+  return details;
+}
+
+// Why an operation waits, in words that follow its key.
+export function reason(each) {
+  const more = each.more > 0 ? `, and ${plural(each.more, "more key")}` : "";
+  if (each.wants !== null) {
+    const stands = each.value === null ? "without a value yet" : `now at ${each.value}`;
+    return ` to reach ${each.wants}, ${stands}${more}`;
+  }
+  const checked = each.checks === 1 ? "once" : `${count(each.checks)} times`;
+  return `${more}; ${each.kind}, checked ${checked}, not met`;
+}

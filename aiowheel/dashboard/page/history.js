@@ -1,0 +1,62 @@
+// What happened in each of the last seconds, as the server keeps it.
+
+export const SECONDS = 300;
+
+const points = new Map(); // by second
+
+export function forget() {
+  points.clear();
+}
+
+// Points of a second that is known replace it: another process may have added to it.
+export function remember(news) {
+  for (const point of news) points.set(point.second, point);
+  const newest = Math.max(...points.keys());
+  for (const second of points.keys()) if (second <= newest - SECONDS) points.delete(second);
+}
+
+// The points of the last seconds, oldest first.
+export function last(count = SECONDS) {
+  const seconds = [...points.keys()].sort((a, b) => a - b);
+  const newest = seconds[seconds.length - 1];
+  return seconds.filter((second) => second > newest - count).map((second) => points.get(second));
+}
+
+// What one second counted, for a number "a second"; 0 before the first one.
+export function latest(read) {
+  const [point] = last(1);
+  return point ? read(point) || 0 : 0;
+}
+
+export function total(count, read) {
+  return last(count).reduce((sum, point) => sum + (read(point) || 0), 0);
+}
+
+// Durations of several seconds: upper edges and counts, shortest first.
+export function durations(some, read) {
+  const sums = new Map();
+  for (const point of some) {
+    for (const [edge, count] of read(point) || []) sums.set(edge, (sums.get(edge) || 0) + count);
+  }
+  return [...sums].sort((a, b) => a[0] - b[0]);
+}
+
+// The duration that a share `q` of all does not exceed; null where there is none.
+export function quantile(buckets, q) {
+  const wanted = q * buckets.reduce((sum, [, count]) => sum + count, 0);
+  let seen = 0;
+  for (const [edge, count] of buckets) {
+    seen += count;
+    if (seen >= wanted) return edge;
+  }
+  return null;
+}
+
+// For each second the quantiles of the `width` seconds that end with it.
+export function quantilesOverTime(read, qs, width = 5) {
+  const all = last();
+  return qs.map((q) => all.map((point) => {
+    const some = all.filter((each) => each.second > point.second - width && each.second <= point.second);
+    return [point.second, quantile(durations(some, read), q)];
+  }));
+}
