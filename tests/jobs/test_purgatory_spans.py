@@ -138,8 +138,7 @@ def test_one_process_counts_the_requests_that_took_too_long(requests: Trace) -> 
     assert timed_out(replay(requests)) == ROOTS
 
 
-@pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.spark_cluster
 def test_query_and_stream_agree_with_one_process(
     requests: Trace, spark: "SparkSession", tmp_path: Path
 ) -> None:
