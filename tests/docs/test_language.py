@@ -22,9 +22,7 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "examples").rglob("*.md")),
 ]
-SOURCES = [
-    path for path in sorted((ROOT / "aiowheel").rglob("*.py")) if "dashboard" not in path.parts
-]
+SOURCES = sorted((ROOT / "aiowheel").rglob("*.py"))
 EVERYWHERE = (
     r"for whoever",
     r"no ?body",

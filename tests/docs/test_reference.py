@@ -1,5 +1,6 @@
 """The reference pages: every public name is documented under the name that users import."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -9,10 +10,29 @@ import aiowheel
 
 pytestmark = pytest.mark.one_build
 
-PAGES = sorted((Path(__file__).parents[2] / "docs/reference").glob("*.md"))
+ROOT = Path(__file__).parents[2]
+PAGES = sorted((ROOT / "docs/reference").glob("*.md"))
+GUIDES = sorted((ROOT / "docs/how-to").glob("*.md"))  # one shows the transforms for Spark
 ENTRIES = [
-    name for page in PAGES for name in re.findall(r"^::: (\S+)$", page.read_text(), re.MULTILINE)
+    name
+    for page in [*PAGES, *GUIDES]
+    for name in re.findall(r"^::: (\S+)$", page.read_text(), re.MULTILINE)
 ]
+PROGRAMS = {"bench", "cli", "simulation"}  # commands, and no modules to import
+
+
+def public_names() -> dict[str, tuple[str, ...]]:
+    """The `__all__` of every module without an underscore, by the module's name."""
+    found: dict[str, tuple[str, ...]] = {}
+    for path in sorted((ROOT / "aiowheel").rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        module = ".".join(part for part in parts if part != "__init__")
+        if PROGRAMS & set(parts) or "._" in module:
+            continue
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                found[module] = ast.literal_eval(node.value)
+    return found
 
 
 @pytest.mark.parametrize("name", aiowheel.__all__)
@@ -26,3 +46,12 @@ def test_a_public_name_has_one_entry(name: str) -> None:
 def test_an_entry_shows_no_private_module(entry: str) -> None:
     """Readers import by the path that they see."""
     assert not re.search(r"\._(?!_)", entry)
+
+
+@pytest.mark.parametrize(("module", "names"), public_names().items())
+def test_every_name_of_a_module_has_an_entry(module: str, names: tuple[str, ...]) -> None:
+    """Under that module, or under the one that users import it from."""
+    documented = {entry.rpartition(".")[2] for entry in ENTRIES}
+    missing = {name for name in names if f"{module}.{name}" not in ENTRIES}
+
+    assert missing - documented - {name for name in names if name.startswith("__")} == set()

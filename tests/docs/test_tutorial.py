@@ -89,8 +89,7 @@ class Reader:
         for block in BLOCK.finditer(page.read_text("utf-8")):
             if block["language"] == "python":
                 (self._folder / "block.py").write_text(block["text"], "utf-8")
-                program = self._start("python block.py")
-                assert program.wait(PATIENCE) == 0, block["text"]
+                self._compare("", self._start("python block.py"))
 
     def _type(self, text: str, title: str | None) -> None:
         for each in text.removeprefix("$ ").split("\n$ "):
