@@ -246,6 +246,8 @@ def _defaults(folder: Path, app_name: str) -> dict[str, str]:
         "spark.sql.streaming.stateStore.providerClass": (
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
         ),
+        # A micro-batch writes what it has changed, not the files that this leads to.
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     }
     if not pyspark.__version__.startswith("4.0."):  # there it has another name
         # Spark's first choice runs `readlink` for every file of a checkpoint, in a process of its
