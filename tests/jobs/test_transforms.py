@@ -19,7 +19,7 @@ from aiowheel.rules import NEVER, NO_VALUE, Event, Operation
 from aiowheel.trace import TRACE_SCHEMA
 
 from .test_purgatory import Trace, random_trace, write_trace
-from .test_tune import ROWS
+from .test_tune import ROWS, whole
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -216,7 +216,7 @@ def test_wheels_are_tried_on_a_load_and_on_a_trace(spark: "SparkSession") -> Non
     """What Spark finds is what one process finds, setting by setting."""
     from aiowheel.jobs import Waits, simulate, tune
     from aiowheel.jobs.wheels.simulate import Sweep, run_task
-    from aiowheel.jobs.wheels.tune import weigh_run
+    from aiowheel.jobs.wheels.tune import weigh_stretch
 
     waits = Waits.from_quantiles(0.02, 0.06)
     settings = spark.createDataFrame(
@@ -225,7 +225,13 @@ def test_wheels_are_tried_on_a_load_and_on_a_trace(spark: "SparkSession") -> Non
     )
     simulated = simulate(settings, operations=501, waits=waits, shards=2, partitions=2)
     trace = pa.Table.from_pylist(ROWS, TRACE_SCHEMA)
-    tuned = tune(spark.createDataFrame(trace), max_lateness=0.05, ticks=[0.05], wheel_sizes=[64])
+    tuned = tune(
+        spark.createDataFrame(trace),
+        max_lateness=0.05,
+        ticks=[0.05],
+        wheel_sizes=[64],
+        rows_per_stretch=40,
+    )
 
     sweep = Sweep(501, waits, [], [], [], [], shards=2)
     costs = {"cpu_ns", "peak_bytes"}
@@ -240,11 +246,13 @@ def test_wheels_are_tried_on_a_load_and_on_a_trace(spark: "SparkSession") -> Non
     ]
     (weighed,) = (row.asDict() for row in tuned.collect())
     runs = [trace.filter(pc.equal(trace["run_id"], run)) for run in ("r", "s")]
-    answers = [weigh_run(run, [(50_000_000, 64)]).to_pylist()[0] for run in runs]
+    answers = [weigh_stretch(run, [(50_000_000, 64)], whole(run)).to_pylist()[0] for run in runs]
     assert weighed["operations"] == 500
     assert weighed["expired"] == sum(row["expired"] for row in answers)
     assert weighed["wake_ups"] == sum(row["wake_ups"] for row in answers)
-    assert weighed["levels"] == max(row["levels"] for row in answers)
+    assert weighed["cascaded"] == sum(row["cascaded"] for row in answers)
+    for name in ("levels", "peak_pending", "late_max_ns"):
+        assert weighed[name] == max(row[name] for row in answers)
     assert weighed["allowed"] is True
 
 

@@ -280,6 +280,17 @@ def _partitions(spark: "SparkSession") -> int:
     return max(least, context.defaultParallelism)
 
 
+def parallelism(spark: "SparkSession") -> int:
+    """How many tasks *spark* runs at a time.
+
+    Spark Connect does not say; there it is the number of partitions of a shuffle.
+    """
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except AttributeError:
+        return int(str(spark.conf.get(_PARTITIONS)))
+
+
 def _is_on_this_machine(master: str) -> bool:
     return master.startswith(("local", "spark://127.0.0.1:", "spark://localhost:"))
 
