@@ -7,18 +7,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aiowheel._printable import printable
 from aiowheel.cli._idle_report import Progress
 from aiowheel.cli._idle_stream_report import StreamTally, print_stream_report, stream_report
-from aiowheel.cli._idle_table import TableOptions
+from aiowheel.cli._idle_table import TableOptions, watched_folder
 from aiowheel.cli._signals import signals_noted
-from aiowheel.cli._stream_run import check_places, lateness_ms, make_folder, run_until_stopped
-from aiowheel.errors import MissingExtraError
+from aiowheel.cli._spark_options import on_this_machine, refuse
+from aiowheel.cli._stream_run import (
+    batch_line,
+    check_places,
+    checkpoint_of,
+    lateness_ms,
+    make_folder,
+    run_until_stopped,
+)
+from aiowheel.errors import BadInputError, MissingExtraError
 from aiowheel.jobs.spark.stream_run import StreamRun, Until
+from aiowheel.jobs.spark.uris import inside, local_path
+from aiowheel.readers import Format
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from aiowheel.jobs.idle.stream import IdleStream
+    from aiowheel.jobs.idle.table_stream import IdleTableStream
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,55 +38,76 @@ class StreamOptions:
     """Where a stream runs from and to, and within which bounds.
 
     Attributes:
-        folder: Where files arrive.
-        out: Where the result goes.
-        checkpoint: What remembers how far the stream is.
+        touches: A folder where files arrive, or the URI of a table.
+        out: A folder, or the URI of a table.
+        rejects: The URI of a table; None for a folder, which has them inside, and to count only.
+        checkpoint: Remembers how far the stream is; None is inside the folder *out*.
         timeout: In the unit of the rows.
         max_lateness: In seconds.
+        shards: Engines that share the keys.
         files_per_batch: At most so many files a micro-batch.
+        records_per_batch: At most so many records of a topic.
         until: When to end.
     """
 
-    folder: Path
-    out: Path
-    checkpoint: Path
+    touches: list[str]
+    out: str
+    rejects: str | None
+    checkpoint: Path | None
     timeout: int
     max_lateness: float
+    shards: int
     files_per_batch: int
+    records_per_batch: int
     until: Until
+
+    @property
+    def is_of_files(self) -> bool:
+        """Whether the stream reads files of any form and writes a folder, all on this machine."""
+        return all(local_path(place) is not None for place in (*self.touches, self.out))
 
 
 def run_stream(
     options: StreamOptions,
     table: TableOptions,
-    open_session: Callable[[], AbstractContextManager["SparkSession"]],
+    open_session: Callable[..., AbstractContextManager["SparkSession"]],
     *,
     as_json: bool,
 ) -> None:
     """Run a stream, and tell about it when it ends.
 
     Raises:
-        BadInputError: Folder or checkpoint cannot be used, or, when strict, a row or file is bad.
+        BadInputError: A place or the checkpoint cannot be used, or, when strict, a row or file is
+            bad.
         MissingExtraError: PySpark or Java is missing.
         AiowheelError: Spark fails; a later run goes on after the last finished micro-batch.
     """
     started = clock.perf_counter()
-    tally = StreamTally()
+    tally = StreamTally(batch_line(as_json=as_json))
     with signals_noted() as stop, Progress() as progress:
         stream = _stream(options, table)
         stream.checkpoint.check(stream.settings)  # before Spark's slow start
         progress.waiting("starting Spark")
         ended = Until.STOPPED
         if not stop.is_set():
-            with open_session() as spark:
-                progress.waiting(f"watching {stream.folder}")
+            uris = [*options.touches, options.out, *([options.rejects] if options.rejects else [])]
+            with open_session(uris=uris) as spark:
+                progress.waiting(f"watching {printable(options.touches[0])}")
                 ended = run_until_stopped(StreamRun(stream, spark, tally.take), options.until, stop)
     print_stream_report(
-        stream_report(stream, ended, tally, clock.perf_counter() - started), as_json=as_json
+        stream_report(stream, options.out, ended, tally, clock.perf_counter() - started),
+        _where_rejects_are(options),
+        as_json=as_json,
     )
 
 
-def _stream(options: StreamOptions, table: TableOptions) -> "IdleStream":
+def _where_rejects_are(options: StreamOptions) -> str:
+    if local_path(options.out) is not None:
+        return f"see {inside(options.out, 'rejects')}"
+    return "--rejects keeps them" if options.rejects is None else f"see {options.rejects}"
+
+
+def _stream(options: StreamOptions, table: TableOptions) -> "IdleStream | IdleTableStream":
     try:
         from aiowheel.jobs.idle.stream import IdleStream
         from aiowheel.jobs.spark.checkpoint import Checkpoint
@@ -82,17 +115,59 @@ def _stream(options: StreamOptions, table: TableOptions) -> "IdleStream":
         raise MissingExtraError("spark") from error
     from aiowheel.jobs.spark.java import find_java
 
+    if not options.is_of_files:
+        stream = _table_stream(options, table)
+        find_java()
+        return stream
+    refuse({"--rejects": options.rejects}, "is not for --stream: see OUT/rejects")
     late_ms = lateness_ms(options.max_lateness)
+    folder = watched_folder(options.touches)
     files = table.files(options.timeout)
-    check_places(options.folder, options.out, options.checkpoint)
+    out = on_this_machine(options.out, "")
+    checkpoint = checkpoint_of(options.checkpoint, options.out)
+    check_places(folder, out, checkpoint)
     find_java()  # report a missing one before anything is made
-    make_folder(options.out)
+    make_folder(out)
     return IdleStream(
-        folder=options.folder.resolve(),
-        out=options.out.resolve(),
-        checkpoint=Checkpoint(options.checkpoint.resolve()),
+        folder=folder.resolve(),
+        out=out.resolve(),
+        checkpoint=Checkpoint(checkpoint.resolve()),
         files=files,
         timeout=options.timeout,
         max_lateness_ms=late_ms,
+        shards=options.shards,
         files_per_batch=options.files_per_batch,
+    )
+
+
+def _table_stream(options: StreamOptions, table: TableOptions) -> "IdleTableStream":
+    from aiowheel.jobs.idle.table_stream import IdleTableStream
+    from aiowheel.jobs.spark.checkpoint import Checkpoint
+    from aiowheel.jobs.spark.sources import Source
+
+    if len(options.touches) != 1:
+        raise BadInputError(f"{' '.join(options.touches)}: --stream reads one table or folder")
+    table.refuse_columns("is for files, not for a table of key and t")
+    (touches,) = options.touches
+    checkpoint = checkpoint_of(options.checkpoint, options.out)
+    out, rejects = options.out, options.rejects
+    if (place := local_path(out)) is not None:
+        refuse({"--rejects": rejects}, "is not for a folder on this machine: see OUT/rejects")
+        out, rejects = inside(out, "events"), inside(out, "rejects")
+    if (watched := local_path(touches)) is not None:
+        check_places(watched_folder([str(watched)]), place, checkpoint)
+    latest, limit = table.bounds_of_stream(options.timeout)
+    most = options.files_per_batch, options.records_per_batch
+    return IdleTableStream(
+        touches=Source.of_stream(touches, table.format or Format.PARQUET, *most),
+        out=out,
+        rejects=rejects,
+        checkpoint=Checkpoint(checkpoint.resolve()),
+        unit=table.unit,
+        timeout=options.timeout,
+        max_lateness_ms=lateness_ms(options.max_lateness),
+        earliest=table.earliest,
+        latest=latest,
+        limit=limit,
+        shards=options.shards,
     )

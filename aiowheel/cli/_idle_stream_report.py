@@ -8,36 +8,38 @@ from aiowheel._printable import printable
 from aiowheel.cli._idle_file import summarize
 from aiowheel.cli._idle_report import print_lines
 from aiowheel.cli._job_output import print_json
-from aiowheel.cli._stream_run import BatchTally
+from aiowheel.cli._stream_run import BatchTally, ReportBatch
 from aiowheel.errors import AiowheelError
+from aiowheel.jobs.spark.progress import BatchCounts, batch_counts, observed
 from aiowheel.jobs.spark.stream_run import Until
+from aiowheel.jobs.spark.uris import local_path
 
 if TYPE_CHECKING:
     from aiowheel.jobs.idle.stream import IdleStream
+    from aiowheel.jobs.idle.table_stream import IdleTableStream
 
 
 class StreamTally(BatchTally):
     """What the micro-batches of an idle stream read."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, report: ReportBatch | None = None) -> None:
+        super().__init__(report)
         self.rows = self.rejected = self.irregular = self.late = 0
 
-    def _add(self, batch: Any, seconds: float) -> int:  # noqa: ARG002
-        counts, taken = (batch.observedMetrics.get(name) for name in ("touches", "taken"))
-        rows = int(counts["rows"] or 0) if counts else 0
-        used = int(taken["rows"] or 0) if taken else 0
-        if used > rows:
+    def _add(self, batch: Any) -> BatchCounts:
+        counts = batch_counts(batch)
+        used = counts.rows - counts.rejected - counts.late
+        if counts.late < 0:
             raise AiowheelError(
-                f"batch {batch.batchId}: {used:,} rows were used where {rows:,} were read: "
-                "the result of this stream is wrong"
+                f"batch {batch.batchId}: {used:,} rows were used where "
+                f"{counts.rows - counts.rejected:,} were read: the result of this stream is wrong"
             )
-        self.rows += rows
-        self.late += rows - used
-        if counts:
-            self.rejected += int(counts["rejected"] or 0)
-            self.irregular += int(counts["irregular"] or 0)
-        return rows
+        self.rows += counts.rows - counts.rejected
+        self.rejected += counts.rejected
+        self.late += counts.late
+        (irregular,) = observed(batch, "touches", "irregular")
+        self.irregular += irregular
+        return counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +59,9 @@ class StreamReport:
         rows_per_second: Rows used, over the time the micro-batches with rows took.
         batch_seconds: Median of a micro-batch with rows.
         fixed_seconds: Median of one without, which is what each costs at least; None without one.
-        total_events: Events of all runs, when drained.
-        sha256: Digest of their lines ``fire<TAB>key<LF>``, when drained.
-        out: The folder.
+        total_events: Events of all runs in a folder of this machine, when drained.
+        sha256: Digest of their lines ``fire<TAB>key<LF>``, likewise.
+        out: The folder or table.
         seconds: How long the run took.
     """
 
@@ -82,13 +84,21 @@ class StreamReport:
 
 
 def stream_report(
-    stream: "IdleStream", ended: Until, tally: StreamTally, seconds: float
+    stream: "IdleStream | IdleTableStream",
+    out: str,
+    ended: Until,
+    tally: StreamTally,
+    seconds: float,
 ) -> StreamReport:
+    """Make the report of a run whose results lie at *out*."""
     from aiowheel.jobs.idle.stream import read_idle_events
 
-    total = summarize(read_idle_events(stream.events)) if ended is Until.DRAINED else None
+    folder = local_path(out)
+    total = None
+    if ended is Until.DRAINED and folder is not None:
+        total = summarize(read_idle_events(folder / "events"))
     return StreamReport(
-        unit=stream.files.unit,
+        unit=stream.unit,
         timeout=stream.timeout,
         ended=ended,
         micro_batches=tally.batches,
@@ -102,13 +112,13 @@ def stream_report(
         fixed_seconds=tally.fixed_seconds,
         total_events=total.events if total else None,
         sha256=total.sha256 if total else None,
-        out=str(stream.out),
+        out=out,
         seconds=round(seconds, 3),
     )
 
 
-def print_stream_report(report: StreamReport, *, as_json: bool) -> None:
-    """Print the report on stdout, what was lost on stderr."""
+def print_stream_report(report: StreamReport, rejects: str, *, as_json: bool) -> None:
+    """Print the report on stdout, what was lost on stderr; *rejects* says where these rows are."""
     if report.late:
         noun = "row" if report.late == 1 else "rows"
         print(
@@ -118,7 +128,7 @@ def print_stream_report(report: StreamReport, *, as_json: bool) -> None:
     if report.rejected or report.irregular:
         print(
             f"aiowheel: {report.rejected:,} rejected, {report.irregular:,} irregular and used "
-            f"all the same: see {printable(report.out)}/rejects",
+            f"all the same: {printable(rejects)}",
             file=sys.stderr,
         )
     if as_json:

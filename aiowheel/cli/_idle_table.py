@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aiowheel.cli._spark_options import refuse
 from aiowheel.errors import BadInputError
 from aiowheel.readers import (
     LATEST_TIME,
@@ -72,11 +73,10 @@ class TableOptions:
 
     def files(self, timeout: int) -> "TouchFiles":
         """How to read files that are yet to come."""
-        from aiowheel.jobs.idle.processor import LATEST_SECOND
         from aiowheel.jobs.idle.touch_files import TouchFiles
 
         key, time, written = self._columns(self.format)
-        limit = min(LATEST_TIME - timeout, LATEST_SECOND * int(10**self.unit.digits))
+        latest, limit = self.bounds_of_stream(timeout)
         return TouchFiles(
             key=key,
             time=time,
@@ -84,10 +84,26 @@ class TableOptions:
             time_format=written,
             unit=self.unit,
             earliest=self.earliest,
-            latest=None if self.latest is None else self._latest(limit),
+            latest=latest,
             limit=limit,
             strict=self.strict,
         )
+
+    def bounds_of_stream(self, timeout: int) -> tuple[int | None, int]:
+        """The latest time to accept, None for a day from now; and what no time may exceed."""
+        from aiowheel.jobs.idle.processor import LATEST_SECOND
+
+        limit = min(LATEST_TIME - timeout, LATEST_SECOND * int(10**self.unit.digits))
+        return None if self.latest is None else self._latest(limit), limit
+
+    def refuse_columns(self, why: str) -> None:
+        """Refuse the options that choose and read the columns of files.
+
+        Raises:
+            BadInputError: One is given.
+        """
+        given = {"--key": self.key, "--time": self.time, "--time-format": self.time_format}
+        refuse({**given, "--strict": self.strict}, why)
 
     def _columns(self, known: Format | None) -> tuple[tuple[str, ...], str, TimeFormat]:
         host, moment, written = _USUAL.get(known, ((), "", TimeFormat.EPOCH))

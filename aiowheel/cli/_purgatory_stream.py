@@ -1,7 +1,6 @@
-"""`aiowheel purgatory --stream`: follow two folders until a signal or a limit ends it. Rank 5."""
+"""`aiowheel purgatory --stream`: follow two tables until a signal or a limit ends it. Rank 5."""
 
 import math
-import sys
 import time as clock
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -14,13 +13,17 @@ from aiowheel.cli._job_output import print_json
 from aiowheel.cli._signals import signals_noted
 from aiowheel.cli._stream_run import (
     BatchTally,
+    ReportBatch,
+    batch_line,
     check_places,
     lateness_ms,
     make_folder,
     run_until_stopped,
 )
 from aiowheel.errors import BadInputError, MissingExtraError
+from aiowheel.jobs.spark.progress import BatchCounts, batch_counts
 from aiowheel.jobs.spark.stream_run import StreamRun, Until
+from aiowheel.jobs.spark.uris import local_path, whole_uri
 from aiowheel.readers import Format, Unit
 
 if TYPE_CHECKING:
@@ -36,9 +39,9 @@ FURTHEST_AHEAD = 3_153_600_000  # a hundred: what is later has no time in nanose
 class PurgatoryStreamOptions:
     """The options of a stream, as given; spans of time in seconds."""
 
-    operations: Path
-    events: Path
-    out: Path
+    operations: str
+    events: str
+    out: str
     checkpoint: Path
     unit: Unit
     tick: int
@@ -47,34 +50,29 @@ class PurgatoryStreamOptions:
     max_ahead: float
     shards: int
     files_per_batch: int
+    records_per_batch: int
     until: Until
 
 
 class _Tally(BatchTally):
-    """What the micro-batches read; each with rows has a line on stderr."""
+    """What the micro-batches of a streaming purgatory read."""
 
-    def __init__(self, stream: "PurgatoryStream") -> None:
-        super().__init__()
+    def __init__(self, stream: "PurgatoryStream", report: ReportBatch) -> None:
+        super().__init__(report)
         self._stream = stream
         self.operations = self.events = self.late = 0
 
-    def _add(self, batch: "StreamingQueryProgress", seconds: float) -> int:
+    def _add(self, batch: "StreamingQueryProgress") -> BatchCounts:
         counts = self._stream.checked_counts(batch)
-        rows = counts.operations + counts.events
         self.operations += counts.operations
         self.events += counts.events
         self.late += counts.late
-        lost = f", {counts.late:,} late and lost" if counts.late else ""
-        print(
-            f"aiowheel: batch {batch.batchId}: {rows:,} rows in {seconds:.1f} s{lost}",
-            file=sys.stderr,
-        )
-        return rows
+        return batch_counts(batch)
 
 
 def run_stream(
     options: PurgatoryStreamOptions,
-    open_session: Callable[[], AbstractContextManager["SparkSession"]],
+    open_session: Callable[..., AbstractContextManager["SparkSession"]],
     *,
     as_json: bool,
 ) -> None:
@@ -89,11 +87,11 @@ def run_stream(
     with signals_noted() as stop, Progress() as progress:
         stream = _stream(options)
         stream.checkpoint.check(stream.settings)  # before Spark's slow start
-        tally = _Tally(stream)
+        tally = _Tally(stream, batch_line(as_json=as_json))
         progress.waiting("starting Spark")
         ended, before, pending = Until.STOPPED, 0, 0
         if not stop.is_set():
-            with open_session() as spark:
+            with open_session(uris=(options.operations, options.events, options.out)) as spark:
                 progress.waiting(f"watching {options.operations} and {options.events}")
                 run = StreamRun(stream, spark, tally.take)
                 before = stream.count_pending(spark)
@@ -119,7 +117,7 @@ def run_stream(
             "rows_per_second": tally.rate(rows),
             "batch_seconds": tally.batch_seconds,
             "fixed_seconds": tally.fixed_seconds,
-            "out": str(options.out),
+            "out": options.out,
             "seconds": round(clock.perf_counter() - started, 3),
         },
         as_json=as_json,
@@ -151,20 +149,24 @@ def _stream(options: PurgatoryStreamOptions) -> "PurgatoryStream":
         raise BadInputError(
             f"--max-ahead: must be at most {FURTHEST_AHEAD} s, got {options.max_ahead}"
         )
-    folders = [_watched(path, options) for path in (options.operations, options.events)]
-    if folders[0] == folders[1]:
-        raise BadInputError(f"{options.events}: operations and events want a folder each")
+    tables = (options.operations, options.events)
+    if whole_uri(tables[0]) == whole_uri(tables[1]):
+        raise BadInputError(f"{tables[1]}: operations and events must be two tables")
+    places = [_watched(uri, options) for uri in tables]
     formats = [
-        format_of_trace(
-            folder, options.format or (None if _holds_files(folder) else Format.PARQUET)
+        (options.format or Format.PARQUET)
+        if place is None
+        else format_of_trace(
+            place, options.format or (None if _holds_files(place) else Format.PARQUET)
         )
-        for folder in folders
+        for place in places
     ]
-    make_folder(options.out)
+    if (out := local_path(options.out)) is not None:
+        make_folder(out)
     return PurgatoryStream(
-        operations=folders[0],
-        events=folders[1],
-        out=options.out.resolve(),
+        operations=tables[0],
+        events=tables[1],
+        out=options.out,
         checkpoint=Checkpoint(options.checkpoint.resolve()),
         unit=options.unit,
         tick=options.tick,
@@ -174,14 +176,19 @@ def _stream(options: PurgatoryStreamOptions) -> "PurgatoryStream":
         events_format=formats[1],
         shards=options.shards,
         files_per_batch=options.files_per_batch,
+        records_per_batch=options.records_per_batch,
     )
 
 
-def _watched(folder: Path, options: PurgatoryStreamOptions) -> Path:
+def _watched(uri: str, options: PurgatoryStreamOptions) -> Path | None:
+    """The folder of this machine that is watched; None for any other table."""
+    folder = local_path(uri)
+    if folder is None:
+        return None
     if not folder.is_dir():
-        raise BadInputError(f"{folder}: no such folder, and a stream watches folders")
-    check_places(folder, options.out, options.checkpoint)
-    return folder.resolve()
+        raise BadInputError(f"{uri}: no such folder, and a stream watches folders")
+    check_places(folder, local_path(options.out), options.checkpoint)
+    return folder
 
 
 def _holds_files(folder: Path) -> bool:

@@ -1,16 +1,23 @@
 """What the commands over streams share: limits, a run until a signal, a tally. Rank 5."""
 
+import json
 import math
 import statistics
+import sys
 import threading
 from abc import abstractmethod
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from aiowheel.cli._destination import check_folder
 from aiowheel.errors import AiowheelError, BadInputError
+from aiowheel.jobs.spark.progress import BatchCounts
 from aiowheel.jobs.spark.stream_run import StreamRun, Until
+from aiowheel.jobs.spark.uris import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -18,6 +25,10 @@ if TYPE_CHECKING:
 
 _LONGEST_LATENESS = 31_536_000  # a year
 _LOOK_SECONDS = 0.5
+
+RecordsPerBatch = Annotated[
+    int, typer.Option(min=1, help="Stream: of each topic, at most so many records a micro-batch.")
+]
 
 
 def until_of(*, once: bool, drain: bool) -> Until:
@@ -42,13 +53,37 @@ def lateness_ms(seconds: float) -> int:
     return math.ceil(seconds * 1_000)
 
 
-def check_places(watched: Path, out: Path, checkpoint: Path) -> None:
+def checkpoint_of(given: Path | None, out: str) -> Path:
+    """The folder of ``--checkpoint``, by default the one inside *out*.
+
+    Raises:
+        BadInputError: Neither lies on this machine.
+    """
+    if given is not None:
+        return given
+    place = local_path(out)
+    if place is None:
+        raise BadInputError(
+            f"--checkpoint is needed with --out {out}: a folder of a disk that the driver and all "
+            "workers share"
+        )
+    return place / "checkpoint"
+
+
+def check_places(watched: Path, out: Path | None, checkpoint: Path) -> None:
     """Refuse folders for results in which files are watched for.
+
+    Args:
+        watched: Where files arrive.
+        out: Of the results; None if they lie elsewhere.
+        checkpoint: Of the stream.
 
     Raises:
         BadInputError: One lies there, or cannot be a folder of ours.
     """
     for option, place in (("--out", out), ("--checkpoint", checkpoint)):
+        if place is None:
+            continue
         if place.resolve().is_relative_to(watched.resolve()):
             raise BadInputError(f"{place}: lies in the watched folder, {option} wants another one")
         check_folder(place, option)
@@ -93,17 +128,42 @@ def run_until_stopped(run: StreamRun, until: Until, stop: threading.Event) -> Un
         raise
 
 
+#: Called with the number of a micro-batch, its rows and its duration in seconds.
+ReportBatch = Callable[[int, BatchCounts, float], object]
+
+
+def batch_line(*, as_json: bool) -> ReportBatch:
+    """Make a function that prints a line on stderr for each micro-batch with rows."""
+
+    def print_batch(number: int, counts: BatchCounts, seconds: float) -> None:
+        if not counts.rows:
+            return
+        if as_json:
+            line = json.dumps({"batch": number, **counts._asdict(), "seconds": seconds})
+        else:
+            line = f"aiowheel: batch {number}: {counts.rows:,} rows in {seconds:.1f} s"
+            line += f", {counts.rejected:,} rejected" if counts.rejected else ""
+            line += f", {counts.late:,} late and lost" if counts.late else ""
+        print(line, file=sys.stderr, flush=True)
+
+    return print_batch
+
+
 class BatchTally:
     """What the micro-batches of one run did, from Spark's reports on them.
+
+    Args:
+        report: Called with each batch.
 
     Attributes:
         seconds: How long each took that had rows.
         empty_seconds: How long each took that had none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, report: ReportBatch | None = None) -> None:
         self.seconds: list[float] = []
         self.empty_seconds: list[float] = []
+        self._report = report
         self._last_batch = -1
 
     def take(self, query: "StreamingQuery") -> None:
@@ -117,12 +177,14 @@ class BatchTally:
                 continue  # known, or nothing to do
             self._last_batch = batch.batchId
             seconds = batch.durationMs["triggerExecution"] / 1_000
-            rows = self._add(batch, seconds)
-            (self.seconds if rows else self.empty_seconds).append(seconds)
+            counts = self._add(batch)
+            (self.seconds if counts.rows else self.empty_seconds).append(seconds)
+            if self._report is not None:
+                self._report(batch.batchId, counts, seconds)
 
     @abstractmethod
-    def _add(self, batch: "StreamingQueryProgress", seconds: float) -> int:
-        """Add one batch; returns how many rows it read."""
+    def _add(self, batch: "StreamingQueryProgress") -> BatchCounts:
+        """Add one batch; returns its rows."""
 
     @property
     def batches(self) -> int:

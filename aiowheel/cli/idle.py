@@ -8,7 +8,7 @@ import typer
 
 from aiowheel.cli._idle_run import Engine, FileOptions, run_files
 from aiowheel.cli._idle_stream import StreamOptions, run_stream
-from aiowheel.cli._idle_table import TableOptions, watched_folder
+from aiowheel.cli._idle_table import TableOptions
 from aiowheel.cli._idle_uri import run_table
 from aiowheel.cli._spark_options import (
     Conf,
@@ -18,7 +18,7 @@ from aiowheel.cli._spark_options import (
     refuse,
     spark_session,
 )
-from aiowheel.cli._stream_run import until_of
+from aiowheel.cli._stream_run import RecordsPerBatch, until_of
 from aiowheel.jobs.spark.uris import local_path
 from aiowheel.readers import Format, TimeFormat, Unit
 
@@ -57,7 +57,7 @@ def idle(
     strict: Annotated[bool, typer.Option("--strict", help="End at the first bad row.")] = False,
     engine: Annotated[Engine, typer.Option(help="Both write the same file.")] = Engine.WHEEL,
     stream: Annotated[
-        bool, typer.Option("--stream", help="Watch one folder; files arrive. Runs on Spark.")
+        bool, typer.Option("--stream", help="Follow a folder or a table by URI. Runs on Spark.")
     ] = False,
     max_lateness: Annotated[
         float, typer.Option(min=0, help="Stream: seconds a row may lie behind the newest one.")
@@ -66,14 +66,18 @@ def idle(
         Path | None, typer.Option(metavar="FOLDER", help="Stream: default OUT/checkpoint.")
     ] = None,
     once: Annotated[
-        bool, typer.Option("--once", help="Stream: end when the folder is worked off.")
+        bool, typer.Option("--once", help="Stream: end when the input is worked off.")
     ] = False,
     drain: Annotated[
         bool, typer.Option("--drain", help="Stream: likewise, and end every open key.")
     ] = False,
+    shards: Annotated[
+        int, typer.Option(min=1, help="Stream: engines for the keys; fixed by the checkpoint.")
+    ] = 16,
     files_per_batch: Annotated[
         int, typer.Option(min=1, help="Stream: at most so many files a micro-batch.")
     ] = 100,
+    records_per_batch: RecordsPerBatch = 1_000_000,
     master: Master = None,
     conf: Conf = None,
     verbose: Verbose = False,
@@ -89,6 +93,8 @@ def idle(
       aiowheel idle arriving/ --stream --format csv --key user --time at --unit ms
           --timeout 30 --max-lateness 5 --out idle/
       aiowheel idle kafka://broker:9092/touches --engine spark --timeout 30 --out delta:s3a://lake/idle
+      aiowheel idle kafka://broker:9092/touches --stream --timeout 30 --out delta:s3a://lake/idle
+          --checkpoint /shared/idle
     """
     names = tuple(key or ())
     table = TableOptions(names, time, format, unit, time_format, earliest, latest, strict=strict)
@@ -96,12 +102,24 @@ def idle(
     open_session = partial(
         spark_session, "aiowheel idle", master=master, conf=conf, verbose=verbose
     )
-    if any(local_path(file) is None for file in files):
-        by_file = {"--key": key, "--time": time, "--time-format": time_format, "--latest": latest}
-        refuse(
-            {**by_file, "--earliest": earliest, "--strict": strict}, "is for files, not for a URI"
+    if stream:
+        options = StreamOptions(
+            touches=files,
+            out=out,
+            rejects=rejects,
+            checkpoint=checkpoint,
+            timeout=ticks,
+            max_lateness=max_lateness,
+            shards=shards,
+            files_per_batch=files_per_batch,
+            records_per_batch=records_per_batch,
+            until=until_of(once=once, drain=drain),
         )
-        refuse({"--stream": stream}, "watches a folder of this machine")
+        run_stream(options, table, open_session, as_json=json)
+        return
+    if any(local_path(file) is None for file in files):
+        table.refuse_columns("is for files, not for a URI")
+        refuse({"--latest": latest, "--earliest": earliest}, "is for files, not for a URI")
         refuse({"--engine wheel": engine is Engine.WHEEL}, "reads files of this machine")
         run_table(
             files,
@@ -115,19 +133,6 @@ def idle(
         )
         return
     place = on_this_machine(out, "the idle events of files go into a file of this machine")
-    if stream:
-        refuse({"--rejects": rejects is not None}, "is not for --stream: see OUT/rejects")
-        options = StreamOptions(
-            folder=watched_folder(files),
-            out=place,
-            checkpoint=checkpoint or place / "checkpoint",
-            timeout=ticks,
-            max_lateness=max_lateness,
-            files_per_batch=files_per_batch,
-            until=until_of(once=once, drain=drain),
-        )
-        run_stream(options, table, open_session, as_json=json)
-        return
     of_streams = {"--max-lateness": max_lateness, "--checkpoint": checkpoint}
     refuse(of_streams | {"--once": once, "--drain": drain}, "is for --stream")
     if engine is Engine.WHEEL:

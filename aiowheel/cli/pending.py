@@ -29,14 +29,14 @@ def pending(
       aiowheel pending --checkpoint found/checkpoint --json | jq .pending
     """
     try:
-        from aiowheel.jobs.operations.pending import pending_operations
+        from aiowheel.jobs.operations.pending import count_pending, pending_operations
     except ImportError as error:
         raise MissingExtraError("spark") from error
     with spark_session("aiowheel pending", master=master, conf=conf, verbose=verbose) as spark:
-        found = pending_operations(spark, checkpoint)
-    shown = found[:limit]
+        shown = pending_operations(spark, checkpoint, limit)
+        count = count_pending(spark, checkpoint) if len(shown) == limit else len(shown)
     if json:
-        print_json({"pending": len(found), "operations": [row._asdict() for row in shown]})
+        print_json({"pending": count, "operations": [row._asdict() for row in shown]})
         return
     rows = [
         (
@@ -50,5 +50,5 @@ def pending(
     ]
     if rows:
         print_table(("id", "missing", "wanted", "created", "deadline"), rows, texts=2)
-    hidden = f", {len(found) - len(shown):,} not shown" if len(found) > len(shown) else ""
-    print(f"{len(found):,} operations wait{hidden}")
+    hidden = f", {count - len(shown):,} not shown" if count > len(shown) else ""
+    print(f"{count:,} operations wait{hidden}")

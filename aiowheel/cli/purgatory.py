@@ -23,7 +23,7 @@ from aiowheel.cli._spark_options import (
     refuse,
     spark_session,
 )
-from aiowheel.cli._stream_run import until_of
+from aiowheel.cli._stream_run import RecordsPerBatch, checkpoint_of, until_of
 from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
 from aiowheel.jobs.spark.uris import inside, local_path
 from aiowheel.readers import Format, Unit
@@ -60,7 +60,7 @@ def purgatory(
     ],
     *,
     out: Annotated[
-        str, typer.Option(metavar="FOLDER", help="Gets the folders outcomes and rejects.")
+        str, typer.Option(metavar="PLACE", help="Gets the tables outcomes and rejects.")
     ],
     unit: Annotated[Unit, typer.Option(help="Unit of all times, in and out.")] = Unit.MS,
     tick: Annotated[
@@ -73,7 +73,7 @@ def purgatory(
         PurgatoryEngine, typer.Option(help="Both find the same outcomes.")
     ] = PurgatoryEngine.WHEEL,
     stream: Annotated[
-        bool, typer.Option("--stream", help="Watch two folders; files arrive. Runs on Spark.")
+        bool, typer.Option("--stream", help="Follow two folders or tables by URI. Runs on Spark.")
     ] = False,
     max_lateness: Annotated[
         float, typer.Option(min=0, help="Stream: seconds a row may lie behind the newest one.")
@@ -85,7 +85,7 @@ def purgatory(
         Path | None, typer.Option(metavar="FOLDER", help="Stream: default OUT/checkpoint.")
     ] = None,
     once: Annotated[
-        bool, typer.Option("--once", help="Stream: end when the folders are worked off.")
+        bool, typer.Option("--once", help="Stream: end when the input is worked off.")
     ] = False,
     drain: Annotated[
         bool, typer.Option("--drain", help="Stream: likewise, and let time run out.")
@@ -96,6 +96,7 @@ def purgatory(
     files_per_batch: Annotated[
         int, typer.Option(min=1, help="Stream: of each folder, at most so many a micro-batch.")
     ] = 100,
+    records_per_batch: RecordsPerBatch = 1_000_000,
     master: Master = None,
     conf: Conf = None,
     verbose: Verbose = False,
@@ -109,6 +110,8 @@ def purgatory(
       aiowheel purgatory ops/ events/ --unit us --tick 1000 --engine spark --out found/
       aiowheel purgatory s3a://lake/ops kafka://broker:9092/events --engine spark --out s3a://lake/found
       aiowheel purgatory ops/ events/ --stream --max-lateness 5 --out found/
+      aiowheel purgatory kafka://broker:9092/ops kafka://broker:9092/events --stream
+          --checkpoint /shared/found --out delta:s3a://lake/found
     """
     started = clock.perf_counter()
     form = None if format is None else Format(format)
@@ -116,13 +119,11 @@ def purgatory(
         spark_session, "aiowheel purgatory", master=master, conf=conf, verbose=verbose
     )
     if stream:
-        why = "--stream watches folders of this machine, or of a disk that all workers see"
-        place = on_this_machine(out, why)
         options = PurgatoryStreamOptions(
-            operations=on_this_machine(operations, why),
-            events=on_this_machine(events, why),
-            out=place,
-            checkpoint=checkpoint or place / "checkpoint",
+            operations=operations,
+            events=events,
+            out=out,
+            checkpoint=checkpoint_of(checkpoint, out),
             unit=unit,
             tick=tick,
             format=form,
@@ -130,6 +131,7 @@ def purgatory(
             max_ahead=max_ahead,
             shards=shards,
             files_per_batch=files_per_batch,
+            records_per_batch=records_per_batch,
             until=until_of(once=once, drain=drain),
         )
         run_stream(options, open_session, as_json=json)

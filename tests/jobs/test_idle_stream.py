@@ -166,6 +166,38 @@ def test_a_stream_goes_on_where_it_stood(
     assert "this stream has been flushed" in capsys.readouterr().err
 
 
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_batch_writes_what_it_has_changed(spark: "SparkSession", tmp_path: Path) -> None:
+    """Of 20,000 open keys one is touched: the state store gets that, not the others again."""
+    from aiowheel.jobs.idle.stream import IdleStream
+    from aiowheel.jobs.spark.stream_run import StreamRun, Until
+
+    folder = tmp_path / "in"
+    folder.mkdir()
+    keys = [f"client-{number * 7919 % 1000003}" for number in range(20_000)]
+    tables = [
+        pa.table({"key": keys, "t": range(20_000)}),
+        pa.table({"key": keys[:1], "t": [30_000]}),
+    ]
+    for number, table in enumerate(tables):
+        pq.write_table(table, folder / f"{number}.parquet")
+        os.utime(folder / f"{number}.parquet", (1e9 + number, 1e9 + number))
+    checkpoint = Checkpoint(tmp_path / "checkpoint")
+    files = touch_files(Unit.MS)
+    stream = IdleStream(folder, tmp_path / "out", checkpoint, files, 10**9, 0, 4, 1)
+
+    StreamRun(stream, spark).run(Until.ONCE)
+
+    written: dict[int, int] = {}  # bytes, by the version that a micro-batch makes
+    for log in checkpoint.folder.glob("state/0/*/*.changelog"):
+        version = int(log.name.partition(".")[0].partition("_")[0])
+        written[version] = written.get(version, 0) + log.stat().st_size
+    assert written[1] > 100_000
+    assert sum(size for version, size in written.items() if version > 1) < 10_000
+
+
 def test_a_time_that_is_none_does_not_reach_the_watermark(tmp_path: Path) -> None:
     """By default nothing later than a day from now is taken; what is put aside can be read."""
     file = tmp_path / "a.csv"

@@ -141,6 +141,6 @@ def test_a_stream_of_operations_ends_all_that_has_a_deadline(
 
     found = read_batches(folder / "out" / "outcomes", OUTCOMES).to_pylist()
     assert sorted(tuple(row.values()) for row in found) == ENDINGS
-    assert [row.id for row in pending_operations(spark, checkpoint.folder)] == ["own ever"]
+    assert [row.id for row in pending_operations(spark, checkpoint.folder, 9)] == ["own ever"]
     with pytest.raises(BadInputError, match="was made with events"):
         checkpoint.check(replace(stream, events=tmp_path).settings)

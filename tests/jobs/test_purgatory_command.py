@@ -137,6 +137,13 @@ def test_a_stream_stops_goes_on_and_is_flushed(
         "ever": ["c"],
     }
 
+    assert run(["pending", *checkpoint, "--limit", "1", "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert (first["pending"], len(first["operations"])) == (3, 1)
+    assert first["operations"][0] == min(
+        pending["operations"], key=lambda row: (row["created"], row["id"])
+    )
+
     write(tmp_path / "events" / "1.ndjson", [{"key": "c", "time": YEAR_2190_MS}])
     write(tmp_path / "ops" / "1.ndjson", [{"id": "old", "keys": ["a"], "created": 5}])
     assert run(["flush", *checkpoint]) == 0
@@ -313,7 +320,7 @@ def test_executors_with_disks_of_their_own_are_a_failure(
     [
         (["purgatory", "gone", "events", "--out", "out"], "gone: no such file"),
         (["purgatory", "gone", "events", "--out", "out", "--stream"], "gone: no such folder"),
-        (["purgatory", "ops", "ops", "--out", "out", "--stream"], "want a folder each"),
+        (["purgatory", "ops", "ops", "--out", "out", "--stream"], "must be two tables"),
         (["flush", "--checkpoint", "gone"], "gone: no checkpoint of a stream"),
     ],
 )

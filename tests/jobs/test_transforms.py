@@ -15,11 +15,11 @@ import pytest
 
 from aiowheel.jobs.operations.schemas import Flaw
 from aiowheel.jobs.operations.shard import Shard
-from aiowheel.rules import NEVER, NO_VALUE
+from aiowheel.rules import NEVER, NO_VALUE, Event, Operation
 from aiowheel.trace import TRACE_SCHEMA
 
-from .test_purgatory import random_trace
-from .test_tune import ROWS
+from .test_purgatory import Trace, random_trace, write_trace
+from .test_tune import ROWS, whole
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -216,7 +216,7 @@ def test_wheels_are_tried_on_a_load_and_on_a_trace(spark: "SparkSession") -> Non
     """What Spark finds is what one process finds, setting by setting."""
     from aiowheel.jobs import Waits, simulate, tune
     from aiowheel.jobs.wheels.simulate import Sweep, run_task
-    from aiowheel.jobs.wheels.tune import weigh_run
+    from aiowheel.jobs.wheels.tune import weigh_stretch
 
     waits = Waits.from_quantiles(0.02, 0.06)
     settings = spark.createDataFrame(
@@ -225,7 +225,13 @@ def test_wheels_are_tried_on_a_load_and_on_a_trace(spark: "SparkSession") -> Non
     )
     simulated = simulate(settings, operations=501, waits=waits, shards=2, partitions=2)
     trace = pa.Table.from_pylist(ROWS, TRACE_SCHEMA)
-    tuned = tune(spark.createDataFrame(trace), max_lateness=0.05, ticks=[0.05], wheel_sizes=[64])
+    tuned = tune(
+        spark.createDataFrame(trace),
+        max_lateness=0.05,
+        ticks=[0.05],
+        wheel_sizes=[64],
+        rows_per_stretch=40,
+    )
 
     sweep = Sweep(501, waits, [], [], [], [], shards=2)
     costs = {"cpu_ns", "peak_bytes"}
@@ -240,11 +246,13 @@ def test_wheels_are_tried_on_a_load_and_on_a_trace(spark: "SparkSession") -> Non
     ]
     (weighed,) = (row.asDict() for row in tuned.collect())
     runs = [trace.filter(pc.equal(trace["run_id"], run)) for run in ("r", "s")]
-    answers = [weigh_run(run, [(50_000_000, 64)]).to_pylist()[0] for run in runs]
+    answers = [weigh_stretch(run, [(50_000_000, 64)], whole(run)).to_pylist()[0] for run in runs]
     assert weighed["operations"] == 500
     assert weighed["expired"] == sum(row["expired"] for row in answers)
     assert weighed["wake_ups"] == sum(row["wake_ups"] for row in answers)
-    assert weighed["levels"] == max(row["levels"] for row in answers)
+    assert weighed["cascaded"] == sum(row["cascaded"] for row in answers)
+    for name in ("levels", "peak_pending", "late_max_ns"):
+        assert weighed[name] == max(row[name] for row in answers)
     assert weighed["allowed"] is True
 
 
@@ -255,7 +263,8 @@ def test_wheels_are_tried_on_a_load_and_on_a_trace(spark: "SparkSession") -> Non
         ("keys string", TypeError, "keys of operations must be array<string>, got string"),
         ("created date", TypeError, "created of operations must be bigint, got date"),
         ("tick", ValueError, "tick must be from 1 to 3600000000000, got 0"),
-        ("stream", ValueError, "operations must be a batch, got a stream"),
+        ("stream", ValueError, "events must be a stream, as the other table is, got a batch"),
+        ("unit", ValueError, "unit must be None for batches, got 'ms'"),
     ],
 )
 def test_wrong_tables_are_named(
@@ -268,8 +277,12 @@ def test_wrong_tables_are_named(
 
     operations = spark.createDataFrame([], "id string, keys array<string>, created bigint")
     events = spark.createDataFrame([], "key string, time bigint")
+    given: dict[str, Any] = {"tick": 0 if change == "tick" else 1}
     if change == "stream":
-        operations = spark.readStream.format("rate").load()
+        rows = spark.readStream.format("rate").load()
+        operations = rows.selectExpr("'x' AS id", "array('k') AS keys", "value AS created")
+    elif change == "unit":
+        given["unit"] = "ms"
     elif change == "id":
         operations = operations.drop("id")
     elif " " in change:
@@ -277,9 +290,87 @@ def test_wrong_tables_are_named(
         operations = operations.withColumn(name, F.lit(None).cast(kind))
 
     with pytest.raises(error) as caught:
-        settle_operations(operations, events, tick=0 if change == "tick" else 1)
+        settle_operations(operations, events, **given)
 
     assert str(caught.value).startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "text"),
+    [
+        ({"unit": None}, TypeError, "unit must be one of 's', 'ms', 'us', 'ns', got None"),
+        ({"unit": "h"}, ValueError, "unit must be one of 's', 'ms', 'us', 'ns', got 'h'"),
+        ({"watermark": None}, ValueError, "watermark must be from 0 s to a year for streams"),
+        ({"watermark": -1}, ValueError, "watermark must be "),
+        ({"watermark": timedelta(days=366)}, ValueError, "watermark must be from 0 s to a year"),
+        ({"shards": 0}, ValueError, "shards must be from 1 to 100000, got 0"),
+        ({"provider": "Other"}, ValueError, "spark.sql.streaming.stateStore.providerClass must be"),
+    ],
+)
+def test_a_wrong_argument_for_streams_is_named(
+    spark: "SparkSession", given: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    """At the call, not when the query runs."""
+    from aiowheel.jobs import settle_operations
+
+    rows = spark.readStream.format("rate").load()
+    operations = rows.selectExpr("'x' AS id", "array('k') AS keys", "value AS created")
+    events = rows.selectExpr("'k' AS key", "value AS time")
+    arguments: dict[str, Any] = {"unit": "s", "watermark": 1, **given}
+    provider = arguments.pop("provider", None)
+    name = "spark.sql.streaming.stateStore.providerClass"
+    before = str(spark.conf.get(name))
+    try:
+        if provider:
+            spark.conf.set(name, provider)
+        with pytest.raises(error) as caught:
+            settle_operations(operations, events, **arguments)
+    finally:
+        spark.conf.set(name, before)
+
+    assert str(caught.value).startswith(text)
+
+
+@pytest.mark.timeout(300)
+def test_streams_of_operations_end_as_in_a_purgatory(spark: "SparkSession", tmp_path: Path) -> None:
+    """Each outcome once, in a query of the caller's; what lies far ahead is rejected."""
+    from aiowheel.jobs import settle_operations
+    from aiowheel.jobs.operations.schemas import EVENTS, OPERATIONS
+    from aiowheel.jobs.spark.values import ddl
+
+    traces = [random_trace(seed) for seed in range(3)]
+    operations = [row for trace in traces for row in trace.operations]
+    events = [row for trace in traces for row in trace.events]
+    shard = Shard(10)
+    shard.feed([*operations], [*events])
+    write_trace(tmp_path, Trace(operations, events), "0")
+    # Rows that move both watermarks past all others; and one that would for ever.
+    ends = [
+        Operation(name, ("z",), (NO_VALUE,), 1, created, NEVER)
+        for name, created in (("end", 10**12), ("far", 9 * 10**12))
+    ]
+    write_trace(tmp_path, Trace(ends, [Event("y", 10**12, NO_VALUE)]), "1")
+    tables = [
+        spark.readStream.schema(ddl(schema))
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(tmp_path / name))
+        for name, schema in (("operations", OPERATIONS), ("events", EVENTS))
+    ]
+    found: list[tuple[Any, ...]] = []
+
+    settled = settle_operations(tables[0], tables[1], tick=10, unit="ms", watermark=0, shards=2)
+    rows = settled.outcomes.unionByName(settled.rejects, allowMissingColumns=True)
+    query = (
+        rows.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .foreachBatch(lambda frame, _batch_id: found.extend(collected(frame)))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(250)
+
+    outcomes = [row[:4] for row in found if row[1] is not None]
+    assert sorted(outcomes) == sorted(shard.settle(NEVER - 1))
+    assert [row[4:6] for row in found if row[1] is None] == [("operations", Flaw.AHEAD.value)]
 
 
 def test_nothing_runs_before_the_caller_asks(spark: "SparkSession") -> None:
@@ -370,5 +461,5 @@ def test_the_page_runs_as_shown(
     for text in code:
         exec(compile(textwrap.dedent(text), str(PAGE), "exec"), namespace)
 
-    assert len(code) == 6
+    assert len(code) == 8
     assert shown in capsys.readouterr().out

@@ -1,6 +1,7 @@
 """The tuning job on loads whose best wheel is known."""
 
 import json
+import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from aiowheel.cli import run
-from aiowheel.jobs.wheels.tune import CANDIDATES, Tuning, candidate_ticks, weigh_run
+from aiowheel.jobs.wheels.tune import CANDIDATES, Stretch, Tuning, candidate_ticks, weigh_stretch
 from aiowheel.timer import Timer
 from aiowheel.trace import TRACE_SCHEMA
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 MS = 1_000_000
 START = 1_800_000_000_000_000_000
+PEAKS = {"tick_ns", "wheel_size", "late_max_ns", "levels", "peak_pending", "span_ns"}
 
 
 def row(number: int, waited: int, timeout: int | None, **more: Any) -> dict[str, Any]:
@@ -59,6 +61,16 @@ def trace(tmp_path: Path) -> Path:
     return folder
 
 
+def whole(rows: pa.Table) -> Stretch:
+    """All of a run."""
+    return Stretch(min(rows["created"].to_pylist()), 0, None)
+
+
+def leaves(one: dict[str, Any]) -> int:
+    """Not before an operation has left every wheel."""
+    return max(one["finished"], one["deadline"] + 100 * MS)
+
+
 def test_ticks_to_try_surround_the_bound() -> None:
     """The bound itself, parts of it, and two that lie beyond."""
     assert candidate_ticks(10 * MS) == [
@@ -72,7 +84,7 @@ def test_a_candidate_is_weighed_by_what_its_wheel_did() -> None:
     """Operations that armed no timeout do not count; every timeout is late by the tick's doing."""
     rows = pa.Table.from_pylist([one for one in ROWS if one["run_id"] == "r"], TRACE_SCHEMA)
 
-    fine, coarse = weigh_run(rows, [(1 * MS, 4_096), (100 * MS, 64)]).to_pylist()
+    fine, coarse = weigh_stretch(rows, [(1 * MS, 4_096), (100 * MS, 64)], whole(rows)).to_pylist()
 
     assert fine["operations"] == coarse["operations"] == 200
     assert fine["expired"] == coarse["expired"] == 200
@@ -82,13 +94,52 @@ def test_a_candidate_is_weighed_by_what_its_wheel_did() -> None:
     assert coarse["wake_ups"] <= 7
 
 
+def test_stretches_of_a_run_are_the_run() -> None:
+    """Each operation lies in every stretch in which it is pending; what the wheels did adds up."""
+    source = random.Random(7)
+    candidates = [(1 * MS, 16), (7 * MS, 64), (100 * MS, 16)]
+    rows = [
+        row(number, source.choice((MS // 3, 90 * MS, 3_000 * MS)), source.choice((50, 900)) * MS)
+        for number in range(3_000)
+    ]
+    run = pa.Table.from_pylist(rows, TRACE_SCHEMA)
+    origin = whole(run).origin
+    expected = weigh_stretch(run, candidates, whole(run)).to_pylist()
+    span = max(each["created"] for each in rows) - origin
+
+    for count in (2, 7, 40):
+        width = span // count + 1
+        parts: list[list[dict[str, Any]]] = []
+        for number in range(count):
+            begin = number * width
+            inside = [
+                each
+                for each in rows
+                if each["created"] - origin < begin + width
+                and (each["created"] - origin >= begin or leaves(each) - origin >= begin)
+            ]
+            table = pa.Table.from_pylist(inside, TRACE_SCHEMA)
+            last = None if number + 1 == count else width
+            parts.append(weigh_stretch(table, candidates, Stretch(origin, begin, last)).to_pylist())
+        found = [
+            {
+                name: max(values) if name in PEAKS else sum(values)
+                for name, values in ((name, [part[name] for part in one]) for name in one[0])
+            }
+            for one in zip(*parts, strict=True)
+        ]
+        assert found == expected
+
+
 def test_a_timeout_of_many_years_is_weighed() -> None:
     """Nothing of it comes up within the trace, and none is lost."""
     years = 10**18 + 5
     rows = [row(number, 20 * MS, years) for number in range(10)]
     rows += [row(10 + number, years, years) for number in range(10)]
 
-    (found,) = weigh_run(pa.Table.from_pylist(rows, TRACE_SCHEMA), [(MS, 64)]).to_pylist()
+    table = pa.Table.from_pylist(rows, TRACE_SCHEMA)
+
+    (found,) = weigh_stretch(table, [(MS, 64)], whole(table)).to_pylist()
 
     assert (found["operations"], found["expired"]) == (20, 10)
 

@@ -10,7 +10,7 @@ import pytest
 
 from aiowheel.errors import BadInputError, MissingExtraError
 from aiowheel.jobs.spark.connectors import connector_settings, missing_connectors
-from aiowheel.jobs.spark.uris import Folder, Place, Table, Topic, parse_uri
+from aiowheel.jobs.spark.uris import Folder, Place, Table, Topic, inside, parse_uri, whole_uri
 
 ROOT = Path(__file__).parents[2]
 
@@ -66,6 +66,25 @@ def test_a_folder_is_no_pattern() -> None:
     """Spark would read the folders that a pattern matches."""
     assert parse_uri("s3a://bucket/run[1]") == Folder("s3a://bucket/run[1]", "s3a")
     assert Folder("s3a://bucket/run[1]", "s3a").pattern == r"s3a://bucket/run\[1\]"
+
+
+def test_several_tables_of_one_place() -> None:
+    """Folders in a folder; topics beside one another."""
+    assert inside("found/", "outcomes") == "found/outcomes"
+    assert inside("delta:s3a://lake/found", "rejects") == "delta:s3a://lake/found/rejects"
+    assert inside("kafka://a:1/found", "outcomes") == "kafka://a:1/found.outcomes"
+
+
+def test_a_place_has_one_name(tmp_path: Path) -> None:
+    """By which a checkpoint knows it, whatever links led there."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    real = f"{tmp_path.resolve()}/real"
+
+    assert whole_uri(f"{tmp_path}/link") == whole_uri(f"file://{tmp_path}/link") == real
+    assert whole_uri(f"delta:{tmp_path}/link") == f"delta:{real}"
+    assert whole_uri("s3a://lake/found") == "s3a://lake/found"
+    assert whole_uri("kafka://a:1/found") == "kafka://a:1/found"
 
 
 def test_jars_only_where_a_uri_needs_them() -> None:

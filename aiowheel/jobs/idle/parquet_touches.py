@@ -79,7 +79,7 @@ class ParquetTouches:
             (F.col("_metadata.row_index") + 1).alias("line"),
         )
         return cls(
-            table.withColumn("reason", _reason(rows.earliest, rows.latest)),
+            table.withColumn("reason", flaw_of_touch(rows.earliest, F.lit(rows.latest))),
             {str(path): pq.read_metadata(path).num_rows for path in paths},
             {str(path.resolve()): str(path) for path in paths},
         )
@@ -144,14 +144,14 @@ class ParquetTouches:
         return self.names[unquote(urlparse(source).path)]
 
 
-def _reason(earliest: int, latest: int) -> Column:
-    """The first thing wrong with a row, in the words of the readers."""
+def flaw_of_touch(earliest: int, latest: Column) -> Column:
+    """The first thing wrong with ``key`` and ``t``, in the words of the readers; or null."""
     t = F.col("t")
     written = F.concat(F.lit("time '"), F.coalesce(t.cast("string"), F.lit("")), F.lit("' is "))
     return (
         F.when(F.col("key").isNull() | (F.col("key") == ""), F.lit("the key is empty"))
         .when(~F.is_valid_utf8("key"), F.lit("the key is not UTF-8"))
         .when(t.isNull() | (t < 0), F.concat(written, F.lit("not a whole number >= 0")))
-        .when(t > F.lit(latest), F.concat(written, F.lit(f"beyond {latest}")))
+        .when(t > latest, F.concat(written, F.lit("beyond "), latest.cast("string")))
         .when(t < F.lit(earliest), F.concat(written, F.lit(f"before {earliest}")))
     )

@@ -7,9 +7,10 @@ from typing import Any, Final
 
 import pandas as pd
 
-from aiowheel.jobs.idle.shard import STATE_VERSION, IdleShard
+from aiowheel.jobs.idle.shard import STATE, IdleShard
 from aiowheel.jobs.spark.packs import unpack
 from aiowheel.jobs.spark.processor import Frames, ShardProcessor
+from aiowheel.jobs.spark.watermark import watermark_at
 from aiowheel.readers import Unit
 
 #: The latest time of a row, in seconds: the year 2223. A flush lies beyond.
@@ -20,7 +21,7 @@ EVENTS_DDL: Final = "fire bigint, key string, taken bigint"
 
 
 class IdleProcessor(ShardProcessor[IdleShard]):
-    """Settles a shard up to the watermark; its state is a version and bytes.
+    """Settles a shard when a key may have fallen idle; its state is what `IdleShard` writes.
 
     Args:
         timeout: In *unit*.
@@ -28,17 +29,18 @@ class IdleProcessor(ShardProcessor[IdleShard]):
     """
 
     def __init__(self, timeout: int, unit: Unit) -> None:
-        super().__init__(unit, "touches", "version int, touches binary")
+        super().__init__(unit, STATE)
         self._timeout = timeout
 
-    def _load(self, value: tuple[Any, ...] | None) -> IdleShard:
-        if value is None:
-            return IdleShard(self._timeout)
-        version, touches = value
-        return IdleShard.load(self._timeout, int(version), bytes(touches))
+    def _load(self, values: dict[str, tuple[Any, ...]]) -> IdleShard:
+        return IdleShard.load(self._timeout, values)
 
-    def _dump(self, shard: IdleShard) -> tuple[Any, ...] | None:
-        return (STATE_VERSION, shard.dump()) if len(shard) else None
+    def _dump(self, shard: IdleShard) -> dict[str, tuple[Any, ...] | None]:
+        return shard.changes()
+
+    def _next_timer(self, shard: IdleShard, watermark_ms: int) -> int | None:
+        fire = shard.next_fire()
+        return None if fire is None else max(watermark_at(fire, self._unit), watermark_ms + 1)
 
     def _feed(self, shard: IdleShard, frames: Iterable[pd.DataFrame], settled: int) -> Frames:
         packs = (data for frame in frames for data in frame["pack"].dropna())

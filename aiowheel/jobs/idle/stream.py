@@ -25,6 +25,7 @@ from aiowheel.jobs.spark.source_files import refuse_missing_files
 from aiowheel.jobs.spark.stream_run import Phase
 from aiowheel.jobs.spark.uris import spark_path
 from aiowheel.jobs.spark.watermark import flushes, timestamp
+from aiowheel.readers import Unit
 
 _FILES_DDL = "path string, modificationTime timestamp, length bigint, content binary"
 _LONGEST_AGE = "36500d"  # else Spark forgets, in silence, files a week older than the newest
@@ -57,6 +58,11 @@ class IdleStream:
     written: dict[int, int] = field(default_factory=dict[int, int])
 
     @property
+    def unit(self) -> Unit:
+        """Of all times."""
+        return self.files.unit
+
+    @property
     def events(self) -> Path:
         """Holds one folder of Parquet a micro-batch."""
         return self.out / "events"
@@ -71,6 +77,7 @@ class IdleStream:
         """What the checkpoint must have been made with."""
         return {
             "job": "idle",
+            "input": "files",
             "folder": str(self.folder.resolve()),  # Spark cannot go on with another
             "out": str(self.out.resolve()),
             "unit": str(self.files.unit),
@@ -88,15 +95,14 @@ class IdleStream:
         folders = BatchFolders(self.events, self.checkpoint.folder)
 
         def write(frame: DataFrame, batch_id: int) -> None:
-            refuse_missing_files(self.checkpoint.folder, batch_id)
-            # Each task writes a sorted file. Fire times of later batches are later, so only the
-            # files of one batch are merged by a reader that wants the order.
-            rows = frame.sortWithinPartitions("fire")
-            self.written[batch_id] = folders.write(rows, batch_id)
+            if phase is not Phase.FINISH:
+                refuse_missing_files(frame.sparkSession, self.checkpoint.folder, batch_id)
+            self.written[batch_id] = folders.write(by_fire(frame), batch_id)
 
         touches = self._touches(spark, phase)
         end = flushes(spark, self.checkpoint)
-        events = self._detect(touches.unionByName(end, allowMissingColumns=True))
+        packs = touches.unionByName(end, allowMissingColumns=True)
+        events = detected(packs, self.timeout, self.files.unit, self.max_lateness_ms)
         return (
             events.writeStream.queryName("aiowheel-idle")
             .outputMode("append")
@@ -107,19 +113,19 @@ class IdleStream:
         )
 
     def _touches(self, spark: SparkSession, phase: Phase) -> DataFrame:
-        paths = (
+        files = (
             spark.readStream.format("binaryFile")
             .schema(_FILES_DDL)
             .option("recursiveFileLookup", "true")
             .option("maxFilesPerTrigger", self.files_per_batch)
             .option("maxFileAge", _LONGEST_AGE)
-            .load(spark_path(phase.input(self.folder, self.checkpoint)))
-            .select("path")
+            .load(spark_path(self.folder))
         )
+        paths = phase.of_input(files).select("path")
         reader: Any = self.files.reader(self.rejects, self.shards)
         touches = paths.mapInArrow(reader, TOUCHES_DDL).observe(
             "touches",
-            F.sum("count").alias("rows"),
+            F.sum(F.coalesce("count", F.lit(0)) + F.col("rejected")).alias("rows"),
             F.sum("rejected").alias("rejected"),
             F.sum("irregular").alias("irregular"),
         )
@@ -129,17 +135,36 @@ class IdleStream:
             timestamp("latest", self.files.unit).alias("ts"),
         )
 
-    def _detect(self, touches: DataFrame) -> DataFrame:
-        # Spark drops what lies at the watermark too: one more keeps the lateness inclusive.
-        delay = f"{self.max_lateness_ms + 1} milliseconds"
-        processor = IdleProcessor(self.timeout, self.files.unit)
-        events = (
-            touches.withWatermark("ts", delay)
-            .groupBy("shard")
-            .transformWithStateInPandas(processor, EVENTS_DDL, "append", "EventTime")
-            .observe("taken", F.sum("taken").alias("rows"))
-        )
-        return events.where(F.col("key").isNotNull()).select("fire", "key")
+
+def detected(packs: DataFrame, timeout: int, unit: Unit, max_lateness_ms: int) -> DataFrame:
+    """Select ``fire: bigint, key: string`` of the idle events.
+
+    How many touches were taken, and were not late, is observed under the name "taken".
+
+    Args:
+        packs: ``shard``, ``pack`` of ``time`` and ``key``, and ``ts``, its latest time; flushes.
+        timeout: In *unit*.
+        unit: Of the times.
+        max_lateness_ms: How far a touch may lie behind the newest one of earlier micro-batches.
+    """
+    # Spark drops what lies at the watermark too: one more keeps the lateness inclusive.
+    delay = f"{max_lateness_ms + 1} milliseconds"
+    events = (
+        packs.withWatermark("ts", delay)
+        .groupBy("shard")
+        .transformWithStateInPandas(IdleProcessor(timeout, unit), EVENTS_DDL, "append", "EventTime")
+        .observe("taken", F.sum("taken").alias("rows"))
+    )
+    return events.where(F.col("key").isNotNull()).select("fire", "key")
+
+
+def by_fire(events: DataFrame) -> DataFrame:
+    """Sort what each task writes into a file of a micro-batch.
+
+    Fire times of later batches are later, so only the files of one batch are merged by a reader
+    that wants the order.
+    """
+    return events.sortWithinPartitions("fire")
 
 
 def read_idle_events(folder: Path) -> Iterator[tuple[int, str]]:

@@ -47,7 +47,7 @@ def run_purgatory(
         events: Likewise.
         out: A folder or its URI, or ``delta:`` and one: there are Delta tables in it then. What an
             earlier run put there is replaced: in a folder of this machine at the end and as a
-            whole, elsewhere table by table.
+            whole, elsewhere table by table. Topics, named as of `inside`, grow.
         tick: Of the wheel, in the unit of the trace.
         form: Of the files; None goes by their suffixes, and is Parquet on other machines.
 
@@ -76,7 +76,8 @@ def run_purgatory(
         def write(frame: DataFrame, name: str) -> int:
             if folder is not None:
                 return replace_folder(frame, folder / name)
-            return write_rows(frame, inside(str(out), name), key=("id",))
+            key = ("source", "raw") if name == "rejects" else ("id",)
+            return write_rows(frame, inside(str(out), name), key=key)
 
         waits, happened = Observation(), Observation()
         is_sound = F.col("flaw").isNull()

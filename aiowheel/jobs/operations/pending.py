@@ -19,6 +19,17 @@ from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.rules import NEVER, Operation
 
 _DECIDING = 0  # Spark counts stateful operators from the end of the query
+_PENDING = pa.schema(
+    {
+        "id": pa.string(),
+        "missing": pa.list_(pa.string()),
+        "wanted": pa.int64(),
+        "created": pa.int64(),
+        "deadline": pa.int64(),
+    }
+)
+_PENDING_DDL = "id string, missing array<string>, wanted bigint, created bigint, deadline bigint"
+_ROWS = 8_192
 
 
 class Pending(NamedTuple):
@@ -39,28 +50,38 @@ class Pending(NamedTuple):
     deadline: int | None
 
 
-def pending_operations(spark: SparkSession, checkpoint: Path) -> list[Pending]:
-    """Read the operations that wait as of the last finished micro-batch, the oldest first.
+def pending_operations(spark: SparkSession, checkpoint: Path, limit: int) -> list[Pending]:
+    """Read the *limit* oldest operations that wait as of the last finished micro-batch, in order.
 
     Those that have come but lie after the watermark are among them.
 
     Raises:
         BadInputError: The folder is no checkpoint of a streaming purgatory.
         AiowheelError: Its state is of another version.
+
+    Cost: each task reads its shards, and the driver gets *limit* rows.
     """
     if Checkpoint(checkpoint).job() != "purgatory":
         raise BadInputError(f"{checkpoint}: no checkpoint of a streaming purgatory")
-    found: list[Pending] = []
     with _state(spark, checkpoint) as state:
-        values = state.collect() if state is not None else []
-    for version, data in values:
-        waiting, created, _hits = read_state(version, bytes(data))
-        found += [_pending(row) for row in (*waiting, *created)]
-    return sorted(found, key=lambda row: (row.created, row.id))
+        if state is None:
+            return []
+        rows = state.mapInArrow(_listed, _PENDING_DDL).orderBy("created", "id").limit(limit)
+        return [Pending(row.id, tuple(row.missing), *row[2:]) for row in rows.collect()]
+
+
+def _listed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for version, data in zip(*batch.to_pydict().values(), strict=True):
+            waiting, created, _hits = read_state(version, data)
+            rows = [_pending(row) for row in (*waiting, *created)]
+            if rows:
+                columns = dict(zip(_PENDING.names, zip(*rows, strict=True), strict=True))
+                yield from pa.table(columns, _PENDING).to_batches(_ROWS)
 
 
 def count_pending(spark: SparkSession, checkpoint: Path) -> int:
-    """Count what `pending_operations` lists, without bringing it to the driver.
+    """Count the operations that wait, without bringing them to the driver.
 
     Raises:
         AiowheelError: The state is of another version.

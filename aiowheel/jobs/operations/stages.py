@@ -66,19 +66,24 @@ class Stage(ShardProcessor[Shard]):
     Args:
         tick: Of the wheel, in *unit*.
         unit: Of the times.
-        decided: What the second stage writes and the first one reads.
+        decided: What the second stage writes and the first one reads; None: they have no folder.
     """
 
-    def __init__(self, tick: int, unit: Unit, decided: Decided) -> None:
-        super().__init__(unit, STATE_NAME, STATE_DDL)
+    def __init__(self, tick: int, unit: Unit, decided: Decided | None) -> None:
+        super().__init__(unit, {STATE_NAME: STATE_DDL})
         self._tick = tick
         self._decided = decided
 
-    def _load(self, value: tuple[Any, ...] | None) -> Shard:
+    def _load(self, values: dict[str, tuple[Any, ...]]) -> Shard:
+        value = values.get(STATE_NAME)
         return Shard(self._tick) if value is None else load(self._tick, value, self._over())
 
-    def _dump(self, shard: Shard) -> tuple[Any, ...] | None:
-        return dump(shard) if len(shard) or shard.events else None
+    def _dump(self, shard: Shard) -> dict[str, tuple[Any, ...] | None]:
+        return {STATE_NAME: dump(shard) if len(shard) or shard.events else None}
+
+    def _next_timer(self, shard: Shard, watermark_ms: int) -> int | None:
+        # At each move of the watermark: hits leave with it, and decisions are read.
+        return watermark_ms + 1 if len(shard) or shard.events else None
 
     def _feed(self, shard: Shard, frames: Iterable[pd.DataFrame], settled: int) -> Frames:
         for frame in frames:
@@ -105,17 +110,17 @@ class MatchKeys(Stage):
     Args:
         tick: Of the wheel, in *unit*.
         unit: Of the times.
-        decided: What the second stage has decided before all keys were met.
+        decided: What the second stage has decided before all keys were met; or None.
         shards: Of the second stage.
     """
 
-    def __init__(self, tick: int, unit: Unit, decided: Decided, shards: int) -> None:
+    def __init__(self, tick: int, unit: Unit, decided: Decided | None, shards: int) -> None:
         super().__init__(tick, unit, decided)
         self._shards = shards
 
     @cached_property
     def _seen(self) -> set[Decision]:
-        return self._decided.before(current_batch())
+        return self._decided.before(current_batch()) if self._decided is not None else set()
 
     def _over(self) -> set[Decision]:
         return self._seen  # read once a task, which serves many shards
@@ -186,7 +191,7 @@ class DecideOperations(Stage):
             yield pd.DataFrame([(None, None, None, 0, len(waiting))], columns=[*_OUTCOME])
 
     def _emit(self, key: Any, shard: Shard, ends: list[Ending]) -> Frames:
-        if shard.unmet:
+        if shard.unmet and self._decided is not None:
             decisions = [(row.id, row.created) for row in shard.unmet]
             self._decided.write(current_batch(), int(key[0]), decisions)
         yield pd.DataFrame(

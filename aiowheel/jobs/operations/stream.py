@@ -1,7 +1,7 @@
-"""The purgatory as a stream: operations and events arrive in folders, outcomes leave. Rank 5.
+"""The purgatory as a stream from two places to a third: files, topics or Delta tables. Rank 5.
 
-A trace is spread over shards by key, then over shards by operation; see `_stages`. Outcomes do not
-depend on how the rows are cut into files and micro-batches, as long as none is late.
+Outcomes do not depend on how the rows are cut into files and micro-batches, as long as none is
+late.
 """
 
 from __future__ import annotations
@@ -11,35 +11,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel.errors import AiowheelError
 from aiowheel.jobs.operations.decided import Decided
-from aiowheel.jobs.operations.frames import (
-    least_value,
-    read_events,
-    read_operations,
-    rejects,
-    sound,
-)
+from aiowheel.jobs.operations.frames import read_events, read_operations, rejects, sound
 from aiowheel.jobs.operations.pending import count_pending
-from aiowheel.jobs.operations.schemas import OUTCOMES, REJECTS, Flaw, per_second
-from aiowheel.jobs.operations.stages import (
-    COPIES,
-    EVENTS,
-    MATCHED_DDL,
-    OUTCOME_DDL,
-    DecideOperations,
-    MatchKeys,
-)
+from aiowheel.jobs.operations.schemas import OUTCOMES, REJECTS
+from aiowheel.jobs.operations.settling import Settling, flawed_if_ahead
 from aiowheel.jobs.spark.checkpoint import Checkpoint
-from aiowheel.jobs.spark.packs import PACK_DDL, pack_rows
-from aiowheel.jobs.spark.sinks import BatchFolders
+from aiowheel.jobs.spark.progress import observed
 from aiowheel.jobs.spark.source_files import refuse_missing_files
-from aiowheel.jobs.spark.sources import Source
+from aiowheel.jobs.spark.sources import RECORDS_PER_BATCH, Source
 from aiowheel.jobs.spark.stream_run import Phase
-from aiowheel.jobs.spark.watermark import flushes, timestamp
+from aiowheel.jobs.spark.targets import open_sink
+from aiowheel.jobs.spark.uris import inside, whole_uri
+from aiowheel.jobs.spark.watermark import flushes
 from aiowheel.readers import Format, Unit
 
 if TYPE_CHECKING:
@@ -77,27 +65,30 @@ class Counts(NamedTuple):
 
 @dataclass(frozen=True)
 class PurgatoryStream:
-    """A stream from two folders to one.
+    """A stream from two tables to two.
 
     Attributes:
-        operations: Folder where files of operations arrive, each renamed into it when whole.
+        operations: A folder where files arrive, each renamed into it when whole; or the URI of one,
+            of a topic or of a Delta table.
         events: The same for events.
-        out: Gets ``outcomes`` and ``rejects``, one folder of Parquet a micro-batch each.
+        out: Gets ``outcomes`` and ``rejects``, as `inside` names them: a folder or its URI, with
+            one folder of Parquet a micro-batch in each; ``delta:`` and one; or a topic.
         checkpoint: Remembers how far the stream is; goes with *out*.
         unit: Of all times.
         tick: Of the wheel, in *unit*.
         max_lateness_ms: How far a row may lie behind the newest of its stream in earlier batches.
         max_ahead_ms: How far after now a row may lie; beyond, it would settle what has not come.
-        operations_format: Parquet, ndjson or csv.
+        operations_format: Of files: Parquet, ndjson or csv.
         events_format: The same for events.
         shards: Of each stage; fixed for the life of the checkpoint.
         files_per_batch: At most so many files of each folder make a micro-batch.
+        records_per_batch: At most so many records of each topic.
         written: What this run wrote, by batch; the last one may not be finished.
     """
 
-    operations: Path
-    events: Path
-    out: Path
+    operations: str | Path
+    events: str | Path
+    out: str | Path
     checkpoint: Checkpoint
     unit: Unit
     tick: int = 1
@@ -107,6 +98,7 @@ class PurgatoryStream:
     events_format: Format = Format.PARQUET
     shards: int = 16
     files_per_batch: int = 100
+    records_per_batch: int = RECORDS_PER_BATCH
     written: dict[int, Written] = field(default_factory=dict[int, "Written"])
 
     @property
@@ -114,9 +106,9 @@ class PurgatoryStream:
         """What the checkpoint must have been made with."""
         return {
             "job": "purgatory",
-            "operations": str(self.operations.resolve()),  # Spark cannot go on with another
-            "events": str(self.events.resolve()),
-            "out": str(self.out.resolve()),
+            "operations": whole_uri(str(self.operations)),  # Spark cannot go on with another
+            "events": whole_uri(str(self.events)),
+            "out": whole_uri(str(self.out)),
             "unit": self.unit.value,
             "tick": self.tick,
             "max_lateness_ms": self.max_lateness_ms,
@@ -129,36 +121,35 @@ class PurgatoryStream:
         Raises:
             BadInputError: *out* is that of another stream.
         """
+        most = self.files_per_batch, self.records_per_batch
         operations, events = (
-            self._flawed_if_ahead(
-                read(
-                    spark,
-                    Source(
-                        str(phase.input(folder, self.checkpoint)),
-                        form,
-                        per_batch=self.files_per_batch,
-                    ),
-                ),
+            flawed_if_ahead(
+                phase.of_input(read(spark, Source.of_stream(str(place), form, *most))),
                 time,
+                self.unit,
+                self.max_ahead_ms,
             )
-            for read, folder, form, time in (
+            for read, place, form, time in (
                 (read_operations, self.operations, self.operations_format, "created"),
                 (read_events, self.events, self.events_format, "time"),
             )
         )
-        rows = self._timed(self._by_key(_used(operations, "operations")), "operations", spark)
-        rows = rows.unionByName(
-            self._timed(self._by_event(_used(events, "events")), "events", spark)
-        )
+        decided = Decided(self.checkpoint.folder / "decided")
+        settling = Settling(self.tick, self.unit, self.max_lateness_ms, self.shards, decided)
         bad = rejects(operations).unionByName(rejects(events))
+        found = settling.endings(
+            _used(operations, "operations"),
+            _used(events, "events"),
+            flushes(spark, self.checkpoint),
+        )
         # One query for both, so that one look at a row decides where it goes.
-        found = self._decide(rows).unionByName(bad, allowMissingColumns=True)
         return (
-            found.writeStream.queryName("aiowheel-purgatory")
+            found.unionByName(bad, allowMissingColumns=True)
+            .writeStream.queryName("aiowheel-purgatory")
             .outputMode("append")
             .option("checkpointLocation", str(self.checkpoint.folder))
             .trigger(**phase.trigger)
-            .foreachBatch(self._write())
+            .foreachBatch(self._write(spark, phase, decided))
             .start()
         )
 
@@ -168,9 +159,9 @@ class PurgatoryStream:
         Raises:
             AiowheelError: A row that the batch read is neither used, nor rejected, nor late.
         """
-        operations, operations_rejected = _observed(batch, "operations", "rows", "rejected")
-        events, events_rejected = _observed(batch, "events", "rows", "rejected")
-        taken_operations, taken_events = _observed(batch, "taken", "operations", "events")
+        operations, operations_rejected = observed(batch, "operations", "rows", "rejected")
+        events, events_rejected = observed(batch, "events", "rows", "rejected")
+        taken_operations, taken_events = observed(batch, "taken", "operations", "events")
         late_operations = operations - operations_rejected - taken_operations
         late_events = events - events_rejected - taken_events
         written = self.written[batch.batchId]
@@ -223,75 +214,18 @@ class PurgatoryStream:
                 f"and {after:,} wait"
             )
 
-    def _flawed_if_ahead(self, rows: DataFrame, time: str) -> DataFrame:
-        # Now is the start of the micro-batch: a batch that is repeated repeats its choice.
-        now_ms = F.unix_millis(F.current_timestamp()) + F.lit(self.max_ahead_ms)
-        second = F.lit(per_second(self.unit)).cast("bigint")
-        seconds = F.call_function("div", F.col(time), second)
-        ahead = seconds > F.call_function("div", now_ms, F.lit(1_000))
-        return rows.withColumn("flaw", F.coalesce("flaw", F.when(ahead, F.lit(Flaw.AHEAD.value))))
-
-    def _by_key(self, operations: DataFrame) -> DataFrame:
-        by_key = operations.select("*", F.posexplode("keys").alias("place", "key"))
-        copies = by_key.select(
-            "id",
-            "key",
-            F.col("created").alias("time"),
-            least_value(F.col("place")).alias("least"),
-            F.when(F.col("place") == 0, F.col("keys")).alias("keys"),
-            "wanted",
-            "deadline",
-        )
-        return copies.select(self._shard_of_key(), *COPIES)
-
-    def _by_event(self, events: DataFrame) -> DataFrame:
-        return events.select(self._shard_of_key(), *EVENTS)
-
-    def _shard_of_key(self) -> Column:
-        return F.pmod(F.xxhash64("key"), F.lit(self.shards)).cast("int").alias("shard")
-
-    def _timed(self, rows: DataFrame, kind: str, spark: SparkSession) -> DataFrame:
-        """Packs with a watermark: two streams have two, so that the slower one is waited for."""
-        # Spark drops what lies at the watermark too: one more keeps the lateness inclusive.
-        delay = f"{self.max_lateness_ms + 1} milliseconds"
-        packs = rows.mapInArrow(pack_rows, PACK_DDL).select(
-            "shard", "count", timestamp("latest", self.unit).alias("ts"), F.col("pack").alias(kind)
-        )
-        end = flushes(spark, self.checkpoint)
-        timed = packs.unionByName(end, allowMissingColumns=True).withWatermark("ts", delay)
-        other = "events" if kind == "operations" else "operations"
-        return timed.withColumn(other, F.lit(None).cast("binary"))
-
-    def _decide(self, packs: DataFrame) -> DataFrame:
-        decided = Decided(self.checkpoint.folder / "decided")
-        matched = packs.groupBy("shard").transformWithStateInPandas(
-            MatchKeys(self.tick, self.unit, decided, self.shards),
-            MATCHED_DDL,
-            "append",
-            "EventTime",
-            eventTimeColumnName="ts",
-        )
-        taken = matched.observe(
-            "taken",
-            F.sum("taken_operations").alias("operations"),
-            F.sum("taken_events").alias("events"),
-        )
-        return (
-            taken.where(F.col("operations").isNotNull() | F.col("events").isNotNull())
-            .groupBy("shard")
-            .transformWithStateInPandas(
-                DecideOperations(self.tick, self.unit, decided), OUTCOME_DDL, "append", "EventTime"
-            )
-        )
-
-    def _write(self) -> Callable[[DataFrame, int], None]:
+    def _write(
+        self, spark: SparkSession, phase: Phase, decided: Decided
+    ) -> Callable[[DataFrame, int], None]:
         folder = self.checkpoint.folder
-        outcomes = BatchFolders(self.out / "outcomes", folder)
-        refused = BatchFolders(self.out / "rejects", folder)
-        decided = Decided(folder / "decided")
+        outcomes, refused = (
+            open_sink(spark, inside(str(self.out), name), checkpoint=str(folder), key=key)
+            for name, key in (("outcomes", ("id",)), ("rejects", ("source", "raw")))
+        )
 
         def write(frame: DataFrame, batch_id: int) -> None:
-            refuse_missing_files(folder, batch_id)
+            if phase is not Phase.FINISH:
+                refuse_missing_files(frame.sparkSession, folder, batch_id)
             frame.persist()  # else the stages run once for each of the two tables
             try:
                 entered = frame.select(F.sum("entered")).first()
@@ -313,11 +247,6 @@ def _used(rows: DataFrame, name: str) -> DataFrame:
     """The rows without a flaw; how many there are of either kind is observed under *name*."""
     counts = (F.count(F.lit(1)).alias("rows"), F.count("flaw").alias("rejected"))
     return sound(rows.observe(name, *counts))
-
-
-def _observed(batch: StreamingQueryProgress, name: str, *counts: str) -> list[int]:
-    row = batch.observedMetrics.get(name)
-    return [int(row[count] or 0) if row else 0 for count in counts]
 
 
 def _wrong(numbers: str) -> AiowheelError:

@@ -1,18 +1,20 @@
 """The purgatory as a transform of DataFrames: operations and events in, their ends out. Rank 5.
 
-The rules are those of `aiowheel.rules`, in SQL. No Python function and no action runs here.
+The rules are those of `aiowheel.rules`: for a batch in SQL, without any Python function, for a
+stream by purgatories in virtual time. No action runs here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
-from aiowheel._arguments import checked_int
+from aiowheel._arguments import checked_choice, checked_int, safe_repr
+from aiowheel._units import delay_to_ns
 from aiowheel.jobs.operations.first_events import TraceSize, first_events
 from aiowheel.jobs.operations.frames import (
     EVENT_TYPES,
@@ -22,11 +24,22 @@ from aiowheel.jobs.operations.frames import (
     rejects,
     sound,
 )
+from aiowheel.jobs.operations.schemas import OUTCOMES
+from aiowheel.jobs.operations.settling import Settling, flawed_if_ahead
 from aiowheel.jobs.operations.shard import LONGEST_TICK
+from aiowheel.readers import Unit
 from aiowheel.rules import COMPLETED, EXPIRED, NEVER
+
+if TYPE_CHECKING:
+    from aiowheel._types import Delay
 
 _OPTIONAL: Final = ("thresholds", "mode", "deadline", "value")
 _INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
+_PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
+_ROCKS: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_AHEAD_MS: Final = 86_400_000
+_LONGEST_LATENESS_MS: Final = 31_536_000_000  # a year, as of the command
+_MOST_SHARDS: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +49,7 @@ class Settled:
     Attributes:
         endings: One row for each usable operation: ``id: string``, ``outcome: string``
             ("completed", "expired", or null while it is pending), ``completed_by: string``, the key
-            that was met last, and ``at: bigint``.
+            that was met last, and ``at: bigint``. Of a stream one row for each that has ended.
         rejects: One row for each row of either table that cannot be used: ``source: string``
             ("operations" or "events"), ``reason: string`` and ``raw: string``, the row as JSON.
     """
@@ -51,39 +64,74 @@ class Settled:
 
     @property
     def pending(self) -> DataFrame:
-        """``id`` of the operations without a deadline that have not met their keys."""
+        """``id`` of the operations without a deadline that have not met their keys.
+
+        Of a stream no row.
+        """
         return self.endings.where(F.col("outcome").isNull()).select("id")
 
 
-def settle_operations(operations: DataFrame, events: DataFrame, *, tick: int = 1) -> Settled:
+def settle_operations(
+    operations: DataFrame,
+    events: DataFrame,
+    *,
+    tick: int = 1,
+    unit: str | None = None,
+    watermark: Delay | None = None,
+    shards: int = 16,
+) -> Settled:
     """Return how each operation ends when it waits for its keys in a purgatory.
 
     An operation completes by the events of its keys with ``created <= time < expiry``, at the first
     one in mode "any" and at the last key in mode "all". Else it expires at the first tick at or
     after its deadline. Of each table the number of rows is that of its usable and its rejected
-    rows.
+    rows; a stream drops late rows as well.
 
     Args:
-        operations: A batch with the columns ``id: string``, unique, ``keys: array<string>`` and
-            ``created``, and as far as needed ``deadline`` (null: never), ``mode`` (``any`` or
-            ``all``; null: any) and ``thresholds``, for each key the least ``value`` of an event
-            that meets it, or null. Times are integers of one unit, 0 or later.
-        events: A batch of the same session with ``key: string``, ``time`` and, as far as needed,
+        operations: A batch or a stream with the columns ``id: string``, unique,
+            ``keys: array<string>`` and ``created``, and as far as needed ``deadline`` (null:
+            never), ``mode`` (``any`` or ``all``; null: any) and ``thresholds``, for each key the
+            least ``value`` of an event that meets it, or null. Times are integers of one unit, 0 or
+            later.
+        events: The same of the same session, with ``key: string``, ``time`` and, as far as needed,
             ``value``.
         tick: Of the wheel, in the unit of the times, from 1 to 3,600,000,000,000.
+        unit: Of the times of streams: "s", "ms", "us" or "ns"; they are times since 1970. None for
+            batches.
+        watermark: How far a row of a stream may lie behind the newest one of its table, from 0 to a
+            year, in seconds or as a timedelta; a later one is dropped. None for batches.
+        shards: Of streams: purgatories that share the keys, and as many that share the operations,
+            from 1 to 100,000. It stays the same for the life of a checkpoint.
+
+    Returns:
+        Frames of batches or of streams. From a stream an outcome comes, in output mode append, when
+        the watermarks of both tables have passed it; what waits when the stream ends has no row.
+        Rows more than a day after now are rejected: they would settle what has not come. How many
+        rows of a micro-batch were not late is observed under the name "taken".
 
     Raises:
-        TypeError: A column has another type.
-        ValueError: A column is missing, *tick* is out of range, or a table is a stream.
+        TypeError: A column has another type, or *unit* is missing for streams.
+        ValueError: A column is missing, a value is out of its range, one table is a stream and the
+            other is not, *unit* or *watermark* is given for batches, *watermark* is missing for
+            streams, or their session does not keep state in RocksDB.
 
-    Cost: two passes over each table to learn its size, then one join with a shuffle of each key of
-    each operation, of the events and of what met. Persist ``endings`` to use it several times.
+    Cost: for batches two passes over each table to learn its size, then one join with a shuffle of
+    each key of each operation, of the events and of what met; persist ``endings`` to use it several
+    times. For streams two shuffles and two stages of state, some ten microseconds a row: what waits
+    on each key, and each operation. An operation in mode "any" that has completed leaves its other
+    keys in the state until its deadline, so give it one.
     """
     checked_int("tick", tick, 1, LONGEST_TICK)
     typed_operations = _typed("operations", operations, OPERATION_TYPES)
     typed_events = _typed("events", events, EVENT_TYPES)
     checked_operations = check_operations(typed_operations, F.lit("operations"))
     checked_events = check_events(typed_events, F.lit("events"))
+    if operations.isStreaming or events.isStreaming:
+        settling = _settling(operations, events, tick, unit, watermark, shards)
+        return _settle_streams(checked_operations, checked_events, settling)
+    for name, value in (("unit", unit), ("watermark", watermark)):
+        if value is not None:
+            raise ValueError(f"{name} must be None for batches, got {safe_repr(value)}")
     waiting, happened = sound(checked_operations), sound(checked_events)
     size = event_size(happened)
     return Settled(
@@ -98,10 +146,43 @@ def settle_operations(operations: DataFrame, events: DataFrame, *, tick: int = 1
     )
 
 
+def _settling(
+    operations: DataFrame,
+    events: DataFrame,
+    tick: int,
+    unit: str | None,
+    watermark: Delay | None,
+    shards: int,
+) -> Settling:
+    for name, rows in (("operations", operations), ("events", events)):
+        if not rows.isStreaming:
+            raise ValueError(f"{name} must be a stream, as the other table is, got a batch")
+    checked_choice("unit", unit, [each.value for each in Unit])
+    late_ms = -1 if watermark is None else -(-int(delay_to_ns("watermark", watermark)) // 1_000_000)
+    if not 0 <= late_ms <= _LONGEST_LATENESS_MS:
+        raise ValueError(
+            f"watermark must be from 0 s to a year for streams, got {safe_repr(watermark)}"
+        )
+    provider = operations.sparkSession.conf.get(_PROVIDER)
+    if provider != _ROCKS:  # Spark says so when the query runs, in a page
+        raise ValueError(f"{_PROVIDER} must be {_ROCKS} for streams, got {provider}")
+    checked_int("shards", shards, 1, _MOST_SHARDS)
+    return Settling(tick, Unit(str(unit)), late_ms, shards, None)
+
+
+def _settle_streams(operations: DataFrame, events: DataFrame, settling: Settling) -> Settled:
+    unit = settling.unit
+    operations = flawed_if_ahead(operations, "created", unit, _AHEAD_MS)
+    events = flawed_if_ahead(events, "time", unit, _AHEAD_MS)
+    ends = settling.endings(sound(operations), sound(events))
+    return Settled(
+        ends.where(F.col("outcome").isNotNull()).select(*OUTCOMES.names),
+        rejects(operations).unionByName(rejects(events)),
+    )
+
+
 def _typed(argument: str, rows: DataFrame, types: Mapping[str, str]) -> DataFrame:
     """Select the columns of a table; an optional one that is missing is null."""
-    if rows.isStreaming:
-        raise ValueError(f"{argument} must be a batch, got a stream")
     found = dict(rows.dtypes)
     columns: list[Column] = []
     for name, kind in types.items():

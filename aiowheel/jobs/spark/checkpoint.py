@@ -29,11 +29,6 @@ class Checkpoint:
         """A folder that the query reads: a file in it ends everything that is open."""
         return self.folder / "flush"
 
-    @property
-    def nothing(self) -> Path:
-        """A folder that stays empty."""
-        return self.folder / "nothing"
-
     def open(self, settings: Mapping[str, object]) -> None:
         """Write the settings down on the first start, compare them on every other.
 
@@ -41,8 +36,7 @@ class Checkpoint:
             BadInputError: As `check`.
         """
         self.check(settings)
-        for place in (self.flushes, self.nothing):
-            place.mkdir(parents=True, exist_ok=True)
+        self.flushes.mkdir(parents=True, exist_ok=True)
         if not self._settings.exists():
             _write(self._settings, json.dumps(dict(settings), indent=2))
 

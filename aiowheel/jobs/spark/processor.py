@@ -1,6 +1,6 @@
 """A shard of a stream as Spark calls it: with new rows, and when the watermark moves. Rank 5.
 
-Its state is one value. Rows come and go in packs; see `packs`. So it is here, not in Spark, that
+Its state is a few values. Rows come and go in packs; see `packs`. So it is here, not in Spark, that
 each row is looked at, and what is late is dropped.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 import pandas as pd
@@ -41,15 +41,14 @@ class ShardProcessor(StatefulProcessor, Generic[ShardT]):
 
     Args:
         unit: Of the times.
-        name: Of the value in the state store.
-        ddl: Of that value.
+        values: The schema of each value in the state store, by name.
     """
 
-    def __init__(self, unit: Unit, name: str, ddl: str) -> None:
+    def __init__(self, unit: Unit, values: Mapping[str, str]) -> None:
         self._unit = unit
-        self._value = name, ddl
+        self._values = values
         self._handle: Any = None  # both are the worker's, and given in `init`
-        self._state: Any = None
+        self._states: dict[str, Any] = {}
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Called by Spark, once a task."""
@@ -57,7 +56,7 @@ class ShardProcessor(StatefulProcessor, Generic[ShardT]):
         # and find nothing, for half of the time.
         gc.disable()
         self._handle = handle
-        self._state = handle.getValueState(*self._value)
+        self._states = {name: handle.getValueState(name, ddl) for name, ddl in self._values.items()}
 
     # The names of methods and parameters are Spark's: it calls by keyword.
 
@@ -87,29 +86,44 @@ class ShardProcessor(StatefulProcessor, Generic[ShardT]):
         gc.enable()
 
     def _loaded(self) -> ShardT:
-        return self._load(self._state.get() if self._state.exists() else None)
+        states = self._states.items()
+        return self._load({name: state.get() for name, state in states if state.exists()})
 
     def _settle(self, key: Any, shard: ShardT, times: TimerValues) -> Frames:
         watermark_ms = int(times.getCurrentWatermarkInMs())
         ends = shard.settle(frontier(watermark_ms, self._unit))
-        for timer in list(self._handle.listTimers()):
-            self._handle.deleteTimer(timer)
-        value = self._dump(shard)
-        if value is not None:
-            self._state.update(value)
-            self._handle.registerTimer(watermark_ms + 1)  # that is: when the watermark moves
-        elif self._state.exists():
-            self._state.clear()
+        for name, value in self._dump(shard).items():
+            if value is not None:
+                self._states[name].update(value)
+            elif self._states[name].exists():
+                self._states[name].clear()
+        self._wake_at(self._next_timer(shard, watermark_ms))
         if ends:
             yield from self._emit(key, shard, ends)
 
-    @abstractmethod
-    def _load(self, value: tuple[Any, ...] | None) -> ShardT:
-        """Make the shard of its value; None for a new one."""
+    def _wake_at(self, timer: int | None) -> None:
+        """Let *timer* be the only one; an unchanged one is not written again."""
+        timers = list(self._handle.listTimers())
+        for each in timers:
+            if each != timer:
+                self._handle.deleteTimer(each)
+        if timer is not None and timer not in timers:
+            self._handle.registerTimer(timer)
 
     @abstractmethod
-    def _dump(self, shard: ShardT) -> tuple[Any, ...] | None:
-        """Make the value of *shard*; None where it holds nothing."""
+    def _load(self, values: dict[str, tuple[Any, ...]]) -> ShardT:
+        """Make the shard of its values, by name; without any a new one."""
+
+    @abstractmethod
+    def _dump(self, shard: ShardT) -> dict[str, tuple[Any, ...] | None]:
+        """Make the values of *shard* that have changed; None for one that goes."""
+
+    @abstractmethod
+    def _next_timer(self, shard: ShardT, watermark_ms: int) -> int | None:
+        """The watermark in milliseconds, above *watermark_ms*, that settles *shard* next; or None.
+
+        New rows settle it as well.
+        """
 
     @abstractmethod
     def _feed(self, shard: ShardT, frames: Iterable[pd.DataFrame], settled: int) -> Frames:

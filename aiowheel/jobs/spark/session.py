@@ -246,6 +246,8 @@ def _defaults(folder: Path, app_name: str) -> dict[str, str]:
         "spark.sql.streaming.stateStore.providerClass": (
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
         ),
+        # A micro-batch writes what it has changed, not the files that this leads to.
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     }
     if not pyspark.__version__.startswith("4.0."):  # there it has another name
         # Spark's first choice runs `readlink` for every file of a checkpoint, in a process of its
@@ -276,6 +278,17 @@ def _partitions(spark: "SparkSession") -> int:
     context = spark.sparkContext
     least = 2 if re.match(r"local(\[|$)", str(context.master)) else _LEAST_ON_CLUSTER
     return max(least, context.defaultParallelism)
+
+
+def parallelism(spark: "SparkSession") -> int:
+    """How many tasks *spark* runs at a time.
+
+    Spark Connect does not say; there it is the number of partitions of a shuffle.
+    """
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except AttributeError:
+        return int(str(spark.conf.get(_PARTITIONS)))
 
 
 def _is_on_this_machine(master: str) -> bool:

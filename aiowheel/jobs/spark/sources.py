@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel.errors import BadInputError
@@ -35,6 +35,8 @@ from aiowheel.readers import Format
 
 _LONGEST_AGE: Final = "36500d"  # Spark forgets, in silence, files a week older than the newest
 _NUMBER: Final = r"^-?[0-9]{1,19}$"
+#: Of a topic, where nothing else is wanted.
+RECORDS_PER_BATCH: Final = 1_000_000
 _FILES: Final = (Format.PARQUET, Format.NDJSON, Format.CSV)
 
 
@@ -57,22 +59,42 @@ class Source:
     per_batch: int | None = None
     options: Mapping[str, str] = field(default_factory=dict[str, str])
 
+    @classmethod
+    def of_stream(cls, uri: str, form: Format, files: int, records: int) -> Self:
+        """Make the source of a stream.
+
+        Args:
+            uri: As `parse_uri` reads it.
+            form: Of files.
+            files: At most so many make a micro-batch, of a folder or a Delta table.
+            records: At most so many, of a topic.
+        """
+        is_topic = isinstance(parse_uri(uri), Topic)
+        return cls(uri, form, per_batch=records if is_topic else files)
+
     def __post_init__(self) -> None:
-        """Check the number."""
+        """Check the format and the number."""
+        if self.form not in _FILES:
+            raise BadInputError(f"format must be {', '.join(_FILES)}, got {self.form}")
         if self.per_batch is not None and self.per_batch < 1:
             raise BadInputError(f"per_batch must be 1 or more, got {self.per_batch}")
 
 
-def read_touches(spark: SparkSession, source: Source) -> DataFrame:
+def read_touches(spark: SparkSession, source: Source, flaw: Column | None = None) -> DataFrame:
     """Read ``key: string, t: bigint``, ``source``, ``reason`` and ``raw``.
+
+    Args:
+        spark: The session.
+        source: Where from.
+        flaw: The reason to reject a row that can be read, made of ``key`` and ``t``; or null.
 
     Raises:
         BadInputError: The URI or the format is none, or a Delta table has other columns.
     """
     place = parse_uri(source.uri)
     if isinstance(place, Folder):
-        return with_reasons(_read_files(spark, source, place), TOUCHES)
-    return with_reasons(read_values(spark, source, "touches", TOUCHES), TOUCHES)
+        return with_reasons(_read_files(spark, source, place), TOUCHES, flaw)
+    return with_reasons(read_values(spark, source, "touches", TOUCHES), TOUCHES, flaw)
 
 
 def readable(rows: DataFrame) -> DataFrame:
@@ -184,9 +206,7 @@ def _read_files(spark: SparkSession, source: Source, folder: Folder) -> DataFram
         lines = load_files(spark, source, folder, None)
         lines = lines.where(F.trim("value") != "").withColumn("source", F.input_file_name())
         return parse_json(lines, TOUCHES)
-    if source.form is Format.CSV:
-        return _read_csv(spark, source, folder)
-    raise BadInputError(f"format must be {', '.join(_FILES)}, got {source.form}")
+    return _read_csv(spark, source, folder)
 
 
 def _typed_rows(rows: DataFrame, schema: pa.Schema) -> DataFrame:

@@ -8,9 +8,7 @@ from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from aiowheel.jobs.spark.checkpoint import Checkpoint
@@ -32,8 +30,8 @@ class Until(StrEnum):
 class Phase(Enum):
     """What a query reads, and when it ends."""
 
-    FOLLOW = "follow"  # what lies in the folders and what arrives; it does not end
-    CATCH_UP = "catch up"  # what lies in the folders at its start, however much arrives meanwhile
+    FOLLOW = "follow"  # what is there and what arrives; it does not end
+    CATCH_UP = "catch up"  # what is there at its start, however much arrives meanwhile
     FINISH = "finish"  # no input any more, only the flush rows
 
     @property
@@ -43,11 +41,12 @@ class Phase(Enum):
             return {"processingTime": _POLL}
         return {"availableNow": True}
 
-    def input(self, folder: Path, checkpoint: Checkpoint) -> Path:
-        """Where a source of input finds its files in this phase."""
-        # A micro-batch that is repeated would miss its files in another folder. In the last phase
-        # there is none with files: the phase before has finished them all.
-        return checkpoint.nothing if self is Phase.FINISH else folder
+    def of_input(self, rows: DataFrame) -> DataFrame:
+        """What this phase takes of a source of input."""
+        from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
+
+        # The source stays in the query, which could not go on with its checkpoint without it.
+        return rows.where(F.lit(False)) if self is Phase.FINISH else rows
 
 
 class Stream(Protocol):

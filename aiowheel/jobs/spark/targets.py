@@ -54,7 +54,11 @@ def open_sink(
         raise BadInputError(f"checkpoint must be a path or the URI of a folder, got {checkpoint!r}")
     if place.local is not None and folder.local is not None:
         return BatchFolders(place.local, folder.local)
-    return HadoopFolders(spark, place, is_new=not exists(spark, f"{folder.path}/commits"))
+    if folder.local is not None:
+        has_begun = (folder.local / "commits").exists()
+    else:
+        has_begun = exists(spark, f"{folder.path}/commits")
+    return HadoopFolders(spark, place, is_new=not has_begun)
 
 
 def write_rows(

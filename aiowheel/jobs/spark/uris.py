@@ -97,14 +97,33 @@ def local_path(uri: str) -> Path | None:
 
 
 def inside(uri: str, name: str) -> str:
-    """The URI of what is called *name* in the folder *uri*.
+    """The URI of the table *name* of several that have one place.
+
+    Args:
+        uri: Of a folder, or of a folder of Delta tables; the tables lie in it. Of the topic
+            ``found`` the table ``outcomes`` is the topic ``found.outcomes``.
+        name: Of the table.
 
     Raises:
-        BadInputError: It is no URI of a folder, or of a folder of Delta tables.
+        BadInputError: It is no URI.
     """
     if isinstance(parse_uri(uri), Topic):
-        raise BadInputError(f"a place for several tables must be a folder, got {uri!r}")
+        return f"{uri}.{name}"
     return f"{uri.rstrip('/')}/{name}"
+
+
+def whole_uri(uri: str) -> str:
+    """The one name of a place: of this machine's folders the path without links.
+
+    Raises:
+        BadInputError: It is no URI.
+    """
+    place = parse_uri(uri)
+    if isinstance(place, Topic):
+        return uri
+    folder = place.folder if isinstance(place, Table) else place
+    path = folder.path if folder.local is None else str(folder.local.resolve())
+    return f"delta:{path}" if isinstance(place, Table) else path
 
 
 def parse_uri(uri: str) -> Place:

@@ -124,12 +124,13 @@ def _unpacked(rows: DataFrame, schema: pa.Schema, unread: Column) -> DataFrame:
     return rows.withColumns({**columns, "unread": unread}).drop("_row")
 
 
-def with_reasons(rows: DataFrame, schema: pa.Schema) -> DataFrame:
+def with_reasons(rows: DataFrame, schema: pa.Schema, flaw: Column | None = None) -> DataFrame:
     """Select the columns of *schema*, ``source``, ``reason`` and ``raw``; the last two may be null.
 
     Args:
         rows: With the columns of *schema*, ``source``, ``unread`` and ``text``.
         schema: Of the table.
+        flaw: What else is wrong with a row; or null.
     """
     cases = [F.when(F.col("unread"), F.lit(Flaw.RECORD.value))]
     cases += [
@@ -137,7 +138,7 @@ def with_reasons(rows: DataFrame, schema: pa.Schema) -> DataFrame:
         for field in schema
         if not field.nullable
     ]
-    reason = F.coalesce(*cases)
+    reason = F.coalesce(*cases, *([] if flaw is None else [flaw]))
     raw = F.when(reason.isNotNull(), F.col("text"))
     return rows.select(*schema.names, "source", reason.alias("reason"), raw.alias("raw"))
 

@@ -67,3 +67,21 @@ def frontier(watermark_ms: int, unit: Unit) -> int:
     if watermark_ms > _FLUSHED_MS:
         return NEVER - 1
     return (watermark_ms - 1) * per_second(unit) // 1_000
+
+
+def watermark_at(time: int, unit: Unit) -> int:
+    """The least watermark in milliseconds at whose `frontier` a trace is settled up to *time*.
+
+    No greater than that of a flush, which settles everything.
+    """
+    return min(-(-time * 1_000 // per_second(unit)) + 1, _FLUSHED_MS + 1)
+
+
+def latest_now(unit: Unit, ahead_ms: int) -> Column:
+    """The time *ahead_ms* after now, in whole seconds: no row of a stream may be later.
+
+    Now is the start of the micro-batch, so a batch that is repeated repeats its choice.
+    """
+    now_ms = F.unix_millis(F.current_timestamp()) + F.lit(ahead_ms)
+    second = F.lit(per_second(unit)).cast("bigint")
+    return (F.call_function("div", now_ms, F.lit(1_000)) + 1) * second - 1

@@ -32,6 +32,63 @@ class Chunk:
     ends: Integers
 
 
+class Feeding:
+    """Puts the same load on every one of some wheels, part by part.
+
+    Args:
+        runs: Fresh wheels.
+        widest_tick: At least the tick of every run, in nanoseconds.
+    """
+
+    def __init__(self, runs: Sequence[WheelRun], widest_tick: int) -> None:
+        self._runs = runs
+        self._widest_tick = widest_tick
+        # Ends to come, ascending; their places are 0, 1, 2, ...
+        self._left: Integers = np.empty(0, np.int64)
+
+    def feed(self, chunk: Chunk) -> None:
+        """Work off the arrivals of *chunk*, which is not empty, and what ends before the last."""
+        # What ends a tick past its deadline has expired: no need to hold on to it.
+        ending = np.flatnonzero(chunk.ends < chunk.deadlines + self._widest_tick)
+        left = self._left
+        ends = np.concatenate((left, chunk.ends[ending]))
+        owners = np.concatenate((np.arange(len(left)), len(left) + ending))
+        order = np.argsort(ends, kind="stable")
+        # The next chunk may create at the instant of the last arrival, and comes before its ends.
+        until = int(chunk.created[-1])
+        created, deadlines = chunk.created.tolist(), chunk.deadlines.tolist()
+        self._work(created, deadlines, ends[order], owners[order], until)
+
+    def advance(self, until: int) -> None:
+        """Work off what happens before *until*, which no later arrival lies before."""
+        self._work([], [], self._left, np.arange(len(self._left)), until)
+        for run in self._runs:
+            run.advance(until - 1)
+
+    def finish(self) -> None:
+        """Work off all that is pending."""
+        self._work([], [], self._left, np.arange(len(self._left)), NEVER)
+        for run in self._runs:
+            run.finish()
+
+    def _work(
+        self,
+        created: list[int],
+        deadlines: list[int],
+        ends: Integers,
+        owners: Integers,
+        until: int,
+    ) -> None:
+        ends_list, owners_list = ends.tolist(), owners.tolist()
+        done = 0
+        for run in self._runs:  # how many are done depends on the load alone
+            done = run.feed(created, deadlines, ends_list, owners_list, until)
+        self._left = ends[done:]
+        kept = owners[done:].tolist()
+        for run in self._runs:
+            run.keep(kept)
+
+
 def feed(runs: Sequence[WheelRun], chunks: Iterable[Chunk], widest_tick: int) -> int:
     """Put the same load on every one of *runs*, to its end; returns when the last one arrived.
 
@@ -40,35 +97,10 @@ def feed(runs: Sequence[WheelRun], chunks: Iterable[Chunk], widest_tick: int) ->
         chunks: In the order of time, none of them empty.
         widest_tick: At least the tick of every run, in nanoseconds.
     """
-    until = 0
-    left: Integers = np.empty(0, np.int64)  # ends to come, ascending; their places are 0, 1, 2, ...
+    feeding = Feeding(runs, widest_tick)
+    last = 0
     for chunk in chunks:
-        # What ends a tick past its deadline has expired: no need to hold on to it.
-        ending = np.flatnonzero(chunk.ends < chunk.deadlines + widest_tick)
-        ends = np.concatenate((left, chunk.ends[ending]))
-        owners = np.concatenate((np.arange(len(left)), len(left) + ending))
-        order = np.argsort(ends, kind="stable")
-        ends, owners = ends[order], owners[order]
-        # The next chunk may create at the instant of the last arrival, and comes before its ends.
-        until = int(chunk.created[-1])
-        done = _feed_one(runs, chunk, ends, owners, until)
-        left = ends[done:]
-        kept = owners[done:].tolist()
-        for run in runs:
-            run.keep(kept)
-    rest, places = left.tolist(), list(range(len(left)))
-    for run in runs:
-        run.feed([], [], rest, places, NEVER)
-        run.finish()
-    return until
-
-
-def _feed_one(
-    runs: Sequence[WheelRun], chunk: Chunk, ends: Integers, owners: Integers, until: int
-) -> int:
-    created, deadlines = chunk.created.tolist(), chunk.deadlines.tolist()
-    ends_list, owners_list = ends.tolist(), owners.tolist()
-    done = 0
-    for run in runs:  # how many are done depends on the load alone
-        done = run.feed(created, deadlines, ends_list, owners_list, until)
-    return done
+        feeding.feed(chunk)
+        last = int(chunk.created[-1])
+    feeding.finish()
+    return last

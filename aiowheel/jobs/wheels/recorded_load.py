@@ -29,8 +29,9 @@ _CHUNK = 65_536
 class RecordedLoad:
     """The operations of one event loop that were armed, ascending by creation.
 
-    Times are nanoseconds since the first of them was created: a wheel takes 73 years, and more
-    than 50 have passed since 1970. A timeout beyond `LONGEST_NS` counts as that.
+    Times are nanoseconds since an origin, by default when the first of them was created: a wheel
+    takes 73 years, and more than 50 have passed since 1970. A timeout beyond `LONGEST_NS` counts as
+    that.
 
     Attributes:
         created: When each was.
@@ -47,12 +48,15 @@ class RecordedLoad:
     without_timeout: int
 
     @classmethod
-    def from_table(cls, table: pa.Table, timeout_ns: int | None = None) -> RecordedLoad:
+    def from_table(
+        cls, table: pa.Table, timeout_ns: int | None = None, origin: int | None = None
+    ) -> RecordedLoad:
         """Read the rows of one run.
 
         Args:
             table: At least `COLUMNS` of the trace.
             timeout_ns: What every operation's timeout is to be instead; None keeps their own.
+            origin: The time from which times count, in those of the trace.
         """
         created = _integers(table["created"])
         finished = _integers(table["finished"])
@@ -67,7 +71,9 @@ class RecordedLoad:
         at_once = finished <= created
         armed = np.flatnonzero(~at_once & ~endless)
         armed = armed[np.argsort(created[armed], kind="stable")]
-        start = created[armed[0]] if len(armed) else 0
+        start = origin
+        if start is None:
+            start = created[armed[0]] if len(armed) else 0
         created = created - start
         return cls(
             created[armed],
@@ -99,10 +105,11 @@ class RecordedLoad:
                 f"{(LIMIT - tick_ns) / 1e9:.10g} s with this tick, got {until / 1e9:.10g} s"
             )
 
-    def chunks(self) -> Iterator[Chunk]:
-        """The load in pieces."""
-        for first in range(0, len(self), _CHUNK):
-            piece = slice(first, first + _CHUNK)
+    def chunks(self, first: int = 0, last: int | None = None) -> Iterator[Chunk]:
+        """The operations from place *first* to before *last*, in pieces."""
+        end = len(self) if last is None else last
+        for place in range(first, end, _CHUNK):
+            piece = slice(place, min(place + _CHUNK, end))
             yield Chunk(self.created[piece], self.deadlines[piece], self.ends[piece])
 
 

@@ -20,6 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from aiowheel.errors import BadInputError
+from aiowheel.jobs.spark.session import parallelism
 from aiowheel.jobs.wheels.drawn_load import Waits, draw
 from aiowheel.jobs.wheels.feed import feed
 from aiowheel.jobs.wheels.run import WheelRun
@@ -186,7 +187,7 @@ def simulate(
                 yield pa.RecordBatch.from_pylist([run_task(task, sweep)], _ANSWERS)
 
     spark = settings.sparkSession
-    count = partitions or _PARTITIONS_A_CORE * spark.sparkContext.defaultParallelism
+    count = partitions or _PARTITIONS_A_CORE * parallelism(spark)
     numbers = spark.range(shards).select(F.col("id").cast("int").alias("shard"))
     tasks = settings.select(*(F.col(name).cast(kind) for name, kind in _DDL.items()))
     # By number, which Spark keeps: of few small rows it would else make one task.

@@ -3,6 +3,10 @@
 Source: every candidate wheel is driven through the recorded operations, one for each run of the
 trace, and its work is weighed. A wheel is late by less than a tick, whatever the load: so the
 lateness bound is a bound on the tick.
+
+A long run is cut into stretches of time, which are weighed apart. A stretch gets its operations and
+those that are pending at its begin. Its wheel arms the latter first, when they were created, and
+is then as the wheel of the whole run is at that time; what it did until then does not count.
 """
 
 from __future__ import annotations
@@ -12,16 +16,18 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from aiowheel._arguments import safe_repr
+from aiowheel._arguments import checked_int, safe_repr
 from aiowheel._units import delay_to_ns
 from aiowheel.errors import BadInputError
-from aiowheel.jobs.wheels.feed import feed
-from aiowheel.jobs.wheels.recorded_load import COLUMNS, RecordedLoad
+from aiowheel.jobs.spark.session import parallelism
+from aiowheel.jobs.wheels.feed import Feeding
+from aiowheel.jobs.wheels.recorded_load import COLUMNS, LONGEST_NS, RecordedLoad
 from aiowheel.jobs.wheels.run import WheelRun
 
 if TYPE_CHECKING:
@@ -40,6 +46,7 @@ _AS_CHEAP: Final = 1.02
 _MOST_BUCKETS: Final = 2**24
 WHEEL_SIZES: Final = (16, 64, 256, 1_024, 4_096)
 
+_STRETCH = ("number", "origin", "width", "count")
 _COUNTS = ("operations", "expired", "inserts", "cascaded", "wake_ups", "late_sum_ns")
 _PEAKS = ("late_max_ns", "levels", "peak_pending", "span_ns")
 _NAMES = ("tick_ns", "wheel_size", *_COUNTS, *_PEAKS)
@@ -101,6 +108,7 @@ def tune(
     max_lateness: Delay,
     ticks: Sequence[Delay] | None = None,
     wheel_sizes: Sequence[int] = WHEEL_SIZES,
+    rows_per_stretch: int = 100_000,
 ) -> DataFrame:
     """Return what each combination of tick and wheel size would have cost on a trace.
 
@@ -110,6 +118,8 @@ def tune(
             seconds or as a timedelta, from a microsecond to an hour.
         ticks: The ticks to try, likewise; default: parts of *max_lateness*, and two above it.
         wheel_sizes: The wheel sizes to try, each from 2 to 2**24.
+        rows_per_stretch: About how many operations a worker gets at a time, at least 1; no result
+            depends on it.
 
     Returns:
         One row per combination, in no order: ``tick_ns`` and ``wheel_size``; the counts
@@ -119,22 +129,29 @@ def tune(
 
     Raises:
         BadInputError: A value is out of its range, or no tick is within the bound.
+        ValueError: *rows_per_stretch* is out of range.
 
-    Cost: some 0.3 us of CPU per operation and candidate; a worker holds four columns of one run.
+    Cost: two passes over the trace, and some 0.3 us of CPU per operation and candidate. A worker
+    holds four columns of a stretch of a run: in the mean 100,000 operations, or as many as are
+    pending at a time if these are more, and twice that with those pending at its begin.
     """
     candidates = candidates_of(max_lateness, ticks, wheel_sizes)
+    checked_int("rows_per_stretch", rows_per_stretch, 1, 2**31 - 1)
     bound_ns = delay_to_ns("max lateness", max_lateness)
     spark = trace.sparkSession
-    groups = _deal(candidates, spark.sparkContext.defaultParallelism)
+    groups = _deal(candidates, parallelism(spark))
 
     def weigh(key: tuple[Any, ...], rows: pa.Table) -> pa.Table:
-        return weigh_run(rows, groups[key[1].as_py()])
+        _, place, number, origin, width, count = (part.as_py() for part in key)
+        stretch = Stretch(origin, number * width, None if number + 1 == count else width)
+        return weigh_stretch(rows, groups[place], stretch)
 
     places = spark.range(len(groups)).select(F.col("id").cast("int").alias("place"))
+    widest = max(tick for tick, _ in candidates)
     found = (
-        trace.select("run_id", *COLUMNS)
+        _in_stretches(trace.select("run_id", *COLUMNS), widest, rows_per_stretch)
         .crossJoin(F.broadcast(places))
-        .groupBy("run_id", "place")
+        .groupBy("run_id", "place", *_STRETCH)
         .applyInArrow(weigh, from_arrow_schema(_RUNS))
         .groupBy("tick_ns", "wheel_size")
         .agg(
@@ -179,31 +196,102 @@ def _checked_ns(name: str, delay: Delay) -> int:
     return nanoseconds
 
 
-def weigh_run(rows: pa.Table, candidates: Sequence[tuple[int, int]]) -> pa.Table:
-    """Drive the candidates, pairs of tick and wheel size, through the rows of one run."""
-    load = RecordedLoad.from_table(rows)
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A part of a run.
+
+    Attributes:
+        origin: When the run's first operation was created; the wheels start there.
+        begin: When the stretch begins, in nanoseconds since then.
+        width: How long it is, in nanoseconds; None is the last one, which ends with its timeouts.
+    """
+
+    origin: int
+    begin: int
+    width: int | None
+
+
+def _in_stretches(trace: DataFrame, widest_ns: int, rows: int) -> DataFrame:
+    """Select the operations that armed a timeout, each in every stretch in which it is pending."""
+    created, deadline, finished = F.col("created"), F.col("deadline"), F.col("finished")
+    timed_out = (F.col("outcome") == "expired") & (finished >= deadline)
+    longest = created + F.least(deadline - created, F.lit(LONGEST_NS)) + F.lit(widest_ns)
+    leaves = F.when(timed_out, longest).otherwise(F.least(finished, longest))
+    leaves = F.greatest(leaves, created)  # a deadline may lie before the creation
+    armed = trace.where((finished > created) & deadline.isNotNull()).withColumn("leaves", leaves)
+    span = F.max("created") - F.min("created") + F.lit(1)
+    mean_pending = F.sum((F.col("leaves") - created).cast("double")) / span
+    wanted = F.ceil(F.count(F.lit(1)) / F.greatest(mean_pending, F.lit(float(rows))))
+    runs = armed.groupBy("run_id").agg(
+        F.min("created").alias("origin"), span.alias("span"), wanted.alias("wanted")
+    )
+    width = F.call_function("div", F.col("span") - 1, F.col("wanted")) + 1
+    runs = runs.withColumn("width", width).select(
+        "run_id",
+        "origin",
+        "width",
+        (F.call_function("div", F.col("span") - 1, F.col("width")) + 1).alias("count"),
+    )
+
+    def number_of(time: Column) -> Column:
+        return F.call_function("div", time - F.col("origin"), F.col("width"))
+
+    last = F.least(number_of(F.col("leaves")), F.col("count") - 1)
+    numbers = F.sequence(number_of(created), last)
+    placed = armed.join(F.broadcast(runs), "run_id").withColumn("number", F.explode(numbers))
+    return placed.select("run_id", *COLUMNS, *_STRETCH)
+
+
+def weigh_stretch(
+    rows: pa.Table, candidates: Sequence[tuple[int, int]], stretch: Stretch
+) -> pa.Table:
+    """Drive the candidates, pairs of tick and wheel size, through a stretch of a run.
+
+    Args:
+        rows: The operations that are created in the stretch or pending at its begin.
+        candidates: The wheels to weigh.
+        stretch: Which part of the run this is.
+    """
+    load = RecordedLoad.from_table(rows, origin=stretch.origin)
     widest = max(tick for tick, _ in candidates)
     load.check_range(widest)
     wheels = [WheelRun(tick, wheel_size) for tick, wheel_size in candidates]
-    feed(wheels, load.chunks(), widest)
+    feeding = Feeding(wheels, widest)
+    first = int(np.searchsorted(load.created, stretch.begin))
+    for chunk in load.chunks(0, first):
+        feeding.feed(chunk)
+    feeding.advance(stretch.begin)
+    before = [_counts_of(wheel) for wheel in wheels]
+    for chunk in load.chunks(first):
+        feeding.feed(chunk)
+    if stretch.width is None:
+        feeding.finish()
+    else:
+        feeding.advance(stretch.begin + stretch.width)
     answers = [
         {
             "tick_ns": tick,
             "wheel_size": wheel_size,
-            "operations": len(load),
-            "expired": wheel.expired,
-            "inserts": wheel.inserts,
-            "cascaded": wheel.cascaded,
-            "wake_ups": wheel.wake_ups,
-            "late_sum_ns": wheel.late_sum,
+            "operations": len(load) - first,
+            **{name: count - then[name] for name, count in _counts_of(wheel).items()},
             "late_max_ns": wheel.lateness.maximum_ns,
             "levels": wheel.levels,
             "peak_pending": wheel.peak_pending,
             "span_ns": load.span_ns,
         }
-        for wheel, (tick, wheel_size) in zip(wheels, candidates, strict=True)
+        for wheel, then, (tick, wheel_size) in zip(wheels, before, candidates, strict=True)
     ]
     return pa.Table.from_pylist(answers, _RUNS)
+
+
+def _counts_of(wheel: WheelRun) -> dict[str, int]:
+    return {
+        "expired": wheel.expired,
+        "inserts": wheel.inserts,
+        "cascaded": wheel.cascaded,
+        "wake_ups": wheel.wake_ups,
+        "late_sum_ns": wheel.late_sum,
+    }
 
 
 def _deal(candidates: list[tuple[int, int]], hands: int) -> list[list[tuple[int, int]]]:

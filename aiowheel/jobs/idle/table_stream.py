@@ -1,0 +1,135 @@
+"""Idle detection over a table of touches that grows: a topic, a Delta table, files. Rank 5."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
+
+from aiowheel.jobs.idle.parquet_touches import flaw_of_touch
+from aiowheel.jobs.idle.stream import by_fire, detected
+from aiowheel.jobs.spark.checkpoint import Checkpoint
+from aiowheel.jobs.spark.packs import PACK_DDL, pack_rows
+from aiowheel.jobs.spark.source_files import refuse_missing_files
+from aiowheel.jobs.spark.sources import Source, read_touches, readable, unreadable
+from aiowheel.jobs.spark.stream_run import Phase
+from aiowheel.jobs.spark.targets import Sink, open_sink
+from aiowheel.jobs.spark.uris import whole_uri
+from aiowheel.jobs.spark.watermark import flushes, latest_now, timestamp
+from aiowheel.readers import Unit
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_AHEAD_MS = 86_400_000
+
+
+@dataclass(frozen=True)
+class IdleTableStream:
+    """A stream from a table with the columns ``key`` and ``t`` to a table of idle events.
+
+    Attributes:
+        touches: Where the rows come from; with a number of files or records a micro-batch.
+        out: The URI of the events.
+        rejects: The URI of the rows that cannot be used; None counts them only.
+        checkpoint: Remembers how far the stream is; goes with *out*.
+        unit: Of all times.
+        timeout: In *unit*, above 0.
+        max_lateness_ms: How far a row may lie behind the newest row of the batches before its own.
+        earliest: The least time to accept.
+        latest: The greatest time to accept; None is a day after the start of the micro-batch, so
+            that a wrong time cannot end the stream.
+        limit: What no time may exceed, whatever *latest* says.
+        shards: Engines that share the keys; fixed for the life of the checkpoint.
+        written: Idle events per micro-batch of this run.
+    """
+
+    touches: Source
+    out: str
+    rejects: str | None
+    checkpoint: Checkpoint
+    unit: Unit
+    timeout: int
+    max_lateness_ms: int
+    earliest: int
+    latest: int | None
+    limit: int
+    shards: int = 16
+    written: dict[int, int] = field(default_factory=dict[int, int])
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """What the checkpoint must have been made with."""
+        return {
+            "job": "idle",
+            "input": "table",
+            "folder": whole_uri(self.touches.uri),  # Spark cannot go on with another
+            "out": whole_uri(self.out),
+            "rejects": None if self.rejects is None else whole_uri(self.rejects),
+            "unit": str(self.unit),
+            "timeout": self.timeout,
+            "max_lateness_ms": self.max_lateness_ms,
+            "shards": self.shards,
+        }
+
+    def start(self, spark: SparkSession, phase: Phase) -> StreamingQuery:
+        """Start the query of a phase, or go on where the open checkpoint stands.
+
+        Raises:
+            BadInputError: The place of a result holds that of another stream, or the table has
+                other columns.
+        """
+        folder = self.checkpoint.folder
+        events = open_sink(spark, self.out, checkpoint=str(folder), key=("key", "fire"))
+        refused: Sink | None = None
+        if self.rejects is not None:
+            key = ("source", "raw")
+            refused = open_sink(spark, self.rejects, checkpoint=str(folder), key=key)
+
+        def write(frame: DataFrame, batch_id: int) -> None:
+            if phase is not Phase.FINISH:
+                refuse_missing_files(frame.sparkSession, folder, batch_id)
+            if refused is None:
+                self.written[batch_id] = events.write(by_fire(frame), batch_id)
+                return
+            frame.persist()  # else the shards run once for each of the two tables
+            try:
+                found = frame.where(F.col("reason").isNull()).select("fire", "key")
+                self.written[batch_id] = events.write(by_fire(found), batch_id)
+                bad = frame.where(F.col("reason").isNotNull()).select("source", "reason", "raw")
+                refused.write(bad, batch_id)
+            finally:
+                frame.unpersist()
+
+        return (
+            self._found(spark, phase)
+            .writeStream.queryName("aiowheel-idle")
+            .outputMode("append")
+            .option("checkpointLocation", str(folder))
+            .trigger(**phase.trigger)
+            .foreachBatch(write)
+            .start()
+        )
+
+    def _found(self, spark: SparkSession, phase: Phase) -> DataFrame:
+        latest = latest_now(self.unit, _AHEAD_MS) if self.latest is None else F.lit(self.latest)
+        flaw = flaw_of_touch(self.earliest, F.least(latest, F.lit(self.limit)))
+        rows = phase.of_input(read_touches(spark, self.touches, flaw))
+        seen = rows.observe(
+            "touches",
+            F.count(F.lit(1)).alias("rows"),
+            F.count("reason").alias("rejected"),
+            F.sum(F.lit(0)).alias("irregular"),
+        )
+        shard = F.pmod(F.xxhash64("key"), F.lit(self.shards)).cast("int").alias("shard")
+        touches = readable(seen).select(shard, F.col("t").alias("time"), "key")
+        packs = touches.mapInArrow(pack_rows, PACK_DDL).select(
+            "shard", "pack", timestamp("latest", self.unit).alias("ts")
+        )
+        packs = packs.unionByName(flushes(spark, self.checkpoint), allowMissingColumns=True)
+        events = detected(packs, self.timeout, self.unit, self.max_lateness_ms)
+        if self.rejects is None:
+            return events
+        return events.unionByName(unreadable(rows), allowMissingColumns=True)

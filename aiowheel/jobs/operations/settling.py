@@ -1,0 +1,127 @@
+"""Operations and events of a stream to their endings, as one stateful plan. Rank 5.
+
+A trace is spread over shards by key, then over shards by operation; see `stages`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
+
+from aiowheel.jobs.operations.decided import Decided
+from aiowheel.jobs.operations.frames import least_value
+from aiowheel.jobs.operations.schemas import Flaw
+from aiowheel.jobs.operations.stages import (
+    COPIES,
+    EVENTS,
+    MATCHED_DDL,
+    OUTCOME_DDL,
+    DecideOperations,
+    MatchKeys,
+)
+from aiowheel.jobs.spark.packs import PACK_DDL, pack_rows
+from aiowheel.jobs.spark.watermark import latest_now, timestamp
+from aiowheel.readers import Unit
+
+
+def flawed_if_ahead(rows: DataFrame, time: str, unit: Unit, ahead_ms: int) -> DataFrame:
+    """Reject rows that lie too far after now: they would settle what has not come.
+
+    Args:
+        rows: As `read_operations` or `read_events` returns them.
+        time: The column to look at.
+        unit: Of the times.
+        ahead_ms: How far after now a row may lie.
+    """
+    ahead = F.col(time) > latest_now(unit, ahead_ms)
+    return rows.withColumn("flaw", F.coalesce("flaw", F.when(ahead, F.lit(Flaw.AHEAD.value))))
+
+
+@dataclass(frozen=True, slots=True)
+class Settling:
+    """How a stream of operations is settled.
+
+    Attributes:
+        tick: Of the wheel, in *unit*.
+        unit: Of all times.
+        max_lateness_ms: How far a row may lie behind the newest of its stream in earlier batches.
+        shards: Of each stage; fixed for the life of a checkpoint.
+        decided: What the second stage tells the first; None where the two have no folder in common,
+            and copies of operations that ended by another key stay until their deadline.
+    """
+
+    tick: int
+    unit: Unit
+    max_lateness_ms: int
+    shards: int
+    decided: Decided | None
+
+    def endings(
+        self, operations: DataFrame, events: DataFrame, flushes: DataFrame | None = None
+    ) -> DataFrame:
+        """Select the columns of `stages.OUTCOME_DDL`.
+
+        How many rows were taken, and were not late, is observed under the name "taken".
+
+        Args:
+            operations: Usable rows, as `read_operations` returns them.
+            events: The same of `read_events`.
+            flushes: As of `watermark.flushes`.
+        """
+        rows = self._timed(self._by_key(operations), "operations", flushes)
+        packs = rows.unionByName(self._timed(self._by_event(events), "events", flushes))
+        matched = packs.groupBy("shard").transformWithStateInPandas(
+            MatchKeys(self.tick, self.unit, self.decided, self.shards),
+            MATCHED_DDL,
+            "append",
+            "EventTime",
+            eventTimeColumnName="ts",
+        )
+        taken = matched.observe(
+            "taken",
+            F.sum("taken_operations").alias("operations"),
+            F.sum("taken_events").alias("events"),
+        )
+        return (
+            taken.where(F.col("operations").isNotNull() | F.col("events").isNotNull())
+            .groupBy("shard")
+            .transformWithStateInPandas(
+                DecideOperations(self.tick, self.unit, self.decided),
+                OUTCOME_DDL,
+                "append",
+                "EventTime",
+            )
+        )
+
+    def _by_key(self, operations: DataFrame) -> DataFrame:
+        by_key = operations.select("*", F.posexplode("keys").alias("place", "key"))
+        copies = by_key.select(
+            "id",
+            "key",
+            F.col("created").alias("time"),
+            least_value(F.col("place")).alias("least"),
+            F.when(F.col("place") == 0, F.col("keys")).alias("keys"),
+            "wanted",
+            "deadline",
+        )
+        return copies.select(self._shard_of_key(), *COPIES)
+
+    def _by_event(self, events: DataFrame) -> DataFrame:
+        return events.select(self._shard_of_key(), *EVENTS)
+
+    def _shard_of_key(self) -> Column:
+        return F.pmod(F.xxhash64("key"), F.lit(self.shards)).cast("int").alias("shard")
+
+    def _timed(self, rows: DataFrame, kind: str, flushes: DataFrame | None) -> DataFrame:
+        """Packs with a watermark: two streams have two, so that the slower one is waited for."""
+        # Spark drops what lies at the watermark too: one more keeps the lateness inclusive.
+        delay = f"{self.max_lateness_ms + 1} milliseconds"
+        packs = rows.mapInArrow(pack_rows, PACK_DDL).select(
+            "shard", "count", timestamp("latest", self.unit).alias("ts"), F.col("pack").alias(kind)
+        )
+        if flushes is not None:
+            packs = packs.unionByName(flushes, allowMissingColumns=True)
+        other = "events" if kind == "operations" else "operations"
+        return packs.withWatermark("ts", delay).withColumn(other, F.lit(None).cast("binary"))

@@ -1,0 +1,118 @@
+"""What a stream's listener reports, without Spark."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+pytest.importorskip("pyspark")
+pytest.importorskip("prometheus_client")
+
+import structlog
+from prometheus_client import CollectorRegistry
+from pyspark.sql import Row
+
+from aiowheel.jobs.spark.listener import StreamListener, StreamStatistics
+from aiowheel.jobs.spark.metrics import StreamCollector
+
+pytestmark = pytest.mark.one_build
+
+
+def progress(number: int, **more: Any) -> Any:
+    """The event of a micro-batch."""
+    batch = {
+        "name": "aiowheel-idle",
+        "id": "q1",
+        "batchId": number,
+        "numInputRows": 4,
+        "durationMs": {"addBatch": 900, "triggerExecution": 1_500},
+        "observedMetrics": {},
+        "stateOperators": [],
+        "eventTime": {},
+    }
+    return SimpleNamespace(progress=SimpleNamespace(**batch | more))
+
+
+def event(**values: Any) -> Any:
+    """Any other event."""
+    return SimpleNamespace(id="q1", runId="r1", **values)
+
+
+@pytest.fixture
+def structlog_configured() -> Any:
+    """As in an application that logs with structlog."""
+    structlog.configure()
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.mark.usefixtures("structlog_configured")
+def test_a_batch_is_logged_and_counted() -> None:
+    """Rows that are lost are a warning of their own."""
+    listener = StreamListener()
+    registry = CollectorRegistry()
+    registry.register(StreamCollector(listener))
+    observed = {
+        "touches": Row(rows=10, rejected=2, irregular=0),
+        "taken": Row(rows=7),
+    }
+    time = {"watermark": "2026-01-01T00:00:00.000Z"}
+
+    with capture_logs() as logs:
+        listener.onQueryProgress(progress(3, observedMetrics=observed, eventTime=time))
+        listener.onQueryProgress(progress(4, durationMs={"triggerExecution": 1}))  # no batch
+
+    counts = {"query": "aiowheel-idle", "batch": 3, "rejected": 2, "late": 1}
+    assert logs == [
+        {
+            "event": "aiowheel.stream_batch",
+            "log_level": "info",
+            "rows": 10,
+            "seconds": 1.5,
+            "watermark": "2026-01-01T00:00:00+00:00",
+            **counts,
+        },
+        {"event": "aiowheel.stream_rows_lost", "log_level": "warning", **counts},
+    ]
+    numbers = {"batches": 1, "rows": 10, "rejected_rows": 2, "late_rows": 1}
+    labels = {"query": "aiowheel-idle"}
+    for name, value in numbers.items():
+        assert registry.get_sample_value(f"aiowheel_stream_{name}_total", labels) == value
+    assert registry.get_sample_value("aiowheel_stream_batch_seconds", labels) == 1.5
+    assert registry.get_sample_value("aiowheel_stream_watermark_seconds", labels) == 1_767_225_600
+
+
+def test_a_stream_of_other_code_counts_what_spark_counts() -> None:
+    """Its operators drop late rows; a watermark of 1970 is none."""
+    listener = StreamListener()
+    states = [SimpleNamespace(numRowsDroppedByWatermark=2) for _ in range(2)]
+    time = {"watermark": "1970-01-01T00:00:00.000Z"}
+
+    for number in range(2):
+        listener.onQueryProgress(progress(number, name=None, stateOperators=states, eventTime=time))
+
+    assert listener.statistics() == {
+        "q1": StreamStatistics(batches=2, rows=8, late_rows=8, batch_seconds=1.5)
+    }
+
+
+@pytest.mark.usefixtures("structlog_configured")
+def test_a_failure_is_logged_by_the_name_of_its_query() -> None:
+    """One that is stopped is none."""
+    listener = StreamListener()
+
+    with capture_logs() as logs:
+        for exception in (None, "[BAD] it broke\nat java.lang"):
+            listener.onQueryStarted(event(name="mine"))
+            listener.onQueryTerminated(event(exception=exception))
+
+    assert logs == [
+        {
+            "event": "aiowheel.stream_failed",
+            "log_level": "warning",
+            "query": "mine",
+            "reason": "[BAD] it broke",
+        }
+    ]
+    assert listener.statistics()["mine"].failures == 1

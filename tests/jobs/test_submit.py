@@ -1,0 +1,139 @@
+"""Commands submitted to a standalone cluster that has nothing but a wheel of this package."""
+
+import os
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aiowheel.jobs.spark.java import find_java, spark_java_home
+
+from .test_cluster import CONF, PATIENCE, standalone
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.spark_cluster,
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.usefixtures("needs_spark"),
+]
+
+ROOT = Path(__file__).parents[2]
+JOB = ROOT / "examples" / "spark" / "job.py"
+IDLE = ["--key", "key", "--time", "t", "--timeout", "10"]
+WHERE = """
+import sys
+from pyspark.sql import SparkSession
+
+def where(batches):
+    import aiowheel, pyarrow
+    for batch in batches:
+        yield pyarrow.RecordBatch.from_pydict({"file": [aiowheel.__file__]})
+
+spark = SparkSession.builder.getOrCreate()
+print("found", spark.range(1).mapInArrow(where, "file string").first()[0])
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pure wheel of this tree."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    environment = os.environ | {"AIOWHEEL_NO_EXTENSIONS": "1"}
+    subprocess.run([*build, "--wheel-dir", folder, ROOT], check=True, env=environment, timeout=300)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interpreter with what aiowheel needs and without aiowheel."""
+    folder = tmp_path_factory.mktemp("bare") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True, timeout=120)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    # A folder added by a .pth has no .pth files of its own: an editable aiowheel stays away.
+    (packages / "needs.pth").write_text(sysconfig.get_path("purelib"))
+    python = folder / "bin" / "python"
+    code = "import importlib.util, pyarrow; print(importlib.util.find_spec('aiowheel'))"
+    found = subprocess.run(
+        [python, "-c", code], capture_output=True, text=True, check=True, env=_own({}), timeout=60
+    )
+    assert found.stdout == "None\n"
+    return python
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a master with two workers."""
+    with standalone(tmp_path_factory.mktemp("cluster")) as (url, _):
+        yield url
+
+
+def _own(more: dict[str, str]) -> dict[str, str]:
+    """The environment without paths to this tree."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | more
+
+
+def submit(
+    master: str, python: Path, folder: Path, *arguments: str | Path
+) -> "subprocess.CompletedProcess[str]":
+    """Submit a job from *folder*."""
+    import pyspark
+
+    program = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    settings = [part for one in CONF for part in ("--conf", one)]
+    more = {
+        "JAVA_HOME": str(spark_java_home(find_java())),
+        "PYSPARK_PYTHON": str(python),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    return subprocess.run(
+        [program, "--master", master, *settings, *arguments],
+        cwd=folder,
+        env=_own(more),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("shipped", ["py-files", "installed"])  # an installed one stays
+def test_workers_have_only_a_wheel(
+    shipped: str, wheel: Path, bare_python: Path, master: str, tmp_path: Path
+) -> None:
+    """It is installed beside what it needs, or goes along with the job; results are the same."""
+    files: list[str | Path] = []
+    if shipped == "installed":
+        (packages,) = bare_python.parents[1].glob("lib/python*/site-packages")
+        place = packages / "aiowheel"
+        install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+        subprocess.run([*install, "--target", packages, wheel], check=True, timeout=120)
+    else:
+        place = tmp_path / "aiowheel.zip"
+        place.write_bytes(wheel.read_bytes())
+        files = ["--py-files", place]
+    (tmp_path / "where.py").write_text(WHERE)
+    (tmp_path / "touches.csv").write_text("key,t\na,1\na,20\nb,5\n")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0.csv").write_text("key,t\na,1\na,20\nb,5\n")
+
+    where = submit(master, bare_python, tmp_path, *files, "where.py")
+    batch = ["idle", "touches.csv", *IDLE, "--engine", "spark", "--out", "idle.csv"]
+    done = submit(master, bare_python, tmp_path, *files, JOB, *batch)
+    stream = ["idle", "in", *IDLE, "--stream", "--drain", "--shards", "2", "--out", "out"]
+    streamed = submit(master, bare_python, tmp_path, *files, JOB, *stream)
+    refused = submit(master, bare_python, tmp_path, *files, JOB, *batch[:-1], ".")
+
+    assert "found " in where.stdout, where.stderr
+    assert str(ROOT) not in where.stdout
+    assert f"{place.name}/" in where.stdout.partition("found ")[2]
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "idle.csv").read_text() == "fire,key\n11,a\n15,b\n30,a\n"
+    assert streamed.returncode == 0, streamed.stderr
+    assert "all events   3" in streamed.stdout
+    assert refused.returncode == 2, refused.stderr
