@@ -20,11 +20,13 @@ from aiowheel.errors import MissingExtraError, StoreUnavailableError
 from aiowheel.shared._backoff import Backoff
 from aiowheel.shared._ending import end_task
 from aiowheel.shared._store import (
+    CounterPage,
     HintListener,
     checked_key,
     checked_name,
     checked_value,
     new_epoch,
+    page_of,
 )
 
 if TYPE_CHECKING:
@@ -83,6 +85,45 @@ _READ = """
 SELECT epoch, key, value FROM {0}_epoch
 LEFT JOIN {0}_counters ON key = ANY($1::text[])
 """
+_PAGE = """
+SELECT epoch, key, value FROM {0}_epoch
+LEFT JOIN (
+    SELECT key, value FROM {0}_counters WHERE key >= $1 AND key > $2 ORDER BY key LIMIT $3
+) AS page ON true
+ORDER BY key
+"""
+# The rows are locked in the order of their keys, as those of the other statements are. The values
+# that count are those that each change finds itself: they are read again after waiting for a lock.
+_COMPARE = (
+    _PROPOSED
+    + """, wanted AS (
+    SELECT * FROM unnest($2::text[], $3::bigint[], $4::bigint[]) AS wanted (key, old, new)
+), locked AS (
+    SELECT wanted.* FROM wanted JOIN {0}_counters USING (key) WHERE old IS NOT NULL
+    ORDER BY key FOR UPDATE OF {0}_counters
+), added AS (
+    INSERT INTO {0}_counters (key, value) SELECT key, new FROM wanted WHERE old IS NULL ORDER BY key
+    ON CONFLICT DO NOTHING RETURNING key, value
+), updated AS (
+    UPDATE {0}_counters AS counter SET value = new FROM locked
+    WHERE counter.key = locked.key AND counter.value = old AND new IS NOT NULL
+    RETURNING counter.key, counter.value
+), removed AS (
+    DELETE FROM {0}_counters AS counter USING locked
+    WHERE counter.key = locked.key AND counter.value = old AND new IS NULL
+    RETURNING counter.key
+), raised AS (
+    SELECT key, value FROM added UNION ALL SELECT key, value FROM updated
+), parts AS (
+    SELECT json_object_agg(key, value)::text AS part FROM (
+        SELECT key, value, (row_number() OVER () - 1) / $5 AS number FROM raised) AS numbered
+    GROUP BY number
+), sent AS (SELECT pg_notify('{0}', epoch || ' ' || part) FROM ours, parts)
+SELECT epoch, (SELECT count(*) FROM sent),
+    array(SELECT key FROM raised UNION ALL SELECT key FROM removed) AS changed FROM ours
+"""
+)
+_NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 _FORGET = "DELETE FROM {0}_counters WHERE key = ANY($1::text[])"
 
 
@@ -121,6 +162,8 @@ class PostgresCounters:
         self._raise = _RAISE.format(name)
         self._add_one = _ADD_ONE.format(name)
         self._read = _READ.format(name)
+        self._page = _PAGE.format(name)
+        self._compare = _COMPARE.format(name)
         self._forget = _FORGET.format(name)
         self._listening = _Access(self._dsn, self._make_tables)
         self._writing = _Access(self._dsn, self._make_tables)
@@ -146,12 +189,8 @@ class PostgresCounters:
     async def add_one(self, keys: Collection[str]) -> str:
         """Add one to counters; see `CounterStore`."""
         names = sorted(set(keys))
-        # A value has up to 19 digits; a key may grow to six times its bytes in JSON.
-        longest = max([len(json.dumps(key, ensure_ascii=False).encode()) for key in names])
         async with self._writing.use() as connection:
-            return await _epoch_of(
-                connection, self._add_one, names, max(1, (_PAYLOAD - 4) // (longest + 24))
-            )
+            return await _epoch_of(connection, self._add_one, names, _keys_a_part(names))
 
     async def advance_in(self, connection: asyncpg.Connection[Any], key: str, value: int) -> None:
         """Raise a counter in a transaction of the caller, on the caller's connection.
@@ -210,17 +249,41 @@ class PostgresCounters:
 
     async def read(self, keys: Collection[str]) -> tuple[str, dict[str, int]]:
         """Read counters; see `CounterStore`."""
-        names = list(keys)
+        epoch, found = await self._fetch(self._read, list(keys))
+        return epoch, dict(found)
+
+    async def scan(self, prefix: str, after: str = "", limit: int = 1000) -> CounterPage:
+        """List counters; see `CounterStore`."""
+        epoch, found = await self._fetch(self._page, prefix, after, limit)
+        return page_of(epoch, found, prefix, limit)
+
+    async def compare_and_raise(
+        self, changes: Mapping[str, tuple[int | None, int | None]]
+    ) -> tuple[str, set[str]]:
+        """Change counters that stand where they are expected; see `CounterStore`."""
+        keys = sorted(changes)
+        columns = [[changes[key][place] for key in keys] for place in range(2)]
+        async with self._writing.use() as connection:
+            row = await _row_of(connection, self._compare, keys, *columns, _keys_a_part(keys))
+        return row["epoch"], set(row["changed"])
+
+    async def now_ms(self) -> int:
+        """Return the server's time; see `CounterStore`."""
         async with self._listening.use() as connection:
-            rows = await connection.fetch(self._read, names)
+            return int(await connection.fetchval(_NOW))
+
+    async def _fetch(self, statement: str, *arguments: object) -> tuple[str, list[tuple[str, int]]]:
+        """Return the epoch, and the counters that a statement reads beside it."""
+        async with self._listening.use() as connection:
+            rows = await connection.fetch(statement, *arguments)
             if not rows:
                 await _epoch_of(connection, self._raise, [], [], [])
-                rows = await connection.fetch(self._read, names)
+                rows = await connection.fetch(statement, *arguments)
         if not rows:
             raise StoreUnavailableError("PostgreSQL has no epoch: its tables were just emptied")
-        return rows[0]["epoch"], {
-            row["key"]: row["value"] for row in rows if row["key"] is not None
-        }
+        return rows[0]["epoch"], [
+            (row["key"], row["value"]) for row in rows if row["key"] is not None
+        ]
 
     async def forget(self, keys: Collection[str]) -> None:
         """Remove counters; see `CounterStore`."""
@@ -302,12 +365,24 @@ def _parts(items: Sequence[tuple[str, int]]) -> list[str]:
     return parts
 
 
+def _keys_a_part(keys: Collection[str]) -> int:
+    """Return how many of these keys, with their values as JSON, are sure to fit one NOTIFY."""
+    # A value has up to 19 digits; a key may grow to six times its bytes in JSON.
+    longest = max([len(json.dumps(key, ensure_ascii=False).encode()) for key in keys], default=0)
+    return max(1, (_PAYLOAD - 4) // (longest + 24))
+
+
 async def _epoch_of(connection: asyncpg.Connection[Any], statement: str, *arguments: object) -> str:
     """Run a statement that proposes an epoch; return the one that counts."""
+    return str((await _row_of(connection, statement, *arguments))["epoch"])
+
+
+async def _row_of(connection: asyncpg.Connection[Any], statement: str, *arguments: object) -> Any:
+    """Run a statement that proposes an epoch; return its row, which has the one that counts."""
     for _ in range(3):
-        epoch = await connection.fetchval(statement, new_epoch(), *arguments)
-        if epoch is not None:
-            return str(epoch)
+        row = await connection.fetchrow(statement, new_epoch(), *arguments)
+        if row is not None:
+            return row
     raise StoreUnavailableError("PostgreSQL has no epoch: its tables were just emptied")
 
 

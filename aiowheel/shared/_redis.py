@@ -22,6 +22,7 @@ from aiowheel.errors import MissingExtraError, StoreUnavailableError
 from aiowheel.shared._backoff import Backoff
 from aiowheel.shared._ending import end_task
 from aiowheel.shared._store import (
+    CounterPage,
     HintListener,
     checked_key,
     checked_name,
@@ -78,6 +79,31 @@ publish('{' .. table.concat(items, ',') .. '}')
 return epoch
 """
 )
+_COMPARE = (
+    _EPOCH
+    + """
+local answer, items = {epoch}, {}
+for i = 3, #ARGV, 4 do
+  if (redis.call('HGET', KEYS[1], ARGV[i]) or '') == ARGV[i + 2] then
+    if ARGV[i + 3] == '' then
+      redis.call('HDEL', KEYS[1], ARGV[i])
+    else
+      redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 3])
+      items[#items + 1] = ARGV[i + 1] .. ':' .. ARGV[i + 3]
+    end
+    answer[#answer + 1] = (i - 3) / 4
+  end
+end
+if #items > 0 then publish('{' .. table.concat(items, ',') .. '}') end
+return answer
+"""
+)
+# Epoch and page of one moment.
+_SCAN = """
+local page = redis.call('HSCAN', KEYS[1], ARGV[1], 'MATCH', ARGV[2], 'COUNT', ARGV[3])
+return {redis.call('HGET', KEYS[1], 'epoch'), page[1], page[2]}
+"""
+_TIME = "return redis.call('TIME')"
 
 
 class RedisCounters:
@@ -121,6 +147,9 @@ class RedisCounters:
         self._channel = f"{{{name}}}:hints"
         self._raise = _Script(_RAISE)
         self._add_one = _Script(_ADD_ONE)
+        self._compare = _Script(_COMPARE)
+        self._scan = _Script(_SCAN)
+        self._time = _Script(_TIME)
         self._last = ("", -1)  # epoch and number of the last hint
         self._first = True  # no hint has arrived since the number was looked up
         self._task: asyncio.Task[None] | None = None
@@ -176,6 +205,46 @@ class RedisCounters:
             found = await self._read_fields(fields)
         values = zip(names, found[1:], strict=True)
         return _text(found[0]), {key: int(value) for key, value in values if value is not None}
+
+    async def scan(self, prefix: str, after: str = "", limit: int = 1000) -> CounterPage:
+        """List counters; see `CounterStore`.
+
+        A page costs Redis a look at *limit* counters, whether their keys begin with *prefix* or
+        not, and up to 512 of a hash that is small.
+        """
+        arguments = (after or "0", f"{_literal(f'={prefix}')}*", str(limit))
+        async with self._answers():
+            found: Any = await self._scan.run(self._client, self._hash, *arguments)
+            if found[0] is None:
+                await self._read_fields(["epoch"])
+                found = await self._scan.run(self._client, self._hash, *arguments)
+        if found[0] is None:
+            raise StoreUnavailableError("Redis has no epoch: its data was just removed")
+        epoch, cursor, pairs = _text(found[0]), _text(found[1]), found[2]
+        # A field is "=" and the key.
+        keys, values = (_text(field)[1:] for field in pairs[::2]), map(int, pairs[1::2])
+        return CounterPage(
+            epoch, dict(zip(keys, values, strict=True)), cursor if cursor != "0" else None
+        )
+
+    async def compare_and_raise(
+        self, changes: Mapping[str, tuple[int | None, int | None]]
+    ) -> tuple[str, set[str]]:
+        """Change counters that stand where they are expected; see `CounterStore`."""
+        arguments = [self._channel, new_epoch()]
+        for key, (old, new) in changes.items():
+            arguments += (f"={key}", json.dumps(key), _number(old), _number(new))
+        keys = list(changes)
+        async with self._answers():
+            answer: Any = await self._compare.run(self._client, self._hash, *arguments)
+        return _text(answer[0]), {keys[place] for place in answer[1:]}
+
+    async def now_ms(self) -> int:
+        """Return the time of the counters' server; see `CounterStore`."""
+        async with self._answers():
+            # A script, so that a Cluster asks the server of the counters.
+            answer: Any = await self._time.run(self._client, self._hash)
+        return int(answer[0]) * 1000 + int(answer[1]) // 1000
 
     async def forget(self, keys: Collection[str]) -> None:
         """Remove counters; see `CounterStore`."""
@@ -344,6 +413,16 @@ class _Script:
             return await client.evalsha(self._hash, 1, key, *arguments)
         except NoScriptError:
             return await client.eval(self._text, 1, key, *arguments)
+
+
+def _number(value: int | None) -> str:
+    """Return a value as the scripts take it."""
+    return "" if value is None else str(value)
+
+
+def _literal(text: str) -> str:
+    """Return a pattern of Redis that matches *text* alone."""
+    return "".join(f"\\{letter}" if letter in "*?[]\\^-" else letter for letter in text)
 
 
 def _text(value: object) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -22,7 +23,14 @@ from aiowheel._sqlite import FileLook, transaction
 from aiowheel.errors import StoreUnavailableError
 from aiowheel.shared._ending import end_task
 from aiowheel.shared._sqlite_thread import SqliteThread
-from aiowheel.shared._store import HintListener, checked_key, checked_value, new_epoch
+from aiowheel.shared._store import (
+    CounterPage,
+    HintListener,
+    checked_key,
+    checked_value,
+    new_epoch,
+    page_of,
+)
 from aiowheel.timer import move_on_after
 
 T = TypeVar("T")
@@ -43,6 +51,12 @@ SET value = value + 1, rev = excluded.rev
 """
 _VALUE = "SELECT value FROM aiowheel_counters WHERE key = ?"
 _FORGET = "DELETE FROM aiowheel_counters WHERE key = ?"
+_PAGE = """
+SELECT key, value FROM aiowheel_counters WHERE key >= ? AND key > ? ORDER BY key LIMIT ?
+"""
+_ADD = "INSERT OR IGNORE INTO aiowheel_counters VALUES (?, ?, ?)"
+_RAISE_FROM = "UPDATE aiowheel_counters SET value = ?, rev = ? WHERE key = ? AND value = ?"
+_FORGET_AT = "DELETE FROM aiowheel_counters WHERE key = ? AND value = ?"
 _CHANGED = "SELECT key, value FROM aiowheel_counters WHERE rev > ?"
 
 
@@ -155,6 +169,33 @@ class SqliteCounters:
         (epoch, _), values = await self._reader.run(_read_all, tuple(keys))
         return epoch, values
 
+    async def scan(self, prefix: str, after: str = "", limit: int = 1000) -> CounterPage:
+        """List counters; see `CounterStore`."""
+
+        def page(file: sqlite3.Connection) -> CounterPage:
+            rows = file.execute(_PAGE, (prefix, after, limit)).fetchall()
+            ((epoch, _),) = file.execute(_EPOCH).fetchall()
+            return page_of(epoch, rows, prefix, limit)
+
+        return await self._reader.run(_in_history, page)
+
+    async def compare_and_raise(
+        self, changes: Mapping[str, tuple[int | None, int | None]]
+    ) -> tuple[str, set[str]]:
+        """Change counters that stand where they are expected; see `CounterStore`."""
+        items = list(changes.items())
+
+        def write(file: sqlite3.Connection) -> tuple[str, set[str]]:
+            epoch, rev = _next_rev(file)
+            changed = {key for key, (old, new) in items if _change(file, rev, key, old, new)}
+            return epoch, changed
+
+        return await self._writer.run(self._written, write)
+
+    async def now_ms(self) -> int:
+        """Return the machine's time; see `CounterStore`."""
+        return time.time_ns() // 1_000_000
+
     async def forget(self, keys: Collection[str]) -> None:
         """Remove counters; see `CounterStore`."""
         names = list(keys)
@@ -236,18 +277,35 @@ def _next_rev(file: sqlite3.Connection) -> tuple[str, int]:
     return epoch, rev
 
 
+def _change(file: sqlite3.Connection, rev: int, key: str, old: int | None, new: int | None) -> bool:
+    """Change one counter if it stands at *old*; return whether it did."""
+    if old is None:
+        return file.execute(_ADD, (key, new, rev)).rowcount == 1
+    if new is None:
+        return file.execute(_FORGET_AT, (key, old)).rowcount == 1
+    return file.execute(_RAISE_FROM, (new, rev, key, old)).rowcount == 1
+
+
+def _in_history(file: sqlite3.Connection, read: Callable[[sqlite3.Connection], T]) -> T:
+    """Call *read* in a transaction that sees one moment of a file that has an epoch."""
+    if file.execute(_EPOCH).fetchone() is None:
+        with transaction(file):
+            file.execute(_PROPOSE, (new_epoch(),))
+    return _in_snapshot(file, read)
+
+
 def _read_all(
     file: sqlite3.Connection, keys: tuple[str, ...]
 ) -> tuple[tuple[str, int], dict[str, int]]:
     """Return epoch and revision, and the values of *keys*, of one moment."""
-    if file.execute(_EPOCH).fetchone() is None:
-        with transaction(file):
-            file.execute(_PROPOSE, (new_epoch(),))
-    with transaction(file, "BEGIN"):
+
+    def read(file: sqlite3.Connection) -> tuple[tuple[str, int], dict[str, int]]:
         epoch, rev = file.execute(_EPOCH).fetchone()
         values: dict[str, int] = {}
         for key in keys:
             row = file.execute(_VALUE, (key,)).fetchone()
             if row is not None:
                 values[key] = row[0]
-    return (epoch, rev), values
+        return (epoch, rev), values
+
+    return _in_history(file, read)

@@ -7,8 +7,8 @@ others, and a message about it is only a hint.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Mapping
-from typing import Protocol
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple, Protocol
 
 from aiowheel._arguments import safe_repr
 
@@ -31,6 +31,20 @@ class HintListener(Protocol):
         A store calls it after it has subscribed again, not when it loses the connection.
         """
         ...
+
+
+class CounterPage(NamedTuple):
+    """One page of a listing of counters.
+
+    Attributes:
+        epoch: The history that the page was read from.
+        values: Counters and their values, in no promised order.
+        after: What `CounterStore.scan` takes for the next page; None for the last page.
+    """
+
+    epoch: str
+    values: dict[str, int]
+    after: str | None
 
 
 class CounterStore(Protocol):
@@ -82,6 +96,41 @@ class CounterStore(Protocol):
         """
         ...
 
+    async def scan(self, prefix: str, after: str = "", limit: int = 1000) -> CounterPage:
+        """Return one page of the counters whose keys begin with *prefix*.
+
+        A counter that has a value from the first page to the last is on a page, once or more often.
+        A page may have no counters although pages follow.
+
+        Args:
+            prefix: Of the keys; the empty text lists all counters.
+            after: "" for the first page, later what the page before says.
+            limit: About how many counters a page has.
+        """
+        ...
+
+    async def compare_and_raise(
+        self, changes: Mapping[str, tuple[int | None, int | None]]
+    ) -> tuple[str, set[str]]:
+        """Change those counters that have the values that the caller expects, then send a hint.
+
+        Each comparison is atomic with its change: of several processes that expect the same value,
+        one changes the counter. When a call raises `StoreUnavailableError`, the changes may have
+        been made.
+
+        Args:
+            changes: For each counter the expected value and a greater one. None as the expected
+                value: the counter has none. None as the new value: the counter is removed.
+
+        Returns:
+            The epoch of the write, and the keys of the counters that were changed.
+        """
+        ...
+
+    async def now_ms(self) -> int:
+        """Return the time in milliseconds since 1970, by one clock for all processes."""
+        ...
+
     async def forget(self, keys: Collection[str]) -> None:
         """Remove the counters; the epoch stays."""
         ...
@@ -96,8 +145,21 @@ def new_epoch() -> str:
     return secrets.token_hex(8)
 
 
-def checked_key(key: object) -> str:
-    """Return *key* if a store can hold it.
+def page_of(epoch: str, rows: Iterable[tuple[str, int]], prefix: str, limit: int) -> CounterPage:
+    """Return a page of *rows*, which are at most *limit* counters in the order of their keys.
+
+    Keys with a prefix follow each other in that order, so the first key without it ends the list.
+    """
+    values: dict[str, int] = {}
+    for key, value in rows:
+        if not key.startswith(prefix):
+            return CounterPage(epoch, values, None)
+        values[key] = value
+    return CounterPage(epoch, values, next(reversed(values)) if len(values) == limit else None)
+
+
+def checked_key(key: object, longest: int = LONGEST_KEY) -> str:
+    """Return *key* if a store can hold it, in *longest* bytes.
 
     Raises:
         TypeError: *key* is not a string.
@@ -109,9 +171,9 @@ def checked_key(key: object) -> str:
         size = len(key.encode())
     except UnicodeEncodeError:
         size = 0
-    if not 0 < size <= LONGEST_KEY or "\0" in key:
+    if not 0 < size <= longest or "\0" in key:
         raise ValueError(
-            f"key must be 1 to {LONGEST_KEY} bytes of UTF-8 without NUL, got {safe_repr(key)}"
+            f"key must be 1 to {longest} bytes of UTF-8 without NUL, got {safe_repr(key)}"
         )
     return key
 

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from typing import Self
 
 from aiowheel.errors import StoreUnavailableError
-from aiowheel.shared import HintListener
-from aiowheel.shared._store import new_epoch
+from aiowheel.shared import CounterPage, HintListener
+from aiowheel.shared._store import new_epoch, page_of
 
 
 class MemoryCounters:
@@ -70,6 +70,39 @@ class MemoryCounters:
         server.check()
         values = server.values
         return server.current_epoch(), {key: values[key] for key in keys if key in values}
+
+    async def scan(self, prefix: str, after: str = "", limit: int = 1000) -> CounterPage:
+        """List counters; see `CounterStore`."""
+        server = self._server
+        server.check()
+        keys = sorted(key for key in server.values if key.startswith(prefix) and key > after)
+        rows = [(key, server.values[key]) for key in keys[:limit]]
+        return page_of(server.current_epoch(), rows, prefix, limit)
+
+    async def compare_and_raise(
+        self, changes: Mapping[str, tuple[int | None, int | None]]
+    ) -> tuple[str, set[str]]:
+        """Change counters that stand where they are expected; see `CounterStore`."""
+        server = self._server
+        server.check()
+        epoch, values = server.current_epoch(), server.values
+        changed = {key for key, (old, _) in changes.items() if values.get(key) == old}
+        raised: dict[str, int] = {}
+        for key in changed:
+            new = changes[key][1]
+            if new is None:
+                del values[key]
+            else:
+                raised[key] = new
+        values.update(raised)
+        server.send(epoch, raised)
+        server.lose_answer()
+        return epoch, changed
+
+    async def now_ms(self) -> int:
+        """Return the loop's time, which may be virtual; see `CounterStore`."""
+        self._server.check()
+        return int(asyncio.get_running_loop().time() * 1000)
 
     async def forget(self, keys: Collection[str]) -> None:
         """Remove counters; see `CounterStore`."""

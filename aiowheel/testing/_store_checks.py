@@ -41,6 +41,13 @@ def counter_store_checks() -> tuple[StoreCheck, ...]:
         additions_at_the_same_time_all_count,
         writes_at_the_same_time_do_not_block_each_other,
         a_forgotten_counter_has_no_value,
+        a_listing_has_what_begins_with_a_prefix,
+        a_listing_in_pages_has_every_counter,
+        a_counter_changes_only_from_the_expected_value,
+        a_change_that_is_refused_gives_no_hint,
+        one_of_many_processes_changes_a_counter,
+        a_large_change_is_one_call,
+        every_process_reads_one_clock,
         nothing_arrives_after_closing,
         a_closed_store_opens_again,
     )
@@ -239,6 +246,128 @@ async def a_forgotten_counter_has_no_value(connect: Connect) -> None:
         assert (epoch, values) == (before, {other: 8})
         await store.raise_to({key: 1})
         assert await store.read([key]) == (before, {key: 1})
+
+
+async def _listed(store: CounterStore, prefix: str, limit: int = 1000) -> dict[str, int]:
+    """Return all pages of a listing as one."""
+    found: dict[str, int] = {}
+    after: str | None = ""
+    while after is not None:
+        page = await store.scan(prefix, after, limit)
+        found |= page.values
+        after = page.after
+    return found
+
+
+async def a_listing_has_what_begins_with_a_prefix(connect: Connect) -> None:
+    """Each letter of the prefix stands for itself; the counters of others are left out."""
+    own = _new_key()
+    prefixes = ["a", "a*", "a?", "[a]", "\\", "%", "_", "'", "\u00e9", "\U0001f600"]
+    wanted = {f"{own}{prefix}{end}": 1 for prefix in prefixes for end in ("", "b", "\n")}
+    async with _opened(connect, 2) as [(one, _), (two, _)]:
+        epoch = await one.raise_to(wanted)
+        for prefix in prefixes:
+            start = own + prefix
+            expected = {key for key in wanted if key.startswith(start)}
+            assert set(await _listed(two, start)) == expected
+        assert await _listed(two, f"{own}z") == {}
+        assert wanted.items() <= (await _listed(two, "")).items()
+        assert (await two.scan(own)).epoch == epoch
+
+
+async def a_listing_in_pages_has_every_counter(connect: Connect) -> None:
+    """Those that stay, while others come and go between the pages."""
+    own = _new_key()
+    wanted = {f"{own} {number:04}": number for number in range(2_000)}
+    coming: list[str] = []
+    found: dict[str, int] = {}
+    after: str | None = ""
+    async with _opened(connect) as [(store, _)]:
+        await store.raise_to(wanted)
+        while after is not None:
+            page = await store.scan(own, after, 100)
+            found |= page.values
+            after = page.after
+            await store.forget(coming)
+            coming = [f"{own} {len(found):04}+{number}" for number in range(50)]
+            await store.raise_to(dict.fromkeys(coming, 1))
+    assert wanted.items() <= found.items()
+
+
+async def a_counter_changes_only_from_the_expected_value(connect: Connect) -> None:
+    """From no value, from a value, and to no value; the answer names what was changed."""
+    one, two, three, four = (_new_key() for _ in range(4))
+    async with _opened(connect, 2) as [(store, _), (other, notes)]:
+        epoch = await store.raise_to({one: 5, two: 5, three: 5})
+        answer = await store.compare_and_raise(
+            {one: (5, 6), two: (4, 7), three: (None, 8), four: (None, 0)}
+        )
+        assert answer == (epoch, {one, four})
+        await notes.have({one: 6, four: 0})
+        assert (await other.read([one, two, three, four]))[1] == {one: 6, two: 5, three: 5, four: 0}
+        answer = await other.compare_and_raise({one: (5, None), two: (5, None), four: (0, None)})
+        assert answer == (epoch, {two, four})
+        assert (await store.read([one, two, three, four]))[1] == {one: 6, three: 5}
+        assert await other.compare_and_raise({two: (5, 6)}) == (epoch, set())
+        answer = await other.compare_and_raise({two: (None, GREATEST_VALUE - 1)})
+        assert answer == (epoch, {two})
+        answer = await other.compare_and_raise({two: (GREATEST_VALUE - 1, GREATEST_VALUE)})
+        assert answer == (epoch, {two})
+
+
+async def a_change_that_is_refused_gives_no_hint(connect: Connect) -> None:
+    """Listeners must not believe in a value that the counter does not have."""
+    key, other = _new_key(), _new_key()
+    async with _opened(connect) as [(store, notes)]:
+        await store.raise_to({key: 1})
+        await store.compare_and_raise({key: (2, 9), other: (None, 3)})
+        await notes.have({key: 1, other: 3})
+        await store.raise_to({key: 2})
+        await notes.have({key: 2})
+    assert notes.values[key] == 2
+
+
+async def one_of_many_processes_changes_a_counter(connect: Connect) -> None:
+    """Whatever the order in which each names its keys."""
+    own = _new_key()
+    keys = [f"{own} {number}" for number in range(20)]
+    async with _opened(connect, 4) as opened:
+        expected: int | None = None
+        for value in range(10):
+            answers = await asyncio.gather(
+                *(
+                    store.compare_and_raise(
+                        dict.fromkeys(keys[:: 1 - place % 2 * 2], (expected, value))
+                    )
+                    for place, (store, _) in enumerate(opened)
+                )
+            )
+            changed = [key for _, keys_changed in answers for key in keys_changed]
+            assert sorted(changed) == sorted(keys)
+            expected = value
+
+
+async def a_large_change_is_one_call(connect: Connect) -> None:
+    """More than fits one message of any server."""
+    own = _new_key()
+    wanted = {f"{own} {number}": number for number in range(5_000)}
+    async with _opened(connect, 2) as [(one, _), (_, notes)]:
+        changes = {key: (None, value) for key, value in wanted.items()}
+        _, changed = await one.compare_and_raise(changes)
+        assert changed == set(wanted)
+        await notes.have(wanted)
+        removals = {key: (value, None) for key, value in wanted.items()}
+        _, changed = await one.compare_and_raise(removals)
+        assert changed == set(wanted)
+        assert await _listed(one, own) == {}
+
+
+async def every_process_reads_one_clock(connect: Connect) -> None:
+    """Milliseconds that go on from one process to the other."""
+    async with _opened(connect, 2) as [(one, _), (two, _)]:
+        times = [await store.now_ms() for store in (one, two, one, two)]
+    assert times == sorted(times)
+    assert all(type(each) is int for each in times)
 
 
 async def nothing_arrives_after_closing(connect: Connect) -> None:

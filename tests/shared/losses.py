@@ -8,7 +8,13 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 
 from aiowheel import Purgatory
-from aiowheel.shared import CounterStore, EpochChangedError, HintListener, SharedCounters
+from aiowheel.shared import (
+    CounterPage,
+    CounterStore,
+    EpochChangedError,
+    HintListener,
+    SharedCounters,
+)
 
 PATIENCE = 120.0  # seconds; a lost wake-up is one that comes never, not one that comes late
 
@@ -91,6 +97,20 @@ class WithoutReading:
         epoch, values = await self._store.read(keys)
         self._epoch = self._epoch or epoch
         return self._epoch, values
+
+    async def scan(self, prefix: str, after: str = "", limit: int = 1000) -> CounterPage:
+        """Pass the call on."""
+        return await self._store.scan(prefix, after, limit)
+
+    async def compare_and_raise(
+        self, changes: Mapping[str, tuple[int | None, int | None]]
+    ) -> tuple[str, set[str]]:
+        """Pass the call on."""
+        return await self._store.compare_and_raise(changes)
+
+    async def now_ms(self) -> int:
+        """Pass the call on."""
+        return await self._store.now_ms()
 
     async def forget(self, keys: Collection[str]) -> None:
         """Pass the call on."""

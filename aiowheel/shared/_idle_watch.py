@@ -1,0 +1,258 @@
+"""The keys of the partitions that this process owns, and the end of their silence. Rank 4.
+
+Each key has a timer on the wheel. When it fires, the store decides: the counter is read, `on_idle`
+is called, and the counter is removed if it still has the value that was read. A process that ends
+between the call and the removal leaves the counter to the next owner, who calls again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from contextvars import copy_context
+from itertools import islice
+
+from aiowheel._callbacks import START_A_TASK, refuse_coroutine
+from aiowheel.shared._backoff import Backoff
+from aiowheel.shared._idle_keys import IdleNames, is_discard, time_of
+from aiowheel.shared._idle_statistics import IdleCounts
+from aiowheel.shared._store import CounterStore
+from aiowheel.shared._store_clock import StoreClock
+from aiowheel.timer import Timer, TimerHandle
+
+_PAGE = 1_000  # keys that are listed or ended at a time
+
+
+class _Watched:
+    """A key of a partition that is held."""
+
+    __slots__ = ("called", "counter", "handle", "value")
+
+    def __init__(self, counter: str, value: int) -> None:
+        self.counter = counter
+        self.value = value
+        self.called = -1  # the value for which `on_idle` was called
+        self.handle: TimerHandle | None = None  # None: it is due
+
+
+class IdleWatch:
+    """The watched keys of one process.
+
+    Args:
+        timer: Has a deadline for each key.
+        store: Where the counters are.
+        names: Of the counters.
+        clock: The store's.
+        counts: Counts the calls of `on_idle`.
+        wait_ms: Milliseconds after a touch at which the key has fallen idle.
+        on_idle: Called with each such key.
+        valid: Returns whether the partitions that are held are still ours.
+        saw: Called with the epoch of each answer; returns whether it is the known one.
+        failed: Called with the name and the error of each call that failed.
+    """
+
+    def __init__(
+        self,
+        timer: Timer,
+        store: CounterStore,
+        names: IdleNames,
+        clock: StoreClock,
+        counts: IdleCounts,
+        *,
+        wait_ms: int,
+        on_idle: Callable[[str], object],
+        valid: Callable[[], bool],
+        saw: Callable[[str], bool],
+        failed: Callable[[str, Exception], object],
+    ) -> None:
+        self._timer = timer
+        self._store = store
+        self._names = names
+        self._clock = clock
+        self._counts = counts
+        self._wait_ms = wait_ms
+        self._on_idle = on_idle
+        self._valid = valid
+        self._saw = saw
+        self._failed = failed
+        self._context = copy_context()
+        self._parts: dict[str, dict[str, _Watched]] = {}  # by partition, then by counter
+        self._due: dict[str, _Watched] = {}  # by counter, the first due first
+        self._after: str | None = None  # the next page to list; None: all is listed
+        self._listings = 0  # that were begun
+        self._hold: TimerHandle | None = None  # until then no silence is ended
+        self._wanted = asyncio.Event()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts.values()))
+
+    def values(self) -> dict[str, int]:
+        """Return the counters that are watched, with the values that are known."""
+        return {
+            counter: watched.value
+            for part in self._parts.values()
+            for counter, watched in part.items()
+        }
+
+    def note(self, counter: str, value: int) -> None:
+        """Take note that a counter has reached a value; others' partitions are left out."""
+        part = self._parts.get(self._names.part(counter))
+        if part is None:
+            return
+        watched = part.get(counter)
+        if watched is None:
+            watched = part[counter] = _Watched(counter, value)
+            self._arm(watched)
+        elif watched.value < value:
+            watched.value = value
+            if watched.handle is not None:
+                watched.handle.reschedule(self._deadline(value))
+
+    def change(self, gained: Collection[str], lost: Collection[str]) -> None:
+        """Watch these partitions from now on, and those no more."""
+        for name in lost:
+            for watched in self._parts.pop(name, {}).values():
+                self._stop(watched)
+        for name in gained:
+            self._parts.setdefault(name, {})
+        if gained:
+            self.list_again()
+
+    def list_again(self) -> None:
+        """List the counters of the store: some may be unknown."""
+        self._listings += 1
+        self._after = ""
+        self._wanted.set()
+
+    def arm_again(self) -> None:
+        """Set all deadlines anew, after the clock was set."""
+        for part in self._parts.values():
+            for watched in part.values():
+                if watched.handle is not None:
+                    watched.handle.reschedule(self._deadline(watched.value))
+
+    def hold(self, seconds: float) -> None:
+        """End no silence for so long: touches of other processes may be late."""
+        until = self._timer.time() + seconds
+        if self._hold is None:
+            self._hold = self._timer.call_at(until, self._go_on)
+        else:
+            self._hold.reschedule(until)
+
+    def wake(self) -> None:
+        """Go on: the leases are valid again."""
+        if self._due:
+            self._wanted.set()
+
+    def _go_on(self) -> None:
+        self._hold = None
+        self.wake()
+
+    def close(self) -> None:
+        """Watch nothing any more."""
+        self.change((), list(self._parts))
+        if self._hold is not None:
+            self._hold.cancel()
+
+    def _deadline(self, value: int) -> float:
+        # A millisecond later: the clock in milliseconds must have reached it.
+        return self._clock.on_timer(time_of(value) + self._wait_ms + 1)
+
+    def _arm(self, watched: _Watched) -> None:
+        watched.handle = self._timer.call_at(self._deadline(watched.value), self._note_due, watched)
+
+    def _note_due(self, watched: _Watched) -> None:
+        watched.handle = None
+        self._due[watched.counter] = watched
+        self._wanted.set()
+
+    def _stop(self, watched: _Watched) -> None:
+        self._due.pop(watched.counter, None)
+        if watched.handle is not None:
+            watched.handle.cancel()
+
+    # --- the task -----------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """List counters and end silences until cancelled."""
+        backoff = Backoff()
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            try:
+                if self._after is not None:
+                    await self._list_page(self._after)
+                if self._may_end():
+                    await self._end_some()
+            except Exception as error:
+                self._failed("watch", error)
+                await self._timer.sleep(backoff.next())
+            else:
+                backoff.reset()
+            if self._after is not None or self._may_end():
+                self._wanted.set()
+
+    def _may_end(self) -> bool:
+        return bool(self._due) and self._valid() and self._hold is None
+
+    async def _list_page(self, after: str) -> None:
+        listing = self._listings
+        page = await self._store.scan(self._names.prefix, after, _PAGE)
+        if not self._saw(page.epoch):
+            return
+        for counter, value in page.values.items():
+            self.note(counter, value)
+        if self._listings == listing:  # no partition was gained meanwhile
+            self._after = page.after
+
+    async def _end_some(self) -> None:
+        """Call `on_idle` for keys that are due and were not touched, and remove their counters."""
+        counters = list(islice(self._due, _PAGE))
+        epoch, values = await self._store.read(counters)
+        if not self._saw(epoch):
+            return
+        ended: dict[str, tuple[int | None, int | None]] = {}
+        now = self._clock.now_ms()
+        for counter in counters:
+            watched, value = self._due.get(counter), values.get(counter)
+            if watched is None:  # its partition was lost
+                continue
+            if value is None:  # it was removed by an owner whose answer was lost
+                self._drop(watched)
+            elif time_of(value) + self._wait_ms > now:
+                del self._due[counter]
+                watched.value = value
+                self._arm(watched)
+            elif not self._valid():
+                break
+            else:
+                ended[counter] = (value, None)
+                if value != watched.called and not is_discard(value):
+                    watched.called = value
+                    self._call(self._names.key(counter))
+        if not ended:
+            return
+        epoch, removed = await self._store.compare_and_raise(ended)
+        if not self._saw(epoch):
+            return
+        for counter in removed:
+            watched = self._due.get(counter)
+            if watched is not None:
+                self._drop(watched)
+
+    def _drop(self, watched: _Watched) -> None:
+        self._stop(watched)
+        part = self._parts.get(self._names.part(watched.counter))
+        if part is not None:
+            part.pop(watched.counter, None)
+
+    def _call(self, key: str) -> None:
+        self._counts.idle += 1
+        try:
+            result = self._context.copy().run(self._on_idle, key)
+            if result is not None:
+                refuse_coroutine("on_idle", result, START_A_TASK)
+        except Exception as error:
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": f"on_idle failed for the key {key!r}", "exception": error}
+            )

@@ -1,0 +1,49 @@
+"""The clock of a store, as a process reckons it between two answers. Rank 4."""
+
+from __future__ import annotations
+
+from aiowheel.timer import Timer
+
+#: A difference beyond which the clock was set, and did not merely drift.
+_JUMP_MS = 50.0
+
+
+class StoreClock:
+    """Milliseconds of the store's clock: the timer's clock and an offset, which answers correct.
+
+    It is wrong by less than the round trip of an answer.
+    """
+
+    def __init__(self, timer: Timer) -> None:
+        self._timer = timer
+        self._offset = 0.0  # milliseconds, the store's clock minus the timer's
+        self._is_known = False
+
+    def observe(self, now_ms: int, sent: float) -> bool:
+        """Take the store's time from an answer that has just arrived.
+
+        Args:
+            now_ms: The store's time at some moment of the round trip.
+            sent: When the question was sent, on the timer's clock.
+
+        Returns:
+            Whether the clock was set since the last answer: times on the timer's clock that were
+            reckoned before are wrong.
+        """
+        least, most = now_ms - self._timer.time() * 1000, now_ms + 1 - sent * 1000
+        before = self._offset
+        if not self._is_known:
+            self._is_known = True
+            self._offset = (least + most) / 2
+            return False
+        # What the answer does not contradict stays, so that a slow answer changes nothing.
+        self._offset = min(max(before, least), most)
+        return abs(self._offset - before) > _JUMP_MS
+
+    def now_ms(self) -> int:
+        """Return the store's time."""
+        return int(self._offset + self._timer.time() * 1000)
+
+    def on_timer(self, ms: int) -> float:
+        """Return the time *ms* of the store on the timer's clock, in seconds."""
+        return (ms - self._offset) / 1000

@@ -1,0 +1,605 @@
+"""Keys that any process may touch fall idle once, in the process that owns them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from contextvars import ContextVar
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from aiowheel import ForeignLoopError, Timer, TimerClosedError, current_timer
+from aiowheel.errors import IdleDetectorClosedError, StoreUnavailableError
+from aiowheel.shared import CounterPage, SharedIdle
+from aiowheel.testing import MemoryCounters
+
+pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
+
+TIMEOUT, SLACK = 8.0, 2.0
+
+
+def now() -> float:
+    """The virtual time."""
+    return asyncio.get_running_loop().time()
+
+
+class Idle:
+    """What the processes of a test were told, with the time and the number of the process."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[float, int, str]] = []
+
+    def of(self, process: int) -> Callable[[str], object]:
+        """The function that notes the calls of one process."""
+        return lambda key: self.calls.append((now(), process, key))
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys in the order of their calls."""
+        return [key for _, _, key in self.calls]
+
+    def check(self, last_touches: dict[str, float]) -> None:
+        """Each key was called once, within the slack after its timeout."""
+        assert sorted(self.keys) == sorted(last_touches)
+        for time, _, key in self.calls:
+            assert last_touches[key] + TIMEOUT <= time < last_touches[key] + TIMEOUT + SLACK + 0.1
+
+
+@asynccontextmanager
+async def processes(
+    count: int, idle: Idle, store: MemoryCounters | None = None
+) -> AsyncGenerator[list[SharedIdle]]:
+    """As many processes on one store; the first one opens it."""
+    first = store or MemoryCounters()
+    async with AsyncExitStack() as stack:
+        yield [
+            await stack.enter_async_context(
+                SharedIdle(
+                    first.beside() if place else first,
+                    TIMEOUT,
+                    idle.of(place),
+                    slack=SLACK,
+                    lease=3,
+                )
+            )
+            for place in range(count)
+        ]
+
+
+def kill(process: SharedIdle, store: MemoryCounters) -> None:
+    """End a process without a word."""
+    for task in process._tasks:
+        task.cancel()
+    process._touches = None
+    process._closed = True
+    store._listener = None
+
+
+async def test_a_key_falls_idle_once_whichever_processes_touched_it() -> None:
+    """Touches of all processes count, and one process calls."""
+    idle = Idle()
+    last: dict[str, float] = {}
+    async with processes(3, idle) as workers:
+        for number in range(200):
+            for worker in random.Random(number).sample(workers, 2):
+                worker.touch(f"k{number}")
+            last[f"k{number}"] = now()
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(60)
+        idle.check(last)
+        assert {process for _, process, _ in idle.calls} == {0, 1, 2}
+        assert [worker.statistics().keys for worker in workers] == [0, 0, 0]
+        assert sum(worker.statistics().idle for worker in workers) == 200
+        assert await workers[0]._store.read([]) == (workers[0]._epoch, {})
+        assert (await workers[0]._store.scan("idle:")).values == {}
+
+
+async def test_touches_in_any_process_keep_a_key_alive() -> None:
+    """Each time another one, a little before the timeout."""
+    idle = Idle()
+    async with processes(3, idle) as workers:
+        for turn in range(20):
+            workers[turn % 3].touch("a")
+            await asyncio.sleep(TIMEOUT - 0.1)
+        assert idle.calls == []
+        last = now() - TIMEOUT + 0.1
+        await asyncio.sleep(20)
+        idle.check({"a": last})
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_no_key_is_early_and_none_is_lost(seed: int) -> None:
+    """Random touches and discards in processes that come and go."""
+    rng = random.Random(seed)
+    idle = Idle()
+    expected: list[tuple[str, float]] = []
+    last: dict[str, float] = {}
+    store = MemoryCounters()
+    async with processes(2, idle, store) as steady, AsyncExitStack() as stack:
+        workers = list(steady)
+        for _ in range(rng.randrange(100, 300)):
+            await asyncio.sleep(rng.choice([0.001, 0.1, 1.0]))
+            key = f"k{rng.randrange(8)}"
+            before = last.get(key)
+            if before is not None and TIMEOUT < now() - before < TIMEOUT + SLACK + 0.1:
+                continue  # a touch within the slack may be in time
+            if before is not None and now() - before >= TIMEOUT + SLACK + 0.1:
+                expected.append((key, last.pop(key)))
+            worker = rng.choice(workers)
+            if rng.random() < 0.15:
+                worker.discard(key)
+                last.pop(key, None)
+            else:
+                worker.touch(key)
+                last[key] = now()
+            if rng.random() < 0.03:
+                process = SharedIdle(
+                    store.beside(), TIMEOUT, idle.of(len(workers)), slack=SLACK, lease=3
+                )
+                workers.append(await stack.enter_async_context(process))
+            elif rng.random() < 0.03 and len(workers) > 2:
+                await workers.pop().aclose()
+        await asyncio.sleep(60)
+    expected += last.items()
+    got = sorted((key, time) for time, _, key in idle.calls)
+    assert len(got) == len(expected), (got, sorted(expected))
+    for (key, time), (other, touched) in zip(got, sorted(expected), strict=True):
+        assert key == other
+        assert touched + TIMEOUT <= time < touched + TIMEOUT + SLACK + 0.1
+
+
+async def test_touches_share_writes() -> None:
+    """A key is written at most twice within the slack, many keys by one write."""
+    idle = Idle()
+    async with processes(1, idle) as [worker]:
+        for _ in range(1000):
+            for number in range(10):
+                worker.touch(f"k{number}")
+            await asyncio.sleep(0.01)
+        statistics = worker.statistics()
+    assert statistics.touches == 10_000
+    assert 50 <= statistics.values <= 10 * (10 / SLACK * 2 + 1)
+    assert statistics.writes <= 10 / SLACK * 8 + 1
+
+
+async def test_processes_share_the_partitions() -> None:
+    """A process that comes gets its share, and one that goes leaves its own to the others."""
+    idle = Idle()
+    async with processes(3, idle) as workers:
+        await asyncio.sleep(1)
+        assert sorted(each.statistics().partitions for each in workers) == [20, 22, 22]
+        held = [part for each in workers for part in each._leases.held]
+        assert len(held) == len(set(held)) == 64
+        await workers[1].aclose()
+        await asyncio.sleep(1)
+        assert sorted(each.statistics().partitions for each in workers) == [0, 32, 32]
+
+
+async def test_keys_go_with_their_partitions() -> None:
+    """The process that takes a partition over calls for keys that it never touched."""
+    idle = Idle()
+    async with processes(2, idle) as [one, two]:
+        for number in range(100):
+            one.touch(f"k{number}")
+        touched = now()
+        await asyncio.sleep(4)
+        await one.aclose()
+        await asyncio.sleep(20)
+        assert two.statistics().idle == 100
+        idle.check({f"k{number}": touched for number in range(100)})
+
+
+async def test_keys_of_a_killed_process_are_taken_over() -> None:
+    """When its leases have ended."""
+    idle = Idle()
+    store = MemoryCounters()
+    async with processes(2, idle, store) as [one, two]:
+        for number in range(100):
+            one.touch(f"k{number}")
+        await asyncio.sleep(1)
+        assert one.statistics().keys > 0
+        kill(one, store)
+        await asyncio.sleep(6)
+        assert two.statistics().partitions == 64
+        await asyncio.sleep(20)
+        assert two.statistics().idle == 100
+        assert len(idle.keys) == 100
+
+
+async def test_the_last_touches_of_a_process_that_closes_are_written() -> None:
+    """Also those that wait for the end of the key's rest."""
+    idle = Idle()
+    async with processes(2, idle) as [one, two]:
+        one.touch("a")
+        await asyncio.sleep(0.5)
+        one.touch("a")
+        one.touch("b")
+        last = now()
+        await one.aclose()
+        await asyncio.sleep(20)
+        idle.check({"a": last, "b": last})
+        assert two.statistics().idle == 2
+
+
+async def test_keys_stay_in_the_store_while_no_process_is_open() -> None:
+    """The next process calls for those that have fallen idle, and watches the others."""
+    idle = Idle()
+    store = MemoryCounters()
+    async with processes(1, idle, store) as [worker]:
+        worker.touch("a")
+    await asyncio.sleep(100)
+    async with processes(1, idle, store.beside()) as [worker]:
+        await asyncio.sleep(0.1)
+        assert idle.keys == ["a"]
+
+
+async def test_a_discarded_key_is_not_idle() -> None:
+    """Nor after older touches of other processes, which are written later."""
+    idle = Idle()
+    store = MemoryCounters()
+    async with processes(2, idle, store) as [one, two]:
+        two.touch("a")
+        await asyncio.sleep(0.1)
+        two.touch("a")  # is written in a second
+        await asyncio.sleep(0.1)
+        one.discard("a")
+        one.discard("never touched")
+        assert await one.expires("a") is None
+        await asyncio.sleep(40)
+        assert idle.calls == []
+        assert (await store.scan("idle:")).values == {}
+
+
+@pytest.mark.parametrize("first", ["touch", "discard"])
+async def test_the_last_word_of_one_moment_counts(first: str) -> None:
+    """In one process, within a millisecond."""
+    idle = Idle()
+    async with processes(1, idle) as [worker]:
+        for call in ("discard", "touch") * 3 if first == "touch" else ("touch", "discard") * 3:
+            getattr(worker, call)("a")
+        await asyncio.sleep(40)
+    assert idle.keys == (["a"] if first == "touch" else [])
+
+
+async def test_on_idle_may_touch_its_key() -> None:
+    """That is a new beginning."""
+    keys: list[str] = []
+
+    def on_idle(key: str) -> None:
+        keys.append(key)
+        if len(keys) < 3:
+            idle.touch(key)
+
+    async with SharedIdle(MemoryCounters(), TIMEOUT, on_idle, slack=SLACK) as idle:
+        idle.touch("a")
+        await asyncio.sleep(100)
+    assert keys == ["a"] * 3
+
+
+async def test_an_error_of_on_idle_goes_to_the_loop() -> None:
+    """The other keys go on; a coroutine is refused."""
+    errors: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+
+    async def later() -> None: ...
+
+    def on_idle(key: str) -> object:
+        if key == "b":
+            return later()
+        raise ValueError(key)
+
+    async with SharedIdle(MemoryCounters(), TIMEOUT, on_idle, slack=SLACK) as idle:
+        idle.touch("a")
+        idle.touch("b")
+        await asyncio.sleep(100)
+        assert idle.statistics().idle == 2
+    assert sorted(type(each["exception"]).__name__ for each in errors) == [
+        "TypeError",
+        "ValueError",
+    ]
+    assert "on_idle failed for the key 'a'" in {each["message"] for each in errors}
+
+
+async def test_on_idle_runs_in_the_context_of_the_making() -> None:
+    """Not in that of the last touch."""
+    variable: ContextVar[str] = ContextVar("variable")
+    variable.set("making")
+    seen: list[str] = []
+    idle = SharedIdle(MemoryCounters(), TIMEOUT, lambda _: seen.append(variable.get()), slack=SLACK)
+    variable.set("touching")
+    async with idle:
+        idle.touch("a")
+        await asyncio.sleep(100)
+    assert seen == ["making"]
+
+
+async def test_expires_tells_the_time() -> None:
+    """On the timer's clock, for touches of every process, before they are written as well."""
+    async with processes(2, Idle()) as [one, two]:
+        assert await one.expires("a") is None
+        one.touch("a")
+        assert await one.expires("a") == pytest.approx(now() + TIMEOUT, abs=0.01)
+        await asyncio.sleep(1)
+        assert await two.expires("a") == pytest.approx(now() - 1 + TIMEOUT, abs=0.01)
+        two.touch("a")
+        assert await two.expires("a") == pytest.approx(now() + TIMEOUT, abs=0.01)
+        await asyncio.sleep(40)
+        assert await one.expires("a") is None
+
+
+# --- faults ---------------------------------------------------------------------------------------
+
+
+async def test_a_store_that_is_away_makes_keys_late_and_loses_none() -> None:
+    """Touches meanwhile count."""
+    idle = Idle()
+    store = MemoryCounters()
+    async with processes(2, idle, store) as workers:
+        for number in range(20):
+            workers[number % 2].touch(f"k{number}")
+        await asyncio.sleep(4)
+        store.go_down()
+        await asyncio.sleep(3)
+        workers[0].touch("k0")
+        touched = now()
+        await asyncio.sleep(6)
+        assert idle.calls == []
+        store.come_back()
+        await asyncio.sleep(3.5)
+        assert sorted(idle.keys) == sorted(f"k{number}" for number in range(1, 20))
+        await asyncio.sleep(20)
+        assert len(idle.keys) == 20
+        assert idle.keys[-1] == "k0"
+        assert idle.calls[-1][0] >= touched + TIMEOUT
+        assert workers[0].statistics().retries > 0
+
+
+async def test_a_lost_history_loses_no_key() -> None:
+    """Each process writes again what it has touched or owned."""
+    idle = Idle()
+    store = MemoryCounters()
+    async with processes(3, idle, store) as workers:
+        last: dict[str, float] = {}
+        for number in range(60):
+            workers[number % 3].touch(f"k{number}")
+            last[f"k{number}"] = now()
+        await asyncio.sleep(3)
+        await workers[2].aclose()
+        await asyncio.sleep(1)
+        store.lose_history()
+        await asyncio.sleep(40)
+        idle.check(last)
+        assert [each.statistics().epochs for each in workers[:2]] == [1, 1]
+        assert sum(each.statistics().partitions for each in workers) == 64
+
+
+async def test_lost_hints_are_made_up_for_after_the_gap() -> None:
+    """The owner lists the keys again."""
+    idle = Idle()
+    store = MemoryCounters()
+    async with processes(2, idle, store) as [one, two]:
+        store.lose_hints()
+        for number in range(40):
+            two.touch(f"k{number}")
+        touched = now()
+        await asyncio.sleep(1)
+        assert one.statistics().keys == 0
+        store.subscribe_again()
+        await asyncio.sleep(40)
+        assert one.statistics().idle > 0
+        idle.check({f"k{number}": touched for number in range(40)})
+
+
+async def test_answers_that_are_lost_cause_no_second_call() -> None:
+    """Of the removal: the key is gone, and its call was made."""
+    idle = Idle()
+    store = MemoryCounters()
+    async with processes(1, idle, store) as [worker]:
+        worker.touch("a")
+        touched = now()
+        await asyncio.sleep(TIMEOUT + SLACK - 0.5)
+
+        remove = store.compare_and_raise
+
+        async def lose(changes: Any) -> Any:
+            if "idle:" in next(iter(changes)):
+                store.lose_answers(1)
+                store.compare_and_raise = remove  # type: ignore[method-assign]
+            return await remove(changes)
+
+        store.compare_and_raise = lose  # type: ignore[method-assign]
+        await asyncio.sleep(20)
+        idle.check({"a": touched})
+        assert worker.statistics().retries == 1
+
+
+async def test_a_removal_that_was_not_made_causes_no_second_call() -> None:
+    """The removal is repeated, the call is not."""
+    idle = Idle()
+    store = MemoryCounters()
+    async with processes(1, idle, store) as [worker]:
+        worker.touch("a")
+        touched = now()
+        await asyncio.sleep(1)
+        remove = store.compare_and_raise
+
+        async def fail(changes: Any) -> Any:
+            if "idle:" in next(iter(changes)):
+                store.compare_and_raise = remove  # type: ignore[method-assign]
+                raise StoreUnavailableError("away")
+            return await remove(changes)
+
+        store.compare_and_raise = fail  # type: ignore[method-assign]
+        await asyncio.sleep(20)
+        idle.check({"a": touched})
+        assert (await store.scan("idle:")).values == {}
+
+
+async def test_the_clock_is_that_of_the_store() -> None:
+    """The clock of one process is an hour behind: that changes nothing."""
+
+    class Skewed(MemoryCounters):
+        async def now_ms(self) -> int:
+            return await super().now_ms() + 3_600_000
+
+    idle = Idle()
+    async with processes(2, idle, Skewed()) as workers:
+        workers[0].touch("a")
+        workers[1].touch("b")
+        await asyncio.sleep(40)
+        idle.check(dict.fromkeys("ab", now() - 40))
+
+
+async def test_a_clock_that_is_set_keeps_every_key() -> None:
+    """Forward or back, by a minute: keys may be early or late, none is lost."""
+
+    class Jumping(MemoryCounters):
+        ahead = 0
+
+        async def now_ms(self) -> int:
+            return await super().now_ms() + Jumping.ahead
+
+    idle = Idle()
+    async with processes(2, idle, Jumping()) as workers:
+        for ahead, key in ((60_000, "a"), (0, "b")):
+            workers[0].touch(key)
+            await asyncio.sleep(0.5)
+            Jumping.ahead = ahead
+            await asyncio.sleep(20)
+        await asyncio.sleep(120)
+    assert idle.keys == ["a", "b"]
+
+
+async def test_many_keys_of_one_moment() -> None:
+    """In two processes; their touches are a few writes."""
+    idle = Idle()
+    async with processes(2, idle) as workers:
+        for number in range(25_000):
+            workers[number % 2].touch(f"k{number}")
+        await asyncio.sleep(5)
+        assert sum(worker.statistics().keys for worker in workers) == 25_000
+        assert sum(worker.statistics().writes for worker in workers) == 4
+        await asyncio.sleep(40)
+    assert len(idle.calls) == len(set(idle.keys)) == 25_000
+
+
+# --- its edges ------------------------------------------------------------------------------------
+
+
+async def test_it_is_used_between_opening_and_closing() -> None:
+    """Once; closing twice does nothing."""
+    idle = SharedIdle(MemoryCounters(), TIMEOUT, print)
+    with pytest.raises(IdleDetectorClosedError, match="the idle keys are not open"):
+        idle.touch("a")
+    async with idle:
+        idle.touch("a")
+    await idle.aclose()
+    with pytest.raises(IdleDetectorClosedError, match="the idle keys are closed"):
+        idle.discard("a")
+    with pytest.raises(IdleDetectorClosedError):
+        await idle.expires("a")
+    with pytest.raises(RuntimeError, match="opened once"):
+        await idle.__aenter__()
+    assert idle.statistics().touches == 1
+    assert len(current_timer()) == 0
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_a_store_that_does_not_answer_is_an_error_of_opening() -> None:
+    """Nothing is left behind."""
+    store = MemoryCounters()
+    store.go_down()
+    with pytest.raises(StoreUnavailableError):
+        await SharedIdle(store, TIMEOUT, print).__aenter__()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_closing_while_the_store_is_away_ends() -> None:
+    """The other processes wait for the end of the leases."""
+    idle = Idle()
+    store = MemoryCounters()
+    async with processes(2, idle, store) as [one, two]:
+        one.touch("a")
+        await asyncio.sleep(1)
+        store.go_down()
+        one.touch("a")
+        await one.aclose()
+        store.come_back()
+        await asyncio.sleep(20)
+        assert two.statistics().partitions == 64
+        assert idle.keys == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "text"),
+    [
+        ((0.05, print), {}, "timeout must be 0.1 to 1e[+]09 seconds, got 0.05"),
+        ((float("inf"), print), {}, "timeout must be 0.1 to 1e[+]09 seconds, got inf"),
+        ((8, print), {"slack": 0.01}, "slack must be 0.08 to 8 seconds, got 0.01"),
+        ((8, print), {"slack": 9}, "slack must be 0.08 to 8 seconds, got 9"),
+        ((8, print), {"lease": 0}, "lease must be 0.5 to 1e[+]09 seconds, got 0"),
+        ((8, print), {"name": "A"}, "name must be 1 to 40 lower-case"),
+    ],
+)
+async def test_values_out_of_range_are_refused(
+    arguments: tuple[Any, ...], options: dict[str, Any], text: str
+) -> None:
+    """At the making, with the legal range."""
+    with pytest.raises(ValueError, match=text):
+        SharedIdle(MemoryCounters(), *arguments, **options)
+
+
+async def test_wrong_types_are_refused() -> None:
+    """At the call."""
+
+    async def on_idle(_: str) -> None: ...
+
+    with pytest.raises(TypeError, match="on_idle must be a plain function"):
+        SharedIdle(MemoryCounters(), TIMEOUT, on_idle)
+    with pytest.raises(TypeError, match="timeout must be a number of seconds"):
+        SharedIdle(MemoryCounters(), "8", print)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="timer must be a Timer"):
+        SharedIdle(MemoryCounters(), TIMEOUT, print, timer=1)  # type: ignore[arg-type]
+    async with SharedIdle(MemoryCounters(), timedelta(seconds=8), print) as idle:
+        wrong: list[Any] = [None, 7, [], b"a"]
+        for key in wrong:
+            with pytest.raises(TypeError, match="key must be a str"):
+                idle.touch(key)
+        for text in ("", "a\0b", "x" * 1_017, "\ud800"):
+            with pytest.raises(ValueError, match="key must be 1 to 1016 bytes of UTF-8"):
+                idle.touch(text)
+        idle.touch("x" * 1_016)
+
+
+async def test_a_timer_of_ones_own() -> None:
+    """A closed one is refused; another loop's thread as well."""
+    async with Timer() as timer, SharedIdle(MemoryCounters(), 8, print, timer=timer) as idle:
+        idle.touch("a")
+        with pytest.raises(ForeignLoopError):
+            await asyncio.to_thread(idle.touch, "a")
+        assert len(timer) > 0
+    with pytest.raises(TimerClosedError):
+        await SharedIdle(MemoryCounters(), 8, print, timer=timer).__aenter__()
+
+
+async def test_pages_without_keys_are_no_end() -> None:
+    """A store may give such pages, as Redis does."""
+
+    class Sparse(MemoryCounters):
+        async def scan(self, prefix: str, after: str = "", limit: int = 1000) -> CounterPage:
+            if not after.startswith("+"):
+                return CounterPage(self._server.current_epoch(), {}, f"+{after}")
+            return await super().scan(prefix, after[1:], 7)
+
+    idle = Idle()
+    store = Sparse()
+    async with processes(1, idle, store) as [worker]:
+        for number in range(100):
+            worker.touch(f"k{number}")
+    async with processes(1, idle, store.beside()):
+        await asyncio.sleep(40)
+    assert len(idle.keys) == 100
