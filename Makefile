@@ -122,7 +122,7 @@ test-stranger-path: build  ## build the wheel, follow README and tutorial from a
 
 .PHONY: test-durable
 test-durable: build  ## kill and stop processes with durable timers, and play 10,000 random histories; minutes long
-	$(PYTEST) -m durable tests/durable $(TEST_ARGS)
+	AIOWHEEL_DATABASE_HISTORIES=200 $(PYTEST) -m durable tests/durable $(TEST_ARGS)
 	AIOWHEEL_HISTORIES=10000 $(PYTEST) --timeout 7200 tests/durable/test_histories.py
 
 .PHONY: test-cluster

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -69,25 +70,28 @@ async def export_trace(store: Store, folder: Path, *, ahead_us: int | None) -> E
 
     Cost: some 20 us for each timer; a page of them is in memory at a time.
     """
-    if next(folder.glob("trace-*.parquet"), None) is not None:
-        raise BadInputError(f"{folder}: must hold no trace yet: two would be reported as one")
+    counts: Counter[str] = Counter()
     run = f"durable-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(4)}"
-    counts = dict.fromkeys(("pending", "overdue", "dead"), 0)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = TraceFile(folder / f"trace-{run}.parquet")
+        file = _begin(folder, run)
         try:
             async for lines in _pages(store, ahead_us):
                 file.write(_batch(run, file.rows, lines))
-                for line in lines:
-                    counts[line.purgatory] += 1
+                counts.update(line.purgatory for line in lines)
             file.close()
         except BaseException:
             file.abandon()
             raise
     except OSError as error:
         raise AiowheelError(f"{folder}: {error.strerror or error}") from error
-    return Exported(file.path, **counts)
+    return Exported(file.path, counts["pending"], counts["overdue"], counts["dead"])
+
+
+def _begin(folder: Path, run: str) -> TraceFile:
+    folder.mkdir(parents=True, exist_ok=True)
+    if next(folder.glob("trace-*.parquet"), None) is not None:
+        raise BadInputError(f"{folder}: must hold no trace yet: two would be reported as one")
+    return TraceFile(folder / f"trace-{run}.parquet")
 
 
 async def _pages(store: Store, ahead_us: int | None) -> AsyncIterator[list[_Line]]:

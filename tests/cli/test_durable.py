@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -89,8 +91,6 @@ def test_migrate_and_check(store: str, tmp_path: Path, capsys: pytest.CaptureFix
     assert answer(capsys, "check", new) == {"flaws": []}
     assert answer(capsys, "check", store) == {"flaws": []}
 
-    import sqlite3
-
     connection = sqlite3.connect(store, isolation_level=None)
     connection.execute("UPDATE aiowheel_timers SET part = (part + 1) % 8 WHERE name = 'mail'")
     connection.execute("UPDATE aiowheel_meta SET value = 2 WHERE key = 'version'")
@@ -116,3 +116,63 @@ def test_a_file_without_timers_is_refused(
     text.write_text("this is no database, and it is long enough to be taken for one" * 20)
     assert run(["durable", command, str(text)]) == 1
     assert "not a database" in capsys.readouterr().err
+
+
+def test_export_writes_a_trace(
+    store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of what is to come, what is overdue and what is dead; never beside another trace."""
+    pytest.importorskip("pyarrow")
+    from aiowheel.trace import read_trace
+
+    now_us = time.time_ns() // 1000
+
+    async def write() -> None:
+        opened = SQLiteStore(store)
+        await opened.open()
+        puts = [
+            Put("late", "h", now_us - 5_000_000, b""),
+            Put("soon", "h", now_us + 3600_000_000, b""),
+            Put("first", "h", -(2**40), b""),
+        ]
+        await opened.commit("", puts)
+        await opened.close()
+
+    asyncio.run(write())
+    folder = tmp_path / "trace"
+    found = answer(capsys, "export", store, "--out", str(folder))
+    rows = {row["keys"][0]: row for row in read_trace(folder).to_pylist()}
+
+    assert (found["pending"], found["overdue"], found["dead"]) == (4, 2, 1)
+    assert rows.keys() == {"order:1", "order:2", "mail", "late", "soon", "first", "dead"}
+    assert rows["late"]["deadline"] == rows["late"]["created"] == (now_us - 5_000_000) * 1000
+    assert rows["late"]["lateness"] >= 5_000_000_000
+    assert rows["soon"]["finished"] == rows["soon"]["deadline"]
+    assert rows["soon"]["deadline"] - rows["soon"]["created"] == 60_000_000_000
+    assert (rows["soon"]["purgatory"], rows["soon"]["kind"], rows["soon"]["lateness"]) == (
+        *("pending", "h"),
+        0,
+    )
+    assert (rows["dead"]["outcome"], rows["dead"]["checks"]) == ("failed", 5)
+    assert sorted(row["operation_id"] for row in rows.values()) == list(range(7))
+
+    near = answer(capsys, "export", store, "--out", str(tmp_path / "near"), "--ahead", "7200")
+    assert (near["pending"], near["overdue"]) == (1, 2)
+    assert run(["durable", "export", store, "--out", str(folder)]) == 2
+    assert "must hold no trace yet" in capsys.readouterr().err
+
+
+def test_an_export_that_fails_leaves_no_file(
+    store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A store that cannot be read, and a folder that is a file."""
+    pytest.importorskip("pyarrow")
+    folder = tmp_path / "trace"
+    connection = sqlite3.connect(store, isolation_level=None)
+    connection.execute("DROP TABLE aiowheel_dead")
+    connection.close()
+
+    assert run(["durable", "export", store, "--out", str(folder)]) == 1
+    assert "aiowheel_dead" in capsys.readouterr().err
+    assert list(folder.iterdir()) == []
+    assert run(["durable", "export", store, "--out", store]) == 2

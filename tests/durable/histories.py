@@ -2,8 +2,8 @@
 
 Several processes share one `MemoryStore` on virtual time. They schedule, replace, cancel and move
 timers, fail, stall, lose their connection before or after a commit, crash and come back. Each name
-has one client, which records what it was told. The model then says for each name which fires may
-have happened, and which must have.
+has one client, which records the answers. The model then says for each name which fires may have
+happened, and which must have. `processes` plays the same with real processes on real databases.
 
 As a program: `python -m tests.durable.histories FIRST COUNT`.
 """
@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
 from aiowheel.durable import DurableTimers, Fire, MemoryStore, Retry, StoreError
 from aiowheel.testing import VirtualClockEventLoop
@@ -95,6 +96,7 @@ class History:
     """What happened."""
 
     faulty: bool
+    lease: float = LEASE
     versions: dict[str, list[Version]] = field(default_factory=dict[str, list[Version]])
     begun: list[Begun] = field(default_factory=list[Begun])
     ended: dict[bytes, int] = field(default_factory=dict[bytes, int])
@@ -102,14 +104,117 @@ class History:
 
 
 class Play:
-    """Plays one history."""
+    """Plays one history.
+
+    Attributes:
+        seconds: How long clients change timers.
+        pause: The longest time between two changes of a client.
+        delays: How far ahead timers are due.
+        moves: How far ahead they are moved.
+    """
+
+    seconds = SECONDS
+    pause = 8.0
+    delays: tuple[float, ...] = (0.0, 0.5, 3.0, 10.0)
+    moves: tuple[float, ...] = (0.5, 5.0)
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.base = MemoryStore(partitions=self.chance.choice((1, 3, 8)))
         self.history = History(faulty=self.chance.random() < 0.8)
-        self.processes: list[tuple[FaultyLink, DurableTimers]] = []
+        self.processes: list[Any] = []
         self.tokens = 0
+        self.until = self.seconds
+
+    def now(self) -> float:
+        """The time of dues and fires."""
+        return now()
+
+    def timers_of(self, process: Any) -> Any:
+        """What has the methods of `DurableTimers` for a process."""
+        raise NotImplementedError
+
+    async def start(self) -> None:
+        """Start a process."""
+        raise NotImplementedError
+
+    async def disturb(self) -> None:
+        """Disturb the processes until the time is over."""
+        raise NotImplementedError
+
+    async def settle(self) -> None:
+        """Wait until all has fired, note what is left, and end the processes."""
+        raise NotImplementedError
+
+    async def client(self, name: str) -> None:
+        """Change one timer again and again."""
+        versions = self.history.versions.setdefault(name, [])
+        while self.now() < self.until:
+            await asyncio.sleep(self.chance.uniform(0, self.pause))
+            timers = self.timers_of(self.chance.choice(self.processes))
+            choice = self.chance.random()
+            try:
+                if choice < 0.6:
+                    await self.schedule(timers, name, versions)
+                elif choice < 0.8:
+                    if await timers.cancel(name):
+                        self.end(versions)
+                    else:  # it may have been deleted, or fired
+                        doubt(versions)
+                else:
+                    await self.move(timers, name, versions)
+            except (StoreError, RuntimeError):
+                doubt(versions)
+
+    async def schedule(self, timers: Any, name: str, versions: list[Version]) -> None:
+        """Write a new version."""
+        self.tokens += 1
+        delay = self.chance.choice(self.delays)
+        version = Version(b"%d" % self.tokens, self.now() + delay, is_sure=False)
+        versions.append(version)
+        await timers.schedule(
+            name, "h", due=timedelta(seconds=delay), payload=version.token, if_exists="replace"
+        )
+        for older in versions[:-1]:
+            older.is_sure = False
+            if older.over == NEVER:  # another process may hold it until it learns of the change
+                older.over, older.is_firm = self.now(), False
+        version.is_sure = True
+
+    async def move(self, timers: Any, name: str, versions: list[Version]) -> None:
+        """Move what is there."""
+        delay = self.chance.choice(self.moves)
+        due = self.now() + delay
+        for version in versions:  # which of them is there is not known: each may be
+            version.due = min(version.due, due)
+            version.is_moved = True
+        await timers.reschedule(name, timedelta(seconds=delay))
+
+    def end(self, versions: list[Version]) -> None:
+        """Note that no version may begin from now on, in any process."""
+        for version in versions:
+            version.is_sure = False
+            version.over, version.is_firm = self.now(), True
+
+    async def run(self) -> History:
+        """Play the history to its end, without faults at the end."""
+        for _ in range(self.chance.choice((1, 2, 3)) if self.history.faulty else 1):
+            await self.start()
+        self.until = self.now() + self.seconds
+        async with asyncio.TaskGroup() as group:
+            for number in range(6):
+                group.create_task(self.client(f"n{number}"))
+            if self.history.faulty:
+                group.create_task(self.disturb())
+        await self.settle()
+        return self.history
+
+
+class MemoryPlay(Play):
+    """A history on a `MemoryStore`, in virtual time."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.base = MemoryStore(partitions=self.chance.choice((1, 3, 8)))
 
     async def handler(self, fire: Fire) -> None:
         """Note the fire, take some time, fail sometimes."""
@@ -118,6 +223,10 @@ class Play:
         if self.chance.random() < 0.1:
             raise ValueError("failed")
         self.history.ended[fire.payload] = self.history.ended.get(fire.payload, 0) + 1
+
+    def timers_of(self, process: tuple[FaultyLink, DurableTimers]) -> DurableTimers:
+        """The timers themselves."""
+        return process[1]
 
     async def start(self) -> None:
         """Start a process."""
@@ -134,7 +243,7 @@ class Play:
 
     async def disturb(self) -> None:
         """Crash, stall, cut and start processes until the time is over."""
-        while now() < SECONDS:
+        while now() < self.until:
             await asyncio.sleep(self.chance.uniform(0, 6))
             kind = self.chance.choice(("crash", "stall", "cut", "heal", "start", "close"))
             place = self.chance.randrange(len(self.processes))
@@ -149,59 +258,8 @@ class Play:
             else:
                 link.faults = 0.3 if kind == "cut" else 0.0
 
-    async def client(self, name: str) -> None:
-        """Change one timer again and again."""
-        versions = self.history.versions.setdefault(name, [])
-        while now() < SECONDS:
-            await asyncio.sleep(self.chance.uniform(0, 8))
-            _, timers = self.chance.choice(self.processes)
-            choice = self.chance.random()
-            try:
-                if choice < 0.6:
-                    await self.schedule(timers, name, versions)
-                elif choice < 0.8:
-                    if await timers.cancel(name):
-                        end(versions, is_firm=True)
-                    else:  # it may have been deleted, or fired
-                        doubt(versions)
-                else:
-                    await self.move(timers, name, versions)
-            except (StoreError, RuntimeError):
-                doubt(versions)
-
-    async def schedule(self, timers: DurableTimers, name: str, versions: list[Version]) -> None:
-        """Write a new version."""
-        self.tokens += 1
-        delay = self.chance.choice((0.0, 0.5, 3.0, 10.0))
-        version = Version(b"%d" % self.tokens, now() + delay, is_sure=False)
-        versions.append(version)
-        await timers.schedule(
-            name, "h", due=timedelta(seconds=delay), payload=version.token, if_exists="replace"
-        )
-        for older in versions[:-1]:
-            older.is_sure = False
-            if older.over == NEVER:  # another process may hold it until it learns of the change
-                older.over, older.is_firm = now(), False
-        version.is_sure = True
-
-    async def move(self, timers: DurableTimers, name: str, versions: list[Version]) -> None:
-        """Move what is there."""
-        delay = self.chance.choice((0.5, 5.0))
-        due = now() + delay
-        for version in versions:  # which of them is there is not known: each may be
-            version.due = min(version.due, due)
-            version.is_moved = True
-        await timers.reschedule(name, timedelta(seconds=delay))
-
-    async def run(self) -> History:
-        """Play the history to its end, without faults at the end."""
-        for _ in range(self.chance.choice((1, 2, 3)) if self.history.faulty else 1):
-            await self.start()
-        async with asyncio.TaskGroup() as group:
-            for number in range(6):
-                group.create_task(self.client(f"n{number}"))
-            if self.history.faulty:
-                group.create_task(self.disturb())
+    async def settle(self) -> None:
+        """Heal the connections and let the time pass."""
         for link, _ in self.processes:
             link.faults = 0.0
         await asyncio.sleep(40)
@@ -209,15 +267,6 @@ class Play:
         self.history.left += await self.base.check()
         for _, timers in self.processes:
             await timers.aclose()
-        return self.history
-
-
-def end(versions: list[Version], *, is_firm: bool) -> None:
-    """Note that no version may begin from now on."""
-    for version in versions:
-        version.is_sure = False
-        if version.over == NEVER or is_firm:
-            version.over, version.is_firm = now(), is_firm
 
 
 def doubt(versions: list[Version]) -> None:
@@ -239,7 +288,7 @@ def flaws_of(history: History) -> Iterator[str]:
         fired.add(begun.token)
         if begun.time < version.due - 1e-6:
             yield f"{begun} is early: {version}"
-        if begun.time > version.over + (0 if version.is_firm else LEASE + 1):
+        if begun.time > version.over + (0 if version.is_firm else history.lease + 1):
             yield f"{begun} came after its end: {version}"
         if ids.setdefault(begun.id, begun.token) != begun.token:
             yield f"{begun} has the id of another fire"
@@ -254,7 +303,7 @@ def flaws_of(history: History) -> Iterator[str]:
 def play(seed: int) -> list[str]:
     """Play the history of *seed*; return its flaws."""
     with asyncio.Runner(loop_factory=VirtualClockEventLoop) as runner:
-        return list(flaws_of(runner.run(Play(seed).run())))
+        return list(flaws_of(runner.run(MemoryPlay(seed).run())))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import signal
@@ -9,10 +10,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
 import pytest
+
+from aiowheel.durable import DurableTimers, Fire
+
+from .links import until
+from .victim import LEASE, store_at
 
 pytestmark = [
     pytest.mark.durable,
@@ -137,3 +144,46 @@ def test_a_stopped_owner_does_no_harm(address: str, tmp_path: Path) -> None:
 
     play(address, log, stop)
     check(log)
+
+
+async def test_an_owner_that_was_stopped_beyond_its_lease_is_fenced_off(
+    address: str, tmp_path: Path
+) -> None:
+    """Another process repeats its fire under the same id, and its acknowledgement is refused."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.durable.slow_handler", address, str(tmp_path)),
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    repeated: list[str] = []
+    epochs: list[int] = []
+    timers = DurableTimers(store_at(address), lease=LEASE)
+
+    @timers.handler("h")
+    def handle(fire: Fire) -> None:
+        repeated.append(fire.id)
+        epochs.append(fire.epoch)
+
+    try:
+        async with timers:
+            await until(lambda: 0 < timers.statistics().partitions < 8)
+            owned = timers.statistics().partitions
+            for number in range(64):  # some of them in partitions of the other process
+                await timers.schedule(f"t{number}", "h", due=timedelta(0))
+                if (tmp_path / "began").exists():
+                    break
+            await until((tmp_path / "began").exists)
+            process.send_signal(signal.SIGSTOP)
+            first = (tmp_path / "began").read_text(encoding="utf-8")
+            await until(lambda: first in repeated)
+            assert timers.statistics().partitions > owned
+            (tmp_path / "go").touch()
+            process.send_signal(signal.SIGCONT)
+            await until((tmp_path / "stale").exists)
+            assert max(epochs) >= 2
+    finally:
+        process.send_signal(signal.SIGCONT)
+        process.kill()
+        await process.wait()
+
+    assert int((tmp_path / "stale").read_text(encoding="utf-8")) >= 1

@@ -1,0 +1,250 @@
+"""What happens to a store happens to its callers as an error; firing goes on when it is over."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sqlite3
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiowheel.bench._postgres import PostgresMissingError
+from aiowheel.durable import DurableTimers, NewTimer, PostgresStore, SQLiteStore, StoreError
+from tests.shared.servers import PostgresServer, postgres_that_stops
+
+from .links import Fired, until
+
+pytestmark = [pytest.mark.one_build, pytest.mark.realtime, pytest.mark.slow]
+
+NOW = timedelta(0)
+FAR = timedelta(days=1)
+
+
+@asynccontextmanager
+async def opened(store: Any, fired: Fired) -> AsyncGenerator[DurableTimers]:
+    """Timers with a handler that notes."""
+    timers = DurableTimers(store, lease=2)
+    timers.handler("h")(fired)
+    async with timers:
+        yield timers
+
+
+async def schedule_until_accepted(timers: DurableTimers, name: str) -> int:
+    """Schedule again and again until the store takes it; return how many errors there were."""
+    errors = 0
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await timers.schedule(name, "h", due=NOW)
+            except StoreError:
+                errors += 1
+                await asyncio.sleep(0.05)
+            else:
+                return errors
+
+
+async def connected(database: str) -> Any:
+    """A connection of the user's."""
+    return await import_module("asyncpg").connect(database)
+
+
+# --- PostgreSQL ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    """A server that may be stopped."""
+    pytest.importorskip("asyncpg")
+    try:
+        with postgres_that_stops() as running:
+            yield running
+    except PostgresMissingError as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.mark.parametrize(
+    "restarts", [pytest.param(2, id="few"), pytest.param(20, marks=pytest.mark.durable)]
+)
+@pytest.mark.timeout(600)
+async def test_a_server_that_crashes_loses_nothing(restarts: int, server: PostgresServer) -> None:
+    """Each confirmed timer fires; callers get an error while the server is away; none hangs."""
+    fired = Fired()
+    confirmed: set[str] = set()
+    errors = 0
+    async with opened(PostgresStore(server.dsn, partitions=4), fired) as timers:
+
+        async def client(place: int) -> None:
+            nonlocal errors
+            for step in range(1_000_000):
+                name = f"{place}.{step}"
+                try:
+                    await timers.schedule(name, "h", due=timedelta(seconds=step % 3 / 2))
+                    confirmed.add(name)
+                except StoreError:
+                    errors += 1
+                await asyncio.sleep(0.02)
+
+        clients = [asyncio.create_task(client(place)) for place in range(5)]
+        for number in range(restarts):
+            before, errors_before = len(confirmed), errors
+            await until(lambda: len(confirmed) > before + 20)  # noqa: B023 - called at once
+            await asyncio.to_thread(server.stop, (signal.SIGQUIT, signal.SIGINT)[number % 2])
+            await until(lambda: errors > errors_before)  # noqa: B023
+            await asyncio.to_thread(server.start)
+        before = len(confirmed)
+        await until(lambda: len(confirmed) > before + 20)
+        for task in clients:
+            task.cancel()
+        await asyncio.gather(*clients, return_exceptions=True)
+        await until(lambda: confirmed <= set(fired.names))
+
+
+async def test_a_database_that_is_read_only_for_a_while_is_an_error(database: str) -> None:
+    """As after a failover; callers get it, and what was due fires afterwards."""
+    name = database.rpartition("/")[2]
+    fired = Fired()
+    async with opened(PostgresStore(database, partitions=4), fired) as timers:
+        await timers.schedule("before", "h", due=timedelta(seconds=0.5))
+        connection = await connected(database)
+
+        async def make(read_only: str) -> None:
+            await connection.execute(
+                f"ALTER DATABASE {name} SET default_transaction_read_only = {read_only}"
+            )
+            await connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE application_name = 'aiowheel durable' AND datname = current_database()"
+            )
+
+        await make("on")
+        with pytest.raises(StoreError):
+            async with asyncio.timeout(30):
+                while True:  # the first calls may fail for the lost connection alone
+                    with suppress(StoreError):
+                        await timers.schedule("never", "h", due=FAR)
+                    await timers.schedule("refused", "h", due=FAR)
+        await connection.execute("SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE")
+        await make("off")
+        await connection.close()
+        await schedule_until_accepted(timers, "after")
+        await until(lambda: {"before", "after"} <= set(fired.names))
+
+
+async def test_a_held_snapshot_does_not_slow_the_reading_of_pages(database: str) -> None:
+    """Dead rows before the cursor, which vacuum may not remove, are not read again."""
+    fired = Fired()
+    async with opened(PostgresStore(database, partitions=1), fired) as timers:
+        holder = await connected(database)
+        snapshot = holder.transaction(isolation="repeatable_read")
+        await snapshot.start()
+        await holder.fetchval("SELECT count(*) FROM aiowheel_timers")
+        await timers.schedule_many(NewTimer(f"t{n}", "h", NOW) for n in range(5000))
+        await until(lambda: len(fired.names) == 5000)
+        await timers.schedule("far", "h", due=timedelta(minutes=10))
+        due_us = (await holder_now(database)) + 10**6
+        reads = await buffers(
+            database,
+            "SELECT * FROM aiowheel_timers WHERE part = 0 "
+            f"AND (due_us, id) > ({due_us}, 0) ORDER BY due_us, id LIMIT 1000",
+        )
+        await snapshot.rollback()
+        await holder.close()
+
+        assert reads <= 10
+
+
+async def holder_now(database: str) -> int:
+    """The server's time in microseconds."""
+    connection = await connected(database)
+    now = await connection.fetchval("SELECT (extract(epoch FROM now()) * 1000000)::bigint")
+    await connection.close()
+    return int(now)
+
+
+async def buffers(database: str, query: str) -> int:
+    """How many pages a query reads."""
+    connection = await connected(database)
+    found = await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {query}")
+    await connection.close()
+    plan = json.loads(found)[0]["Plan"]
+    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+
+
+# --- SQLite -------------------------------------------------------------------------------------
+
+
+async def test_a_full_disk_is_an_error_for_as_long_as_it_is_full(tmp_path: Path) -> None:
+    """No file may grow for a while; nothing that was confirmed is lost."""
+    resource = pytest.importorskip("resource")
+    fired = Fired()
+    path = tmp_path / "app.db"
+    async with opened(SQLiteStore(path), fired) as timers:
+        await timers.schedule("before", "h", due=timedelta(seconds=0.5))
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8_192, limits[1]))
+        try:
+            with pytest.raises(StoreError):
+                await timers.schedule("refused", "h", due=NOW, payload=bytes(100_000))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        await schedule_until_accepted(timers, "after")
+        await until(lambda: {"before", "after"} <= set(fired.names))
+    check(path)
+
+
+async def test_a_file_that_is_read_only_for_a_while_is_an_error(tmp_path: Path) -> None:
+    """SQLite refuses to write; the connection that is made afterwards may."""
+    fired = Fired()
+    store = SQLiteStore(tmp_path / "app.db")
+    async with opened(store, fired) as timers:
+        await timers.schedule("before", "h", due=timedelta(seconds=0.5))
+        await forbid_writing(store)
+        with pytest.raises(StoreError, match="readonly"):
+            await timers.schedule("refused", "h", due=NOW)
+        await schedule_until_accepted(timers, "after")
+        await until(lambda: {"before", "after"} <= set(fired.names))
+
+
+async def forbid_writing(store: SQLiteStore) -> None:
+    """Make the store's connection read-only, until it is dropped after the error."""
+
+    def forbid(connection: sqlite3.Connection) -> None:
+        connection.execute("PRAGMA query_only = ON")
+
+    await store._writer.run(forbid)
+
+
+async def test_a_held_snapshot_delays_no_fire_and_the_log_shrinks_after_it(tmp_path: Path) -> None:
+    """A reader of the user's keeps SQLite from resetting the write-ahead log while it reads."""
+    fired = Fired()
+    path = tmp_path / "app.db"
+    log = tmp_path / "app.db-wal"
+    async with opened(SQLiteStore(path), fired) as timers:
+        reader = sqlite3.connect(path, isolation_level=None)
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM aiowheel_timers").fetchall()
+        await timers.schedule_many(NewTimer(f"t{n}", "h", NOW, bytes(1000)) for n in range(5_000))
+        await until(lambda: timers.statistics().acknowledged == 5_000)
+        reader.execute("ROLLBACK")
+        reader.close()
+        held = log.stat().st_size
+        for again in range(10):
+            await timers.schedule_many(
+                NewTimer(f"{again}.{n}", "h", FAR, bytes(1000)) for n in range(1_000)
+            )
+        assert log.stat().st_size < 1.5 * held
+    check(path)
+
+
+def check(path: Path) -> None:
+    """Have SQLite check the file."""
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    connection.close()
