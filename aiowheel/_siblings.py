@@ -16,7 +16,7 @@ import os
 import socket
 import stat
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -24,7 +24,7 @@ from aiowheel.errors import BadInputError
 
 Json: TypeAlias = dict[str, Any]
 #: Takes a question and yields the answers to it; it ends, or goes on until the asker leaves.
-Answer: TypeAlias = Callable[[Json], AsyncIterator[Json]]
+Answer: TypeAlias = Callable[[Json], AsyncGenerator[Json]]
 
 _LONGEST_LINE: Final = 64 * 2**20
 _LONGEST_QUESTION: Final = 65_536
@@ -49,10 +49,12 @@ class Siblings:
         self._folder = Path(folder)
         self.name = name
         self._answer = answer
-        self._answering: set[asyncio.Task[Any]] = set()
+        self._answering: set[asyncio.Task[None]] = set()
         self._listener = _listen(_checked_folder(self._folder) / f"{name}.sock")
         loop = asyncio.get_running_loop()
         self._serving = loop.create_task(self._serve(), name="aiowheel siblings")
+        # Not in `close`: the loop must stop reading from the socket first.
+        self._serving.add_done_callback(lambda _: self._listener.close())
 
     def names(self) -> list[str]:
         """Return the names of the processes, this one included; dead ones may be among them."""
@@ -98,13 +100,12 @@ class Siblings:
     def close(self) -> None:
         """Answer no more, and leave the folder; idempotent. Answers under way are cancelled."""
         self._serving.cancel()
-        self._listener.close()
         with contextlib.suppress(FileNotFoundError):
             (self._folder / f"{self.name}.sock").unlink()
 
     async def _serve(self) -> None:
         server = await asyncio.start_unix_server(
-            self._answer_one, sock=self._listener, limit=_LONGEST_QUESTION, backlog=_BACKLOG
+            self._begin_answer, sock=self._listener, limit=_LONGEST_QUESTION, backlog=_BACKLOG
         )
         try:
             await asyncio.get_running_loop().create_future()
@@ -113,18 +114,22 @@ class Siblings:
             for task in self._answering:
                 task.cancel()
 
-    async def _answer_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def _begin_answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # A task of our own: Python 3.11 reports an error where one of `start_unix_server` is
+        # cancelled.
+        task = asyncio.create_task(self._answer_one(reader, writer))
         self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
+
+    async def _answer_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             with contextlib.suppress(OSError, ValueError):  # the asker left, or asked for too much
                 question = json.loads(await reader.readline())
-                async for answer in self._answer(question):
-                    writer.write(json.dumps(answer, separators=(",", ":")).encode() + b"\n")
-                    await writer.drain()
+                async with contextlib.aclosing(self._answer(question)) as answers:
+                    async for answer in answers:
+                        writer.write(json.dumps(answer, separators=(",", ":")).encode() + b"\n")
+                        await writer.drain()
         finally:
-            self._answering.discard(task)
             writer.close()
 
 

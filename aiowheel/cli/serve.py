@@ -114,8 +114,6 @@ def serve(
         raise BadInputError("--tls-key needs --tls-cert")
     if workers > 1 and store is None:
         raise BadInputError(f"--workers {workers} needs --store: workers share topics in a store")
-    if workers > 1 and dashboard:
-        raise BadInputError(f"--dashboard shows one process, got --workers {workers}")
 
     def access() -> "Access":
         shared = _tokens("--token", token)

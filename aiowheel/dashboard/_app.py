@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from importlib.resources import files
 from inspect import isawaitable
 from signal import SIGINT, SIGTERM
@@ -268,7 +268,7 @@ class Dashboard:
         async with self._searching:
             return await answer(question, self._purgatories, self._timer.time())
 
-    async def _answer_sibling(self, question: Json) -> AsyncIterator[Json]:
+    async def _answer_sibling(self, question: Json) -> AsyncGenerator[Json]:
         """Answer another process."""
         if question["ask"] != "looks":
             yield await self._found_here(question)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator
+from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -39,7 +40,7 @@ class TopicApp:
     Args:
         limits: What it allows and keeps.
         access: Who may use it. Default: every client, but no page of another origin.
-        dashboard: Whether /dashboard shows the wheels, to clients on this machine.
+        dashboard: Whether /dashboard shows the wheels, of all workers, to clients on this machine.
         access_log: Whether every request is logged when it ends, as `aiowheel.request`.
         store: Address of the store that keeps the topics, for several processes: see `serve`.
             Default: the memory of this process.
@@ -66,6 +67,7 @@ class TopicApp:
         self._with_access_log = access_log
         self._dashboard: Dashboard | None = None
         self._metrics: Metrics
+        self._worker: tuple[Path, int] | None = None
         self._app = Starlette(
             routes=[
                 Route("/", self._about),
@@ -109,6 +111,15 @@ class TopicApp:
         """The address of the store that keeps the topics; None: the memory of this process."""
         return self._store
 
+    def be_worker(self, folder: Path, number: int) -> None:
+        """Be one of several workers, before it starts: answer for all of them.
+
+        Args:
+            folder: By which the workers find each other; of this user alone.
+            number: Of this worker; one that replaces a dead one has its number.
+        """
+        self._worker = folder, number
+
     async def check_store(self) -> None:
         """Open the store of the topics and close it again.
 
@@ -145,13 +156,21 @@ class TopicApp:
         ):
             service.purgatory = purgatory
             await service.store.open(timer, purgatory)
-            self._metrics = Metrics(service, timer)
+            self._metrics = Metrics(service, timer, self._worker)
             if self._with_dashboard:
-                self._dashboard = Dashboard(timer, [purgatory], example=_example(service.access))
+                self._dashboard = Dashboard(
+                    timer,
+                    [purgatory],
+                    folder=None if self._worker is None else self._worker[0] / "dashboard",
+                    example=_example(service.access),
+                )
                 app.mount("/dashboard", self._dashboard)
             try:
                 yield {"timer": timer}
             finally:
+                self._metrics.close()
+                if self._dashboard is not None:
+                    self._dashboard.close()
                 await service.store.aclose()
 
     async def _topic(self, request: Request) -> Response:
@@ -174,7 +193,7 @@ class TopicApp:
         totals: Totals | None = None
         with contextlib.suppress(StoreUnavailableError):
             totals = await self._service.store.totals()
-        return self._metrics.answer(totals)
+        return await self._metrics.answer(totals)
 
     async def _openapi(self, _request: Request) -> Response:
         return JSONResponse(document(self._service.limits, self._service.access))

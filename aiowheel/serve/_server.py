@@ -11,7 +11,9 @@ import socket
 import sys
 from collections.abc import Callable, Generator
 from functools import partial
+from pathlib import Path
 from ssl import SSLContext
+from tempfile import TemporaryDirectory
 from types import FrameType
 
 import uvicorn
@@ -153,15 +155,18 @@ def serve(
             for each in sockets:
                 ready(address_of(each, tls=certificate is not None))
 
-        def work(serves: Callable[[], None], lifeline: int) -> None:
+        def work(folder: Path, serves: Callable[[], None], lifeline: int, number: int) -> None:
+            app.be_worker(folder, number)
             again = None if reload is None else partial(_renewed, reload, notice, quiet=True)
             _serve_on(sockets, TopicServer(config, app, serves, again, lifeline), app)
 
         again = None if reload is None else partial(_renewed, reload, notice)
         if workers == 1:
             _serve_on(sockets, TopicServer(config, app, listening, again), app)
-        else:
-            Workers(workers, work, sockets, listening, again or bool, notice).run()
+            return
+        with TemporaryDirectory(prefix="aiowheel-") as folder:
+            worker = partial(work, Path(folder))
+            Workers(workers, worker, sockets, listening, again or bool, notice).run()
 
 
 def _renewed(

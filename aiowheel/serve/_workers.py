@@ -27,7 +27,7 @@ from typing import NoReturn
 from aiowheel._signals import handled_by
 from aiowheel.errors import AiowheelError
 
-Work = Callable[[Callable[[], None], int], None]
+Work = Callable[[Callable[[], None], int, int], None]
 
 _READY, _FAILED = b".", b"!"  # what a worker reports first; a text follows the latter
 _MOST_REPORTED = 4_000  # bytes
@@ -64,8 +64,9 @@ class Workers:
 
     Args:
         count: Of processes.
-        work: Called in each, with a function to call once it serves and a file descriptor that has
-            something to read, namely its end, when the process is to stop.
+        work: Called in each, with a function to call once it serves, a file descriptor that has
+            something to read, namely its end, when the process is to stop, and the worker's number,
+            from 1; a worker that replaces a dead one has the same number.
         sockets: Closed here when the stop begins.
         ready: Called once every process serves.
         reload: Called at SIGHUP; whether it succeeded, and the workers are to reload as well.
@@ -179,21 +180,23 @@ class Workers:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ours)
         process = os.fork()
         if process == 0:
-            self._be_a_worker(reporting, before)
+            self._be_a_worker(number, reporting, before)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         os.close(reporting)
         self._workers[report] = _Worker(number, process, report, time.monotonic(), pause)
         self._selector.register(report, selectors.EVENT_READ)
 
-    def _be_a_worker(self, reporting: int, mask: set[int | signal.Signals]) -> NoReturn:
+    def _be_a_worker(
+        self, number: int, reporting: int, mask: set[int | signal.Signals]
+    ) -> NoReturn:
         code = 1
         try:
             os.close(self._life)  # else it would not end with the parent
-            for number in (signal.SIGINT, signal.SIGHUP):  # the parent's business
-                signal.signal(number, signal.SIG_IGN)
+            for ignored in (signal.SIGINT, signal.SIGHUP):  # the parent's business
+                signal.signal(ignored, signal.SIG_IGN)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            self._work(partial(_report, reporting, _READY), self._lifeline)
+            self._work(partial(_report, reporting, _READY), self._lifeline, number)
             code = 0
         except AiowheelError as error:
             _report(reporting, _FAILED + str(error).encode()[:_MOST_REPORTED])

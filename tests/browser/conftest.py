@@ -84,10 +84,11 @@ def busy_application(port: int = 0, pending: int = 400) -> Generator[str]:
 
 
 @contextlib.contextmanager
-def serve() -> Generator[str]:
+def serve(*arguments: str) -> Generator[str]:
     """`aiowheel serve --dashboard`, in a process of its own; its address."""
     port = free_port()
     command = [sys.executable, "-m", "aiowheel", "serve", "--dashboard", "--port", str(port)]
+    command += arguments
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         try:
             wait_for(port)

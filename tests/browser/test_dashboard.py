@@ -242,6 +242,49 @@ def test_a_reload_starts_with_the_last_minutes(application: str, open_page: Open
     assert re.fullmatch(r"\d+ s ago: [\d,]+", told.inner_text())
 
 
+def test_all_workers_are_shown_or_the_chosen_one(open_page: OpenPage, tmp_path: Path) -> None:
+    """A table has them all; the dials are those of the chosen one, also after a reload."""
+    store = f"sqlite:///{tmp_path}/topics.db"
+    with serve("--workers", "2", "--store", store) as url:
+        page = open_page(f"{url}/dashboard/", viewport={"width": 390, "height": 800})
+        processes = page.locator("#processes tbody tr")
+        processes.nth(1).wait_for()
+        assert page.locator("#processes h2").inner_text() == "2 processes"
+        assert page.locator("#about").inner_text() == "all 2 processes of this host"
+        assert page.locator(".dial").count() == 0
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+        button = processes.first.locator("button")
+        number = button.inner_text()
+        button.click()
+        page.wait_for_selector(".dial canvas")
+        assert f"process {number} on" in page.locator("#about").inner_text()
+        assert button.get_attribute("aria-pressed") == "true"
+        page.reload()
+        page.wait_for_selector(".dial canvas")
+        assert f"process {number} on" in page.locator("#about").inner_text()
+
+        page.get_by_role("button", name="All").click()
+        page.locator(".dial").first.wait_for(state="detached")
+
+
+def test_a_chosen_process_that_ended_gives_way_to_all(open_page: OpenPage, tmp_path: Path) -> None:
+    """The page goes on with those that are left."""
+    store = f"sqlite:///{tmp_path}/topics.db"
+    with serve("--workers", "2", "--store", store) as url:
+        page = open_page(f"{url}/dashboard/", may_lose_server=True)
+        button = page.locator("#processes tbody button").first
+        button.wait_for()
+        number = int(button.inner_text())
+        button.click()
+        page.wait_for_selector(".dial canvas")
+        os.kill(number, signal.SIGKILL)
+
+        page.locator("#processes .all[aria-pressed=true]").wait_for()
+        page.locator("#processes tbody button", has_text=str(number)).wait_for(state="detached")
+        page.locator("#processes h2", has_text="2 processes").wait_for()
+
+
 def test_pause_stops_the_page_and_the_sampling(application: str, open_page: OpenPage) -> None:
     """Button and key; the stream is closed meanwhile, and the page goes on where it was told to."""
     page = open_page(application)

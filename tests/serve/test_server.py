@@ -307,7 +307,7 @@ async def test_a_signal_answers_everybody_and_ends_well(number: int) -> None:
     assert all("retry-after" in answer.headers for answer in answers)
     assert closed.value.rcvd is not None
     assert closed.value.rcvd.code == 1012
-    assert b'data: {"run"' in (await events).content
+    assert b'data: {"process"' in (await events).content
     assert (await stream).text.startswith("retry: ")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
@@ -280,12 +281,114 @@ def test_a_hangup_reaches_every_worker(store: str, tmp_path: Path) -> None:
         client.close()
 
 
+def samples(text: str, name: str) -> dict[str, float]:
+    """The samples of a metric, by worker; "" for one without a worker."""
+    found = re.findall(rf"^{name}(?:{{(.*)}})? (\S+)$", text, re.MULTILINE)
+    workers = [re.search(r'worker="(\d+)"', labels) for labels, _ in found]
+    return {
+        worker[1] if worker else "": float(value)
+        for worker, (_, value) in zip(workers, found, strict=True)
+    }
+
+
+@sqlite
+async def test_every_worker_answers_a_scrape_for_all(store: str) -> None:
+    """Sums are right, whichever worker answers, and after a worker was killed."""
+    with process("--workers", "3", "--store", store) as server:
+        address = f"{server.url}/metrics"
+        async with httpx.AsyncClient(timeout=60, headers={"Connection": "close"}) as client:
+            poll = f"{server.url}/topics/a?timeout=60"
+            polls = [asyncio.create_task(client.get(poll)) for _ in range(COUNT)]
+
+            async def settled(workers: set[str], waiting: int) -> str:
+                while True:
+                    text = (await client.get(address)).text
+                    waiters = samples(text, "aiowheel_serve_waiters")
+                    if set(waiters) == workers and sum(waiters.values()) == waiting:
+                        return text
+                    await asyncio.sleep(0.02)
+
+            text = await settled({"1", "2", "3"}, COUNT)
+            assert samples(text, "aiowheel_serve_workers") == {"": 3.0}
+            pending = samples(text, "aiowheel_purgatory_pending")
+            assert pending == samples(text, "aiowheel_serve_waiters")
+            for _ in range(10):  # other workers answer
+                text = await settled({"1", "2", "3"}, COUNT)
+                assert samples(text, "aiowheel_purgatory_pending") == pending
+
+            answer = await client.post(f"{server.url}/topics/a", content="x")
+            assert answer.status_code == 201
+            assert {each.status_code for each in await asyncio.gather(*polls)} == {200}
+            text = await settled({"1", "2", "3"}, 0)
+            assert sum(samples(text, "aiowheel_purgatory_completed_total").values()) == COUNT
+            assert samples(text, "aiowheel_serve_published_total") == {"": 1.0}
+
+            await kill_one(server, 0)
+            text = await settled({"1", "2", "3"}, 0)
+            while samples(text, "aiowheel_serve_workers") != {"": 3.0}:
+                text = await settled({"1", "2", "3"}, 0)
+        code, _ = await asyncio.to_thread(server.stop)
+    assert code == 0
+
+
+async def ask(client: httpx.AsyncClient, server: Process, what: str, **query: str) -> Any:
+    """The dashboard's answer to a question about the purgatory of the service."""
+    address = f"{server.url}/dashboard/{what}"
+    answer = await client.get(address, params={"purgatory": "topics"} | query)
+    assert answer.status_code == 200
+    return answer.json()
+
+
+@sqlite
+async def test_the_dashboard_shows_all_workers_or_one(store: str) -> None:
+    """Whichever worker answers; the waiters of one key are added, and found."""
+    with process("--workers", "2", "--store", store, "--dashboard") as server:
+        async with httpx.AsyncClient(timeout=60, headers={"Connection": "close"}) as client:
+            poll = f"{server.url}/topics/weather?timeout=60"
+            polls = [asyncio.create_task(client.get(poll)) for _ in range(COUNT)]
+
+            async def first(process: str, wanted: Callable[[Any], bool]) -> Any:
+                address = f"{server.url}/dashboard/events?process={process}"
+                async with client.stream("GET", address) as answer:
+                    async for line in answer.aiter_lines():
+                        if line.startswith("data: ") and "levels" in line:
+                            look = json.loads(line.removeprefix("data: "))
+                            if wanted(look):
+                                return look
+                raise AssertionError("the stream ended")
+
+            def is_whole(look: Any) -> bool:
+                (purgatory,) = look["purgatories"]
+                groups = [each["waiters"] for each in purgatory["oldest"]]
+                return (len(look["processes"]), purgatory["pending"], groups) == (2, COUNT, [COUNT])
+
+            looks = [await first("", is_whole) for _ in range(4)]  # other workers answer
+            one, other = looks[-1]["processes"]
+            assert one["waiting"] + other["waiting"] == COUNT
+            assert {one["id"], other["id"]} == {each.pid for each in workers_of(server)}
+            assert looks[-1]["levels"] == []
+            chosen = await first(one["name"], lambda look: "levels" in look)
+            assert chosen["process"]["id"] == one["id"]
+            assert len(chosen["levels"]) >= 1
+            assert chosen["purgatories"][0]["pending"] == one["waiting"]
+
+            ((key, _),) = looks[-1]["purgatories"][0]["keys"]
+            found = await ask(client, server, "operations", text=key)
+            assert found["waiters"] == COUNT
+            names = {each["process"] for each in found["operations"]}
+            assert names == {each["name"] for each in (one, other) if each["waiting"]}
+            found = await ask(client, server, "keys", text="WEATH", process=other["name"])
+            assert sum(each[1] for each in found["keys"]) == other["waiting"]
+            for each in polls:
+                each.cancel()
+        assert await asyncio.to_thread(server.stop) == (0, "")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
         (["--workers", "2"], 2, "--workers 2 needs --store"),
         (["--workers", "0", "--store", "sqlite:///a"], 2, "got '0'"),
-        (["--workers", "2", "--store", "sqlite:///a", "--dashboard"], 2, "--dashboard shows one"),
         (["--store", "a.db"], 2, "store must be sqlite:///PATH"),
         (["--store", "sqlite:///{}/missing/a.db"], 1, "cannot use the store: "),
         (["--workers", "2", "--store", "sqlite:///{}/missing/a.db"], 1, "cannot use the store: "),

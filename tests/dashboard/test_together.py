@@ -1,0 +1,149 @@
+"""The dashboards of several processes, shown as one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiowheel import ManualTimer, Purgatory
+from aiowheel.dashboard import Dashboard
+from aiowheel.dashboard._sample import Sampler, named
+from aiowheel.dashboard._together import merged
+from aiowheel.errors import BadInputError
+
+from .conftest import Asked
+from .test_app import Exchange, asked, scope
+
+pytestmark = [
+    pytest.mark.one_build,
+    pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="the system has no Unix sockets"),
+]
+
+
+def look_of(name: str, waiting: dict[str, int]) -> Any:
+    """A look at a purgatory with as many operations for each key."""
+    timer = ManualTimer()
+    purgatory = Purgatory(name, timer=timer)
+    for key, count in waiting.items():
+        for _ in range(count):
+            purgatory.try_complete_else_watch(Asked(10), [key])
+        timer.advance(1)
+    return Sampler(timer, named([purgatory]), "run").look()
+
+
+def test_purgatories_of_one_name_are_added() -> None:
+    """Their keys by text, hottest first; each key by its oldest operation, oldest first."""
+    total = merged([look_of("p", {"a": 1, "b": 3}), look_of("p", {"c": 9, "b": 1, "d": 1})])
+
+    (purgatory,) = total["purgatories"]
+    assert (total["pending"], purgatory["pending"], purgatory["watched"]) == (15, 15, 15)
+    assert purgatory["keys"] == [("c", 9), ("b", 4), ("a", 1), ("d", 1)]
+    oldest = [(each["key"], each["waiters"], each["age"]) for each in purgatory["oldest"]]
+    assert oldest == [("c", 9, 3.0), ("a", 1, 2.0), ("b", 4, 2.0), ("d", 1, 1.0)]
+    assert total["levels"] == []
+
+
+def test_purgatories_of_different_names_stay_apart() -> None:
+    """As they come."""
+    total = merged([look_of("p", {"a": 1}), look_of("q", {"a": 2})])
+
+    assert [(each["name"], each["pending"]) for each in total["purgatories"]] == [
+        ("p", 1),
+        ("q", 2),
+    ]
+
+
+@contextlib.asynccontextmanager
+async def watching(
+    dashboard: Dashboard, process: str = ""
+) -> AsyncGenerator[Callable[[Callable[[Any], bool]], Any]]:
+    """A viewer; call it with a condition to wait for a look that meets it."""
+    exchange = Exchange()
+    request = scope("/events", query=f"process={process}")
+    stream = asyncio.create_task(dashboard(request, exchange.receive, exchange.send))
+
+    async def wait_for(condition: Callable[[Any], bool]) -> Any:
+        while True:
+            parts = [part for part in exchange.body.split(b"\n\n") if part.startswith(b"data: ")]
+            looks = [json.loads(part.removeprefix(b"data: ")) for part in parts[-1:]]
+            if looks and condition(looks[0]):
+                return looks[0]
+            await asyncio.sleep(0.02)
+
+    yield wait_for
+    exchange.left.set()
+    await stream
+
+
+@pytest.mark.realtime
+async def test_each_dashboard_shows_all_or_one(tmp_path: Path) -> None:
+    """Whichever is asked; a process that ends is gone, and the history of all keeps it."""
+    timers = [ManualTimer() for _ in range(2)]
+    dashboards = [Dashboard(timer, folder=tmp_path / "folder") for timer in timers]
+    for timer in timers:
+        timer.call_later(0.1, int)
+    both: Any = None
+    for dashboard in dashboards:
+        async with watching(dashboard) as together:
+            both = await together(lambda look: len(look["processes"]) == 2)
+            assert (both["pending"], both["levels"]) == (2, [])
+
+    name: str = both["processes"][0]["name"]
+    async with watching(dashboards[0], name) as alone:
+        one = await alone(lambda look: "pending" in look)
+        assert (one["pending"], len(one["levels"]), one["process"]["run"]) == (
+            1,
+            1,
+            name.partition("-")[2],
+        )
+    async with watching(dashboards[0]) as all_of_them, watching(dashboards[0], "nobody") as gone:
+        assert (await gone(lambda _: True))["gone"] == "nobody"
+        await all_of_them(lambda look: len(look["processes"]) == 2)
+        dashboards[1].close()
+        dashboards[1].close()
+        left = await all_of_them(lambda look: len(look["processes"]) == 1)
+        assert (left["pending"], len(left["levels"])) == (1, 1)
+    dashboards[0].close()
+    async with watching(dashboards[0]):
+        pass
+
+    assert list((tmp_path / "folder").iterdir()) == []
+
+
+@pytest.mark.realtime
+async def test_questions_reach_all_processes(tmp_path: Path) -> None:
+    """The waiters of a key are added; a purgatory may be in one of them only."""
+    timers = [ManualTimer() for _ in range(2)]
+    rooms = [
+        [Purgatory("p", timer=timers[0])],
+        [Purgatory("p", timer=timers[1]), Purgatory("q", timer=timers[1])],
+    ]
+    dashboards = [
+        Dashboard(timer, purgatories, folder=tmp_path / "folder")
+        for timer, purgatories in zip(timers, rooms, strict=True)
+    ]
+    for purgatories in rooms:
+        purgatories[0].try_complete_else_watch(Asked(9), ["x"])
+    found = [
+        await asked(dashboards[0], scope("/operations", query=f"purgatory={name}&text=x"))
+        for name in "pqr"
+    ]
+    for dashboard in dashboards:
+        dashboard.close()
+
+    assert [each.status for each in found] == [200, 200, 404]
+    assert [json.loads(each.body)["waiters"] for each in found[:2]] == [2, 0]
+
+
+async def test_a_folder_of_others_is_refused_at_once(tmp_path: Path) -> None:
+    """Not at the first request."""
+    tmp_path.joinpath("f").mkdir(mode=0o755)
+    with pytest.raises(BadInputError, match="closed to others"):
+        Dashboard(ManualTimer(), folder=tmp_path / "f")

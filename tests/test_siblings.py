@@ -1,0 +1,115 @@
+"""Processes that share a folder: they find each other, and the dead ones do no harm."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import AsyncGenerator, Generator
+from pathlib import Path
+
+import pytest
+
+from aiowheel._siblings import Json, Siblings
+from aiowheel.errors import BadInputError
+
+pytestmark = [
+    pytest.mark.one_build,
+    pytest.mark.realtime,
+    pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="the system has no Unix sockets"),
+]
+
+
+@contextlib.contextmanager
+def sibling(folder: Path, name: str) -> Generator[Siblings]:
+    """One that says its name, and counts if it is asked to."""
+
+    async def answer(question: Json) -> AsyncGenerator[Json]:
+        if question["ask"] == "silence":
+            await asyncio.Event().wait()
+        for number in range(question.get("count", 1)):
+            yield {"name": name, "number": number}
+
+    made = Siblings(folder, name, answer)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+async def test_each_one_answers_by_name(tmp_path: Path) -> None:
+    """This process included; the folder is made, for its owner alone."""
+    folder = tmp_path / "a" / "b"
+    with sibling(folder, "one") as one, sibling(folder, "two") as two:
+        assert one.names() == two.names() == ["one", "two"]
+        assert await one.ask_all({"ask": "name"}, 30) == {
+            "one": {"name": "one", "number": 0},
+            "two": {"name": "two", "number": 0},
+        }
+        answers = [each["number"] async for each in two.ask("one", {"ask": "name", "count": 5})]
+
+    assert answers == [0, 1, 2, 3, 4]
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert list(folder.iterdir()) == []
+
+
+async def test_one_that_does_not_answer_is_left_out(tmp_path: Path) -> None:
+    """Whether it hangs up or stays silent."""
+
+    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    with sibling(tmp_path / "f", "one") as one, sibling(tmp_path / "f", "two"):
+        async with await asyncio.start_unix_server(hang_up, tmp_path / "f" / "rude.sock"):
+            assert sorted(await one.ask_all({"ask": "name"}, 30)) == ["one", "two"]
+        assert await one.ask_all({"ask": "silence"}, 0.2) == {}
+
+
+async def test_the_socket_of_a_dead_process_is_removed(tmp_path: Path) -> None:
+    """Unless it is young: its process may not listen yet."""
+    with sibling(tmp_path / "f", "one") as one:
+        path = tmp_path / "f" / "dead.sock"
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(path))
+        assert list(await one.ask_all({"ask": "name"}, 30)) == ["one"]
+        assert one.names() == ["dead", "one"]
+        os.utime(path, (1, 1))
+        assert list(await one.ask_all({"ask": "name"}, 30)) == ["one"]
+        assert one.names() == ["one"]
+
+
+async def test_closing_ends_the_answers_under_way(tmp_path: Path) -> None:
+    """The asker sees the end, and a second close does nothing."""
+    with sibling(tmp_path / "f", "one") as one, sibling(tmp_path / "f", "two") as two:
+        asking = asyncio.create_task(anext(one.ask("two", {"ask": "silence"}), None))
+        while not two._answering:  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0.01)
+        two.close()
+        assert await asking is None
+        two.close()
+
+
+async def test_a_question_that_is_none_is_ignored(tmp_path: Path) -> None:
+    """The connection is closed, and the next question is answered."""
+    with sibling(tmp_path / "f", "one") as one:
+        reader, writer = await asyncio.open_unix_connection(tmp_path / "f" / "one.sock")
+        writer.write(b"hello\n")
+        assert await reader.read() == b""
+        writer.close()
+        assert await one.ask_all({"ask": "name"}, 30)
+
+
+async def test_a_folder_that_others_may_enter_is_refused(tmp_path: Path) -> None:
+    """The sockets in it have no other protection."""
+    os.chmod(tmp_path, 0o755)  # noqa: PTH101 - pathlib's is refused in a coroutine
+    with pytest.raises(BadInputError, match="closed to others"), sibling(tmp_path, "x"):
+        pass
+
+
+@pytest.mark.parametrize("name", ["x" * 120, "f/g"])
+async def test_a_folder_that_cannot_be_used_is_refused(tmp_path: Path, name: str) -> None:
+    """A path too long for a socket, a file in the way."""
+    (tmp_path / "f").write_text("")
+    with pytest.raises(BadInputError, match="folder must"), sibling(tmp_path / name, "x"):
+        pass
