@@ -133,6 +133,17 @@ test-cluster: build  ## kill executors, workers and drivers of Spark in mid-job;
 test-shared: build  ## break the stores of shared counters, and kill workers, under 10,000 waits; an hour
 	$(PYTEST) -m shared_faults --timeout 600 tests/shared tests/serve $(TEST_ARGS)
 
+# The worlds of the package, and those that need more than it.
+SEEDS := 10000
+TEST_WORLDS := tests.durable.world:DurableWorld
+.PHONY: simulate
+simulate: build  ## run SEEDS=10000 seeds of all simulated worlds; minutes long
+	$(BIN)/python -m aiowheel.testing.simulation --seeds $(SEEDS) --world all $(TEST_WORLDS:%=--world %)
+
+.PHONY: planted
+planted: build  ## plant each bug of tests/planted in a copy, and demand that it is found
+	$(BIN)/python -m tests.planted.run $(TEST_ARGS)
+
 # Spark's connectors follow its version, and Delta Lake wants an older one: an environment apart.
 # Where the environment is made, the group comes first, so that Spark is installed once.
 CONNECT := .venv-connect

@@ -86,7 +86,8 @@ class Runner:
         self.ready: deque[Entry] = deque()
         self.unsettled: dict[tuple[int, int], Fire] = {}
         self._busy: dict[int, int] = {}  # unsettled fires by partition
-        self._tasks: set[asyncio.Task[None]] = set()
+        # A dict: it has an order, so that a simulation can be repeated.
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._pumping = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -184,8 +185,8 @@ class Runner:
 
     def _start(self, fire: Fire, handler: Handler, outcome: Any) -> None:
         task = asyncio.get_running_loop().create_task(self._await(fire, handler, outcome))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     async def _await(self, fire: Fire, handler: Handler, outcome: Awaitable[object]) -> None:
         try:

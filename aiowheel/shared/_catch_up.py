@@ -243,7 +243,9 @@ class CatchUp:
     def _check_all(self) -> None:
         """Check what waits for a condition: a check may have been among the lost hints."""
         purgatory = self._purgatory
-        for key in {key for operation in purgatory.pending() for key in operation.keys}:
+        # A dict: the order of a set of texts differs from process to process.
+        keys = {key: None for operation in purgatory.pending() for key in operation.keys}
+        for key in keys:
             purgatory.check_and_complete(key)
 
     async def aclose(self) -> None:

@@ -22,7 +22,7 @@ def waiting_lines(tasks: Iterable[Task[object]]) -> list[str]:
 
 
 def _place(task: Task[object]) -> str:
-    frames = list(_frames(task.get_coro()))
+    frames = list(frames_of(task.get_coro()))
     if not frames:
         return f"in {task.get_coro()!r}"
     own = [each for each in frames if not each.f_code.co_filename.startswith(_MACHINERY)]
@@ -32,7 +32,7 @@ def _place(task: Task[object]) -> str:
     return f"in {code.co_qualname}, {code.co_filename}:{frame.f_lineno}: {source}"
 
 
-def _frames(coro: object) -> Iterator[FrameType]:
+def frames_of(coro: object) -> Iterator[FrameType]:
     """Yield the frames from a suspended coroutine inwards, up to a compiled one, which has none."""
     while coro is not None:
         for prefix, inner in (("cr", "cr_await"), ("gi", "gi_yieldfrom"), ("ag", "ag_await")):

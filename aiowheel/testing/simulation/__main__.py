@@ -35,7 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; 0: no rule was broken, 1: one was, 2: the arguments cannot be used."""
     options = _parsed(arguments)
     try:
-        worlds = {name: world_named(name) for name in options.worlds or WORLDS}
+        names = [each for name in options.worlds or ["all"] for each in _expanded(name)]
+        worlds = {name: world_named(name) for name in names}
         steps = steps_from_text(options.steps) if options.steps else tuple(range(STEPS))
         faults = _faults_of(options.faults)
         if options.seed is not None:
@@ -59,16 +60,24 @@ def _parsed(arguments: Sequence[str] | None) -> Options:
         "--world",
         dest="worlds",
         action="append",
-        help=f"{names}; module:Class or file.py:Class for your own; may be given several times; "
-        "default: all",
+        help=f"all (the default), {names}; module:Class or file.py:Class for your own; may be "
+        "given several times",
     )
     parser.add_argument("--seed", type=int, help="replay this seed and print its trace")
     parser.add_argument("--seeds", type=int, help="how many seeds, shared by the worlds")
     parser.add_argument("--first", type=int, help="the first seed")
     parser.add_argument("--steps", help="the numbers of the steps, such as 0-7,12")
     parser.add_argument("--faults", help="the kinds of faults, such as stall,cancel; or none")
-    given = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
+    given = {
+        name: value
+        for name, value in vars(parser.parse_args(arguments)).items()
+        if value is not None
+    }
     return Options(**given)
+
+
+def _expanded(name: str) -> list[str]:
+    return list(WORLDS) if name == "all" else [name]
 
 
 def _faults_of(text: str) -> tuple[str, ...] | None:

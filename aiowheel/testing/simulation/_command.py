@@ -101,8 +101,8 @@ def steps_from_text(text: str) -> tuple[int, ...]:
     numbers: set[int] = set()
     try:
         for word in () if text == "none" else text.split(","):
-            first, _, last = word.partition("-")
-            numbers.update(range(int(first), int(last or first) + 1))
+            first, dash, last = word.partition("-")
+            numbers.update(range(int(first), int(last if dash else first) + 1))
     except ValueError:
         raise BadInputError(f"steps must be numbers and ranges, 0-7,12, got {text!r}") from None
     return tuple(sorted(numbers))

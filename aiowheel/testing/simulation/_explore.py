@@ -94,11 +94,12 @@ def explore(
 
 def _text_of(run: Run, smallest: Run) -> str:
     error = smallest.error
+    name = f"{type(error).__name__}: {error}"
     lines = smallest.trace.decode().splitlines()[-_LAST_LINES:]
     kinds = ", ".join(smallest.faults) or "none"
     return "\n".join(
         [
-            f"seed {run.seed} of {run.world.__name__} broke a rule: {type(error).__name__}: {error}",
+            f"seed {run.seed} of {run.world.__name__} broke a rule: {name}",
             f"it needs {len(smallest.steps)} of {len(run.steps)} steps; faults: {kinds}",
             *(f"  {line}" for line in lines),
             f"replay: {command_of(smallest)}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from aiowheel._arguments import safe_repr
 from aiowheel.errors import InjectedError
@@ -28,17 +28,17 @@ class Victims:
     """The tasks of a world that faults may cancel or break, in the order of their start."""
 
     def __init__(self) -> None:
-        self._tasks: dict[asyncio.Task[object], Interruptible[object]] = {}
+        self._tasks: dict[asyncio.Task[Any], Interruptible[Any]] = {}
 
-    def add(self, task: asyncio.Task[object], coroutine: Interruptible[object]) -> None:
+    def add(self, task: asyncio.Task[Any], coroutine: Interruptible[Any]) -> None:
         """Add a task."""
         self._tasks[task] = coroutine
 
-    def discard(self, task: asyncio.Task[object]) -> None:
+    def discard(self, task: asyncio.Task[Any]) -> None:
         """Remove a task that has ended."""
         self._tasks.pop(task, None)
 
-    def tasks(self) -> list[asyncio.Task[object]]:
+    def tasks(self) -> list[asyncio.Task[Any]]:
         """Return the tasks that run."""
         return list(self._tasks)
 

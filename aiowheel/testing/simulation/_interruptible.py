@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Coroutine, Generator
 from types import TracebackType
 from typing import Any, TypeVar
 
+from aiowheel.testing._deadlock import frames_of
+
 T = TypeVar("T")
+
+_ASYNCIO = tuple(folder + os.sep for folder in asyncio.__path__)
 
 
 class Interruptible(Coroutine[Any, Any, T]):
@@ -14,7 +20,8 @@ class Interruptible(Coroutine[Any, Any, T]):
 
     The error is raised where the coroutine is resumed, in the place of the result that it awaited,
     which is lost: the same happens when a task is cancelled in the moment in which its result
-    arrives.
+    arrives. asyncio's own tools, such as locks, are spared: what they await inside cannot fail, and
+    they expect nothing but a cancellation there.
     """
 
     def __init__(self, inner: Coroutine[Any, Any, T]) -> None:
@@ -23,10 +30,15 @@ class Interruptible(Coroutine[Any, Any, T]):
         self._error: BaseException | None = None
 
     def interrupt(self, error: BaseException) -> bool:
-        """Raise *error* at the next resumption; return False before the first await."""
-        if self._started:
-            self._error = error
-        return self._started
+        """Raise *error* at the next resumption; return False if that place cannot fail."""
+        frames = list(frames_of(self._inner)) if self._started else []
+        if not frames:
+            return False
+        code = frames[-1].f_code
+        if code.co_filename.startswith(_ASYNCIO) and code.co_name != "sleep":
+            return False
+        self._error = error
+        return True
 
     def send(self, value: Any) -> Any:
         """Resume the coroutine, or raise the error in it."""

@@ -25,7 +25,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 #: Turns of the loop in one run, beyond which something spins.
-MOST_TURNS = 200_000
+MOST_TURNS = 50_000
 _LATE = 0.1  # the share of alarms that come late
 _LATEST_NS = (1, 1_000, 999_999, 1_000_000, 17_000_000)
 #: Seconds until a job of an executor has ended.
@@ -98,7 +98,7 @@ class SimulationLoop(VirtualClockEventLoop):
         if self.turns > MOST_TURNS:
             raise AssertionError(f"the run made more than {MOST_TURNS} turns of the loop")
         base: Any = self
-        ready = base._ready  # noqa: SLF001 - of BaseEventLoop: what runs in this turn
+        ready = base._ready
         if len(ready) > 1 and "reorder" in self._kinds:
             order = list(ready)
             self.chance.shuffle(order)

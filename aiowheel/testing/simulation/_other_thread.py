@@ -22,9 +22,7 @@ class OtherThread:
     def __init__(self) -> None:
         self._calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
         self._answers: SimpleQueue[_Answer] = SimpleQueue()
-        self._thread = threading.Thread(
-            target=self._run, name="aiowheel simulation", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, name="aiowheel simulation", daemon=True)
         self._thread.start()
 
     def call(self, function: Callable[[], T]) -> T:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+from asyncio.events import _get_running_loop
 from collections.abc import Generator, Hashable, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from inspect import isawaitable
 from random import Random
 from time import perf_counter
@@ -83,10 +83,13 @@ def simulate(
     Raises:
         TypeError: An argument has the wrong type.
         ValueError: An argument is out of range, or the world has no steps.
+        RuntimeError: A loop is running in this thread.
     """
     checked_world(world)
-    if isinstance(seed, bool) or not isinstance(seed, int):
+    if isinstance(seed, bool) or not isinstance(seed, int):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass anything
         raise TypeError(f"seed must be an integer, got {safe_repr(seed)}")
+    if _get_running_loop() is not None:
+        raise RuntimeError("simulate must be called where no event loop runs: it runs its own")
     numbers = checked_steps(steps)
     kinds = checked_kinds(faults, world.faults)
     began = perf_counter()
@@ -102,12 +105,16 @@ def simulate(
         )
 
 
-def checked_world(world: object) -> None:
+def checked_world(world: type[World]) -> None:
     """Raise an error unless *world* is a class of a world with steps."""
-    if not (isinstance(world, type) and issubclass(world, World)):
+    if not _is_world(world):
         raise TypeError(f"world must be a subclass of World, got {safe_repr(world)}")
     if not world.steps():
-        raise ValueError(f"world must have a method marked with step, got {safe_repr(world)}")
+        raise ValueError(f"world must have a method marked with step, got {world.__name__}")
+
+
+def _is_world(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, World)
 
 
 def checked_steps(steps: object) -> tuple[int, ...]:
@@ -194,11 +201,9 @@ class _Play:
         await world.setup()
         for number in self._numbers:
             chance = world.random = _chance(self._seed, "step", number)
-            pause = chance.choice(_PAUSES) * chance.random()
+            pause = min(chance.choice(_PAUSES), world.longest_pause) * chance.random()
             if self._striking and chance.random() < _FAULTS_PER_STEP:
-                # Not from within the slice in which a wheel loop runs its timers.
-                strike_soon = partial(self.loop.call_soon, self._strike, chance.random())
-                self.loop.call_later(pause * chance.random(), strike_soon)
+                self.loop.call_later(pause * chance.random(), self._strike_soon, chance.random())
             name = chance.choice(self._names)
             await asyncio.sleep(pause)
             trace.note(f"step {number} {name}")
@@ -215,6 +220,10 @@ class _Play:
         assert not left, f"{len(left)} tasks are left at the end: {names[:5]}"
         trace.note("end")
 
+    def _strike_soon(self, draw: float) -> None:
+        # Not from within the slice in which a wheel loop runs its timers.
+        self.loop.call_soon(self._strike, draw)
+
     def _strike(self, draw: float) -> None:
         chance = _chance(self._seed, "fault", draw)
         kind = chance.choice(self._striking)
@@ -226,7 +235,7 @@ class _Play:
             self.trace.fault(kind)
             self._world.strike(kind)
 
-    def _on_report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def _on_report(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if error is None:
             self.loop.fail(AssertionError(context.get("message", "the loop reported an error")))

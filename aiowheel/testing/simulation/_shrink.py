@@ -9,8 +9,9 @@ from collections.abc import Iterable
 
 from aiowheel.testing.simulation._run import Run, simulate
 
-#: Runs that one shrinking may take.
+#: Runs that one shrinking may take, and real seconds after which it ends.
 _MOST_RUNS = 400
+_MOST_SECONDS = 30.0
 
 
 class _Shrinker:
@@ -19,14 +20,16 @@ class _Shrinker:
     def __init__(self, run: Run) -> None:
         self.best = run
         self._runs = 0
+        self._seconds = 0.0
 
     def try_with(self, steps: Iterable[int], kinds: Iterable[str]) -> bool:
         """Run with fewer steps or kinds; keep it if it fails in the same way."""
-        if self._runs == _MOST_RUNS:
+        if self._runs == _MOST_RUNS or self._seconds > _MOST_SECONDS:
             return False
         self._runs += 1
         best = self.best
         run = simulate(best.world, seed=best.seed, steps=steps, faults=kinds)
+        self._seconds += run.seconds
         if type(run.error) is not type(best.error):
             return False
         self.best = run
@@ -57,7 +60,7 @@ def shrink(run: Run) -> Run:
     Args:
         run: A run that failed.
 
-    Cost: up to 400 runs.
+    Cost: up to 400 runs, or 30 seconds.
     """
     shrinker = _Shrinker(run)
     shrinker.drop_kinds()

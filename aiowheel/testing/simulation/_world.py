@@ -68,6 +68,7 @@ class World:
             in `strike` or asks for with `happens`.
         loop_class: The class of the loop.
         starts: The readings of the clock of which one is drawn for a run, in seconds.
+        longest_pause: Seconds between two steps, at most; less where something polls all the time.
         random: The random numbers of the present step, repeated whatever other steps are left out.
         loop: The loop of the run.
     """
@@ -75,6 +76,7 @@ class World:
     faults: ClassVar[frozenset[str]] = COMMON_FAULTS
     loop_class: ClassVar[type[SimulationLoop]] = SimulationLoop
     starts: ClassVar[tuple[float, ...]] = (0.0,)
+    longest_pause: ClassVar[float] = 20_000.0
     _steps: ClassVar[tuple[tuple[str, int], ...]] = ()
 
     random: Random
@@ -194,5 +196,6 @@ class World:
 def is_injected(error: BaseException) -> bool:
     """Return whether an exception, or each one of a group, comes from the simulation itself."""
     if isinstance(error, BaseExceptionGroup):
-        return all(is_injected(each) for each in error.exceptions)
+        parts: tuple[BaseException, ...] = error.exceptions  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        return all(is_injected(each) for each in parts)
     return isinstance(error, InjectedError)

@@ -9,5 +9,6 @@ WORLDS = {
     "purgatory": f"{_HERE}._purgatory:PurgatoryWorld",
     "counters": f"{_HERE}._counters:CountersWorld",
     "wheel-loop": f"{_HERE}._wheel_loop:WheelLoopWorld",
+    "shared": f"{_HERE}._shared:SharedWorld",
     "idle": f"{_HERE}._idle:IdleWorld",
 }

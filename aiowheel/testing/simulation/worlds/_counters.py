@@ -116,9 +116,7 @@ class CountersWorld(World):
         count = self.purgatory.advance(key, value)
         if self.is_in_transit:
             return
-        completed = [
-            wait for wait in before if wait.future.done() and not wait.future.cancelled()
-        ]
+        completed = [wait for wait in before if wait.future.done() and not wait.future.cancelled()]
         assert count == len(completed), f"advance returned {count}, not {len(completed)}"
         left = [wait.number for wait in before if wait.is_met and not wait.future.done()]
         assert not left, f"advance left the waits {left}"

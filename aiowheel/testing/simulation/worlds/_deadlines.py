@@ -116,6 +116,6 @@ def drawn_delay_ns(chance: Random, tick_ns: int, wheel_size: int) -> int:
     if kind == 3:
         return chance.randrange(3 * 86_400 * 1_000_000_000)
     # Around the end of a block of some level.
-    width = wheel_size ** chance.randint(0, 3)
+    width: int = wheel_size ** chance.randint(0, 3)
     ticks = width * chance.randint(0, 2 * wheel_size) + chance.randint(-1, 1)
     return min(ticks * tick_ns + chance.choice((-1, 0, 0, 1)), 10**17)

@@ -280,7 +280,8 @@ class TimerWorld(World):
 
     def check_ended(self) -> None:
         """Every handle has ended as the oracle says, and stays usable."""
-        for handle, deadline in [*self.made, *self.threaded]:
+        ended: list[tuple[TimerHandle | ThreadsafeHandle, Deadline]] = [*self.made, *self.threaded]
+        for handle, deadline in ended:
             assert handle.cancelled() == (deadline.state != "fired")
             assert handle.fired() == (deadline.state == "fired")
             assert not handle.cancel()

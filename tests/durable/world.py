@@ -1,0 +1,154 @@
+"""The world of durable timers: processes on one store that crash, stall and lose connections.
+
+The model is that of the random histories in tests/durable: a simulation plays them step by step, so
+that a failing one can be made smaller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Hashable
+
+from aiowheel.durable import StoreError
+from aiowheel.testing.simulation import World, step
+
+from .histories import LEASE, FaultyLink, Play, doubt, end, flaws_of
+
+_NAMES = ("a", "b", "c", "d", "e", "f")
+_CRASHES = frozenset({"crash", "leave", "start", "process stall", "lost connection"})
+
+
+class SimulatedPlay(Play):
+    """A play whose connections draw their faults from the world."""
+
+    def __init__(self, world: DurableWorld) -> None:
+        super().__init__(0)
+        self.chance = world.loop.chance
+        self.world = world
+
+
+class DurableWorld(World):
+    """Up to three processes, and a client for each of six timers."""
+
+    longest_pause = 3.0  # leases are renewed every second
+    faults = frozenset({"reorder", "delay", "stall", "cancel", "error"}) | _CRASHES
+
+    async def setup(self) -> None:
+        """Start one to three processes."""
+        self.play = SimulatedPlay(self)
+        self.history = self.play.history
+        self.history.faulty = True
+        self.busy: set[str] = set()
+        self.number = 0
+        for _ in range(self.random.choice((1, 2, 3))):
+            await self.play.start()
+
+    # --- clients ----------------------------------------------------------------------------
+
+    @step(weight=6)
+    def schedule(self) -> None:
+        """Write a timer."""
+        self.call("schedule")
+
+    @step(weight=2)
+    def cancel(self) -> None:
+        """Delete a timer."""
+        self.call("cancel")
+
+    @step(weight=2)
+    def move(self) -> None:
+        """Move a timer."""
+        self.call("move")
+
+    def call(self, verb: str) -> None:
+        """Have the client of a timer make a call, unless it is in one."""
+        name = self.random.choice(_NAMES)
+        if name not in self.busy:
+            self.busy.add(name)
+            self.number += 1
+            self.spawn(self.client(name, verb), f"{verb} {name} {self.number}")
+
+    async def client(self, name: str, verb: str) -> None:
+        """Make one call; what is not confirmed is in doubt."""
+        play = self.play
+        versions = self.history.versions.setdefault(name, [])
+        _, timers = self.random.choice(play.processes)
+        try:
+            if verb == "schedule":
+                await play.schedule(timers, name, versions)
+            elif verb == "move":
+                await play.move(timers, name, versions)
+            elif await timers.cancel(name):
+                end(versions, is_firm=True)
+            else:
+                doubt(versions)
+        except (StoreError, RuntimeError):
+            doubt(versions)
+        except asyncio.CancelledError:
+            doubt(versions)
+            raise
+        finally:
+            self.busy.discard(name)
+
+    # --- processes --------------------------------------------------------------------------
+
+    def strike(self, kind: str) -> None:
+        """Crash, close, start, stall or cut a process."""
+        play, chance = self.play, self.loop.chance
+        place = chance.randrange(len(play.processes))
+        link, timers = play.processes[place]
+        if kind == "start":
+            if len(play.processes) < 3:
+                self.disturb(play.start())
+        elif kind in {"crash", "leave"}:
+            if len(play.processes) > 1:
+                del play.processes[place]
+                self.disturb(
+                    play.crash(link, timers) if kind == "crash" else timers.aclose(drain=2)
+                )
+        elif kind == "process stall":
+            link.stalled_until = self.loop.time() + chance.uniform(0, 2 * LEASE)
+        else:
+            link.faults = 0.3
+            self.loop.call_later(chance.uniform(0, 10), self.heal, link)
+
+    def disturb(self, what: Coroutine[object, object, object]) -> None:
+        """Run a change of the processes in a task that no fault strikes."""
+        self.changes = getattr(self, "changes", [])
+        self.changes.append(self.loop.create_task(self.quietly(what)))
+
+    async def quietly(self, what: Coroutine[object, object, object]) -> None:
+        """Let a process fail to start: its store may be cut off."""
+        try:
+            await what
+        except StoreError:
+            return
+
+    @staticmethod
+    def heal(link: FaultyLink) -> None:
+        """Mend a connection."""
+        link.faults = 0.0
+
+    # --- rules ------------------------------------------------------------------------------
+
+    def state(self) -> Hashable:
+        """Who holds what."""
+        held = tuple(sorted(timers.statistics().partitions for _, timers in self.play.processes))
+        resident = sum(timers.statistics().resident for _, timers in self.play.processes)
+        return (held, min(resident, 6), len(self.history.ended) > 5)
+
+    async def finish(self) -> None:
+        """Heal everything; then the history has no flaw."""
+        await self.settle()
+        await asyncio.sleep(10)
+        if changes := getattr(self, "changes", []):
+            await asyncio.wait(changes)
+        for link, _ in self.play.processes:
+            self.heal(link)
+        await asyncio.sleep(60)
+        self.history.left = [repr(row) for row in await self.play.base.rows()]
+        self.history.left += await self.play.base.check()
+        for _, timers in self.play.processes:
+            await timers.aclose()
+        flaws = list(flaws_of(self.history))
+        assert not flaws, flaws[0]

@@ -1,0 +1,392 @@
+"""A simulation: repeatable, and able to find and to shrink what is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Hashable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiowheel._build import build_info
+from aiowheel.errors import BadInputError, VirtualDeadlockError
+from aiowheel.testing.simulation import (
+    COMMON_FAULTS,
+    InjectedError,
+    SimulationFailedError,
+    SimulationWheelLoop,
+    World,
+    explore,
+    shrink,
+    simulate,
+    step,
+)
+from aiowheel.testing.simulation._command import steps_from_text, steps_to_text, world_named
+
+ROOT = Path(__file__).parent.parent.parent
+#: Prints a digest of the traces of a few seeds of every world.
+DIGEST = """
+import hashlib
+from aiowheel.testing.simulation import simulate
+from aiowheel.testing.simulation._command import world_named
+from aiowheel.testing.simulation.worlds import WORLDS
+digest = hashlib.sha256()
+for name in [*WORLDS, "tests.durable.world:DurableWorld"]:
+    for seed in range(3):
+        digest.update(simulate(world_named(name), seed=seed, steps=30).trace)
+print(digest.hexdigest())
+"""
+
+
+class Accounts(World):
+    """Two accounts; a transfer reads, waits and writes, and so loses another one's change."""
+
+    async def setup(self) -> None:
+        """Begin with 100 in sum."""
+        self.money = {"a": 50, "b": 50}
+        self.transfers = 0
+
+    @step(weight=3)
+    def transfer(self) -> None:
+        """Start a transfer."""
+        self.transfers += 1
+        self.spawn(self.move(self.random.randint(1, 5)), f"transfer {self.transfers}")
+
+    @step
+    def look(self) -> None:
+        """Note the sum."""
+        self.note(f"sum {sum(self.money.values())}")
+
+    async def move(self, amount: int) -> None:
+        """Move money, with a pause in the middle."""
+        before = dict(self.money)
+        await asyncio.sleep(0.01)
+        self.money["a"] = before["a"] - amount
+        self.money["b"] += amount
+
+    def idle(self) -> None:
+        """Nothing is lost."""
+        assert sum(self.money.values()) == 100, "money was made or lost"
+
+    def state(self) -> Hashable:
+        """The balance."""
+        return self.money["a"]
+
+
+class Quiet(World):
+    """A world without a rule; subclasses break one of the general rules."""
+
+    @step
+    def do(self) -> object:
+        """Do nothing."""
+        return None
+
+
+def run_program(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in the root of the project."""
+    return subprocess.run(
+        [sys.executable, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+        cwd=ROOT,
+        env=os.environ | environment,
+    )
+
+
+# --- repeating ------------------------------------------------------------------------------
+
+
+def test_the_same_seed_gives_the_same_bytes() -> None:
+    """Also after other runs; another seed gives others."""
+    world = world_named("timer")
+    first = simulate(world, seed=7)
+    other = simulate(world, seed=8)
+    again = simulate(world, seed=7)
+
+    assert first.trace == again.trace
+    assert first.faults == again.faults
+    assert first.states == again.states
+    assert first.trace != other.trace
+
+
+@pytest.mark.slow
+def test_every_process_and_both_builds_give_the_same_bytes() -> None:
+    """Whatever the seed of `hash` is."""
+    runs = [
+        run_program("-c", DIGEST, PYTHONHASHSEED="1"),
+        run_program("-c", DIGEST, PYTHONHASHSEED="2"),
+    ]
+    if build_info().accelerated:
+        runs.append(run_program("-c", DIGEST, AIOWHEEL_NO_EXTENSIONS="1"))
+
+    assert [run.stderr for run in runs] == [""] * len(runs)
+    assert len({run.stdout for run in runs}) == 1
+
+
+def test_a_step_draws_the_same_whichever_others_are_left_out() -> None:
+    """So that a failing run can be made smaller."""
+    whole = simulate(Accounts, seed=3, faults=())
+    part = simulate(Accounts, seed=3, steps=[5, 9], faults=())
+    names = {line.split(" ", 2)[2] for line in part.trace.decode().splitlines() if " step " in line}
+
+    assert len(names) == 2
+    assert all(name in whole.trace.decode() for name in names)
+
+
+# --- finding --------------------------------------------------------------------------------
+
+
+def test_a_lost_update_is_found_and_made_small() -> None:
+    """Few steps and no fault are needed."""
+    with pytest.raises(SimulationFailedError) as caught:
+        explore(Accounts, seeds=range(50))
+    text = str(caught.value)
+    cause = caught.value.__cause__
+
+    assert isinstance(cause, AssertionError)
+    assert "money was made or lost" in text
+    assert re.search(r"it needs [23] of 50 steps; faults: none", text)
+    assert f"--seed {caught.value.seed}" in text.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_the_command_of_a_failure_replays_it() -> None:
+    """In another process, with the same trace."""
+    with pytest.raises(SimulationFailedError) as caught:
+        explore(Accounts, seeds=range(50))
+    python, *words = shlex.split(str(caught.value).splitlines()[-1].removeprefix("replay: "))
+    replay = run_program(*words)
+
+    assert python == "python"
+    assert replay.returncode == 1, replay.stderr
+    assert "money was made or lost" in replay.stderr
+    assert all(line.strip() in str(caught.value) for line in replay.stdout.splitlines()[-3:])
+
+
+def test_a_smaller_run_has_no_more_steps() -> None:
+    """Of a run that fails in any case, nothing is left."""
+
+    class Broken(Quiet):
+        def check(self) -> None:
+            raise ZeroDivisionError
+
+    run = simulate(Broken, seed=0, steps=20)
+    smallest = shrink(run)
+
+    assert isinstance(run.error, ZeroDivisionError)
+    assert len(smallest.steps) == 1
+    assert smallest.kinds == frozenset()
+
+
+async def _for_ever() -> None:
+    await asyncio.Event().wait()
+
+
+class Hangs(Quiet):
+    """A task that waits for ever."""
+
+    async def setup(self) -> None:
+        """Start it."""
+        self.spawn(_for_ever(), "waiting")
+
+
+class Spins(Quiet):
+    """A task that never waits."""
+
+    async def setup(self) -> None:
+        """Start it."""
+        self.spawn(self.spin(), "spinning")
+
+    async def spin(self) -> None:
+        """Spin."""
+        while True:  # noqa: ASYNC110 - it spins on purpose
+            await asyncio.sleep(0)
+
+
+class LeavesATask(Quiet):
+    """A task that is forgotten."""
+
+    async def finish(self) -> None:
+        """Start it."""
+        self.forgotten = self.loop.create_task(_for_ever(), name="forgotten")
+
+
+class FailsInACallback(Quiet):
+    """A callback that raises."""
+
+    async def setup(self) -> None:
+        """Schedule it."""
+        self.loop.call_soon([].pop)
+
+
+class FailsInATask(Quiet):
+    """A client that raises."""
+
+    async def setup(self) -> None:
+        """Start it."""
+        self.spawn(self.client(), "client")
+
+    async def client(self) -> None:
+        """Raise."""
+        raise KeyError
+
+
+class FailsInTheEnd(Quiet):
+    """A rule about the closed loop."""
+
+    def closed(self) -> None:
+        """Raise."""
+        assert not self.loop.is_closed()
+
+
+@pytest.mark.parametrize(
+    ("world", "kind", "text"),
+    [
+        (Hangs, VirtualDeadlockError, "waiting"),
+        (Spins, AssertionError, "turns of the loop"),
+        (LeavesATask, AssertionError, "1 tasks are left at the end: ['forgotten']"),
+        (FailsInACallback, IndexError, "pop from empty list"),
+        (FailsInATask, KeyError, ""),
+        (FailsInTheEnd, AssertionError, ""),
+    ],
+)
+def test_the_general_rules(world: type[World], kind: type[Exception], text: str) -> None:
+    """They need no word in the world."""
+    error = simulate(world, seed=0, steps=3, faults=()).error
+
+    assert type(error) is kind
+    assert text in str(error)
+
+
+# --- what a world can do --------------------------------------------------------------------
+
+
+class Clients(World):
+    """Clients that are struck; the errors they get are noted."""
+
+    faults = COMMON_FAULTS | {"own"}
+
+    async def setup(self) -> None:
+        """Nothing was seen yet."""
+        self.seen: set[str] = set()
+
+    @step
+    def start(self) -> None:
+        """Start a client."""
+        self.spawn(self.client(), f"client {self.random.random()}")
+
+    async def client(self) -> None:
+        """Sleep, and note what interrupts it."""
+        try:
+            await asyncio.sleep(100)
+        except (InjectedError, asyncio.CancelledError) as error:
+            self.note(f"struck {type(error).__name__}")
+            raise
+
+    def strike(self, kind: str) -> None:
+        """Note a fault of this world."""
+        self.note(f"own strike {kind}")
+
+
+def test_faults_strike() -> None:
+    """Those of the loop, those of the tasks, and those of the world."""
+    found = explore(Clients, seeds=range(40))
+    traces = b"".join(simulate(Clients, seed=seed).trace for seed in range(40))
+
+    assert set(found.faults) == Clients.faults
+    assert all(each in traces for each in (b"struck InjectedError", b"struck CancelledError"))
+    assert b"own strike own" in traces
+
+
+@pytest.mark.parametrize("kinds", [(), ("stall",), ("own", "reorder")])
+def test_only_the_allowed_faults_strike(kinds: Iterable[str]) -> None:
+    """None, some, and those of the world."""
+    assert set(explore(Clients, seeds=range(20), faults=kinds).faults) <= set(kinds)
+
+
+class Threads(World):
+    """Jobs in threads, and a loop of another class."""
+
+    loop_class = SimulationWheelLoop
+
+    @step
+    async def job(self) -> None:
+        """Wait for jobs, one of which raises."""
+        assert await asyncio.to_thread(sum, (1, 2)) == 3
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.to_thread(divmod, 1, 0)
+
+    @step
+    def call(self) -> None:
+        """Call from a thread."""
+        assert self.in_thread(lambda: 4) == 4
+        with pytest.raises(ZeroDivisionError):
+            self.in_thread(lambda: 1 // 0)
+
+
+def test_threads_take_their_turn() -> None:
+    """Nothing runs beside the loop, so a run can be repeated."""
+    runs = [simulate(Threads, seed=1) for _ in range(2)]
+
+    assert [run.error for run in runs] == [None, None]
+    assert runs[0].trace == runs[1].trace
+
+
+# --- arguments ------------------------------------------------------------------------------
+
+USUAL: dict[str, Any] = {"world": Accounts, "seed": 1}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ({"world": Accounts()}, TypeError, "world must be a subclass of World, got"),
+        ({"world": World}, ValueError, "world must have a method marked with step"),
+        ({"seed": 1.0}, TypeError, "seed must be an integer, got 1.0"),
+        ({"steps": -1}, ValueError, "steps must be"),
+        ({"steps": [2, 1]}, ValueError, "steps must be ascending numbers, got [2, 1]"),
+        ({"faults": "stall"}, TypeError, "faults must be a collection of"),
+        ({"faults": ["step"]}, ValueError, "faults must be of"),
+    ],
+)
+def test_a_wrong_argument(arguments: dict[str, Any], error: type[Exception], text: str) -> None:
+    """One clear error at the call."""
+    with pytest.raises(error) as caught:
+        simulate(**(USUAL | arguments))
+
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("weight", [0, 1001])
+def test_a_wrong_weight(weight: int) -> None:
+    """It names the range."""
+    with pytest.raises(ValueError, match="weight must be"):
+        step(weight=weight)
+
+
+@pytest.mark.parametrize("steps", [(), (0,), (0, 1, 2, 5), (3, 7, 8)])
+def test_steps_as_text(steps: tuple[int, ...]) -> None:
+    """There and back."""
+    assert steps_from_text(steps_to_text(steps)) == steps
+
+
+@pytest.mark.parametrize("text", ["x", "1-", "1-x", "1,,2"])
+def test_wrong_steps_as_text(text: str) -> None:
+    """One clear error."""
+    with pytest.raises(BadInputError, match="steps must be"):
+        steps_from_text(text)
+
+
+@pytest.mark.parametrize("name", ["nothing", "nothing:World", "tests/none.py:World", "json:loads"])
+def test_a_wrong_world(name: str) -> None:
+    """One clear error."""
+    with pytest.raises(BadInputError, match="world"):
+        world_named(name)
