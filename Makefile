@@ -161,6 +161,16 @@ soak: build  ## mixed work for MINUTES=20 on each loop, all of it accounted for;
 	failed=; for loop in $(SOAK_LOOPS); do \
 		$(BIN)/python -m tests.soak.soak "$$loop" --minutes $(MINUTES) || failed=1; done; [ -z "$$failed" ]
 
+# Where there is no wheel of atheris, each target is skipped in one line.
+FUZZ_TARGETS ?= archive connection frames operations pieces request table times tokens units wheel
+.PHONY: fuzz
+fuzz: build  ## feed each target with mutated bytes for MINUTES=20, and print which of its lines they reach
+	$(PIP) install --quiet --only-binary=:all: --group fuzz || true
+	failed=; for target in $(FUZZ_TARGETS); do \
+		AIOWHEEL_NO_EXTENSIONS=1 $(BIN)/python -m tests.fuzz.fuzz $$target --seconds $$(( $(MINUTES) * 60 )) || failed=1; \
+		AIOWHEEL_NO_EXTENSIONS=1 $(BIN)/python -m tests.fuzz.fuzz $$target --coverage || failed=1; \
+	done; [ -z "$$failed" ]
+
 .PHONY: test-stdlib
 test-stdlib: build  ## run CPython's and uvloop's own tests on our loops, minutes long
 	$(PIP) install --quiet pyopenssl  # some of uvloop's tests import it

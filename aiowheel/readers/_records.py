@@ -195,6 +195,8 @@ def _zeek_records(source: Source, key: Names, time: str) -> Iterator[Record]:
     for line, text in _lines(source.text):
         if text.startswith("#separator "):
             separator = _UNESCAPED.sub(_character, text.partition(" ")[2])
+            if not separator:
+                raise BadInputError(f"{source.name}: line {line}: the separator is empty")
         elif text.startswith("#"):  # a value never does: Zeek escapes it
             name, *values = text[1:].split(separator)
             if name == "fields":

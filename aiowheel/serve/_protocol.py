@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 import h11
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
@@ -167,7 +168,20 @@ class TopicSocket(WebSocketsSansIOProtocol):
         super().connection_made(transport)
         self.client = self.client or _here(self.server)
 
+    def send_receive_event_to_app(self) -> None:
+        """Refuse text that is no UTF-8 as uvicorn does, without a traceback in the log for each."""
+        if self.close_sent or self.curr_msg_data_type != "text" or _is_utf8(self.frames):
+            super().send_receive_event_to_app()
+            return
+        self.frames = []
+        self.conn.send_close(1007)
+        self.handle_parser_exception()
+
     async def send(self, message: ASGISendEvent) -> None:
+        if self.close_sent and message["type"] == "websocket.send":
+            # The connection was given up in this turn of the loop; the application learns of it in
+            # the next one. To uvicorn that is an error of the application.
+            raise ClientDisconnected
         await super().send(message)
         if message["type"] == "websocket.http.response.body":
             self.handshake_complete = True  # else it logs that a refusal was no handshake
@@ -175,6 +189,14 @@ class TopicSocket(WebSocketsSansIOProtocol):
     def keepalive_timeout(self) -> None:
         super().keepalive_timeout()
         self.transport.abort()  # see the head of this file
+
+
+def _is_utf8(frames: list[bytes]) -> bool:
+    try:
+        b"".join(frames).decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _here(server: tuple[str, int | None] | None) -> tuple[str, int] | None:

@@ -316,6 +316,7 @@ def test_a_log_of_zeek_tells_its_columns(name: str, tmp_path: Path) -> None:
     [
         ("#separator \\x09\n7\tCa\n", "line 2: a row before the line #fields"),
         ("#separator \\x09\n#fields\tuid\n7\n", r"line 2: no column 'ts' \(columns: uid\)"),
+        ("#separator \n#fields\tts\tuid\n7\tCa\n", "line 1: the separator is empty"),
     ],
 )
 def test_a_log_of_zeek_without_its_columns_is_refused(

@@ -1,0 +1,111 @@
+"""The fuzz targets by name, what each begins with, and the code that it is for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+from . import core, readers, service
+
+#: Inputs that a target failed on once, in a folder of its name; they stay, as tests.
+FAILURES = Path(__file__).parent / "failures"
+PACKINGS = tuple(product(range(4), range(4)))
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One function to feed with bytes.
+
+    Attributes:
+        run: Raises when something is wrong.
+        seeds: Inputs to begin with.
+        modules: The files whose lines it is to reach, as globs.
+    """
+
+    run: Callable[[bytes], None]
+    seeds: tuple[bytes, ...]
+    modules: tuple[str, ...]
+
+    def folder(self) -> Path:
+        """Return where the inputs lie that it failed on once."""
+        return FAILURES / self.run.__name__
+
+    def failures(self) -> list[Path]:
+        """Return these inputs."""
+        return sorted(self.folder().glob("*"))
+
+
+_LOG = b'h - - [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.0" 200 1 "-" "x"\n'
+_POST = b"POST /topics/news HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nhi"
+_POLL = b"GET /topics/news?since=0&timeout=1 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+_OPERATION = b'{"id":"a","keys":["k"],"thresholds":[1],"mode":"all","created":1,"deadline":2}\n'
+
+
+def _target(run: Callable[[bytes], None], seeds: Sequence[bytes], *modules: str) -> Target:
+    return Target(run, tuple(seeds), tuple(f"aiowheel/{module}" for module in modules))
+
+
+_ALL = (
+    _target(
+        readers.table,
+        [
+            b'\0\0\0key,t\nk,5\n"a\nb",6\n',
+            b"\1\0\0key\tt\nk\t5\n",
+            b'\2\0\0{"key":"k","t":5}\n{"conn":[{"id":"a"}],"t":"6"}\n',
+            b"\3\3\0" + _LOG,
+            b"\4\0\0#separator \\x09\n#fields\tts\tid\n1\ta\n",
+        ],
+        "readers/_records.py",
+        "readers/_table.py",
+        "readers/_json_paths.py",
+    ),
+    _target(
+        readers.archive,
+        [bytes([name, packing, 0, 0, 0]) + b"key,t\nk,5\n" for name, packing in PACKINGS],
+        "readers/_inputs.py",
+    ),
+    _target(
+        readers.pieces,
+        [b'\0\5key,t\nk,5\n"a""\nb",6\n', b"\1\5key\tt\nk\t5\n", b'\2\5{"key":"k","t":5}\n'],
+        "readers/_pieces.py",
+    ),
+    _target(
+        readers.times,
+        [
+            b"\0\0017",
+            b"\1\0031.5",
+            b"\2\0032000-01-02T03:04:05.6+01:00",
+            b"\3\0[10/Oct/2000:13:55:36 -0700]",
+        ],
+        "readers/_times.py",
+    ),
+    _target(
+        readers.operations,
+        [b"\0\0" + _OPERATION, b"\1\1k,5,1\n", b"\0\1a,k|l,1|,any,1,2\n"],
+        "jobs/operations/rows.py",
+    ),
+    _target(service.connection, [b"\0" + _POST + _POLL, b"\1\1" + _POLL], "serve/_protocol.py"),
+    _target(
+        service.request,
+        [b"\1\0\1\0\1\0\0" + b"5" * 40, b"\0\1\1" + bytes(30) + b"hello"],
+        "serve/_parameters.py",
+        "serve/_access.py",
+    ),
+    _target(
+        service.frames,
+        [b"\0\x81\x85\0\0\0\0hello", b"\0\x89\x80abcd\x88\x82\0\0\0\0\3\xe8"],
+        "serve/_subscription.py",
+    ),
+    _target(core.units, [b"\0" + bytes(7) + b"@", b"\1\1", b"\2\1"], "_units.py"),
+    _target(
+        core.wheel,
+        [b"\0\6" + bytes(range(60)), b"\1\0" + bytes(range(255, 0, -1))],
+        "wheel/_wheel.py",
+        "wheel/_level.py",
+        "wheel/_bucket.py",
+    ),
+    _target(core.tokens, [b"epoch:5", b"a:b:", b":"], "shared/_tokens.py"),
+)
+TARGETS = {target.run.__name__: target for target in _ALL}
