@@ -214,8 +214,8 @@ class Release:
         # By its name: a file would leave its place on this machine in the document.
         name, _, version = sdist.name.removesuffix(".tar.gz").partition("-")
         wanted = f"{name}=={version}"
-        install = [python, "-m", "pip", "--python", own, "install", "--quiet"]
-        run([*install, "--find-links", self.out, wanted])
+        install = ("install", "--quiet", "--find-links", self.out, wanted)
+        run([python, "-m", "pip", "--python", own, *install])
         bill = self.out / f"{name}-{version}.cdx.json"
         options = ("--output-reproducible", "--spec-version", "1.6", "--output-file")
         run([python, "-m", "cyclonedx_py", "environment", *options, bill, own])

@@ -81,7 +81,7 @@ def run(argv: Sequence[str] | None = None) -> int:
 def build_app(names: Iterable[str]) -> typer.Typer:
     """Collect the named subcommands that exist into one typer application."""
     # Plain help: it is quick, and pipes and NO_COLOR need no care.
-    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app = typer.Typer(rich_markup_mode=None)
     app.callback()(_aiowheel)
     for name in names:
         module = f"aiowheel.cli.{name}"

@@ -8,6 +8,7 @@ import typer
 
 from aiowheel.cli._bench_file import Out, publish
 from aiowheel.cli._destination import STANDARD_OUTPUT
+from aiowheel.cli._duration import duration
 from aiowheel.errors import BadInputError, MissingExtraError
 
 Quick = Annotated[bool, typer.Option("--quick", help="Small sizes, to see that it runs.")]
@@ -137,7 +138,7 @@ def purgatory(
     micro: Annotated[bool, typer.Option("--micro", help="Single calls instead of a load.")] = False,
     requests: Annotated[int | None, typer.Option(min=100, help="Requests at each rate.")] = None,
     seconds: Annotated[
-        float | None, typer.Option(min=0, help="Fewer requests at slow rates; 0: never.")
+        float | None, duration(least=0, help="Fewer requests at slow rates; 0: never.")
     ] = None,
     rate: Annotated[list[int] | None, typer.Option(min=1, help="Requests a second.")] = None,
     case: Annotated[list[str] | None, typer.Option(help="low or high, of timeouts.")] = None,
@@ -330,7 +331,7 @@ def shared(
     only: Annotated[str, typer.Option(metavar="STORE", help="Measure one store.")] = "",
     workers: Annotated[int | None, typer.Option(min=1, help="Processes that wait.")] = None,
     waits: Annotated[int | None, typer.Option(min=1, help="Waits of each process.")] = None,
-    seconds: Annotated[float | None, typer.Option(min=0.1, help="A round of one rate.")] = None,
+    seconds: Annotated[float | None, duration(least=0.1, help="A round of one rate.")] = None,
     rate: Annotated[list[int] | None, typer.Option(min=1, help="Publishes a second.")] = None,
     quick: Quick = False,
     rounds: Rounds = None,

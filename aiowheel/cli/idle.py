@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from aiowheel.cli._duration import duration
 from aiowheel.cli._idle_run import Engine, FileOptions, run_files
 from aiowheel.cli._idle_stream import StreamOptions, run_stream
 from aiowheel.cli._idle_table import TableOptions
@@ -29,7 +30,7 @@ def idle(
         typer.Argument(metavar="FILE...", help="Files, folders, globs; gz and tar.gz; or a URI."),
     ],
     *,
-    timeout: Annotated[float, typer.Option(help="Idle after more than so many seconds.")],
+    timeout: Annotated[float, duration(help="Idle after more than this.")],
     out: Annotated[
         str,
         typer.Option(metavar="OUT.csv", help="The file; with --stream a folder, of a URI a URI."),
@@ -60,7 +61,7 @@ def idle(
         bool, typer.Option("--stream", help="Follow a folder or a table by URI. Runs on Spark.")
     ] = False,
     max_lateness: Annotated[
-        float, typer.Option(min=0, help="Stream: seconds a row may lie behind the newest one.")
+        float, duration(least=0, help="Stream: how far a row may lie behind the newest one.")
     ] = 0.0,
     checkpoint: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Stream: default OUT/checkpoint.")

@@ -13,6 +13,7 @@ import typer
 
 from aiowheel._printable import printable
 from aiowheel.cli._destination import check_folder
+from aiowheel.cli._duration import duration
 from aiowheel.cli._idle_report import Progress
 from aiowheel.cli._purgatory_stream import PurgatoryStreamOptions, print_result, run_stream
 from aiowheel.cli._spark_options import (
@@ -76,10 +77,10 @@ def purgatory(
         bool, typer.Option("--stream", help="Follow two folders or tables by URI. Runs on Spark.")
     ] = False,
     max_lateness: Annotated[
-        float, typer.Option(min=0, help="Stream: seconds a row may lie behind the newest one.")
+        float, duration(least=0, help="Stream: how far a row may lie behind the newest one.")
     ] = 0.0,
     max_ahead: Annotated[
-        float, typer.Option(min=0, help="Stream: seconds a row may lie after now.")
+        float, duration(least=0, help="Stream: how far a row may lie after now.")
     ] = 86_400.0,
     checkpoint: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Stream: default OUT/checkpoint.")

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aiowheel.cli._duration import duration
 from aiowheel.errors import BadInputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -19,11 +20,9 @@ def replay(
         Path, typer.Argument(metavar="TRACE", help="A folder that a TraceRecorder wrote to.")
     ],
     *,
-    tick: Annotated[float, typer.Option(metavar="SECONDS", help="Width of a bucket.")] = 0.001,
+    tick: Annotated[float, duration(help="Width of a bucket.")] = 0.001,
     wheel_size: Annotated[int, typer.Option(metavar="N", help="Buckets a level.")] = 256,
-    timeout: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Default: what each operation had.")
-    ] = None,
+    timeout: Annotated[float | None, duration(help="Default: what each operation had.")] = None,
     purgatory: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only this one; default: all.")
     ] = None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aiowheel.cli._duration import duration
 from aiowheel.errors import BadInputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -76,10 +77,12 @@ def serve(
     max_waiters_per_client: Annotated[
         int, typer.Option(min=1, help="The same of one address.")
     ] = 10_000,
-    max_timeout: Annotated[int, typer.Option(min=1, help="Seconds of the longest poll.")] = 120,
+    max_timeout: Annotated[
+        float, duration(least=1, help="Of the longest poll; whole seconds.")
+    ] = 120,
     keep_seconds: Annotated[
         float,
-        typer.Option(min=0.1, max=1e9, help="Seconds of a message, and of a topic without use."),
+        duration(least=0.1, most=1e9, help="Life of a message, and of a topic without use."),
     ] = 86_400.0,
     keep: Annotated[int, typer.Option(min=1, help="Messages kept of a topic.")] = 1_000,
     keep_bytes: Annotated[int, typer.Option(min=1, help="Bytes kept of a topic.")] = 1_048_576,
@@ -87,10 +90,10 @@ def serve(
         int, typer.Option(min=1, help="Bytes kept of all topics.")
     ] = 268_435_456,
     heartbeat: Annotated[
-        float, typer.Option(min=0.1, max=3_600, help="Seconds between a subscriber's heartbeats.")
+        float, duration(least=0.1, most=3_600, help="Between a subscriber's heartbeats.")
     ] = 20.0,
     receive_timeout: Annotated[
-        float, typer.Option(min=0.1, max=3_600, help="Seconds for a request to arrive.")
+        float, duration(least=0.1, most=3_600, help="For a request to arrive.")
     ] = 10.0,
 ) -> None:
     """Serve named topics: publish, long-poll, subscribe. In memory, or in a store.
@@ -110,6 +113,8 @@ def serve(
 
     from aiowheel import serve as service
 
+    if not max_timeout.is_integer():
+        raise BadInputError(f"--max-timeout must be whole seconds, got {max_timeout:g}")
     if tls_key is not None and tls_cert is None:
         raise BadInputError("--tls-key needs --tls-cert")
     if workers > 1 and store is None:
@@ -134,7 +139,7 @@ def serve(
         body_bytes=max_body,
         waiters=max_waiters,
         waiters_per_client=max_waiters_per_client,
-        timeout=max_timeout,
+        timeout=int(max_timeout),
         heartbeat=heartbeat,
         receive_timeout=receive_timeout,
         kept_seconds=keep_seconds,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aiowheel._outputs import whole_folder
+from aiowheel.cli._duration import duration
 from aiowheel.cli._spark_options import Conf, Master, Verbose
 from aiowheel.errors import BadInputError, MissingExtraError
 
@@ -28,11 +29,11 @@ def simulate(
     ] = None,
     timeout: Annotated[
         list[float] | None,
-        typer.Option(metavar="SECONDS", help="May be given several times.  [0.2]"),
+        duration(help="May be given several times.  [0.2]"),
     ] = None,
     tick: Annotated[
         list[float] | None,
-        typer.Option(metavar="SECONDS", help="May be given several times.  [0.001]"),
+        duration(help="May be given several times.  [0.001]"),
     ] = None,
     wheel_size: Annotated[
         list[int] | None,
@@ -40,11 +41,11 @@ def simulate(
     ] = None,
     p50: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="Half of the operations complete within it.  [0.02]"),
+        duration(help="Half of the operations complete within it.  [0.02]"),
     ] = None,
     p75: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="Three quarters complete within it.  [0.06]"),
+        duration(help="Three quarters complete within it.  [0.06]"),
     ] = None,
     fit: Annotated[
         str | None, typer.Option(metavar="TRACE", help="Take rate, timeout and waits from it.")

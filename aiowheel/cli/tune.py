@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aiowheel._outputs import whole_folder
+from aiowheel.cli._duration import duration
 from aiowheel.cli._spark_options import Conf, Master, Verbose
 from aiowheel.errors import MissingExtraError
 
@@ -20,12 +21,10 @@ def tune(
         str, typer.Argument(metavar="TRACE", help="A folder that a TraceRecorder wrote to; or URI.")
     ],
     *,
-    max_lateness: Annotated[
-        float, typer.Option(metavar="SECONDS", help="What the wheel may add to a timeout.")
-    ] = 0.01,
+    max_lateness: Annotated[float, duration(help="What the wheel may add to a timeout.")] = 0.01,
     tick: Annotated[
         list[float] | None,
-        typer.Option(metavar="SECONDS", help="May be given several times.  [by the bound]"),
+        duration(help="May be given several times.  [by the bound]"),
     ] = None,
     wheel_size: Annotated[
         list[int] | None,
