@@ -12,13 +12,13 @@ from collections.abc import Coroutine, Hashable
 from aiowheel.durable import StoreError
 from aiowheel.testing.simulation import World, step
 
-from .histories import LEASE, FaultyLink, Play, doubt, end, flaws_of
+from .histories import LEASE, FaultyLink, MemoryPlay, doubt, flaws_of
 
 _NAMES = ("a", "b", "c", "d", "e", "f")
 _CRASHES = frozenset({"crash", "leave", "start", "process stall", "lost connection"})
 
 
-class SimulatedPlay(Play):
+class SimulatedPlay(MemoryPlay):
     """A play whose connections draw their faults from the world."""
 
     def __init__(self, world: DurableWorld) -> None:
@@ -79,7 +79,7 @@ class DurableWorld(World):
             elif verb == "move":
                 await play.move(timers, name, versions)
             elif await timers.cancel(name):
-                end(versions, is_firm=True)
+                play.end(versions)
             else:
                 doubt(versions)
         except (StoreError, RuntimeError):

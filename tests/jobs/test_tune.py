@@ -66,7 +66,7 @@ def whole(rows: pa.Table) -> Stretch:
     return Stretch(min(rows["created"].to_pylist()), 0, None)
 
 
-def leaves(one: dict[str, Any]) -> int:
+def leaves(one: dict[str, int]) -> int:
     """Not before an operation has left every wheel."""
     return max(one["finished"], one["deadline"] + 100 * MS)
 
