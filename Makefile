@@ -112,8 +112,9 @@ test-api: build  ## ask the service all that its OpenAPI document allows, and wh
 	$(PYTEST) -m api $(TEST_ARGS)
 
 .PHONY: test-browser
-test-browser: build  ## drive the dashboard in Chromium, which must be installed
-	$(PIP) install --quiet --group browser
+test-browser: build  ## drive the dashboard and the documentation in Chromium, which must be installed
+	$(PIP) install --quiet --group browser --group docs
+	@command -v npm >/dev/null && npm install --silent --no-save --prefix $(VENV) axe-core || echo "no npm: the pages are not checked with axe"
 	$(PYTEST) -m browser $(TEST_ARGS)
 
 .PHONY: test-stranger-path
