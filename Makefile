@@ -278,6 +278,12 @@ $(VENV)/.stamp-docs: $(VENV)/.stamp-build
 docs: $(VENV)/.stamp-docs  ## build the documentation, warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+.PHONY: docs-version
+docs-version: $(VENV)/.stamp-docs  ## commit the documentation of this version to the branch gh-pages, beside the others
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mike deploy --update-aliases \
+		"$$($(BIN)/python -c 'import aiowheel; print(aiowheel.__version__)')" latest
+	$(BIN)/mike set-default latest
+
 .PHONY: coverage
 coverage: build  ## branch coverage of the pure build
 	AIOWHEEL_NO_EXTENSIONS=1 $(BIN)/coverage run -m pytest $(TEST_ARGS)
