@@ -112,8 +112,9 @@ test-api: build  ## ask the service all that its OpenAPI document allows, and wh
 	$(PYTEST) -m api $(TEST_ARGS)
 
 .PHONY: test-browser
-test-browser: build  ## drive the dashboard in Chromium, which must be installed
-	$(PIP) install --quiet --group browser
+test-browser: build  ## drive the dashboard and the documentation in Chromium, which must be installed
+	$(PIP) install --quiet --group browser --group docs
+	@command -v npm >/dev/null && npm install --silent --no-save --prefix $(VENV) axe-core || echo "no npm: the pages are not checked with axe"
 	$(PYTEST) -m browser $(TEST_ARGS)
 
 .PHONY: test-stranger-path
@@ -276,6 +277,12 @@ $(VENV)/.stamp-docs: $(VENV)/.stamp-build
 .PHONY: docs
 docs: $(VENV)/.stamp-docs  ## build the documentation, warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+.PHONY: docs-version
+docs-version: $(VENV)/.stamp-docs  ## commit the documentation of this version to the branch gh-pages, beside the others
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mike deploy --update-aliases \
+		"$$($(BIN)/python -c 'import aiowheel; print(aiowheel.__version__)')" latest
+	$(BIN)/mike set-default latest
 
 .PHONY: coverage
 coverage: build  ## branch coverage of the pure build

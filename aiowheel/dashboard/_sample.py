@@ -48,7 +48,7 @@ class Sampler:
         self.history = History(timer, purgatories)
 
     def rest(self) -> None:
-        """Drop what the looks found, because nobody looks any more."""
+        """Drop what the looks found, because no viewer is left."""
         for _, rotation in self._rotations.values():
             rotation.forget()
 

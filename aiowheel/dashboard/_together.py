@@ -1,7 +1,7 @@
 """The dashboards of several processes of one host, shown as one. Rank 4.
 
-While anybody looks, this process reads the looks of all processes, its own included, and adds them
-up: what is counted is added, lists are merged, and what belongs to one wheel is left out.
+While there is a viewer, this process reads the looks of all processes, its own included, and adds
+them up: what is counted is added, lists are merged, and what belongs to one wheel is left out.
 """
 
 from __future__ import annotations

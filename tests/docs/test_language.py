@@ -37,6 +37,8 @@ EVERYWHERE = (
     r"who (is there|comes|waits|watches|looks)",
     r"of those who",
 )
+# A sentence whose subject is a clause: "What is due at once runs in slices".
+SUBJECT_IS_A_CLAUSE = re.compile(r"(^|[.;:|-] +)(What|Whatever|Who) [a-z`][^?|.]*\.", re.MULTILINE)
 IN_PAGES = (*EVERYWHERE, r"whoever", r"those who", r"asked", r"small print")
 
 
@@ -59,10 +61,10 @@ def findings(text: str, phrases: tuple[str, ...]) -> list[str]:
     return [f"{number}: {line.strip()}" for number, line in lines if pattern.search(line)]
 
 
-def docstrings(path: Path) -> list[str]:
+def docstrings(source: str) -> list[str]:
     """Every docstring of a module."""
     kinds = ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef
-    tree = ast.walk(ast.parse(path.read_text("utf-8")))
+    tree = ast.walk(ast.parse(source))
     return [text for node in tree if isinstance(node, kinds) if (text := ast.get_docstring(node))]
 
 
@@ -72,15 +74,29 @@ def test_a_page_does_without_the_words(page: Path) -> None:
     assert findings(prose(page), IN_PAGES) == []
 
 
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if page.name != "changelog.md"],  # it includes CHANGELOG.md
+    ids=lambda page: page.relative_to(ROOT).as_posix(),
+)
+def test_the_subject_of_a_sentence_is_a_noun(page: Path) -> None:
+    """A heading, a question and a cell of a table may begin with "What"."""
+    found = [match[0] for match in SUBJECT_IS_A_CLAUSE.finditer(prose(page))]
+
+    assert found == []
+
+
 def test_docstrings_do_without_the_words() -> None:
     """Those of the whole package: most of them are pages of the reference."""
-    found = {
-        path.relative_to(ROOT).as_posix(): lines
-        for path in SOURCES
-        if (lines := findings("\n".join(docstrings(path)), EVERYWHERE))
-    }
+    found: dict[str, list[str]] = {}
+    for path in SOURCES:
+        source = path.read_text("utf-8")
+        if findings(source, EVERYWHERE):  # in code or comments perhaps: only then it is parsed
+            found[path.relative_to(ROOT).as_posix()] = findings(
+                "\n".join(docstrings(source)), EVERYWHERE
+            )
 
-    assert found == {}
+    assert {name: lines for name, lines in found.items() if lines} == {}
 
 
 def test_the_help_of_every_command_does_without_the_words() -> None:

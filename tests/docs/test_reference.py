@@ -18,7 +18,7 @@ ENTRIES = [
     for page in [*PAGES, *GUIDES]
     for name in re.findall(r"^::: (\S+)$", page.read_text(), re.MULTILINE)
 ]
-PROGRAMS = {"bench", "cli", "simulation"}  # commands, and no modules to import
+PROGRAMS = {"bench", "cli"}  # commands, and no modules to import
 
 
 def public_names() -> dict[str, tuple[str, ...]]:

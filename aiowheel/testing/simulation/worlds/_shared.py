@@ -161,7 +161,7 @@ class SharedWorld(World):
         self.number += 1
 
     async def reader(self, process: SharedCounters, key: str) -> None:
-        """Read: a value that nobody published is wrong."""
+        """Read: a value that was never published is wrong."""
         value = await process.value(key)
         assert value is None or value <= self.tried.get(key, -1)
 

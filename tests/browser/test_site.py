@@ -1,0 +1,140 @@
+"""The site of the documentation, in Chromium: what a search finds, narrow pages, contrast."""
+
+import functools
+import http.server
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.browser, pytest.mark.realtime, pytest.mark.timeout(900)]
+
+ROOT = Path(__file__).parents[2]
+AXE = ROOT / os.environ.get("AIOWHEEL_AXE", ".venv/node_modules/axe-core/axe.min.js")
+FIRST = {
+    "tutorial": "tutorial/request-timeouts/",
+    "install": "how-to/install-and-build/",
+    "timeout": "how-to/time-out-requests/",
+    "long poll": "how-to/long-poll-over-http/",
+    "FastAPI": "tutorial/long-poll/",
+    "Starlette": "how-to/long-poll-over-http/",
+    "aiohttp": "how-to/long-poll-over-http/",
+    "uvicorn": "how-to/run-any-server/",
+    "gunicorn": "how-to/run-any-server/",
+    "Celery": "coming-from-apscheduler-or-celery/",
+    "APScheduler": "coming-from-apscheduler-or-celery/",
+    "cron": "how-to/run-durable-timers/",
+    "retry": "how-to/survive-a-restart/",
+    "heartbeat": "how-to/close-idle-connections/",
+    "websocket": "how-to/serve-topics/",
+    "PostgreSQL": "how-to/several-workers/",
+    "Redis": "how-to/several-workers/",
+    "Kafka": "coming-from-kafka/",
+    "Spark": "how-to/run-spark-on-a-cluster/",
+    "delta": "how-to/read-and-write-delta-lake/",
+    "idle": "how-to/detect-idle-clients/",
+    "security": "reference/security/",
+    "limits": "reference/limits/",
+    "errors": "reference/errors/",
+    "metrics": "reference/metrics/",
+    "prometheus": "reference/metrics/",
+    "threads": "how-to/use-from-threads/",
+    "virtual time": "tutorial/virtual-time/",
+    "pytest": "how-to/test-with-virtual-time/",
+    "benchmark": "explanation/how-we-benchmark/",
+    "cascade": "explanation/layers/",
+    "glossary": "reference/glossary/",
+    "TimingWheel": "reference/wheel/",
+    "Purgatory": "reference/purgatory/",
+}
+SEEN = (
+    "",
+    "tutorial/request-timeouts/",
+    "how-to/long-poll-over-http/",
+    "reference/timer/",
+    "explanation/figures/",
+)
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """Serves files and logs nothing."""
+
+    def log_message(self, *args: object) -> None:
+        """Drop it."""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the site, built anew."""
+    pytest.importorskip("mkdocs", reason="mkdocs is not installed: pip install --group docs")
+    folder = tmp_path_factory.mktemp("site")
+    subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder],
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        check=True,
+    )
+    handler = functools.partial(Quiet, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        serving.join()
+
+
+def test_a_search_finds_the_page_first(site: str, browser: Any) -> None:
+    """For the words that a user would type."""
+    page = browser.new_page()
+    page.goto(site)
+    found: dict[str, str] = {}
+    for word in FIRST:
+        page.fill("input.md-search__input", "")
+        page.wait_for_selector(".md-search-result__item", state="detached")
+        page.fill("input.md-search__input", word)
+        link = page.wait_for_selector(".md-search-result__item > a", state="attached")
+        page.wait_for_timeout(200)  # the list is filled in steps
+        link = page.query_selector(".md-search-result__item > a")
+        found[word] = link.get_attribute("href").removeprefix(site).partition("?")[0]
+    page.close()
+
+    assert {word: at for word, at in found.items() if at != FIRST[word]} == {}
+
+
+@pytest.mark.parametrize("width", [390, 768, 1400])
+def test_no_page_is_wider_than_its_window(site: str, browser: Any, width: int) -> None:
+    """Wide tables and code scroll by themselves; nothing comes from another server."""
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    asked: set[str] = set()
+    page.on("request", lambda request: asked.add(request.url))
+    for path in SEEN:
+        page.goto(site + path)
+        wider = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        assert wider <= 0, path
+    page.close()
+
+    assert [url for url in asked if not url.startswith((site, "data:"))] == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_violation(site: str, browser: Any, scheme: str) -> None:
+    """Contrast, names, headings, in both schemes."""
+    if not AXE.exists():
+        pytest.skip(f"{AXE} does not exist: npm install axe-core, or set AIOWHEEL_AXE")
+    page = browser.new_page(color_scheme=scheme, bypass_csp=True)
+    found: list[str] = []
+    for path in SEEN:
+        page.goto(site + path)
+        page.evaluate(AXE.read_text("utf-8"))
+        report = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        found += [
+            f"{path}: {each['id']}: {each['nodes'][0]['html']}" for each in report["violations"]
+        ]
+    page.close()
+
+    assert found == []
