@@ -1,4 +1,4 @@
-"""What `aiowheel idle --stream` tells when it ends. Rank 5."""
+"""What `aiowheel idle --stream` prints when it ends. Rank 5."""
 
 import sys
 from dataclasses import asdict, dataclass

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aiowheel.cli._destination import check_folder
+from aiowheel.cli._duration import duration
 from aiowheel.errors import AiowheelError, BadInputError
 from aiowheel.jobs.spark.progress import BatchCounts
 from aiowheel.jobs.spark.stream_run import StreamRun, Until
@@ -26,6 +27,22 @@ if TYPE_CHECKING:
 _LONGEST_LATENESS = 31_536_000  # a year
 _LOOK_SECONDS = 0.5
 
+MaxLateness = Annotated[
+    float, duration(least=0, help="Stream: how far a row may lie behind the newest one.")
+]
+CheckpointFolder = Annotated[
+    Path | None, typer.Option(metavar="FOLDER", help="Stream: default OUT/checkpoint.")
+]
+Once = Annotated[bool, typer.Option("--once", help="Stream: end when the input is worked off.")]
+Drain = Annotated[
+    bool, typer.Option("--drain", help="Stream: likewise, and let time run out for what is open.")
+]
+Shards = Annotated[
+    int, typer.Option(min=1, help="Stream: engines that share the keys; fixed by the checkpoint.")
+]
+FilesPerBatch = Annotated[
+    int, typer.Option(min=1, help="Stream: of each folder, at most so many files a micro-batch.")
+]
 RecordsPerBatch = Annotated[
     int, typer.Option(min=1, help="Stream: of each topic, at most so many records a micro-batch.")
 ]
