@@ -61,7 +61,13 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     python = folder / "bin" / "python"
     code = "import importlib.util, pyarrow; print(importlib.util.find_spec('aiowheel'))"
     found = subprocess.run(
-        [python, "-c", code], capture_output=True, text=True, check=True, env=_own({}), timeout=60
+        [python, "-c", code],
+        cwd=folder,  # from the root of this tree, aiowheel would be there
+        env=_own({}),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     assert found.stdout == "None\n"
     return python
