@@ -1,4 +1,4 @@
-"""Idle events as a CSV file, whole or not at all, with what a summary tells of them. Rank 5."""
+"""Idle events as a CSV file, whole or not at all, with a summary of them. Rank 5."""
 
 import csv
 import hashlib

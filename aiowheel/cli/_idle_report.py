@@ -8,12 +8,10 @@ from typing import Self, TypeVar
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress as Bars
-from rich.table import Column, Table
-from rich.text import Text
 
 from aiowheel._printable import printable
 from aiowheel.cli._destination import STANDARD_OUTPUT
-from aiowheel.cli._job_output import print_json
+from aiowheel.cli._job_output import print_json, print_lines
 from aiowheel.readers import Batch, Inputs, TimedRows
 
 T = TypeVar("T")
@@ -114,23 +112,6 @@ def print_report(report: IdleReport, *, as_json: bool) -> None:
         print_json(asdict(report))
     else:
         print_lines(_lines(report), to_stderr=report.out == str(STANDARD_OUTPUT))
-
-
-def print_lines(lines: list[tuple[str, str]], *, to_stderr: bool = False) -> None:
-    """Print names and values on stdout: a table for a terminal, plain lines for a pipe.
-
-    What is not printable is escaped.
-    """
-    console = Console(stderr=to_stderr)
-    if console.is_terminal:
-        table = Table("what", Column("value", overflow="fold"), show_header=False)
-        for name, value in lines:
-            # Text: a key may hold brackets, which a plain cell would take for markup.
-            table.add_row(name, Text(printable(value)))
-        console.print(table)
-        return
-    for name, value in lines:
-        print(f"{name:<12} {printable(value)}", file=console.file)
 
 
 def _lines(report: IdleReport) -> list[tuple[str, str]]:

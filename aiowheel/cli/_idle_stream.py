@@ -4,7 +4,6 @@ import time as clock
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aiowheel._printable import printable
@@ -53,7 +52,7 @@ class StreamOptions:
     touches: list[str]
     out: str
     rejects: str | None
-    checkpoint: Path | None
+    checkpoint: str | None
     timeout: int
     max_lateness: float
     shards: int

@@ -1,4 +1,4 @@
-"""What `aiowheel idle --stream` tells when it ends. Rank 5."""
+"""What `aiowheel idle --stream` prints when it ends. Rank 5."""
 
 import sys
 from dataclasses import asdict, dataclass
@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiowheel._printable import printable
 from aiowheel.cli._idle_file import summarize
-from aiowheel.cli._idle_report import print_lines
-from aiowheel.cli._job_output import print_json
+from aiowheel.cli._job_output import print_json, print_lines
 from aiowheel.cli._stream_run import BatchTally, ReportBatch
 from aiowheel.errors import AiowheelError
 from aiowheel.jobs.spark.progress import BatchCounts, batch_counts, observed

@@ -124,7 +124,7 @@ def watched_folder(files: list[str]) -> Path:
     """The one folder that a stream watches.
 
     Raises:
-        BadInputError: It is none, or several.
+        BadInputError: There is no such folder, or several are given.
     """
     if len(files) != 1 or not Path(files[0]).is_dir():
         raise BadInputError(f"{' '.join(files)}: --stream wants one folder, where files arrive")

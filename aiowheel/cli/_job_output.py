@@ -3,12 +3,14 @@
 import contextlib
 import json
 import threading
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
 from rich.progress import Progress as Bars
+from rich.table import Column, Table
+from rich.text import Text
 
 from aiowheel._printable import printable
 from aiowheel.cli._destination import check_folder
@@ -129,7 +131,7 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, texts
     """
     rows = [[printable(cell) for cell in row] for row in rows]
     if len(rows) == 1:
-        print_lines(dict(zip(headings, rows[0], strict=True)))
+        print_lines(zip(headings, rows[0], strict=True))
         return
     columns = list(zip(headings, *rows, strict=True))
     differing = [place for place, column in enumerate(columns) if len(set(column[1:])) > 1]
@@ -145,11 +147,23 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, texts
         print(f"all: {', '.join(same)}")
 
 
-def print_lines(lines: Mapping[str, Any]) -> None:
-    """Print names and values on stdout, one a line; what is not printable is escaped."""
-    width = max(map(len, lines))
-    for name, value in lines.items():
-        print(f"{name:<{width}}  {printable(value)}")
+def print_lines(lines: Iterable[tuple[str, object]], *, to_stderr: bool = False) -> None:
+    """Print names and values on stdout: a table for a terminal, plain lines for a pipe.
+
+    What is not printable is escaped.
+    """
+    rows = [(name, printable(value)) for name, value in lines]
+    console = Console(stderr=to_stderr)
+    if console.is_terminal:
+        table = Table("what", Column("value", overflow="fold"), show_header=False)
+        for name, value in rows:
+            # Text: a key may hold brackets, which a plain cell would take for markup.
+            table.add_row(name, Text(value))
+        console.print(table)
+        return
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        print(f"{name:<{width}}  {value}", file=console.file)
 
 
 def _escaped(line: str) -> str:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aiowheel.cli._idle_report import Progress, print_lines
-from aiowheel.cli._job_output import print_json
+from aiowheel.cli._idle_report import Progress
+from aiowheel.cli._job_output import print_json, print_lines
 from aiowheel.cli._signals import signals_noted
 from aiowheel.cli._stream_run import (
     BatchTally,

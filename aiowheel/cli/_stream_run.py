@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aiowheel.cli._destination import check_folder
+from aiowheel.cli._duration import duration
+from aiowheel.cli._spark_options import on_this_machine
 from aiowheel.errors import AiowheelError, BadInputError
 from aiowheel.jobs.spark.progress import BatchCounts
 from aiowheel.jobs.spark.stream_run import StreamRun, Until
-from aiowheel.jobs.spark.uris import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -26,6 +27,22 @@ if TYPE_CHECKING:
 _LONGEST_LATENESS = 31_536_000  # a year
 _LOOK_SECONDS = 0.5
 
+MaxLateness = Annotated[
+    float, duration(least=0, help="Stream: how far a row may lie behind the newest one.")
+]
+CheckpointFolder = Annotated[
+    str | None, typer.Option(metavar="FOLDER", help="Stream: default OUT/checkpoint.")
+]
+Once = Annotated[bool, typer.Option("--once", help="Stream: end when the input is worked off.")]
+Drain = Annotated[
+    bool, typer.Option("--drain", help="Stream: likewise, and let time run out for what is open.")
+]
+Shards = Annotated[
+    int, typer.Option(min=1, help="Stream: engines that share the keys; fixed by the checkpoint.")
+]
+FilesPerBatch = Annotated[
+    int, typer.Option(min=1, help="Stream: of each folder, at most so many files a micro-batch.")
+]
 RecordsPerBatch = Annotated[
     int, typer.Option(min=1, help="Stream: of each topic, at most so many records a micro-batch.")
 ]
@@ -53,21 +70,16 @@ def lateness_ms(seconds: float) -> int:
     return math.ceil(seconds * 1_000)
 
 
-def checkpoint_of(given: Path | None, out: str) -> Path:
+def checkpoint_of(given: str | None, out: str) -> Path:
     """The folder of ``--checkpoint``, by default the one inside *out*.
 
     Raises:
-        BadInputError: Neither lies on this machine.
+        BadInputError: It does not lie on this machine, or neither does.
     """
+    shared = "a folder on a disk that the driver and all workers share"
     if given is not None:
-        return given
-    place = local_path(out)
-    if place is None:
-        raise BadInputError(
-            f"--checkpoint is needed with --out {out}: a folder of a disk that the driver and all "
-            "workers share"
-        )
-    return place / "checkpoint"
+        return on_this_machine(given, f"--checkpoint must be {shared}")
+    return on_this_machine(out, f"needs --checkpoint, {shared}") / "checkpoint"
 
 
 def check_places(watched: Path, out: Path | None, checkpoint: Path) -> None:

@@ -25,4 +25,4 @@ def flush(
       aiowheel flush --checkpoint found/checkpoint
     """
     Checkpoint(checkpoint).request_flush()
-    print(f"asked the stream of {printable(checkpoint)} to end once its input is worked off")
+    print(f"the stream of {printable(checkpoint)} ends once its input is worked off")

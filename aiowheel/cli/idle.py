@@ -19,7 +19,16 @@ from aiowheel.cli._spark_options import (
     refuse,
     spark_session,
 )
-from aiowheel.cli._stream_run import RecordsPerBatch, until_of
+from aiowheel.cli._stream_run import (
+    CheckpointFolder,
+    Drain,
+    FilesPerBatch,
+    MaxLateness,
+    Once,
+    RecordsPerBatch,
+    Shards,
+    until_of,
+)
 from aiowheel.jobs.spark.uris import local_path
 from aiowheel.readers import Format, TimeFormat, Unit
 
@@ -60,24 +69,12 @@ def idle(
     stream: Annotated[
         bool, typer.Option("--stream", help="Follow a folder or a table by URI. Runs on Spark.")
     ] = False,
-    max_lateness: Annotated[
-        float, duration(least=0, help="Stream: how far a row may lie behind the newest one.")
-    ] = 0.0,
-    checkpoint: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Stream: default OUT/checkpoint.")
-    ] = None,
-    once: Annotated[
-        bool, typer.Option("--once", help="Stream: end when the input is worked off.")
-    ] = False,
-    drain: Annotated[
-        bool, typer.Option("--drain", help="Stream: likewise, and end every open key.")
-    ] = False,
-    shards: Annotated[
-        int, typer.Option(min=1, help="Stream: engines for the keys; fixed by the checkpoint.")
-    ] = 16,
-    files_per_batch: Annotated[
-        int, typer.Option(min=1, help="Stream: at most so many files a micro-batch.")
-    ] = 100,
+    max_lateness: MaxLateness = 0.0,
+    checkpoint: CheckpointFolder = None,
+    once: Once = False,
+    drain: Drain = False,
+    shards: Shards = 16,
+    files_per_batch: FilesPerBatch = 100,
     records_per_batch: RecordsPerBatch = 1_000_000,
     master: Master = None,
     conf: Conf = None,

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,7 +23,17 @@ from aiowheel.cli._spark_options import (
     refuse,
     spark_session,
 )
-from aiowheel.cli._stream_run import RecordsPerBatch, checkpoint_of, until_of
+from aiowheel.cli._stream_run import (
+    CheckpointFolder,
+    Drain,
+    FilesPerBatch,
+    MaxLateness,
+    Once,
+    RecordsPerBatch,
+    Shards,
+    checkpoint_of,
+    until_of,
+)
 from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
 from aiowheel.jobs.spark.uris import inside, local_path
 from aiowheel.readers import Format, Unit
@@ -76,27 +85,15 @@ def purgatory(
     stream: Annotated[
         bool, typer.Option("--stream", help="Follow two folders or tables by URI. Runs on Spark.")
     ] = False,
-    max_lateness: Annotated[
-        float, duration(least=0, help="Stream: how far a row may lie behind the newest one.")
-    ] = 0.0,
+    max_lateness: MaxLateness = 0.0,
     max_ahead: Annotated[
         float, duration(least=0, help="Stream: how far a row may lie after now.")
     ] = 86_400.0,
-    checkpoint: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Stream: default OUT/checkpoint.")
-    ] = None,
-    once: Annotated[
-        bool, typer.Option("--once", help="Stream: end when the input is worked off.")
-    ] = False,
-    drain: Annotated[
-        bool, typer.Option("--drain", help="Stream: likewise, and let time run out.")
-    ] = False,
-    shards: Annotated[
-        int, typer.Option(min=1, help="Stream: engines a stage; fixed by the checkpoint.")
-    ] = 16,
-    files_per_batch: Annotated[
-        int, typer.Option(min=1, help="Stream: of each folder, at most so many a micro-batch.")
-    ] = 100,
+    checkpoint: CheckpointFolder = None,
+    once: Once = False,
+    drain: Drain = False,
+    shards: Shards = 16,
+    files_per_batch: FilesPerBatch = 100,
     records_per_batch: RecordsPerBatch = 1_000_000,
     master: Master = None,
     conf: Conf = None,
@@ -165,8 +162,8 @@ def purgatory(
     )
     if result.rejected:
         noun = "row" if result.rejected == 1 else "rows"
-        told = f"{result.rejected:,} {noun} rejected: see {printable(inside(out, 'rejects'))}"
-        print(f"aiowheel: {told}", file=sys.stderr)
+        place = printable(inside(out, "rejects"))
+        print(f"aiowheel: {result.rejected:,} {noun} rejected: see {place}", file=sys.stderr)
 
 
 def _on_wheel(

@@ -177,4 +177,4 @@ def _print(sweep: "Sweep", result: "SimulateResult", page: Path | None, *, as_js
         "speed": f"{speed:,.0f} operations a CPU second",
         "memory": f"{result.peak_bytes / 1e6:,.0f} MB at most in one worker",
     }
-    print_lines(lines if page is None else lines | {"page": page})
+    print_lines((lines if page is None else lines | {"page": str(page)}).items())

@@ -97,4 +97,4 @@ def _print(tuning: "Tuning", page: Path | None, *, as_json: bool) -> None:
     if len(rows) > _MOST_ROWS:
         print(f"and {len(rows) - _MOST_ROWS} more; --json prints all")
     lines = {"operations": f"{tuning.operations:,}", "paste": tuning.line}
-    print_lines(lines if page is None else lines | {"page": page})
+    print_lines((lines if page is None else lines | {"page": str(page)}).items())

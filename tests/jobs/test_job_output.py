@@ -33,7 +33,7 @@ def test_cells_and_json_command_no_terminal(capsys: pytest.CaptureFixture[str]) 
     evil = "a\x1b[2J\x9b31m\u202e"
 
     print_table(["id", "n"], [[evil, "1"], ["b", "2"]], texts=1)
-    print_lines({"id": evil})
+    print_lines([("id", evil)])
     print_json({evil: evil})
 
     printed = capsys.readouterr().out

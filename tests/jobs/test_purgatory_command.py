@@ -151,7 +151,8 @@ def test_a_stream_stops_goes_on_and_is_flushed(
     ended, errors = told(stream, out, capsys)
 
     assert (ended["ended"], ended["late"], ended["rejected"]) == ("drained", 1, 1)
-    assert "1 late and lost" in errors
+    (batch,) = map(json.loads, errors.splitlines())
+    assert (batch["rows"], batch["rejected"], batch["late"]) == (2, 1, 1)
     assert ended["fixed_seconds"] > 0
     assert set(rows_in(out / "outcomes")) == OUTCOMES
     rejects = {(reason, raw) for _, reason, raw in rows_in(out / "rejects")}

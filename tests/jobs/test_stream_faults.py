@@ -421,6 +421,14 @@ def test_a_changed_unit_is_named_as_such(tmp_path: Path) -> None:
         idle.checkpoint.check(replace(idle, files=files, timeout=30_000).settings)
 
 
+def test_other_shards_are_refused(tmp_path: Path) -> None:
+    """Each key has its state in one of them."""
+    for stream in (idle_stream(tmp_path / "1"), purgatory_stream(tmp_path / "2")):
+        stream.checkpoint.open(stream.settings)
+        with pytest.raises(BadInputError, match="was made with shards 16, not 32: go on with that"):
+            stream.checkpoint.check(replace(stream, shards=32).settings)
+
+
 def progress(batch: int, **observed: dict[str, int]) -> Any:
     """What Spark reports on a micro-batch."""
     return SimpleNamespace(batchId=batch, observedMetrics=observed)

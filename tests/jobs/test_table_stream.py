@@ -90,7 +90,8 @@ def test_a_table_stream_goes_on_and_ends(spark: "SparkSession", tmp_path: Path) 
     [
         (["--checkpoint", "ck", "--key", "user"], "--key is for files, not for a table of key"),
         (["--checkpoint", "ck", "--strict"], "--strict is for files, not for a table of key"),
-        ([], "--checkpoint is needed with --out kafka://host:1/idle: a folder of a disk that"),
+        ([], "kafka://host:1/idle: needs --checkpoint, a folder on a disk that the driver and"),
+        (["--checkpoint", "s3a://lake/ck"], "s3a://lake/ck: --checkpoint must be a folder on a"),
         (["--checkpoint", "ck", "--once", "--drain"], "--once and --drain exclude each other"),
         (["--checkpoint", "in/ck"], "in/ck: lies in the watched folder"),
         (["--checkpoint", "ck", "--rejects", "s3://a/b"], "URI must be "),

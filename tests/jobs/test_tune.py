@@ -68,7 +68,7 @@ def whole(rows: pa.Table) -> Stretch:
 
 def leaves(one: dict[str, int]) -> int:
     """Not before an operation has left every wheel."""
-    return max(one["finished"], one["deadline"] + 100 * MS)
+    return max(int(one["finished"]), int(one["deadline"]) + 100 * MS)
 
 
 def test_ticks_to_try_surround_the_bound() -> None:

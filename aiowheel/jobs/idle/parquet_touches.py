@@ -26,7 +26,7 @@ _ODD = re.compile(r"[*?\[\]{}\\:]")  # to Spark a pattern; and it reads no file 
 def key_that_spark_reads(paths: Sequence[Path], names: Sequence[str], time: str) -> str | None:
     """Choose the key column, if all files are Parquet with one key and times of one whole type.
 
-    Everything else is for the reader, which knows more types and tells what is wrong with a file.
+    Everything else is for the reader, which knows more types and says what is wrong with a file.
 
     Args:
         paths: The files.

@@ -79,7 +79,7 @@ class PieceTouches:
 
     @contextlib.contextmanager
     def damage_told(self, _rows: TimedRows) -> Generator[None]:
-        """Do nothing: the workers' reader tells which file is damaged."""
+        """Do nothing: the workers' reader names a damaged file."""
         yield
 
 
@@ -140,7 +140,7 @@ def _rows_of(piece: Piece, number: int, rules: TimedRows) -> Iterator[pa.RecordB
                     yield notes.taken()
             notes.put(Tally(source.name, source.format, rows.accepted, piece.ends_file))
     except BadInputError as error:
-        # Not raised: which of several bad files is told must not depend on the tasks' order.
+        # Not raised: which of several bad files is named must not depend on the tasks' order.
         notes.put(error)
     yield notes.taken()
 

@@ -35,7 +35,7 @@ _NOTHING: Final = -1  # the frontier before the first one
 
 
 class IdleShard:
-    """Takes touches in any order, and tells what fell idle once none is missing.
+    """Takes touches in any order, and finds what fell idle once none is missing.
 
     `feed` only keeps; `settle` works off what lies at or before a *frontier*, of which the caller
     says that no touch will come any more. What it returns in all does not depend on how the touches
@@ -148,7 +148,7 @@ def _written(touches: set[Touch]) -> bytes:
 
 
 def condensed(touches: list[Touch], timeout: int) -> list[Touch]:
-    """Drop every touch that tells nothing: its neighbours alone keep the key alive over it.
+    """Drop every touch that changes nothing: its neighbours alone keep the key alive over it.
 
     So a key that is touched all the time costs two touches, and a stretch of *timeout* at most
     two, however many rows there were. Touches that come later cannot part what is closed up.

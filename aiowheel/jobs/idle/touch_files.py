@@ -56,7 +56,7 @@ class TouchFiles:
         unit: The unit of every integer time.
         earliest: The least time to accept.
         latest: The greatest time to accept; None is a day after the moment of reading, so that a
-            time that is none cannot end the stream.
+            wrong time cannot end the stream.
         limit: What no time may exceed, whatever *latest* says.
         strict: A bad row ends the run; a damaged file always does.
     """

@@ -1,4 +1,4 @@
-"""What the second stage tells the first: which operations are decided before all keys. Rank 5.
+"""What the second stage writes for the first: operations decided before all keys. Rank 5.
 
 The first stage keeps a copy of an operation under each key that has not been met. An "any"
 operation that completes by one key leaves its copies under the others, until its deadline or for
@@ -23,11 +23,11 @@ from pyspark import TaskContext
 
 from aiowheel.jobs.spark.packs import pack, unpack
 
-#: Ids are unique in a trace; the time tells a repeated one from the one that is decided.
+#: Ids are unique in a trace; the time distinguishes a repeated one from the decided one.
 Decision = tuple[str, int]
 
 _SCHEMA: Final = pa.schema({"id": pa.string(), "created": pa.int64()})
-_BATCH_ID: Final = "streaming.sql.batchId"  # where Spark tells its tasks
+_BATCH_ID: Final = "streaming.sql.batchId"  # a local property of its tasks
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ def format_of_trace(path: Path, form: Format | None) -> Format:
     """How the files at *path* are laid out: as *form* says, or by their suffix.
 
     Raises:
-        BadInputError: There is no file, the names do not tell, or the format is none of a trace.
+        BadInputError: There is no file, or its name shows no format that a trace can have.
     """
     found = form or Inputs([str(path)]).format
     if found is None:
@@ -124,7 +124,7 @@ def _is_time(value: int | None) -> bool:
 
 
 def refuse_for_want_of_good_rows(path: str | Path, rejected: int, reason: str) -> NoReturn:
-    """Take a table of nothing but bad rows for a mistake; one without any row is none.
+    """Take a table of nothing but bad rows for a mistake; one without any row is right.
 
     Args:
         path: Of the table, which has no good row.

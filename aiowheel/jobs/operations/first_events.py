@@ -73,7 +73,7 @@ def first_events(
                 "*",
                 F.when(open_end, (first_bin + 1) * width).alias("rest_from"),
                 F.posexplode(F.sequence(first_bin, looked_into)).alias("of_bins", "bin"),
-                # Of what meets nothing only this is needed: it tells that the operation was there.
+                # Of what meets nothing only this is needed: it shows that the operation was there.
             ).withColumn("leads", (F.col("at") == 0) & (F.col("of_bins") == 0)),
             # Each bin has few events, so a table of a share of them fits into memory.
             events.join(busy, "hash", how="left")
@@ -100,7 +100,7 @@ def _busy_keys(events: DataFrame, size: TraceSize) -> DataFrame:
     """Keys on which an operation of usual length would meet many events: how wide a bin is.
 
     By their hashes, which are faster to look up; keys that share one have bins of one width.
-    A sample tells. It and the order are certain: worked out twice, the list is the same.
+    A sample is enough. It and the order are certain: worked out twice, the list is the same.
     """
     span = F.greatest(size.last_event - size.first_event, F.lit(1))
     one_in = F.greatest(F.call_function("div", size.events, F.lit(_SAMPLE)), F.lit(1))

@@ -160,7 +160,7 @@ def _read(
         check_lines = partial(lines, form=source.form, keep_raw=source.per_batch is not None)
         return _lines(spark, source, place).mapInArrow(check_lines, table.checked_ddl)
     rows = load_files(spark, source, place, ddl(table.schema), _parquet_in(source, place, table))
-    # Not `_metadata.file_path`: Spark would make that up for every row, asked for or not.
+    # Not `_metadata.file_path`: Spark would make that up for every row, used or not.
     return check(rows.withColumn("url", F.input_file_name()), _path_of("url"))
 
 

@@ -48,8 +48,8 @@ class Settling:
         unit: Of all times.
         max_lateness_ms: How far a row may lie behind the newest of its stream in earlier batches.
         shards: Of each stage; fixed for the life of a checkpoint.
-        decided: What the second stage tells the first; None where the two have no folder in common,
-            and copies of operations that ended by another key stay until their deadline.
+        decided: What the second stage writes for the first; None where the two have no folder in
+            common, and copies of operations that ended by another key stay until their deadline.
     """
 
     tick: int

@@ -6,7 +6,7 @@ hits. The two cannot miss each other: an operation leaves the first stage when i
 the micro-batch whose watermark passes it, and in that batch the second stage settles no further.
 
 Rows come and go in packs; see `packs`. So it is the first stage, not Spark, that drops what is
-late, and it tells how many rows it has taken. What the second stage has decided before all keys
+late, and it counts the rows that it has taken. What the second stage has decided before all keys
 were met goes back to the first, which else would keep waiting for those keys; see `decided`.
 """
 

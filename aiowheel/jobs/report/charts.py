@@ -1,7 +1,7 @@
 """Charts as SVG that takes its colours from the page around it. Rank 5.
 
 Source: two forms, lines and bars, with the few ticks a reader needs; `_page` has the style.
-Hovering over a mark tells its values.
+Hovering over a mark shows its values.
 """
 
 from __future__ import annotations

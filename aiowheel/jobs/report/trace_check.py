@@ -1,4 +1,4 @@
-"""Whether a folder holds a trace, told before anything slow begins. Rank 5; no Spark."""
+"""A check whether a folder holds a trace, before anything slow begins. Rank 5; no Spark."""
 
 from __future__ import annotations
 

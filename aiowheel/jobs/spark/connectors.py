@@ -91,7 +91,7 @@ def _hadoop_version() -> str:
         if match := _HADOOP_JAR.fullmatch(jar.name):
             return match[1]
     raise AiowheelError(
-        f"{home / 'jars'}: no hadoop-client-api jar tells the version of hadoop-aws: give it with "
+        f"{home / 'jars'}: no hadoop-client-api jar names the version of hadoop-aws: give it with "
         "--conf spark.jars.packages=org.apache.hadoop:hadoop-aws:VERSION"
     )
 

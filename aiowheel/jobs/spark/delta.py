@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from aiowheel.jobs.spark.kept import kept_on_disk
 from aiowheel.jobs.spark.uris import Table
 
-_QUERY_ID: Final = "sql.streaming.queryId"  # Spark tells it to what runs in a micro-batch
+_QUERY_ID: Final = "sql.streaming.queryId"  # a local property in a micro-batch
 
 
 class DeltaAppends:

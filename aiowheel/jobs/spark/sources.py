@@ -210,7 +210,7 @@ def _read_files(spark: SparkSession, source: Source, folder: Folder) -> DataFram
 
 
 def _typed_rows(rows: DataFrame, schema: pa.Schema) -> DataFrame:
-    """Rows of files that keep types; their text is made up only where it is asked for."""
+    """Rows of files that keep types; their text is made up only where a query uses it."""
     return rows.withColumns(
         {
             "source": F.input_file_name(),

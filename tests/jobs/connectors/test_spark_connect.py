@@ -1,0 +1,106 @@
+"""The transforms on a session of Spark Connect, in a process of its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("grpc", reason="grpcio is not installed")
+
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.usefixtures("needs_spark"),
+]
+
+ROOT = Path(__file__).parents[3]
+CODE = """
+from datetime import timedelta
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from aiowheel.jobs import Waits, idle_events, settle_operations, simulate, tune
+
+folder = Path("rows")
+rocks = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+spark = (
+    SparkSession.builder.remote("local[2]")
+    .config("spark.sql.streaming.stateStore.providerClass", rocks)
+    .config("spark.sql.shuffle.partitions", "2")
+    .getOrCreate()
+)
+touches = spark.createDataFrame([("a", 1), ("a", 20), ("b", 5)], "key string, t bigint")
+idle = idle_events(touches, key="key", time="t", timeout=10)
+print("idle", sorted(tuple(row) for row in idle.select("fire", "key").collect()))
+
+operations = spark.createDataFrame(
+    [("x", ["k"], 100, 500), ("y", ["l"], 100, 500), ("end", ["z"], 10**9, None)],
+    "id string, keys array<string>, created bigint, deadline bigint",
+)
+events = spark.createDataFrame([("k", 200), ("none", 10**9)], "key string, time bigint")
+ends = settle_operations(operations, events)
+print("batch", sorted(tuple(row) for row in ends.outcomes.collect()))
+
+operations.write.parquet(str(folder / "ops"))
+events.write.parquet(str(folder / "events"))
+streams = [
+    spark.readStream.schema(table.schema).parquet(str(folder / name))
+    for name, table in (("ops", operations), ("events", events))
+]
+settled = settle_operations(*streams, unit="ms", watermark=timedelta(0), shards=2)
+query = (
+    settled.outcomes.writeStream.format("parquet")
+    .option("checkpointLocation", str(folder / "checkpoint"))
+    .trigger(availableNow=True)
+    .start(str(folder / "found"))
+)
+query.awaitTermination()
+found = spark.read.parquet(str(folder / "found"))
+print("stream", sorted(tuple(row) for row in found.collect()))
+
+setting = spark.createDataFrame(
+    [(10**6, 16, 2 * 10**8, 4e3)],
+    "tick_ns bigint, wheel_size int, timeout_ns bigint, rate double",
+)
+simulated = simulate(setting, operations=100, waits=Waits.from_quantiles(0.02, 0.06), shards=2)
+print("simulate", sum(row["operations"] for row in simulated.collect()))
+trace = spark.createDataFrame(
+    [("r", n * 10**6, 5 * 10**8, n * 10**6 + 10**7, "completed") for n in range(50)],
+    "run_id string, created bigint, deadline bigint, finished bigint, outcome string",
+)
+tuned = tune(trace, max_lateness=0.01, ticks=[0.01], wheel_sizes=[64], rows_per_stretch=20)
+print("tune", [(row["operations"], row["expired"]) for row in tuned.collect()])
+"""
+
+
+def test_transforms_over_spark_connect(tmp_path: Path) -> None:
+    """Batches and a stream with state in Python workers find what they find elsewhere."""
+    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [sys.executable, "-c", CODE],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": paths, "PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr[-3_000:]
+    ends = [("x", "completed", "k", 200), ("y", "expired", None, 500)]
+    lines = [line for line in done.stdout.splitlines() if line.partition(" ")[0] in RESULTS]
+    assert lines == [
+        "idle [(11, 'a'), (15, 'b'), (30, 'a')]",
+        f"batch {ends}",
+        f"stream {ends}",
+        "simulate 100",
+        "tune [(50, 0)]",
+    ]
+
+
+RESULTS = {"idle", "batch", "stream", "simulate", "tune"}
