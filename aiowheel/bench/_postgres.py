@@ -60,6 +60,12 @@ def postgres_server(*, fsync: bool = False) -> Generator[str, None, None]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def find_program(name: str) -> str | None:
+    """The path of one of PostgreSQL's programs; None where it is not installed."""
+    beside = _find_programs() / name
+    return str(beside) if beside.exists() else shutil.which(name)
+
+
 def _find_programs() -> Path:
     """The folder of initdb and pg_ctl: the newest of Debian's, or the one on the PATH."""
     versions = sorted(_INSTALLED.glob("*/bin/initdb"), key=lambda path: path.parts[-3].zfill(4))

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from aiowheel.bench._postgres import PostgresMissingError, postgres_server
+from aiowheel.bench._postgres import PostgresMissingError, find_program, postgres_server
 from aiowheel.bench._redis import RedisMissingError, redis_server
 from aiowheel.bench._report import Report, Table, Verdict
 from aiowheel.bench._rounds import Series, alternate
@@ -17,6 +17,9 @@ from aiowheel.bench.workloads.shared import BROADCASTER
 #: The sides of broadcaster, where it is installed: https://github.com/encode/broadcaster.
 THEIRS, THEIR_MOST = "broadcaster", "broadcaster, most publishes"
 RAW, MOST, CONTENDING, IDLE = "raw write", "most publishes", "most, contending", "idle"
+KEYS = "idle keys"
+#: The sides of pgbench, where it is installed: another user of the same server.
+PGBENCH, PGBENCH_BESIDE = "pgbench", "pgbench, beside publishes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,9 @@ STORES = {
 REACHED, WRITES, TOGETHER, IDLE_PERCENT = 99.0, 0.15, 0.8, 0.2
 #: Against broadcaster: times its most publishes, and CPU a wake in its.
 AHEAD, WAKE_CPU = 4.0, 0.7
+#: Of pgbench's transactions without publishes; writes of a key that is touched twice, a touch.
+OF_PGBENCH, VALUES = 0.7, 1.0
+_BESIDE_PGBENCH = 1_000  # publishes per second
 _BROADCASTER = {"postgres", "redis"}  # it has no SQLite
 _MODULES = {"sqlite": "sqlite3", "postgres": "asyncpg", "redis": "redis"}
 
@@ -49,6 +55,7 @@ class SharedPlan:
         waits: Of each of them, on keys of its own.
         rates: Publishes per second.
         publishers: Processes that publish against each other.
+        keys: Idle keys of two processes.
         seconds: What a round of one rate lasts.
         rounds: Of every side.
         only: The one store to measure; empty for all.
@@ -58,12 +65,13 @@ class SharedPlan:
     waits: int = 2_500
     rates: tuple[int, ...] = (100, 1_000, 10_000)
     publishers: int = 4
+    keys: int = 100_000
     seconds: float = 5.0
     rounds: int = 3
     only: str = ""
 
 
-QUICK = SharedPlan(workers=2, waits=50, rates=(100,), publishers=2, seconds=0.3, rounds=1)
+QUICK = SharedPlan(workers=2, waits=50, rates=(100,), publishers=2, keys=500, seconds=0.3, rounds=1)
 
 
 def run(plan: SharedPlan) -> Report:
@@ -83,6 +91,9 @@ def run(plan: SharedPlan) -> Report:
             continue
         report.add(store, measured)
         report.tables.append(_table(plan, store, measured))
+        report.tables.append(_keys_table(plan, store, measured[KEYS]))
+        if PGBENCH in measured:
+            report.tables.append(_pgbench_table(plan, measured))
         judge(report, store, measured)
         if THEIRS in measured:
             judge_beside(report, store, measured, measured[f"{_middle(plan.rates)} a second"])
@@ -112,6 +123,12 @@ def _sides(plan: SharedPlan, store: str, address: str) -> list[Side]:
     for name, publishers in ((MOST, 1), (CONTENDING, plan.publishers)):
         sides.append(Side(name, "shared:most", {**crowd, "publishers": publishers}))
     sides.append(Side(IDLE, "shared:idle", crowd))
+    sides.append(Side(KEYS, "shared_idle:keys", {**common, "keys": plan.keys}))
+    pgbench = find_program("pgbench") if store == "postgres" else None
+    if pgbench is not None:
+        given = {"program": pgbench, "address": address, "seconds": plan.seconds}
+        for name, rate in ((PGBENCH, 0), (PGBENCH_BESIDE, _BESIDE_PGBENCH)):
+            sides.append(Side(name, "shared_pgbench:transactions", {**given, "rate": rate}))
     if store in _BROADCASTER and find_spec("broadcaster"):
         theirs = {**crowd, "program": BROADCASTER}
         given = {**theirs, "workers": plan.workers, "rate": _middle(plan.rates)}
@@ -169,6 +186,35 @@ def _table(plan: SharedPlan, store: str, measured: Mapping[str, Series]) -> Tabl
     return Table(title, [*columns, "us a publish", "CPU %"], rows)
 
 
+def _keys_table(plan: SharedPlan, store: str, series: Series) -> Table:
+    figures = {name: series.median(name) for name in series.rounds[0]}
+    row = [
+        f"{figures['touch_cpu_us']:.1f}",
+        f"{figures['values_a_touch']:.2f}",
+        f"{figures['stored_s']:.1f}",
+        f"{figures['takeover_s']:.1f}",
+        f"{figures['late_percent']:.0f}",
+        f"{series.maximum('lost'):.0f}",
+        f"{series.maximum('twice'):.0f}",
+    ]
+    title = f"{store}: {plan.keys:,} idle keys of two processes (medians of {plan.rounds})"
+    columns = ["", "us a touch", "writes a touch", "all stored s", "takeover s", "late %"]
+    return Table(title, [*columns, "lost", "twice"], [["SharedIdle", *row]])
+
+
+def _pgbench_table(plan: SharedPlan, measured: Mapping[str, Series]) -> Table:
+    plain = measured[PGBENCH]
+    rows = [
+        [name, f"{series.median('per_second'):,.0f}", f"{series.times(plain, 'per_second'):.2f}"]
+        for name, series in ((PGBENCH, plain), (PGBENCH_BESIDE, measured[PGBENCH_BESIDE]))
+    ]
+    title = (
+        f"postgres: pgbench with 16 clients, beside {_BESIDE_PGBENCH:,} publishes a second "
+        f"(medians of {plan.rounds})"
+    )
+    return Table(title, ["", "transactions a second", "of plain"], rows)
+
+
 def judge(report: Report, store: str, measured: Mapping[str, Series]) -> None:
     """Judge the figures of one store by what it promises."""
     promise, raw = STORES[store], measured[RAW]
@@ -191,6 +237,14 @@ def judge(report: Report, store: str, measured: Mapping[str, Series]) -> None:
     verdicts.append(Verdict(what, together, TOGETHER, at_least=True))
     idle = measured[IDLE].median("cpu_percent")
     verdicts.append(Verdict(f"{store}: CPU of an idle process, percent", idle, IDLE_PERCENT))
+    keys = measured[KEYS]
+    verdicts.append(Verdict(f"{store}: idle keys that were lost", keys.maximum("lost"), 0))
+    what = f"{store}: writes of a key, a touch"
+    verdicts.append(Verdict(what, keys.median("values_a_touch"), VALUES))
+    if PGBENCH in measured:
+        beside = measured[PGBENCH_BESIDE].times(measured[PGBENCH], "per_second")
+        what = f"{store}: transactions of pgbench beside publishes, of plain"
+        verdicts.append(Verdict(what, beside, OF_PGBENCH, at_least=True))
 
 
 def judge_beside(report: Report, store: str, measured: Mapping[str, Series], ours: Series) -> None:

@@ -333,6 +333,7 @@ def shared(
     waits: Annotated[int | None, typer.Option(min=1, help="Waits of each process.")] = None,
     seconds: Annotated[float | None, duration(least=0.1, help="A round of one rate.")] = None,
     rate: Annotated[list[int] | None, typer.Option(min=1, help="Publishes a second.")] = None,
+    keys: Annotated[int | None, typer.Option(min=1, help="Idle keys of two processes.")] = None,
     quick: Quick = False,
     rounds: Rounds = None,
     out: Out = None,
@@ -341,7 +342,8 @@ def shared(
     """How soon a publish wakes up waits in other processes, beside a raw write of the store.
 
     Stores: sqlite, postgres, redis. PostgreSQL and Redis are started for the measurement; where
-    they are missing, they are left out. --rate may be given several times.
+    they are missing, they are left out. --rate may be given several times. Idle keys are measured
+    as well, and pgbench beside publishes where it is installed.
 
     \b
     Example:
@@ -362,6 +364,7 @@ def shared(
         waits=waits or plan.waits,
         seconds=seconds or plan.seconds,
         rates=tuple(sorted(rate or plan.rates)),
+        keys=keys or plan.keys,
         rounds=rounds or plan.rounds,
     )
     publish(run(plan), out, as_json=json)

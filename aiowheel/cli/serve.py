@@ -58,7 +58,7 @@ def serve(
         typer.Option(
             envvar="AIOWHEEL_STORE",
             metavar="URL",
-            help="Keep topics in sqlite:///PATH or postgresql://...",
+            help="Keep topics in sqlite:///PATH, postgresql://... or redis://...",
         ),
     ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes that serve; needs --store.")] = 1,

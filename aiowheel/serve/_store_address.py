@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from aiowheel.errors import BadInputError
 from aiowheel.serve._limits import Limits
 from aiowheel.serve._memory_store import MemoryStore
 from aiowheel.serve._postgres_topics import PostgresTopics
+from aiowheel.serve._redis_topics import RedisTopics
 from aiowheel.serve._shared_store import SharedStore
 from aiowheel.serve._sqlite_topics import SqliteTopics
 from aiowheel.serve._topic_store import TopicStore
@@ -13,6 +16,7 @@ from aiowheel.serve._topic_store import TopicStore
 _LONGEST_NAME = 1_000  # characters: a topic's counter has a key of at most 1,024 bytes
 _SQLITE = "sqlite:///"
 _POSTGRES = ("postgresql://", "postgres://")
+_REDIS = ("redis://", "rediss://", "unix://", "redis+sentinel://", "redis+cluster://")
 
 
 def topic_store(address: str | None, limits: Limits) -> TopicStore:
@@ -32,7 +36,10 @@ def topic_store(address: str | None, limits: Limits) -> TopicStore:
         return SharedStore(SqliteTopics(path, limits), limits)
     if address.startswith(_POSTGRES):
         return SharedStore(PostgresTopics(address, limits), limits)
+    if address.startswith(_REDIS):
+        with suppress(ValueError):
+            return SharedStore(RedisTopics(address, limits), limits)
     scheme, separator, _ = address.partition("://")
     got = f"{scheme}://..." if separator else "no scheme"  # the rest may hold a password
-    legal = "sqlite:///PATH or postgresql://USER@HOST/DATABASE"
+    legal = "sqlite:///PATH, postgresql://USER@HOST/DATABASE or redis://HOST:PORT/DATABASE"
     raise BadInputError(f"store must be {legal}, got {got}")

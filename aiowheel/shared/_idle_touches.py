@@ -7,6 +7,7 @@ that while is over, all of them as one. Touches that come while a write is under
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
 from itertools import islice
 
@@ -20,18 +21,19 @@ from aiowheel.shared._store_clock import StoreClock
 from aiowheel.timer import Timer, TimerHandle
 
 _MOST = 10_000  # counters in one write
+_SLICE = 1_000  # rests that end in one turn of the loop
 
 
 class _Touched:
     """A key that this process has touched or discarded."""
 
-    __slots__ = ("counter", "rest", "value", "written")
+    __slots__ = ("counter", "rests", "value", "written")
 
     def __init__(self, counter: str) -> None:
         self.counter = counter
         self.value = 0  # the last touch or discard
         self.written = -1  # the last value that was given to the writer
-        self.rest: TimerHandle | None = None  # was written a moment ago
+        self.rests = False  # was given to the writer a moment ago
 
 
 class Touches:
@@ -75,6 +77,8 @@ class Touches:
         self._failed = failed
         self._touched: dict[str, _Touched] = {}
         self._lasting: IdleDetector[str] = IdleDetector(kept, self._touched.pop, timer=timer)
+        self._resting: deque[tuple[float, _Touched]] = deque()  # until when; the first ends first
+        self._alarm: TimerHandle | None = None  # for the first of them
         self._pending: dict[str, int] = {}
         self._under_way: dict[str, int] = {}  # the write that has begun
         self._closing = asyncio.Event()
@@ -100,7 +104,7 @@ class Touches:
             touched = self._touched[key] = _Touched(self._names.counter(key))
         touched.value = value_at(self._clock.now_ms(), touched.value, discard=discard)
         self._counts.touches += 1
-        if touched.rest is None:
+        if not touched.rests:
             self._write(touched)
 
     def unwritten(self, key: str) -> int:
@@ -123,14 +127,27 @@ class Touches:
 
     def _write(self, touched: _Touched) -> None:
         touched.written = touched.value
-        touched.rest = self._timer.call_later(self._rest, self._rested, touched)
+        touched.rests = True
+        self._resting.append((self._timer.time() + self._rest, touched))
+        if self._alarm is None:
+            self._alarm = self._timer.call_at(self._resting[0][0], self._end_rests)
         self._add(touched.counter, touched.value)
         self._start()
 
-    def _rested(self, touched: _Touched) -> None:
-        touched.rest = None
-        if touched.value > touched.written:
-            self._write(touched)
+    def _end_rests(self) -> None:
+        """Write the keys that were touched while they rested."""
+        # The first one is due, whatever the clock lacks by rounding.
+        due = max(self._timer.time(), self._resting[0][0])
+        for _ in range(_SLICE):
+            if not self._resting or self._resting[0][0] > due:
+                break
+            _, touched = self._resting.popleft()
+            touched.rests = False
+            if touched.value > touched.written:
+                self._write(touched)
+        self._alarm = None
+        if self._resting:
+            self._alarm = self._timer.call_at(self._resting[0][0], self._end_rests)
 
     def _add(self, counter: str, value: int) -> None:
         if self._pending.get(counter, -1) < value:
@@ -184,9 +201,9 @@ class Touches:
         self._closing.set()
         task: asyncio.Task[None] | None = None
         try:
+            if self._alarm is not None:
+                self._alarm.cancel()
             for touched in self._touched.values():
-                if touched.rest is not None:
-                    touched.rest.cancel()
                 if touched.value > touched.written:
                     self._add(touched.counter, touched.value)
             self._start()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -104,6 +104,33 @@ local page = redis.call('HSCAN', KEYS[1], ARGV[1], 'MATCH', ARGV[2], 'COUNT', AR
 return {redis.call('HGET', KEYS[1], 'epoch'), page[1], page[2]}
 """
 _TIME = "return redis.call('TIME')"
+# What a script of a caller may use. `begin_anew` ends the history of the counters.
+_IN_SCRIPT = (
+    _EPOCH
+    + """
+local function advance(values)
+  local items = {}
+  for key, value in pairs(values) do
+    local field, new = '=' .. key, string.format('%.0f', value)
+    local old = redis.call('HGET', KEYS[1], field)
+    if not old or #old < #new or (#old == #new and old < new) then
+      redis.call('HSET', KEYS[1], field, new)
+      items[#items + 1] = cjson.encode(key) .. ':' .. new
+    end
+  end
+  if #items > 0 then publish('{' .. table.concat(items, ',') .. '}') end
+end
+local function forget(keys)
+  for _, key in ipairs(keys) do redis.call('HDEL', KEYS[1], '=' .. key) end
+end
+local function begin_anew()
+  epoch = ARGV[2]
+  redis.call('DEL', KEYS[1])
+  redis.call('HSET', KEYS[1], 'epoch', epoch, 'rev', 0)
+  publish('{}')
+end
+"""
+)
 
 
 class RedisCounters:
@@ -190,6 +217,53 @@ class RedisCounters:
         checked_key(key)
         checked_value("value", value)
         pipeline.eval(_RAISE, 1, self._hash, *self._raise_arguments({key: value}))
+
+    def script(self, body: str) -> Callable[..., Awaitable[Any]]:
+        """Return a coroutine function that runs Lua on the server of the counters.
+
+        Args:
+            body: A script. Its arguments are `ARGV[3]` and on. `advance(values)` raises counters,
+                given as a table, and sends one hint; `forget(keys)` removes counters;
+                `begin_anew()` removes all of them and begins a new epoch. On a Cluster the other
+                keys of the script must be in the slot of `{name}`.
+
+        The function raises StoreUnavailableError if the server does not answer; the script may have
+        been run.
+        """
+        script = _Script(_IN_SCRIPT + body)
+
+        async def run(*arguments: str | bytes | float) -> Any:
+            async with self._answers():
+                return await script.run(
+                    self._client, self._hash, self._channel, new_epoch(), *arguments
+                )
+
+        return run
+
+    async def has_kept_all(self) -> bool:
+        """Return whether the server is sure to have every write that it confirmed before a restart.
+
+        That needs `appendfsync always`, and a server that was no replica before. False where the
+        server does not say so, and on a Cluster.
+
+        Raises:
+            StoreUnavailableError: The server does not answer.
+        """
+        from redis.asyncio.cluster import RedisCluster
+        from redis.exceptions import ResponseError
+
+        if isinstance(self._client, RedisCluster):
+            return False
+        async with self._answers():
+            try:
+                persistence: Any = await self._client.info("persistence")
+                replication: Any = await self._client.info("replication")
+                settings: Any = await self._client.config_get("appendfsync")
+            except ResponseError:  # many services do not allow these
+                return False
+        is_synced = "always" in {_text(value) for value in settings.values()}
+        was_replica = set(str(replication.get("master_replid2", ""))) != {"0"}
+        return bool(persistence.get("aof_enabled")) and is_synced and not was_replica
 
     def _raise_arguments(self, values: Mapping[str, int]) -> list[str]:
         arguments = [self._channel, new_epoch(), json.dumps(values, separators=(",", ":"))]
@@ -406,7 +480,7 @@ class _Script:
         self._text = text
         self._hash = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
-    async def run(self, client: Any, key: str, *arguments: str) -> object:
+    async def run(self, client: Any, key: str, *arguments: str | bytes | float) -> object:
         from redis.exceptions import NoScriptError
 
         try:

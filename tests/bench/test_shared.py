@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 from aiowheel.bench import shared
-from aiowheel.bench._postgres import PostgresMissingError, postgres_server
+from aiowheel.bench._postgres import PostgresMissingError, find_program, postgres_server
 from aiowheel.bench._redis import RedisMissingError, redis_server
 from aiowheel.bench._report import Report
 from aiowheel.bench._rounds import Series
 from aiowheel.bench._side import Figures, Side
 from aiowheel.bench.workloads import shared as workloads
+from aiowheel.bench.workloads import shared_idle as idle_keys
+from aiowheel.bench.workloads import shared_pgbench as pgbench
 from aiowheel.cli import run
 
 pytestmark = [pytest.mark.one_build, pytest.mark.realtime]
@@ -73,6 +75,34 @@ async def test_a_raw_write_is_measured(tmp_path: Path) -> None:
     assert figures["per_second"] > 0
 
 
+async def test_idle_keys_are_measured(tmp_path: Path) -> None:
+    """None is lost while one of two processes closes."""
+    rounds = idle_keys.keys(store="sqlite", address=str(tmp_path / "counters.db"), keys=50)
+
+    figures = await anext(rounds)
+    await rounds.aclose()
+
+    assert figures["lost"] == 0
+    assert figures["touch_cpu_us"] > 0
+
+
+@pytest.mark.slow
+async def test_pgbench_runs_beside_publishes() -> None:
+    """And says how many transactions it made."""
+    try:
+        program = find_program("pgbench")
+        if program is None:
+            pytest.skip("pgbench is not installed; on Debian: apt-get install postgresql-contrib")
+        with postgres_server() as address:
+            rounds = pgbench.transactions(program=program, address=address, rate=50, seconds=1)
+            figures = await anext(rounds)
+            await rounds.aclose()
+    except PostgresMissingError as missing:
+        pytest.skip(str(missing))
+
+    assert figures["per_second"] > 0
+
+
 def test_a_store_that_cannot_be_had_is_left_out(
     results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,7 +115,8 @@ def test_a_store_that_cannot_be_had_is_left_out(
         figures: Figures = dict.fromkeys(
             [
                 *("p50_ms", "p99_ms", "per_second", "reached_percent", "writes_a_publish"),
-                *("wake_cpu_us", "publish_cpu_us", "cpu_percent"),
+                *("wake_cpu_us", "publish_cpu_us", "cpu_percent", "touch_cpu_us", "stored_s"),
+                *("values_a_touch", "takeover_s", "late_percent", "lost", "twice"),
             ],
             1.0,
         )
@@ -108,6 +139,7 @@ def test_a_store_that_cannot_be_had_is_left_out(
         *(shared.RAW, "100 a second", shared.MOST, shared.CONTENDING, shared.IDLE)
     ]
     assert [table["title"] for table in content["tables"][1:]] == [
+        "sqlite: 500 idle keys of two processes (medians of 1)",
         "postgres: not measured, for PostgreSQL is not installed",
         "redis: not measured, for redis is not installed",
     ]
@@ -132,6 +164,9 @@ def test_figures_are_judged_by_what_the_store_promises() -> None:
         shared.MOST: series(per_second=20_000.0),
         shared.CONTENDING: series(per_second=10_000.0),
         shared.IDLE: series(cpu_percent=0.1),
+        shared.KEYS: series(lost=0.0, values_a_touch=0.6),
+        shared.PGBENCH: series(per_second=1_000.0),
+        shared.PGBENCH_BESIDE: series(per_second=690.0),
     }
     report = Report("shared", {})
 
@@ -140,6 +175,7 @@ def test_figures_are_judged_by_what_the_store_promises() -> None:
     assert [verdict.passed for verdict in report.verdicts] == [
         *(False, True, True, False, True),
         *(True, False, True),
+        *(True, True, False),
     ]
 
 

@@ -25,6 +25,7 @@ pytest.importorskip("websockets")
 pytest.importorskip("prometheus_client")
 
 from aiowheel.bench._postgres import PostgresMissingError, postgres_server
+from aiowheel.bench._redis import RedisMissingError, redis_server
 from aiowheel.serve import Limits, TopicApp
 
 NUMBERS = itertools.count()
@@ -192,13 +193,32 @@ def impatient_server() -> Iterator[Process]:
         yield running
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres", "redis"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of a store without topics, of each kind."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/topics.db"
+    if request.param == "redis":
+        return f"unix://{request.getfixturevalue('empty_redis')}"
     address: str = request.getfixturevalue("database")
     return address
+
+
+@pytest.fixture(scope="session")
+def redis() -> Iterator[str]:
+    """The socket file of a Redis."""
+    try:
+        with redis_server() as path:
+            yield path
+    except RedisMissingError as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture
+def empty_redis(redis: str) -> str:
+    """The same, with nothing in it."""
+    subprocess.run(["redis-cli", "-s", redis, "FLUSHALL"], check=True, capture_output=True)
+    return redis
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ pytest.importorskip("starlette")
 from aiowheel.errors import AiowheelError, BadInputError
 from aiowheel.serve import Limits, TopicApp
 from aiowheel.serve import _postgres_topics as postgres_topics
+from aiowheel.serve import _redis_topics as redis_topics
 from aiowheel.serve import _sqlite_topics as sqlite_topics
 from aiowheel.serve._shared_store import SharedStore
 from aiowheel.serve._topics import OVERHEAD
@@ -108,6 +109,13 @@ async def rows_of(store: str) -> int:
                 file.execute(f"SELECT count(*) FROM aiowheel_{each}").fetchone()[0]
                 for each in [*tables, "counters"]
             ]
+    elif store.startswith("unix"):
+        redis: Any = pytest.importorskip("redis.asyncio")
+        client = redis.Redis.from_url(store)
+        keys = {key.decode() for key in await client.keys("{aiowheel_topic}:*")}
+        counters = await client.hlen("{aiowheel_topic}:counters") - 2  # the epoch, the last hint
+        counts = [counters, len(keys - {"{aiowheel_topic}:meta", "{aiowheel_topic}:counters"})]
+        await client.aclose()
     else:
         asyncpg: Any = pytest.importorskip("asyncpg")
         connection = await asyncpg.connect(store)
@@ -264,6 +272,7 @@ async def test_topics_without_use_expire(
     """But for one that a client of any process waits for; nothing of them stays in the store."""
     monkeypatch.setattr(sqlite_topics, "FORGET_AFTER", 0.1)
     monkeypatch.setattr(postgres_topics, "FORGET_AFTER", 0.1)
+    monkeypatch.setattr(redis_topics, "FORGET_AFTER", 0.1)
     async with pair(kept_seconds=0.4) as (here, there):
         receipt = await published(here, "waited", "1")
         waiting = asyncio.create_task(polled(there, "waited?since=1&timeout=60"))

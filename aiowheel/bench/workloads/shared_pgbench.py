@@ -1,0 +1,55 @@
+"""pgbench on a PostgreSQL, alone and beside publishes of shared counters. Rank 5."""
+
+import asyncio
+import re
+import subprocess
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
+
+from aiowheel.bench._clients import run_clients
+from aiowheel.bench._side import Figures
+from aiowheel.bench.workloads.shared_process import Part
+
+_CLIENTS, _THREADS, _SCALE = 16, 2, 16
+_KEYS = 1_000
+_TPS = re.compile(r"^tps = ([0-9.]+) \(without", re.MULTILINE)
+
+
+async def transactions(
+    *, program: str, address: str, rate: float, seconds: float
+) -> AsyncGenerator[Figures, None]:
+    """Transactions per second of 16 clients, with *rate* publishes per second beside them.
+
+    Args:
+        program: The path of pgbench.
+        address: Of the server; its database gets pgbench's tables.
+        rate: 0 for none.
+        seconds: How long pgbench runs.
+    """
+    await _run(program, "--initialize", "--quiet", f"--scale={_SCALE}", address)
+    while True:
+        async with AsyncExitStack() as stack:
+            publishing = None
+            if rate:
+                part = Part("publishes", "postgres", address, 0, _KEYS, rate, seconds)
+                publishing = await stack.enter_async_context(run_clients("shared_process", part))
+                await publishing.told()  # that it is ready
+                publishing.go_on()
+            words = (f"--client={_CLIENTS}", f"--jobs={_THREADS}", "--no-vacuum")
+            output = await _run(program, *words, f"--time={max(1, round(seconds))}", address)
+            if publishing is not None:
+                await publishing.told()  # that it has ended
+        found = _TPS.search(output)
+        assert found is not None, output
+        yield {"per_second": float(found[1])}
+
+
+async def _run(program: str, *words: str) -> str:
+    """Run pgbench to its end; return its output."""
+    process = await asyncio.create_subprocess_exec(
+        program, *words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    output, _ = await process.communicate()
+    if process.returncode != 0:
+        raise RuntimeError(f"pgbench failed: {output.decode(errors='replace')[-500:]}")
+    return output.decode(errors="replace")

@@ -1,0 +1,197 @@
+"""Topics in a Redis that restarts, or fails over: the epoch says what became of the history."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import httpx
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("redis")
+
+from aiowheel.bench._redis import RedisMissingError
+from aiowheel.errors import BadInputError, StoreUnavailableError
+from aiowheel.serve import Limits, TopicApp
+from aiowheel.serve._redis_topics import RedisTopics
+
+from .servers import (
+    PATIENCE,
+    RedisServer,
+    holds,
+    redis_that_stops,
+    sentinel_with_a_replica,
+)
+
+pytestmark = [pytest.mark.one_build, pytest.mark.realtime, pytest.mark.slow]
+
+
+@contextlib.asynccontextmanager
+async def client_of(store: str) -> AsyncGenerator[httpx.AsyncClient]:
+    """A client of an application on a store."""
+    app = TopicApp(store=store)
+    transport = httpx.ASGITransport(app)
+    async with (
+        app._app.router.lifespan_context(app._app),
+        httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
+    ):
+        yield client
+
+
+async def published(client: httpx.AsyncClient, text: str) -> dict[str, Any]:
+    """Publish a text, as often as the store is away; its receipt."""
+    async with asyncio.timeout(PATIENCE):
+        while (answer := await client.post("/topics/a", content=text)).status_code == 503:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    assert answer.status_code == 201, answer.text
+    receipt: dict[str, Any] = answer.json()
+    return receipt
+
+
+async def polled(client: httpx.AsyncClient, query: str) -> dict[str, Any]:
+    """The answer of a poll, as often as the store is away."""
+    async with asyncio.timeout(PATIENCE):
+        while (answer := await client.get(f"/topics/a?{query}")).status_code == 503:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    assert answer.status_code == 200, answer.text
+    page: dict[str, Any] = answer.json()
+    return page
+
+
+@contextlib.contextmanager
+def missing_is_skipped() -> Any:
+    """Skip the test where there is no Redis."""
+    try:
+        yield
+    except RedisMissingError as missing:
+        pytest.skip(str(missing))
+
+
+def data(page: dict[str, Any]) -> list[object]:
+    """The messages of an answer, without their versions."""
+    return [message["data"] for message in page["messages"]]
+
+
+async def restart(server: RedisServer) -> None:
+    """Kill it and start it again."""
+    server.kill()
+    await asyncio.to_thread(server.start)
+
+
+async def test_a_redis_that_lost_everything_begins_anew() -> None:
+    """A client learns it, whether it waits or comes back; numbers of changes do not repeat."""
+    with missing_is_skipped(), redis_that_stops() as server:
+        async with client_of(server.address) as client:
+            old = await published(client, "1")
+            query = f"since=1&epoch={old['epoch']}&timeout=60"
+            waiting = asyncio.create_task(polled(client, query))
+            await asyncio.sleep(0)
+            await restart(server)
+            new = await published(client, "2")
+            page = await waiting
+            again = await polled(client, query)
+
+    assert (new["version"], new["epoch"] != old["epoch"]) == (1, True)
+    assert page["reset"] is True
+    assert (again["reset"], again["epoch"], data(again)) == (True, new["epoch"], ["2"])
+
+
+async def test_a_redis_that_writes_every_command_keeps_the_epoch() -> None:
+    """The history is there, so a client goes on where it was."""
+    words = ("--appendonly", "yes", "--appendfsync", "always")
+    with missing_is_skipped(), redis_that_stops(*words) as server:
+        async with client_of(server.address) as client:
+            old = await published(client, "1")
+            await restart(server)
+            new = await published(client, "2")
+            page = await polled(client, f"since=1&epoch={old['epoch']}")
+
+    assert (new["version"], new["epoch"]) == (2, old["epoch"])
+    assert (page["reset"], data(page)) == (False, ["2"])
+
+
+async def test_a_redis_that_may_have_lost_writes_gets_new_epochs() -> None:
+    """The messages that are there stay, and a client gets them all again."""
+    words = ("--appendonly", "yes", "--appendfsync", "everysec")
+    with missing_is_skipped(), redis_that_stops(*words) as server:
+        async with client_of(server.address) as client:
+            old = await published(client, "1")
+            server.ask("SHUTDOWN")
+            server.kill()
+            await asyncio.to_thread(server.start)
+            page = await polled(client, f"since=1&epoch={old['epoch']}")
+            new = await published(client, "2")
+
+    assert (new["version"], new["epoch"] != old["epoch"]) == (2, True)
+    assert (page["reset"], page["epoch"], data(page)) == (True, new["epoch"], ["1"])
+
+
+async def test_a_failover_ends_the_epoch() -> None:
+    """A version of the old master is given again, and a client that waits learns it at once."""
+    with (
+        missing_is_skipped(),
+        sentinel_with_a_replica() as (master, replica, sentinel),
+    ):
+        await holds(lambda: "slaves=1" in sentinel.ask("INFO", "sentinel"))
+        await holds(lambda: "master_link_status:up" in replica.ask("INFO", "replication"))
+        address = f"redis+sentinel://127.0.0.1:{sentinel.port}/main"
+        async with client_of(address) as client:
+            await published(client, "kept")
+            await holds(lambda: replica.ask("XLEN", "{aiowheel_topic}:m:a") == "1")
+            replica.ask("REPLICAOF", "127.0.0.1", "1")  # it hears nothing more
+            lost = await published(client, "lost")
+            query = f"since=2&epoch={lost['epoch']}&timeout=60"
+            waiting = asyncio.create_task(polled(client, query))
+            master.kill()
+            await holds(lambda: "role:master" in replica.ask("INFO", "replication"))
+            page = await waiting
+            new = await published(client, "new")
+            again = await polled(client, query)
+
+    assert lost["version"] == 2
+    assert (page["reset"], data(page)) == (True, ["kept"])
+    assert (new["version"], new["epoch"] != lost["epoch"]) == (2, True)
+    assert data(again) == ["kept", "new"]
+
+
+async def test_a_redis_that_does_not_answer_is_503() -> None:
+    """With `Retry-After`; the process lives."""
+    with missing_is_skipped(), redis_that_stops() as server:
+        async with client_of(server.address) as client:
+            await published(client, "1")
+            server.kill()
+            answer = await client.get("/topics/a")
+            live = await client.get("/live")
+
+    assert (answer.status_code, answer.json()["error"]) == (503, "store_unavailable")
+    assert live.status_code == 200
+
+
+async def test_a_server_that_restarts_again_and_again_does_not_answer() -> None:
+    """It is an error after three runs."""
+    topics = RedisTopics("redis://127.0.0.1:1", Limits())
+    runs = iter(range(9))
+
+    async def script(*_: object) -> list[bytes]:
+        return [b"run", b"%d" % next(runs)]
+
+    async def has_kept_all() -> bool:
+        return True
+
+    topics._totals = script
+    topics.counters.has_kept_all = has_kept_all  # type: ignore[method-assign]
+    with pytest.raises(StoreUnavailableError, match="again and again"):
+        await topics.totals()
+
+
+@pytest.mark.parametrize(
+    "address", ["redis+sentinel://a:secret@127.0.0.1:26379", "redis+cluster://:secret@"]
+)
+def test_a_bad_address_is_refused(address: str) -> None:
+    """Without the password that it may hold."""
+    with pytest.raises(BadInputError, match="store must be sqlite:///PATH") as refused:
+        TopicApp(store=address)
+    assert "secret" not in str(refused.value)
