@@ -1,11 +1,12 @@
 """Move money exactly once, in a process that is killed again and again.
 
 A transfer is scheduled in the transaction that writes the order, and carried out in the transaction
-that acknowledges the fire. `KILLS` sets how often the process is killed.
+that acknowledges the fire. `KILLS` sets how often the process is killed, and with it how many
+transfers there are.
 
 Prints:
     3 kills
-    200 transfers, 800 left in account a, 200 in account b
+    210 transfers, 1890 left in account a, 210 in account b
 """
 
 import asyncio
@@ -20,7 +21,8 @@ from pathlib import Path
 
 from aiowheel.durable import DurableTimers, Fire, SQLiteStore
 
-TRANSFERS = 200
+KILLS = int(os.environ.get("KILLS", "3"))
+TRANSFERS = 70 * KILLS  # about as many as one life of the process carries out
 
 
 async def work(path: Path) -> None:
@@ -59,17 +61,16 @@ def main(path: Path) -> None:
     bank = sqlite3.connect(path, timeout=30)
     with bank:
         bank.execute("CREATE TABLE accounts (name TEXT, cents INTEGER)")
-        bank.execute("INSERT INTO accounts VALUES ('a', 1000), ('b', 0)")
+        bank.execute("INSERT INTO accounts VALUES ('a', ?), ('b', 0)", (10 * TRANSFERS,))
         bank.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
-    kills = int(os.environ.get("KILLS", "3"))
-    for kill in range(kills + 1):
+    for kill in range(KILLS + 1):
         worker = subprocess.Popen([sys.executable, __file__, str(path)])  # noqa: S603 - ourselves
         try:
-            worker.wait(timeout=random.uniform(0.4, 1.0) if kill < kills else None)  # noqa: S311
+            worker.wait(timeout=random.uniform(0.4, 1.0) if kill < KILLS else None)  # noqa: S311
         except subprocess.TimeoutExpired:
             worker.kill()
             worker.wait()
-    print(f"{kills} kills")
+    print(f"{KILLS} kills")
     left, moved = (cents for (cents,) in bank.execute("SELECT cents FROM accounts ORDER BY name"))
     orders = count(bank, "orders")
     bank.close()

@@ -99,10 +99,12 @@ class Runner:
     # --- beginning ----------------------------------------------------------------------------
 
     def add(self, entry: Entry) -> None:
-        """Fire an entry that is due, as soon as there is a place."""
+        """Fire an entry that is due, in the next turn of the loop in which there is a place.
+
+        A page of overdue timers comes at once: begun here, it would block the loop.
+        """
         self.ready.append(entry)
-        if not self._pumping:
-            self._pump(1)
+        self.resume()
 
     def resume(self) -> None:
         """Go on: a place or a lease is there."""
@@ -243,13 +245,13 @@ class Runner:
         if held is None:
             self._refused(fire)
             return
-        settle = Settle(
+        settle = Settle(  # fields by position: by name they cost twice as much
             *(row.id, row.gen, row.part, held.epoch, due_us),
-            next_gen=row.gen if retried else row.gen + 1,
-            next_attempt=row.attempt + 1 if retried else 0,
-            first_due_us=fire.due_us if retried else None,
-            error=None if error is None else _text_of(error),
-            attempts=0 if is_skipped else fire.attempt,
+            row.gen if retried else row.gen + 1,
+            row.attempt + 1 if retried else 0,
+            fire.due_us if retried else None,
+            None if error is None else _text_of(error),
+            0 if is_skipped else fire.attempt,
         )
         self._send(fire, settle)
 

@@ -21,7 +21,12 @@ from tests.shared.servers import PostgresServer, postgres_that_stops
 
 from .links import Fired, until
 
-pytestmark = [pytest.mark.one_build, pytest.mark.realtime, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.one_build,
+    pytest.mark.posix,
+    pytest.mark.realtime,
+    pytest.mark.slow,
+]
 
 NOW = timedelta(0)
 FAR = timedelta(days=1)

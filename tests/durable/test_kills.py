@@ -24,6 +24,7 @@ from .victim import LEASE, store_at
 pytestmark = [
     pytest.mark.durable,
     pytest.mark.one_build,
+    pytest.mark.posix,
     pytest.mark.realtime,
     pytest.mark.timeout(1800),
 ]

@@ -1,12 +1,15 @@
 """Durable timers on a database, and the database alone. Rank 5.
 
-A store is filled once; every round then measures on top of what is pending. Payloads have 100
-bytes, handlers do nothing, and every commit reaches the disk.
+A store is filled once; every round then measures on top of what is pending. The database alone has
+as many rows, with the same indexes. Payloads have 100 bytes, handlers do nothing, and every commit
+reaches the disk.
 """
 
 import asyncio
 import gc
 import sqlite3
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine
@@ -16,8 +19,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from aiowheel.bench._memory import resident_bytes
 from aiowheel.bench._side import Figures
 from aiowheel.durable import DurableTimers, Fire, NewTimer, SQLiteStore, Store
+from aiowheel.durable._committer import MOST_OPERATIONS
+from aiowheel.durable._operations import Cursor, Put
+from aiowheel.durable._window import PAGE
 from aiowheel.timer import Histogram, Timer
 
 PAYLOAD = bytes(100)
@@ -33,13 +40,16 @@ def _store(address: str, folder: str) -> Store:
     return SQLiteStore(Path(folder) / "timers.db")
 
 
-async def durable(address: str, pending: int, operations: int) -> AsyncGenerator[Figures, None]:
+async def durable(
+    address: str, pending: int, operations: int, overdue: int
+) -> AsyncGenerator[Figures, None]:
     """Schedule, cancel, fire, restart.
 
     Args:
         address: Of a PostgreSQL; "" for an SQLite file.
         pending: Timers in the store beforehand.
         operations: Of one figure in a round; a tenth of it for one task alone.
+        overdue: Timers that are due when the store is opened again.
     """
     with tempfile.TemporaryDirectory() as folder:
         fired = 0
@@ -53,11 +63,17 @@ async def durable(address: str, pending: int, operations: int) -> AsyncGenerator
             timers.handler("h")(handle)
             return timers
 
+        tenth = pending // 10
         async with make() as timers:
             await timers.schedule_many(
-                NewTimer(f"pending:{n}", "h", FAR, PAYLOAD) for n in range(pending)
+                NewTimer(f"pending:{n}", "h", FAR, PAYLOAD) for n in range(tenth)
             )
-        size = 0.0 if address else _size(folder, pending)
+            resident = resident_bytes()
+            await timers.schedule_many(
+                NewTimer(f"pending:{n}", "h", FAR, PAYLOAD) for n in range(tenth, pending)
+            )
+            constant = {"grown_mb": (resident_bytes() - resident) / 2**20}
+        constant["bytes"] = 0.0 if address else _size(folder, pending)
         number = 0
         while True:
             number += 1
@@ -75,9 +91,9 @@ async def durable(address: str, pending: int, operations: int) -> AsyncGenerator
                 )
                 await _on_time(timers, operations)
                 figures |= _lateness(timers.statistics().lateness)
-            figures |= await _restart(make, operations, lambda: fired)
-            figures["bytes"] = size
-            yield figures
+            figures |= await _overdue(_store(address, folder), overdue)
+            figures |= await _restart(make, overdue, lambda: fired)
+            yield figures | constant
 
 
 async def _rate(count: int, work: Coroutine[Any, Any, object]) -> float:
@@ -130,16 +146,29 @@ def _lateness(lateness: Histogram) -> Figures:
     }
 
 
+async def _overdue(store: Store, count: int) -> Figures:
+    """Write timers that are due; the time in which a process starts, and that of reading a page."""
+    await store.open()
+    now_us = time.time_ns() // 1000
+    for first in range(0, count, MOST_OPERATIONS):
+        places = range(first, min(count, first + MOST_OPERATIONS))
+        puts = [Put(f"late:{n}", "h", now_us - 10**6 + n, PAYLOAD) for n in places]
+        await store.commit("bench", puts)
+    cursors = [Cursor(part, 0, 0) for part in range(store.partitions)]
+    began = time.perf_counter()
+    await store.page(cursors, now_us, max(16, PAGE // store.partitions))
+    page = time.perf_counter() - began
+    await store.close()
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "import aiowheel.durable"], check=True)  # noqa: ASYNC221
+    start = time.perf_counter() - began
+    return {"page_ms": page * 1e3, "start_ms": start * 1e3}
+
+
 async def _restart(
     make: Callable[[], DurableTimers], count: int, fired: Callable[[], int]
 ) -> Figures:
     """Open a store with overdue timers: the first fire, all of them, and the loop's longest gap."""
-    quiet = make()
-    async with quiet:
-        due = quiet.now() + timedelta(seconds=2 + count / 5_000)
-        await quiet.schedule_many(NewTimer(f"late:{n}", "h", due, PAYLOAD) for n in range(count))
-        pause = (due - quiet.now()).total_seconds()
-    await asyncio.sleep(max(0.0, pause))
     before, gap = fired(), 0.0
 
     async def watch() -> None:
@@ -173,46 +202,82 @@ def _size(folder: str, timers: int) -> float:
     return (Path(folder) / "timers.db").stat().st_size / timers
 
 
-async def raw(address: str, operations: int) -> AsyncGenerator[Figures, None]:
-    """Insert the same rows without this library: in commits of one row, and of a thousand."""
+async def raw(address: str, pending: int, operations: int) -> AsyncGenerator[Figures, None]:
+    """Insert the same rows without this library: in commits of one row, and of a thousand.
+
+    Args:
+        address: Of a PostgreSQL; "" for an SQLite file.
+        pending: Rows in the table beforehand.
+        operations: Of one figure in a round; a tenth of it for commits of one row.
+    """
     with tempfile.TemporaryDirectory() as folder:
+        if address:
+            await _make_postgres(address, pending)
+        else:
+            _make_sqlite(Path(folder) / "raw.db", pending)
+        number = 0
         while True:
+            number += 1
             gc.collect()
             if address:
-                yield await _raw_postgres(address, operations)
+                yield await _raw_postgres(address, number, operations)
             else:
-                yield _raw_sqlite(Path(folder) / "raw.db", operations)
+                yield _raw_sqlite(Path(folder) / "raw.db", number, operations)
 
 
 _COLUMNS = "name, handler, part, due_us, gen, attempt, payload"
+_INSERT = f"INSERT INTO timers ({_COLUMNS}) VALUES (?, 'h', ?, ?, 1, 0, ?)"  # noqa: S608
 
 
-def _raw_sqlite(path: Path, operations: int) -> Figures:
-    path.unlink(missing_ok=True)
+def _connect_sqlite(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL").fetchall()
     connection.execute("PRAGMA synchronous = FULL")
+    return connection
+
+
+def _make_sqlite(path: Path, pending: int) -> None:
+    connection = _connect_sqlite(path)
     connection.execute(f"CREATE TABLE timers (id INTEGER PRIMARY KEY, {_COLUMNS})")
     connection.execute("CREATE UNIQUE INDEX by_name ON timers (name)")
     connection.execute("CREATE INDEX by_due ON timers (part, due_us)")
-    insert = f"INSERT INTO timers ({_COLUMNS}) VALUES (?, 'h', ?, ?, 1, 0, ?)"  # noqa: S608
+    for first in range(0, pending, 1000):
+        _insert_sqlite(connection, "pending", range(first, min(pending, first + 1000)))
+    connection.close()
+
+
+def _insert_sqlite(connection: sqlite3.Connection, prefix: str, places: range) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    rows = [(f"{prefix}:{n}", n % 8, time.time_ns() // 1000, PAYLOAD) for n in places]
+    connection.executemany(_INSERT, rows)
+    connection.execute("COMMIT")
+
+
+def _raw_sqlite(path: Path, number: int, operations: int) -> Figures:
+    connection = _connect_sqlite(path)
     figures: Figures = {}
     for size in (1, 1000):
         count = operations // 10 if size == 1 else operations
         began = time.perf_counter()
         for first in range(0, count, size):
-            connection.execute("BEGIN IMMEDIATE")
-            connection.executemany(
-                insert, [(f"{size}:{first + n}", n % 8, first + n, PAYLOAD) for n in range(size)]
-            )
-            connection.execute("COMMIT")
+            _insert_sqlite(connection, f"{number}:{size}", range(first, first + size))
         figures[f"commits_of_{size}"] = count / (time.perf_counter() - began)
     connection.close()
     return figures
 
 
-async def _raw_postgres(address: str, operations: int) -> Figures:
-    connection: Any = await import_module("asyncpg").connect(address)
+_INSERT_MANY = (
+    f"INSERT INTO raw_timers ({_COLUMNS}) SELECT name, 'h', part, due, 1, 0, payload FROM "  # noqa: S608
+    "unnest($1::text[], $2::integer[], $3::bigint[], $4::bytea[]) AS n (name, part, due, payload)"
+)
+
+
+async def _connect_postgres(address: str) -> Any:
+    return await import_module("asyncpg").connect(address)
+
+
+async def _make_postgres(address: str, pending: int) -> None:
+    connection = await _connect_postgres(address)
     await connection.execute(
         "DROP TABLE IF EXISTS raw_timers; "
         "CREATE TABLE raw_timers (id bigserial PRIMARY KEY, name text, handler text, "
@@ -220,24 +285,29 @@ async def _raw_postgres(address: str, operations: int) -> Figures:
         "CREATE UNIQUE INDEX raw_by_name ON raw_timers (name);"
         "CREATE INDEX raw_by_due ON raw_timers (part, due_us, id)"
     )
-    insert = (
-        f"INSERT INTO raw_timers ({_COLUMNS}) SELECT name, 'h', part, due, 1, 0, payload FROM "  # noqa: S608
-        "unnest($1::text[], $2::integer[], $3::bigint[], $4::bytea[]) AS n "
-        "(name, part, due, payload)"
+    for first in range(0, pending, 1000):
+        await _insert_postgres(connection, "pending", range(first, min(pending, first + 1000)))
+    await connection.close()
+
+
+async def _insert_postgres(connection: Any, prefix: str, places: range) -> None:
+    await connection.execute(
+        _INSERT_MANY,
+        [f"{prefix}:{n}" for n in places],
+        [n % 64 for n in places],
+        [time.time_ns() // 1000] * len(places),
+        [PAYLOAD] * len(places),
     )
+
+
+async def _raw_postgres(address: str, number: int, operations: int) -> Figures:
+    connection = await _connect_postgres(address)
     figures: Figures = {}
     for size in (1, 1000):
         count = operations // 10 if size == 1 else operations
         began = time.perf_counter()
         for first in range(0, count, size):
-            places = range(first, first + size)
-            await connection.execute(
-                insert,
-                [f"{size}:{n}" for n in places],
-                [n % 64 for n in places],
-                list(places),
-                [PAYLOAD] * size,
-            )
+            await _insert_postgres(connection, f"{number}:{size}", range(first, first + size))
         figures[f"commits_of_{size}"] = count / (time.perf_counter() - began)
     await connection.close()
     return figures
