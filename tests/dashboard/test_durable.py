@@ -48,9 +48,12 @@ def made(store: Store) -> DurableTimers:
     def fail(_: Fire) -> None:
         raise ValueError("no")
 
+    def do_nothing(_: Fire) -> None:
+        pass
+
     timers.handler("wait")(wait)
     timers.handler("fail", retry=Retry(attempts=1))(fail)
-    timers.handler("do")(lambda _: None)
+    timers.handler("do")(do_nothing)
     return timers
 
 
