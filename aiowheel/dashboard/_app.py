@@ -7,10 +7,11 @@ import contextlib
 import json
 import os
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from importlib.resources import files
 from inspect import isawaitable
 from signal import SIGINT, SIGTERM
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
 from aiowheel._siblings import Siblings
@@ -24,6 +25,9 @@ from aiowheel.integrations._signals import signal_listener
 from aiowheel.purgatory import Purgatory
 from aiowheel.timer import Timer
 
+if TYPE_CHECKING:
+    from aiowheel.durable import DurableTimers
+
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
@@ -34,6 +38,7 @@ _SCRIPTS = (
     "chart.js",
     "details.js",
     "dial.js",
+    "durable.js",
     "element.js",
     "history.js",
     "page.js",
@@ -56,7 +61,7 @@ _HEADERS = [
 
 
 class Dashboard:
-    """A page that shows a timer's wheels turn, and what waits in its purgatories.
+    """A page that shows a timer's wheels turn, what waits in its purgatories, and durable timers.
 
     Mount it under a path of your application. The page reads `events` beside it, a stream of
     server-sent events. One look every quarter of a second serves all viewers, and costs the same
@@ -66,6 +71,8 @@ class Dashboard:
     Args:
         timer: Open; a `Timer` of the loop that serves the page.
         purgatories: Any number, on that timer.
+        durable: `DurableTimers`, by the name to show. Their store is counted, at O(pending), while
+            somebody looks, for at most a hundredth of the time.
         guard: Called with the ASGI scope of every request; returns, at once or awaited, whether to
             answer it. Default: only clients on this machine, because keys are shown.
         folder: The processes whose dashboards have the same folder are shown together, or one of
@@ -84,6 +91,7 @@ class Dashboard:
         timer: Timer,
         purgatories: Sequence[Purgatory] = (),
         *,
+        durable: Mapping[str, DurableTimers] | None = None,
         guard: Guard | None = None,
         folder: str | os.PathLike[str] | None = None,
         example: str | None = None,
@@ -91,7 +99,7 @@ class Dashboard:
         self._timer = timer
         self._purgatories = named(purgatories)
         self._run = secrets.token_hex(4)
-        self._sampler = Sampler(timer, self._purgatories, self._run)
+        self._sampler = Sampler(timer, self._purgatories, durable or {}, self._run)
         self._own = Viewers(self._sampler.look, self._sampler.rest)
         self._viewers: dict[str, Viewers[bytes]] = {}  # by the process that they have chosen
         self._folder = folder

@@ -9,30 +9,45 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections import deque
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from aiowheel.dashboard._waiting import Json
 from aiowheel.errors import TimerClosedError
 from aiowheel.purgatory import Purgatory
 from aiowheel.timer import Histogram, Timer
 
+if TYPE_CHECKING:
+    from aiowheel.durable import DurableStatistics, DurableTimers
+
 SECONDS: Final = 300  #: that are kept
-_TIMER_COUNTS: Final = ("fired", "cancelled", "wakeups", "cascaded")
+_FIRES: Final = ("fired", "acknowledged", "retried", "dead")
 _ENDS: Final = ("completed", "expired", "cancelled", "failed")
 
 
 class Growth:
-    """What a histogram has gained since the last look."""
+    """What running counts, and a histogram beside them, have gained since the last look.
 
-    def __init__(self, histogram: Histogram) -> None:
-        self._histogram = histogram
-        self._before = dict(histogram.buckets())
+    Args:
+        fields: The attributes that hold the counts.
+    """
 
-    def take(self) -> list[tuple[float, int]]:
+    def __init__(self, fields: Sequence[str]) -> None:
+        self._fields = fields
+        self._counted = dict.fromkeys(fields, 0)
+        self._durations: dict[float, int] = {}
+
+    def of_counts(self, counts: object) -> dict[str, int]:
+        """Return what each count has gained."""
+        now = {field: int(getattr(counts, field)) for field in self._fields}
+        before, self._counted = self._counted, now
+        return {field: now[field] - before[field] for field in self._fields}
+
+    def of_durations(self, histogram: Histogram) -> list[tuple[float, int]]:
         """Return the upper edge in seconds and the new durations of each bucket that has some."""
-        now = dict(self._histogram.buckets())
-        before, self._before = self._before, now
+        now = dict(histogram.buckets())
+        before, self._durations = self._durations, now
         return [
             (edge, count - before.get(edge, 0))
             for edge, count in now.items()
@@ -46,19 +61,25 @@ class History:
     Args:
         timer: Open.
         purgatories: By the name to show.
+        durable: Durable timers, by the name to show.
     """
 
-    def __init__(self, timer: Timer, purgatories: Mapping[str, Purgatory]) -> None:
+    def __init__(
+        self,
+        timer: Timer,
+        purgatories: Mapping[str, Purgatory],
+        durable: Mapping[str, DurableTimers],
+    ) -> None:
         self._timer = timer
-        self._purgatories = purgatories
-        driver = timer.open_driver()
-        self._lateness = Growth(driver.lateness)
-        self._durations = {
-            name: Growth(purgatory.counts.durations) for name, purgatory in purgatories.items()
+        self._purgatories = {
+            name: (purgatory, Growth(_ENDS)) for name, purgatory in purgatories.items()
         }
-        self._counts = self._read()
+        self._durable = {name: (timers, Growth(_FIRES)) for name, timers in durable.items()}
+        self._fired = Growth(("fired", "wakeups"))
+        self._filed = Growth(("cancelled", "cascaded"))
         self._points: deque[Json] = deque(maxlen=SECONDS)
         self._next: asyncio.TimerHandle | None = None
+        self._point(0)  # counts begin now
 
     def last(self, count: int = SECONDS) -> list[Json]:
         """Return the last points, oldest first."""
@@ -94,66 +115,50 @@ class History:
         Raises:
             TimerClosedError: The timer is closed.
         """
-        timer = self._timer.open_driver()
-        before, self._counts = self._counts, self._read()
-        growth = {place: count - before.get(place, 0) for place, count in self._counts.items()}
-        self._points.append(
-            {
-                "second": second,
-                "pending": timer.counts.pending,
-                **{name: growth["", name] for name in _TIMER_COUNTS},
-                "late": self._lateness.take(),
-                "purgatories": {
-                    name: {
-                        "pending": len(purgatory),
-                        **{end: growth[name, end] for end in _ENDS},
-                        "took": self._durations[name].take(),
-                    }
-                    for name, purgatory in self._purgatories.items()
-                },
-            }
-        )
+        self._points.append(self._point(second))
 
-    def _read(self) -> dict[tuple[str, str], int]:
-        """Return the running counts, of the timer and by purgatory."""
+    def _point(self, second: int) -> Json:
         driver = self._timer.open_driver()
-        read = {
-            ("", "fired"): int(driver.fired),
-            ("", "cancelled"): int(driver.counts.cancelled),
-            ("", "wakeups"): int(driver.wakeups),
-            ("", "cascaded"): int(driver.counts.cascaded),
+        return {
+            "second": second,
+            "pending": int(driver.counts.pending),
+            **self._filed.of_counts(driver.counts),
+            **self._fired.of_counts(driver),
+            "late": self._fired.of_durations(driver.lateness),
+            "purgatories": {
+                name: {
+                    "pending": len(purgatory),
+                    **growth.of_counts(purgatory.counts),
+                    "took": growth.of_durations(purgatory.counts.durations),
+                }
+                for name, (purgatory, growth) in self._purgatories.items()
+            },
+            "durable": {
+                name: _fires(timers.statistics(), growth)
+                for name, (timers, growth) in self._durable.items()
+            },
         }
-        for name, purgatory in self._purgatories.items():
-            for end in _ENDS:
-                read[name, end] = int(getattr(purgatory.counts, end))
-        return read
 
 
-def added(points: Iterable[Json]) -> Json:
-    """Return the sum of points of the same second."""
-    first, *others = points
-    total = {**first, "purgatories": dict(first["purgatories"])}
-    for point in others:
-        for name in ("pending", *_TIMER_COUNTS):
-            total[name] += point[name]
-        total["late"] = _buckets(total["late"], point["late"])
-        for name, purgatory in point["purgatories"].items():
-            known = total["purgatories"].get(name)
-            total["purgatories"][name] = (
-                purgatory if known is None else _added_purgatories(known, purgatory)
-            )
-    return total
+def _fires(statistics: DurableStatistics, growth: Growth) -> Json:
+    return {**growth.of_counts(statistics), "late": growth.of_durations(statistics.lateness)}
 
 
-def _added_purgatories(one: Json, other: Json) -> Json:
-    sums: Json = {name: one[name] + other[name] for name in ("pending", *_ENDS)}
-    return {**sums, "took": _buckets(one["took"], other["took"])}
+def added(points: Sequence[Json]) -> Json:
+    """Return the sum of points of the same second: of their numbers, and by bucket and by name."""
+    return {**reduce(_sum, points), "second": points[0]["second"]}
 
 
-def _buckets(
-    one: Iterable[tuple[float, int]], other: Iterable[tuple[float, int]]
-) -> list[tuple[float, int]]:
-    sums = dict(one)
-    for edge, count in other:
-        sums[edge] = sums.get(edge, 0) + count
-    return sorted(sums.items())
+def _sum(one: Any, other: Any) -> Any:
+    if isinstance(one, dict):
+        names = cast("Json", {**one, **other})
+        return {
+            name: _sum(one[name], other[name]) if name in one and name in other else value
+            for name, value in names.items()
+        }
+    if isinstance(one, list):
+        sums = dict(cast("list[tuple[float, int]]", one))
+        for edge, count in other:
+            sums[edge] = sums.get(edge, 0) + count
+        return sorted(sums.items())
+    return one + other

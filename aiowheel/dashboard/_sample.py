@@ -11,9 +11,11 @@ import os
 import platform
 import socket
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from aiowheel._build import __version__, accelerated
 from aiowheel._units import ns_to_seconds
+from aiowheel.dashboard._durable import DurableLooks
 from aiowheel.dashboard._history import History
 from aiowheel.dashboard._occupancy import Occupancy
 from aiowheel.dashboard._rotation import Rotation, described
@@ -22,6 +24,9 @@ from aiowheel.errors import PurgatoryClosedError
 from aiowheel.purgatory import Purgatory
 from aiowheel.timer import Timer
 from aiowheel.wheel import LevelOccupancy
+
+if TYPE_CHECKING:
+    from aiowheel.durable import DurableTimers
 
 _POINTS = 5  # of the history, in each look: a slow viewer misses none
 
@@ -32,25 +37,34 @@ class Sampler:
     Args:
         timer: Open.
         purgatories: By the name to show.
+        durable: Durable timers, by the name to show.
         run: Differs from that of every other process and dashboard.
 
     Attributes:
         history: Of the last minutes.
     """
 
-    def __init__(self, timer: Timer, purgatories: Mapping[str, Purgatory], run: str) -> None:
+    def __init__(
+        self,
+        timer: Timer,
+        purgatories: Mapping[str, Purgatory],
+        durable: Mapping[str, DurableTimers],
+        run: str,
+    ) -> None:
         self._timer = timer
         self._rotations = {
             name: (purgatory, Rotation(purgatory)) for name, purgatory in purgatories.items()
         }
         self._occupancy = Occupancy()
         self._run = run
-        self.history = History(timer, purgatories)
+        self._durable = DurableLooks(durable)
+        self.history = History(timer, purgatories, durable)
 
     def rest(self) -> None:
         """Drop what the looks found, because no viewer is left."""
         for _, rotation in self._rotations.values():
             rotation.forget()
+        self._durable.rest()
 
     def look(self) -> Json:
         """Return what is there now.
@@ -82,6 +96,7 @@ class Sampler:
                 _purgatory(name, purgatory, rotation, now)
                 for name, (purgatory, rotation) in rotations.items()
             ],
+            "durable": self._durable.look(),
             "points": self.history.last(_POINTS),
         }
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from aiowheel._siblings import Siblings
+from aiowheel.dashboard._durable import merged_durable
 from aiowheel.dashboard._history import SECONDS, added
 from aiowheel.dashboard._rotation import SHOWN
 from aiowheel.dashboard._waiting import Json
@@ -126,10 +127,6 @@ class Together:
 
 def merged(looks: Sequence[Json]) -> Json:
     """Return one look for several processes."""
-    purgatories: dict[str, list[Json]] = {}
-    for look in looks:
-        for purgatory in look["purgatories"]:
-            purgatories.setdefault(purgatory["name"], []).append(purgatory)
     return {
         "process": {"run": "+".join(look["process"]["run"] for look in looks)},
         "tick": looks[0]["tick"],
@@ -137,8 +134,17 @@ def merged(looks: Sequence[Json]) -> Json:
         "levels": [],
         **{name: sum(look[name] for look in looks) for name in _SUMS},
         "latest": max(look["latest"] for look in looks),
-        "purgatories": [_merged_purgatories(each) for each in purgatories.values()],
+        "purgatories": [_merged_purgatories(each) for each in _by_name(looks, "purgatories")],
+        "durable": [merged_durable(each) for each in _by_name(looks, "durable")],
     }
+
+
+def _by_name(looks: Sequence[Json], kind: str) -> list[list[Json]]:
+    found: dict[str, list[Json]] = {}
+    for look in looks:
+        for each in look[kind]:
+            found.setdefault(each["name"], []).append(each)
+    return list(found.values())
 
 
 _SUMS: Final = ("pending", "scheduled", "fired", "errors")

@@ -1,19 +1,23 @@
 """An application for the browser to look at: port and number of pending operations as arguments.
 
-Two purgatories on one timer, a dashboard under /wheels, and a load that never ends.
+Two purgatories and durable timers on one timer, a dashboard under /wheels, and a load that never
+ends.
 """
 
 import asyncio
 import contextlib
+import itertools
 import random
 import sys
 from collections.abc import AsyncGenerator
+from datetime import timedelta
 
 import uvicorn
 from starlette.applications import Starlette
 
 from aiowheel import Purgatory, Timer
 from aiowheel.dashboard import Dashboard
+from aiowheel.durable import DurableTimers, Fire, MemoryStore, Retry
 
 TOPICS = [
     *(f"news/{place}" for place in ("oslo", "lima", "pune", "cork", "bern", "kyiv", "riga")),
@@ -49,19 +53,41 @@ async def acknowledge(acks: Purgatory) -> None:
             await asyncio.sleep(1)
 
 
+async def remind(reminders: DurableTimers) -> None:
+    """Fire some reminders now, some of which fail, and keep many for the next hours."""
+    chance = random.Random(3)
+    for number in range(3_000):
+        later = timedelta(seconds=600 + chance.gammavariate(2, 4 * 3600))
+        await reminders.schedule(f"later {number}", "remind", due=later)
+    for number in itertools.count():
+        soon = timedelta(seconds=chance.uniform(0.1, 2))
+        await reminders.schedule(f"soon {number}", "remind", due=soon, payload=b"%d" % number)
+        await asyncio.sleep(0.1)
+
+
+def on_reminder(fire: Fire) -> None:
+    """Fail at times."""
+    if fire.payload.endswith(b"7"):
+        raise ConnectionError("the mail server is away")
+
+
 @contextlib.asynccontextmanager
 async def lifespan(app: Starlette) -> AsyncGenerator[None]:
     """Open timer, purgatories and dashboard, and keep them busy."""
+    reminders = DurableTimers(MemoryStore(), window=60)
+    reminders.handler("remind", retry=Retry(attempts=2, backoff=1))(on_reminder)
     async with (
+        reminders,
         Timer() as timer,
         Purgatory("long-poll", timer=timer) as polls,
         Purgatory("acks", timer=timer) as acks,
     ):
-        dashboard = Dashboard(timer, [polls, acks])
+        dashboard = Dashboard(timer, [polls, acks], durable={"reminders": reminders})
         app.mount("/wheels", dashboard)
         load = [
             asyncio.create_task(poll_and_publish(polls, int(sys.argv[2]))),
             asyncio.create_task(acknowledge(acks)),
+            asyncio.create_task(remind(reminders)),
         ]
         yield
         for task in load:

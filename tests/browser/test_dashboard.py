@@ -75,7 +75,7 @@ def test_it_loads_little_and_nothing_from_elsewhere(application: str, open_page:
     page.goto(application)
     wait_until_live(page)
 
-    assert len(fetched) >= 11
+    assert len(fetched) >= 12
     assert all(url.startswith(application) for url in fetched)
     assert sum(fetched.values()) < MOST_BYTES
 
@@ -186,6 +186,24 @@ def test_percentiles_are_shown_over_time(application: str, open_page: OpenPage) 
 
     polls.locator(".legend b", has_text=re.compile(r"\d m?s")).nth(2).wait_for()
     assert not acks.locator(".legend").is_visible()
+
+
+def test_durable_timers_are_shown(application: str, open_page: OpenPage) -> None:
+    """By hour ahead, dead ones, those that fire, and the owners of partitions."""
+    page = open_page(application)
+    wait_until_live(page)
+    box = page.get_by_role("region", name="Durable timers reminders", exact=True)
+
+    box.locator(".hours .bin i:not(.none)").nth(5).wait_for(state="attached")
+    assert box.locator(".hours .bin").count() == 24
+    owner = box.locator(".owners tbody tr")
+    assert owner.count() == 1
+    assert re.fullmatch(r"\S+:\d+:\w+, this process\s+4", owner.inner_text())
+    fired = box.locator(".counts div", has_text="fired a second").locator("dd:not(.zero)")
+    fired.wait_for()
+    dead = box.locator(".counts div", has_text="dead").locator("dd:not(.zero)")
+    dead.wait_for()
+    box.locator(".legend b", has_text=re.compile(r"\d (µ|m)?s")).first.wait_for()
 
 
 def test_zeros_are_grey(application: str, open_page: OpenPage) -> None:

@@ -19,7 +19,7 @@ def filled() -> tuple[ManualTimer, Purgatory, History]:
     """A history of a timer and its purgatory."""
     timer = ManualTimer()
     purgatory = Purgatory("p", timer=timer)
-    return timer, purgatory, History(timer, {"p": purgatory})
+    return timer, purgatory, History(timer, {"p": purgatory}, {})
 
 
 async def test_a_point_counts_one_second() -> None:

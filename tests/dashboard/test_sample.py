@@ -25,7 +25,7 @@ pytestmark = pytest.mark.one_build
 
 def sampled(timer: Timer, *purgatories: Purgatory) -> Sampler:
     """Looks at these."""
-    return Sampler(timer, named(purgatories), "run")
+    return Sampler(timer, named(purgatories), {}, "run")
 
 
 def look(sampler: Sampler) -> Any:

@@ -35,7 +35,7 @@ def look_of(name: str, waiting: dict[str, int]) -> Any:
         for _ in range(count):
             purgatory.try_complete_else_watch(Asked(10), [key])
         timer.advance(1)
-    return Sampler(timer, named([purgatory]), "run").look()
+    return Sampler(timer, named([purgatory]), {}, "run").look()
 
 
 def test_purgatories_of_one_name_are_added() -> None:

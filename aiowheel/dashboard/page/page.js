@@ -2,6 +2,7 @@
 
 import { chart } from "./chart.js";
 import { drawDial } from "./dial.js";
+import { drawDurable } from "./durable.js";
 import { element, list, put } from "./element.js";
 import * as history from "./history.js";
 import { drawProcesses } from "./processes.js";
@@ -111,6 +112,7 @@ function draw() {
   drawTiles(isNew);
   if (isNew) drawLateness();
   drawPurgatories(byId("purgatories"), last.purgatories, { isNew, process: chosen(), isPaused: () => paused });
+  drawDurable(byId("durable"), last.durable, isNew);
 }
 
 function drawAbout() {

@@ -1,0 +1,168 @@
+"""Durable timers on the dashboard: counts of the store, now and then, and of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from aiowheel import ManualTimer
+from aiowheel.dashboard._durable import DurableLooks, merged_durable
+from aiowheel.dashboard._sample import Sampler
+from aiowheel.durable import DurableTimers, Fire, MemoryStore, Retry, Store, StoreError
+from aiowheel.durable._operations import Summary
+
+pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
+
+HOUR = timedelta(hours=1)
+
+
+class Slow(MemoryStore):
+    """It takes its time to count, and fails if it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts = 0
+        self.seconds = 0.0
+        self.fails = False
+
+    async def summary(self) -> Summary:
+        """Count slowly."""
+        self.counts += 1
+        await asyncio.sleep(self.seconds)
+        if self.fails:
+            raise StoreError("postgresql://secret@host is away")
+        return await super().summary()
+
+
+def made(store: Store) -> DurableTimers:
+    """Timers whose fires wait, or fail."""
+    timers = DurableTimers(store)
+
+    async def wait(_: Fire) -> None:
+        await asyncio.sleep(5 * 3600)
+
+    def fail(_: Fire) -> None:
+        raise ValueError("no")
+
+    def do_nothing(_: Fire) -> None:
+        pass
+
+    timers.handler("wait")(wait)
+    timers.handler("fail", retry=Retry(attempts=1))(fail)
+    timers.handler("do")(do_nothing)
+    return timers
+
+
+async def looked(looks: DurableLooks) -> Any:
+    """The look after the count of the store has ended."""
+    looks.look()
+    await asyncio.sleep(0.1)
+    (look,) = looks.look()
+    return json.loads(json.dumps(look))
+
+
+async def test_the_store_and_the_process_are_counted() -> None:
+    """By hour ahead, late, in flight, dead, and who owns the partitions."""
+    async with made(MemoryStore(partitions=4)) as timers:
+        for name, handler, due in (
+            ("soon", "do", 2.5),
+            ("late", "wait", 0.5),
+            ("dead", "fail", 0.5),
+            ("later", "do", 30),
+        ):
+            await timers.schedule(name, handler, due=due * HOUR)
+        await asyncio.sleep(3600)
+        look = await looked(DurableLooks({"mail": timers}))
+
+    assert (look["name"], look["owner"], look["failure"]) == ("mail", timers.owner, None)
+    assert (look["in_flight"], look["partitions"]) == (1, 4)
+    store = look["store"]
+    assert (store["pending"], store["overdue"], store["dead"]) == (3, 1, 1)
+    assert store["hours"] == [1, 1, *[0] * 22]
+    assert store["owners"] == {timers.owner: 4}
+
+
+async def test_the_store_is_counted_for_a_hundredth_of_the_time() -> None:
+    """However often somebody looks; never again by a viewer who has left."""
+    store = Slow()
+    async with made(store) as timers:
+        looks = DurableLooks({"mail": timers})
+        for _ in range(80):
+            looks.look()
+            await asyncio.sleep(0.25)
+        assert store.counts == 4
+
+        store.counts, store.seconds = 0, 2.0
+        for _ in range(4 * 410):
+            looks.look()
+            await asyncio.sleep(0.25)
+        assert store.counts == 3
+
+        looks.rest()
+        await asyncio.sleep(1_000)
+        assert store.counts == 3
+
+
+async def test_a_store_that_fails_leaves_the_last_count() -> None:
+    """With the kind of the error, and without its text, which may hold an address."""
+    store = Slow()
+    async with made(store) as timers:
+        looks = DurableLooks({"mail": timers})
+        before = await looked(looks)
+        store.fails = True
+        await asyncio.sleep(10)
+        after = await looked(looks)
+        store.fails = False
+        await asyncio.sleep(10)
+        again = await looked(looks)
+
+    assert (before["failure"], after["failure"], again["failure"]) == (None, "StoreError", None)
+    assert after["store"] == before["store"]
+    assert "secret" not in json.dumps(after)
+
+
+async def test_closed_timers_do_no_harm() -> None:
+    """Neither before they are opened nor after they were closed."""
+    timers = made(MemoryStore())
+    looks = DurableLooks({"mail": timers})
+    assert (await looked(looks))["failure"] == "DurableTimersClosedError"
+    async with timers:
+        await asyncio.sleep(10)
+        assert (await looked(looks))["failure"] is None
+    await asyncio.sleep(10)
+    assert (await looked(looks))["failure"] == "DurableTimersClosedError"
+
+
+async def test_points_count_fires_and_their_lateness() -> None:
+    """Of the second in which they began."""
+    async with made(MemoryStore()) as timers:
+        history = Sampler(ManualTimer(), {}, {"mail": timers}, "run").history
+        await timers.schedule("a", "do", due=0.5 * HOUR)
+        await timers.schedule("b", "fail", due=0.5 * HOUR)
+        history.take(1)
+        await asyncio.sleep(3600)
+        history.take(2)
+        history.take(3)
+
+    first, second, third = [point["durable"]["mail"] for point in history.last()]
+    assert [each["fired"] for each in (first, second, third)] == [0, 2, 0]
+    assert (second["acknowledged"], second["dead"], second["retried"]) == (1, 1, 0)
+    assert sum(count for _, count in second["late"]) == 2
+
+
+async def test_processes_that_share_a_store_are_added() -> None:
+    """What is in memory is added; the store is counted once, by the newest count."""
+    store = MemoryStore()
+    async with made(store) as one, made(store) as other:
+        await one.schedule("a", "do", due=HOUR)
+        looks = [await looked(DurableLooks({"mail": timers})) for timers in (one, other)]
+        total = merged_durable(looks)
+
+    assert total["partitions"] == sum(look["partitions"] for look in looks) == 4
+    assert total["store"] == looks[1]["store"]
+    assert total["store"]["pending"] == 1
+    assert merged_durable([{**looks[0], "store": None}])["store"] is None
