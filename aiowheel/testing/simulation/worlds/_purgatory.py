@@ -97,6 +97,8 @@ class PurgatoryWorld(World):
         self.ends[probe] = self.ends.get(probe, 0) + 1
         assert self.ends[probe] == 1, f"operation {probe.number} ended twice"
         outcome = probe.outcome
+        left = probe.waiter is not None and probe.waiter.cancelled()
+        assert not left, f"operation {probe.number} ended for a client that had left"
         self.note(f"{outcome.value} {probe.number}")
         if outcome is Outcome.EXPIRED:
             early = probe.deadline_ns - self.now_ns
@@ -246,6 +248,7 @@ class PurgatoryWorld(World):
         self.promised.clear()
         pending = self.pending()
         assert len(self.purgatory) == len(pending), "another number is pending than counted"
+        assert len(self.timer) == len(pending), "the timer holds other deadlines"
         if self.now_ns == self.loop.peak_ns and not self.timer.closed:
             for probe in pending:
                 due_ns = -(-probe.deadline_ns // _TICK_NS) * _TICK_NS
