@@ -93,6 +93,13 @@ class PurgatoryWorld(World):
     # --- the oracle -------------------------------------------------------------------------
 
     def on_end(self, probe: Probe) -> None:
+        """Let a wrong end fail the run: its exception alone may go to a client that has left."""
+        try:
+            self.compare_end(probe)
+        except AssertionError as error:
+            self.loop.fail(error)
+
+    def compare_end(self, probe: Probe) -> None:
         """Assert that an operation may end now."""
         self.ends[probe] = self.ends.get(probe, 0) + 1
         assert self.ends[probe] == 1, f"operation {probe.number} ended twice"
@@ -227,6 +234,18 @@ class PurgatoryWorld(World):
             assert probe.force_complete() == wins
         else:
             assert probe.cancel() == (probe.outcome is Outcome.CANCELLED and wins)
+
+    @step
+    def leave(self) -> None:
+        """Have a client leave in the turn in which its condition is met and checked."""
+        waiting = [probe for probe in self.pending() if probe.waiter is not None]
+        if waiting:
+            probe = self.random.choice(waiting)
+            probe.condition = "open"
+            assert probe.waiter is not None
+            probe.waiter.cancel()
+            self.purgatory.check_and_complete(probe.keys[0])
+            assert probe.outcome is Outcome.CANCELLED, f"{probe} ended for a client that left"
 
     @step
     def cancel_key(self) -> None:
