@@ -6,11 +6,12 @@ Sources: the deterministic simulation of FoundationDB, and the paused clock of t
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Collection
 from concurrent.futures import Executor
 from functools import partial
 from random import Random
-from typing import Any, TypeVar, TypeVarTuple
+from typing import TypeVar, TypeVarTuple
 
 from aiowheel._types import Delay
 from aiowheel._units import FOREVER, delay_to_ns
@@ -56,6 +57,7 @@ class SimulationLoop(VirtualClockEventLoop):
     """
 
     peak_ns: int = -FOREVER
+    _ready: deque[asyncio.Handle]  # BaseEventLoop's: what runs in this turn
 
     def __init__(self, *, seed: int, kinds: Collection[str], start: float = 0.0) -> None:
         super().__init__(patience=0, seed=seed, start=start)
@@ -97,8 +99,7 @@ class SimulationLoop(VirtualClockEventLoop):
         self.turns += 1
         if self.turns > MOST_TURNS:
             raise AssertionError(f"the run made more than {MOST_TURNS} turns of the loop")
-        base: Any = self
-        ready = base._ready
+        ready = self._ready
         if len(ready) > 1 and "reorder" in self._kinds:
             order = list(ready)
             self.chance.shuffle(order)
@@ -111,9 +112,8 @@ class SimulationLoop(VirtualClockEventLoop):
         due = None if self._frozen else self._agenda.next_due()
         if due is not None and due <= self._now_ns:
             return []  # `_process_events` runs it
-        base: Any = self
         self.idle()
-        if base._ready:
+        if self._ready:
             return []
         arrival = self._arrivals.next_instant()
         if due is None and arrival is None:

@@ -16,13 +16,15 @@ class Deadline:
         number: The order of arming.
         state: "pending", "fired" or "cancelled".
         moved: Whether its deadline was changed.
+        latest_ns: Until when it has fired if nothing delays it.
         ahead: Whether it was armed before it was due, on a clock that was not set back.
     """
 
-    __slots__ = ("ahead", "due_ns", "moved", "number", "state")
+    __slots__ = ("ahead", "due_ns", "latest_ns", "moved", "number", "state")
 
     def __init__(self, due_ns: int, number: int, *, ahead: bool) -> None:
         self.due_ns = min(due_ns, FOREVER)
+        self.latest_ns = self.due_ns
         self.number = number
         self.ahead = ahead
         self.state = "pending"
@@ -54,6 +56,7 @@ class Deadlines:
         self._made += 1
         ahead = due_ns > self._loop.now_ns == self._loop.peak_ns
         deadline = Deadline(due_ns, self._made, ahead=ahead)
+        self._set_latest(deadline)
         self._pending[deadline] = None
         return deadline
 
@@ -61,6 +64,14 @@ class Deadlines:
         """Change a pending deadline."""
         deadline.due_ns = min(due_ns, FOREVER)
         deadline.moved = True
+        self._set_latest(deadline)
+
+    def _set_latest(self, deadline: Deadline) -> None:
+        """Round up to a tick; what is due already must not wait for the end of one."""
+        if deadline.due_ns > self._loop.now_ns:
+            deadline.latest_ns = -(-deadline.due_ns // self._tick_ns) * self._tick_ns
+        else:
+            deadline.latest_ns = deadline.due_ns
 
     def cancel(self, deadline: Deadline) -> bool:
         """Cancel a deadline; return whether it was pending."""
@@ -96,8 +107,8 @@ class Deadlines:
         if now_ns < self._loop.peak_ns:
             return  # nothing fires before the clock is where it was
         for deadline in self._pending:
-            due_ns = -(-deadline.due_ns // self._tick_ns) * self._tick_ns
-            assert now_ns < due_ns, f"a deadline is {now_ns - due_ns} ns late beyond its tick"
+            late = now_ns - deadline.latest_ns
+            assert late < 0, f"a deadline is {late} ns late beyond its tick"
 
     def pending(self) -> list[Deadline]:
         """Return the pending deadlines in the order of arming."""

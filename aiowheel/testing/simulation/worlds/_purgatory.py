@@ -93,10 +93,19 @@ class PurgatoryWorld(World):
     # --- the oracle -------------------------------------------------------------------------
 
     def on_end(self, probe: Probe) -> None:
+        """Let a wrong end fail the run: its exception alone may go to a client that has left."""
+        try:
+            self.compare_end(probe)
+        except AssertionError as error:
+            self.loop.fail(error)
+
+    def compare_end(self, probe: Probe) -> None:
         """Assert that an operation may end now."""
         self.ends[probe] = self.ends.get(probe, 0) + 1
         assert self.ends[probe] == 1, f"operation {probe.number} ended twice"
         outcome = probe.outcome
+        left = probe.waiter is not None and probe.waiter.cancelled()
+        assert not left, f"operation {probe.number} ended for a client that had left"
         self.note(f"{outcome.value} {probe.number}")
         if outcome is Outcome.EXPIRED:
             early = probe.deadline_ns - self.now_ns
@@ -227,6 +236,18 @@ class PurgatoryWorld(World):
             assert probe.cancel() == (probe.outcome is Outcome.CANCELLED and wins)
 
     @step
+    def leave(self) -> None:
+        """Have a client leave in the turn in which its condition is met and checked."""
+        waiting = [probe for probe in self.pending() if probe.waiter is not None]
+        if waiting:
+            probe = self.random.choice(waiting)
+            probe.condition = "open"
+            assert probe.waiter is not None
+            probe.waiter.cancel()
+            self.purgatory.check_and_complete(probe.keys[0])
+            assert probe.outcome is Outcome.CANCELLED, f"{probe} ended for a client that left"
+
+    @step
     def cancel_key(self) -> None:
         """Cancel what watches a key."""
         key = self.draw_key()
@@ -246,6 +267,7 @@ class PurgatoryWorld(World):
         self.promised.clear()
         pending = self.pending()
         assert len(self.purgatory) == len(pending), "another number is pending than counted"
+        assert len(self.timer) == len(pending), "the timer holds other deadlines"
         if self.now_ns == self.loop.peak_ns and not self.timer.closed:
             for probe in pending:
                 due_ns = -(-probe.deadline_ns // _TICK_NS) * _TICK_NS

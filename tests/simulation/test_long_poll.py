@@ -1,0 +1,19 @@
+"""The rules of a long-poll service hold in a simulation, whichever clients leave."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiowheel.testing.simulation import explore
+
+pytestmark = [pytest.mark.one_build, pytest.mark.slow]
+
+
+def test_a_long_poll_service_keeps_its_rules() -> None:
+    """Every client gets an answer, and none waits although there is news."""
+    pytest.importorskip("starlette")
+    from .long_poll import LongPollWorld
+
+    found = explore(LongPollWorld, seeds=range(15))
+
+    assert found.faults["hangup"] > 0
