@@ -172,6 +172,13 @@ fuzz: build  ## feed each target with mutated bytes for MINUTES=20, and print wh
 		AIOWHEEL_NO_EXTENSIONS=1 $(BIN)/python -m tests.fuzz.fuzz $$target --coverage || failed=1; \
 	done; [ -z "$$failed" ]
 
+MUTANTS_ARGS ?=
+.PHONY: mutants
+mutants: build  ## change the wheel, the timer and the purgatory at one place at a time: tests must fail; hours, goes on where it was ended
+	$(PIP) install --quiet --group mutants
+	failed=; for part in wheel timer purgatory; do \
+		$(BIN)/python -m tests.mutants.mutants $$part $(MUTANTS_ARGS) || failed=1; done; [ -z "$$failed" ]
+
 .PHONY: test-stdlib
 test-stdlib: build  ## run CPython's and uvloop's own tests on our loops, minutes long
 	$(PIP) install --quiet pyopenssl  # some of uvloop's tests import it

@@ -1,0 +1,192 @@
+"""Changes one part of the core at one place after the other, and looks whether its tests notice.
+
+A program, run for each part by `make mutants`:
+
+    python -m tests.mutants.mutants wheel|timer|purgatory [--sample 150] [--seed 1] [--report]
+
+cosmic-ray makes the mutants, in a copy of the tree under `build/mutants/PART`; the session file
+there keeps what was tried, so that a run that was ended goes on where it stood. The tests are the
+part's own, on the pure build, the quick ones first. A mutant that survives and changes nothing is
+listed in `equivalent.txt` with the reason; every other survivor is a test that is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+EQUIVALENT = Path(__file__).with_name("equivalent.txt")
+COPIED = ("aiowheel", "tests", "pyproject.toml", "_aiowheel_pytestplugin.py")
+LEAST_KILLED = 0.9
+#: Quick files first: most mutants end at the first failure.
+TESTS = {
+    "wheel": ("test_wheel.py", "test_level_edges.py", "test_wakeups.py", "test_occupancy.py", ""),
+    "timer": ("test_manual_timer.py", "test_handle.py", "test_timer.py", "test_fairness.py", ""),
+    "purgatory": ("test_watching.py", "test_exactly_once.py", "test_thresholds.py", ""),
+}
+#: Operators whose mutants change nothing here: annotations are not evaluated, and None, booleans
+#: and members of an enumeration are equal where they are identical.
+LEFT_OUT = (
+    "ReplaceBinaryOperator_BitOr_.*",
+    "ReplaceComparisonOperator_(Is|IsNot|Eq|NotEq)_(Eq|NotEq|Is|IsNot)",
+)
+OPPOSITES = ("Is_IsNot", "IsNot_Is", "Eq_NotEq", "NotEq_Eq")
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One mutant that was tried.
+
+    Attributes:
+        name: File, line as it was and line as it is: the same for as long as the code is.
+        survived: Whether every test passed.
+    """
+
+    name: str
+    survived: bool
+
+
+class Session:
+    """The mutants of one part, and what has become of them."""
+
+    def __init__(self, part: str) -> None:
+        self._part = part
+        self._folder = ROOT / "build" / "mutants" / part
+        self._tree = self._folder / "tree"
+        self._file = self._folder / "session.sqlite"
+        self._config = self._folder / "config.toml"
+
+    def prepare(self, sample: int | None, seed: int) -> None:
+        """Copy the tree and list the mutants, unless an earlier run has done so."""
+        if self._file.exists():
+            return
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._tree.mkdir(parents=True)
+        ignored = shutil.ignore_patterns("*.so", "__pycache__", "_compiled.*")
+        for name in COPIED:
+            source = ROOT / name
+            if source.is_dir():
+                shutil.copytree(source, self._tree / name, ignore=ignored)
+            else:
+                shutil.copy2(source, self._tree / name)
+        self._config.write_text(self._configuration())
+        self._run("init")
+        self._leave_out(sample, seed)
+
+    def run(self) -> None:
+        """Try the mutants that have not been tried."""
+        self._run("exec")
+
+    def mutants(self) -> list[Mutant]:
+        """Return those that were tried."""
+        command = [sys.executable, "-m", "cosmic_ray.cli", "dump", str(self._file)]
+        dumped = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        found: list[Mutant] = []
+        for line in dumped.splitlines():
+            item, result = json.loads(line)
+            if result is not None:
+                place = Path(item["mutations"][0]["module_path"])
+                name = f"{self._part}/{place.name}: {_changed(result['diff'] or '')}"
+                found.append(Mutant(name, result["test_outcome"] == "survived"))
+        return found
+
+    def _configuration(self) -> str:
+        tests = " ".join(f"tests/{self._part}/{name}" for name in TESTS[self._part])
+        command = f"{sys.executable} -m pytest -x -q -p no:cacheprovider -m 'not slow' {tests}"
+        files = sorted((self._tree / "aiowheel" / self._part).glob("_[a-z]*.py"))
+        modules = [str(path.relative_to(self._tree)) for path in files]
+        return "\n".join(
+            [
+                "[cosmic-ray]",
+                f"module-path = {json.dumps(modules)}",
+                "timeout = 600.0",
+                f"test-command = {json.dumps(command)}",
+                "[cosmic-ray.distributor]",
+                'name = "local"',
+                "",
+            ]
+        )
+
+    def _leave_out(self, sample: int | None, seed: int) -> None:
+        """Remove the mutants that change nothing, and those beyond the sample."""
+        left_out = re.compile(f"core/({'|'.join(LEFT_OUT)})")
+        with closing(sqlite3.connect(self._file)) as session, session:
+            rows = session.execute("SELECT job_id, operator_name FROM mutation_specs").fetchall()
+            kept = [
+                job
+                for job, operator in sorted(rows)
+                if not left_out.fullmatch(operator) or operator.endswith(OPPOSITES)
+            ]
+            if sample is not None and sample < len(kept):
+                order = sorted(kept)
+                kept = random.Random(seed).sample(order, sample)
+            gone = [(job,) for job in {job for job, _ in rows} - set(kept)]
+            for table in ("mutation_specs", "work_items"):
+                session.executemany(f"DELETE FROM {table} WHERE job_id = ?", gone)
+        print(f"{self._part}: {len(kept)} of {len(rows)} mutants")
+
+    def _run(self, verb: str) -> None:
+        command = [sys.executable, "-m", "cosmic_ray.cli", verb, str(self._config), str(self._file)]
+        environment = {
+            "PATH": "/usr/bin:/bin",
+            "AIOWHEEL_NO_EXTENSIONS": "1",
+            "PYTHONPATH": str(self._tree),
+        }
+        subprocess.run(command, check=True, cwd=self._tree, env=environment)
+
+
+def _changed(diff: str) -> str:
+    """Return the lines of a diff that differ, as one text."""
+    lines = [line for line in diff.splitlines() if line[:1] in {"-", "+"}]
+    return " ".join(
+        f"{line[0]} {line[1:].strip()}" for line in lines if line[:3] not in {"---", "+++"}
+    )
+
+
+def equivalents() -> dict[str, str]:
+    """Return the reason why a mutant changes nothing, by its name."""
+    lines = EQUIVALENT.read_text("utf-8").splitlines()
+    pairs = zip(lines[1::3], lines[2::3], strict=False)  # a blank line, the mutant, the reason
+    return {name: reason.strip() for name, reason in pairs}
+
+
+def report(part: str, mutants: list[Mutant]) -> bool:
+    """Print what survived; return whether enough mutants were killed."""
+    known = equivalents()
+    tried = [mutant for mutant in mutants if not (mutant.survived and mutant.name in known)]
+    survivors = [mutant.name for mutant in tried if mutant.survived]
+    for name in survivors:
+        print(f"    survived: {name}")
+    share = 1 - len(survivors) / len(tried) if tried else 1.0
+    same = len(mutants) - len(tried)
+    print(f"{part}: {len(tried)} mutants tried, {same} more change nothing, {share:.1%} killed")
+    return share >= LEAST_KILLED
+
+
+def main() -> int:
+    """Try mutants of one part; return 1 if too many survive."""
+    parser = argparse.ArgumentParser(description="Look whether tests notice changes.")
+    parser.add_argument("part", choices=tuple(TESTS))
+    parser.add_argument("--sample", type=int, help="how many, chosen at random; default: all")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--report", action="store_true", help="try no more, print what is known")
+    options = parser.parse_args()
+    session = Session(options.part)
+    if not options.report:
+        session.prepare(options.sample, options.seed)
+        session.run()
+    return not report(options.part, session.mutants())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
