@@ -232,6 +232,10 @@ bench: build  ## measure: schedule and cancel, memory, wake-ups, against asyncio
 	$(PIP) install --quiet --group bench
 	AIOWHEEL_REQUIRE_EXTENSIONS=1 $(BIN)/aiowheel bench
 
+.PHONY: bench-compare
+bench-compare: build  ## measure this tree beside the commit BASE=...: times, and instructions where valgrind is
+	$(BIN)/python tools/bench_compare.py $(BASE)
+
 # --- checks ---
 
 $(VENV)/.stamp-typing: $(VENV)/.stamp-build

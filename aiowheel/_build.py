@@ -49,6 +49,11 @@ class BuildInfo(NamedTuple):
     stale: tuple[str, ...]
     """Modules whose source was edited after they were compiled; always empty in a wheel."""
 
+    def __str__(self) -> str:
+        """Return one line, as `aiowheel 0.1.0 (compiled), CPython 3.11.7, Linux-x86_64`."""
+        build = "compiled" if self.accelerated else "pure"
+        return f"{_PACKAGE} {self.version} ({build}), {self.python}, {self.platform}"
+
 
 class Source(NamedTuple):
     """A line of the stamp: one source and what it was when it was compiled."""

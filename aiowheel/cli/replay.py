@@ -1,5 +1,6 @@
 """`aiowheel replay`: a recorded trace once more, on another wheel. Rank 5."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,6 +37,7 @@ def replay(
       aiowheel replay trace/ --purgatory fetch --timeout 0.1 --json
     """
     try:
+        from aiowheel.jobs.report.origin import origin_of
         from aiowheel.jobs.wheels.replay import replay_trace
     except ImportError as error:
         raise MissingExtraError("trace") from error
@@ -56,13 +58,13 @@ def replay(
 
         from aiowheel.cli._job_output import print_json
 
-        print_json(asdict(found))
+        print_json({"origin": origin_of(trace), **asdict(found)})
     else:
-        _print(found)
+        _print(found, origin_of(trace), other_timeout=timeout is not None)
 
 
-def _print(found: "Replay") -> None:
-    from aiowheel.cli._job_output import print_table
+def _print(found: "Replay", origin: Mapping[str, str], *, other_timeout: bool) -> None:
+    from aiowheel.cli._job_output import print_lines, print_table
     from aiowheel.jobs.report.spans import span_text
 
     def share(of: float) -> str:
@@ -89,7 +91,14 @@ def _print(found: "Replay") -> None:
         )
     ]
     print_table(["", "recorded", "replayed"], rows, texts=1)
+    late = (
+        "of the replayed timeouts took longer in the trace than the new timeout"
+        if other_timeout
+        else "of the replayed timeouts completed in the trace, or were cancelled, after their "
+        "deadline: the event loop was busy and came to their timeouts too late; this one never is"
+    )
     remarks = [
+        (found.ended_late, late),
         (found.at_once, "more were over at once and armed no timeout"),
         (found.without_timeout, "more had no timeout"),
         (found.unknown, "timed out in the trace before the new timeout: they time out here too"),
@@ -97,3 +106,4 @@ def _print(found: "Replay") -> None:
     for count, remark in remarks:
         if count:
             print(f"{count:,} {remark}")
+    print_lines(origin)

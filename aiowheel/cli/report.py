@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from aiowheel._printable import printable
 from aiowheel.cli._spark_options import Conf, Master, Verbose
 from aiowheel.errors import MissingExtraError
 
@@ -34,7 +33,7 @@ def report(
       aiowheel report trace/ --out report/
       aiowheel report trace/ --master spark://10.0.0.1:7077 --json
     """
-    from aiowheel.cli._job_output import job_session, print_json
+    from aiowheel.cli._job_output import job_session, print_json, print_lines
 
     try:
         from aiowheel.jobs.report.job import run_report
@@ -45,7 +44,8 @@ def report(
         result = run_report(trace, out, spark)
     if json:
         tables = {name: table.to_pylist() for name, table in result.tables.items()}
-        print_json({"operations": result.operations, "page": str(result.page), "tables": tables})
+        found = {"operations": result.operations, "origin": dict(result.origin)}
+        print_json({**found, "page": str(result.page), "tables": tables})
         return
     from rich.console import Console
 
@@ -54,4 +54,4 @@ def report(
     console = Console()
     # A pipe has no width: wide enough that no name is cut.
     print_report(result.tables, console if console.is_terminal else Console(width=_PIPE_WIDTH))
-    print(f"page  {printable(result.page)}")
+    print_lines({**result.origin, "page": result.page})

@@ -1,5 +1,6 @@
 """`aiowheel tune`: the tick and wheel size that would have cost least. Rank 5."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,6 +48,7 @@ def tune(
     """
     try:
         from aiowheel.jobs.report.job import read_trace_frame
+        from aiowheel.jobs.report.origin import origin_of
         from aiowheel.jobs.wheels.tune import WHEEL_SIZES, Tuning, candidates_of
         from aiowheel.jobs.wheels.tune import tune as weighed
     except ImportError as error:
@@ -63,23 +65,26 @@ def tune(
             wheel_sizes=sizes,
         )
         tuning = Tuning.of(candidates.toArrow())
-    page = None if out is None else _save(tuning, round(max_lateness * 1e9), out)
-    _print(tuning, page, as_json=json)
+    origin = origin_of(trace)
+    page = None if out is None else _save(tuning, round(max_lateness * 1e9), origin, out)
+    _print(tuning, origin, page, as_json=json)
 
 
-def _save(tuning: "Tuning", bound_ns: int, out: Path) -> Path:
+def _save(tuning: "Tuning", bound_ns: int, origin: Mapping[str, str], out: Path) -> Path:
     from aiowheel.jobs.report.job import write_table
     from aiowheel.jobs.report.tune_page import write_page
 
     with whole_folder(out) as folder:
         write_table(tuning.candidates, folder / "candidates.parquet")
-        page = write_page(tuning, bound_ns, folder / "tune.html")
+        page = write_page(tuning, bound_ns, origin, folder / "tune.html")
     return out / page.name
 
 
-def _print(tuning: "Tuning", page: Path | None, *, as_json: bool) -> None:
+def _print(
+    tuning: "Tuning", origin: Mapping[str, str], page: Path | None, *, as_json: bool
+) -> None:
     from aiowheel.cli._job_output import print_json, print_lines, print_table
-    from aiowheel.jobs.report.tune_page import COLUMNS
+    from aiowheel.jobs.report.tune_page import COLUMNS, OF_A_CORE
 
     rows = tuning.candidates.to_pylist()
     if as_json:
@@ -87,6 +92,7 @@ def _print(tuning: "Tuning", page: Path | None, *, as_json: bool) -> None:
             {
                 "line": tuning.line,
                 "operations": tuning.operations,
+                "origin": dict(origin),
                 "candidates": rows,
                 "page": None if page is None else str(page),
             }
@@ -96,5 +102,6 @@ def _print(tuning: "Tuning", page: Path | None, *, as_json: bool) -> None:
     print_table([name for name, _ in COLUMNS], shown)
     if len(rows) > _MOST_ROWS:
         print(f"and {len(rows) - _MOST_ROWS} more; --json prints all")
-    lines = {"operations": f"{tuning.operations:,}", "paste": tuning.line}
+    print(OF_A_CORE)
+    lines = {**origin, "operations": f"{tuning.operations:,}", "paste": tuning.line}
     print_lines((lines if page is None else lines | {"page": str(page)}).items())

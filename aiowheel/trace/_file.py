@@ -18,8 +18,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from aiowheel._build import build_info
+
 from ._batch import BATCH_SCHEMA
-from .schema import SCHEMA_VERSION, TRACE_SCHEMA, VERSION_KEY
+from .schema import RECORDER_KEY, SCHEMA_VERSION, TRACE_SCHEMA, VERSION_KEY
 
 # Times that grow row by row: their differences are a fifth of the bytes, and cheaper to write.
 _WHOLE_NUMBERS = [field.name for field in TRACE_SCHEMA if pa.types.is_integer(field.type)]
@@ -68,7 +70,7 @@ class TraceFile:
             write_statistics=_TIMES,  # what a reader skips row groups by
             column_encoding=dict.fromkeys(_WHOLE_NUMBERS, "DELTA_BINARY_PACKED"),
         )
-        self._writer.add_key_value_metadata(_METADATA)
+        self._writer.add_key_value_metadata(_METADATA | {RECORDER_KEY: str(build_info())})
 
     @property
     def bytes(self) -> int:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from aiowheel.errors import BadInputError
 
-from .schema import SCHEMA_VERSION, VERSION_KEY
+from .schema import RECORDER_KEY, SCHEMA_VERSION, VERSION_KEY
 
 #: What a reader of this version understands. A file without a version is older: version 1.
 UNDERSTOOD: Final = (SCHEMA_VERSION,)
@@ -34,6 +34,20 @@ def stored_schema(file: str | os.PathLike[str]) -> pa.Schema:
         shown = found.decode() if found.isdigit() else repr(found)
         raise BadInputError(f"{name}: trace version must be {legal}, got {shown}")
     return schema
+
+
+def stored_recorder(file: str | os.PathLike[str]) -> str | None:
+    """Read which build, Python and system recorded a trace file; None if it does not say.
+
+    Raises:
+        BadInputError: The file cannot be read, or is no Parquet file.
+    """
+    name = os.fspath(file)
+    try:
+        found = (pq.read_metadata(name).metadata or {}).get(RECORDER_KEY.encode())
+    except (OSError, pa.ArrowException) as error:
+        raise unreadable(name, error) from error
+    return None if found is None else found.decode(errors="replace")
 
 
 def unreadable(file: str, error: Exception) -> BadInputError:

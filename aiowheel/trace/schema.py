@@ -14,6 +14,8 @@ import pyarrow as pa
 SCHEMA_VERSION = 1
 #: The key of the metadata under which a file carries its version.
 VERSION_KEY = "aiowheel.trace.version"
+#: The key under which it says on which build, Python and machine it was recorded.
+RECORDER_KEY = "aiowheel.trace.recorder"
 
 
 class TraceColumn(NamedTuple):

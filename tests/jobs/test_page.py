@@ -41,6 +41,7 @@ class Tags(HTMLParser):
 def test_no_name_is_markup(tmp_path: Path) -> None:
     """Titles, cells, cards, code and chart names are shown as they are, escape codes as text."""
     page = Page(EVIL, EVIL)
+    page.origin({EVIL: EVIL})
     page.cards([(EVIL, EVIL)])
     page.section(EVIL, EVIL)
     page.table([EVIL, EVIL], [[EVIL, EVIL]], texts=1, best=0)

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from aiowheel import DelayedOperation, ManualTimer, Purgatory
+from aiowheel._build import build_info
 from aiowheel.cli import run
 from aiowheel.jobs.wheels.replay import replay_trace
 from aiowheel.trace import TRACE_SCHEMA, TraceRecorder
@@ -71,11 +72,11 @@ def test_a_coarser_tick_comes_later(trace: Path) -> None:
 
 
 def test_a_shorter_timeout_times_out_what_completed(trace: Path) -> None:
-    """The operation that waited 50 ms does not survive 40."""
+    """The operation that waited 50 ms does not survive 40; the count says how many more."""
     found = replay_trace(trace, tick_ns=MS, wheel_size=256, timeout_ns=40 * MS)
 
     assert found.replayed["expired"] == 5  # the one without a timeout has one now
-    assert found.unknown == 0
+    assert (found.unknown, found.ended_late) == (0, 2)
 
 
 def test_what_timed_out_before_a_longer_timeout_is_named(trace: Path) -> None:
@@ -107,7 +108,37 @@ def test_both_are_printed_side_by_side(trace: Path, capsys: pytest.CaptureFixtur
     assert lines[0].split() == ["recorded", "replayed"]
     assert lines[1].split() == ["operations", "5", "5"]
     assert "1 more were over at once and armed no timeout" in lines
-    assert lines[-1].startswith("3 timed out in the trace before the new timeout")
+    assert any(line.startswith("3 timed out in the trace before the new timeout") for line in lines)
+    assert lines[-3:] == [
+        f"trace        {trace.resolve()}",
+        f"recorded by  {build_info()}",
+        f"read by      {build_info()}",
+    ]
+
+
+def test_what_a_busy_loop_completed_too_late_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An operation that completes after its deadline is no timeout in the trace, but is here."""
+    clock = ManualTimer(tick=0.001)
+    with TraceRecorder(tmp_path, clock=clock.time, wall_clock=lambda: 0, run_id="r") as recorder:
+        purgatory = Purgatory("p", timer=clock, instruments=[recorder])
+        purgatory.try_complete_else_watch(Reply(timeout=0.01), ["k"])
+        clock.advance(0.02)
+    (file,) = tmp_path.glob("*.parquet")
+    (row,) = pq.read_table(file).to_pylist()
+    completed = {"outcome": "completed", "lateness": None, "completed_by": "k", "operation_id": 1}
+    pq.write_table(pa.Table.from_pylist([row, row | completed], TRACE_SCHEMA), file)
+
+    assert run(["replay", str(tmp_path)]) == 0
+
+    printed = capsys.readouterr().out
+    assert "1 of the replayed timeouts completed in the trace, or were cancelled, after their" in (
+        printed
+    )
+    assert "recorded by  files that do not say" in printed
+    found = replay_trace(tmp_path, tick_ns=MS, wheel_size=256)
+    assert (found.recorded["expired"], found.replayed["expired"], found.ended_late) == (1, 2, 1)
 
 
 @pytest.mark.parametrize("seconds", [600_000_000.0, 1e9])  # 19 years and 31

@@ -6,9 +6,10 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from aiowheel import Outcome
+from aiowheel import Outcome, build_info
 from aiowheel.errors import BadInputError
 from aiowheel.trace import TRACE_SCHEMA, TraceRecorder, read_trace, read_trace_pandas, trace_files
+from aiowheel.trace._stored import stored_recorder
 
 from .conftest import Finish
 
@@ -71,6 +72,7 @@ def test_the_version_is_in_the_file_itself(trace: Path) -> None:
     """Also for a reader that knows nothing of Arrow's schema."""
     for file in trace_files(trace):
         assert pq.read_metadata(file).metadata[b"aiowheel.trace.version"] == b"1"
+        assert stored_recorder(file) == str(build_info())
 
 
 def test_a_trace_without_a_version_is_version_1(trace: Path) -> None:

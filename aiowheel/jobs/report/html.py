@@ -5,7 +5,7 @@ Source: plain HTML with its style inside. Every text is escaped: names and keys 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
@@ -26,6 +26,10 @@ h2 { font-size: 1.15rem; margin: 2.5rem 0 .25rem; }
 p { margin: .25rem 0 .75rem; max-width: 46rem; }
 .soft, figcaption { color: var(--soft); }
 figcaption { font-size: .85rem; }
+dl.origin { font-size: .85rem; margin: .5rem 0 0; }
+dl.origin div { display: flex; gap: .5rem; }
+dl.origin dt { flex: none; width: 6.5rem; }
+dl.origin dd { font-size: inherit; overflow-wrap: anywhere; }
 dl.cards { display: flex; flex-wrap: wrap; gap: .75rem; margin: 1.25rem 0; }
 dl.cards div { background: var(--card); border: 1px solid var(--line); border-radius: .5rem;
   padding: .6rem .9rem; min-width: 9rem; }
@@ -53,6 +57,15 @@ svg text { fill: var(--soft); }
   margin: .25rem 0; list-style: none; }
 .legend i { display: inline-block; width: .8em; height: .8em; border-radius: .15em;
   background: var(--s); margin-right: .45em; }
+/* A phone: tables and charts keep a size that can be read, and scroll by themselves. */
+@media (max-width: 40rem) {
+  body { padding: 1rem .75rem 2rem; }
+  figure { overflow-x: auto; } svg { min-width: 34rem; }
+  .wide table { width: auto; min-width: 100%; } td { overflow-wrap: normal; }
+  dl.cards { display: grid; grid-template-columns: 1fr 1fr; gap: .5rem; }
+  dl.cards div { min-width: 0; padding: .5rem .6rem; } dl.cards dd { font-size: 1.15rem; }
+  dl.origin div { display: block; margin-bottom: .25rem; }
+}
 """
 
 
@@ -72,6 +85,14 @@ class Page:
     def __init__(self, title: str, lead: str) -> None:
         self._title = title
         self._parts = [f'<h1>{shown(title)}</h1>\n<p class="soft">{shown(lead)}</p>']
+
+    def origin(self, lines: Mapping[str, str]) -> None:
+        """Add where the figures come from, by name, in small print."""
+        told = "".join(
+            f"<div><dt>{shown(name)}</dt><dd>{shown(text)}</dd></div>"
+            for name, text in lines.items()
+        )
+        self._parts.append(f'<dl class="origin">{told}</dl>')
 
     def cards(self, figures: Iterable[tuple[str, str]]) -> None:
         """Add the few figures that matter most, by name."""

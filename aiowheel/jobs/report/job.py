@@ -19,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel._outputs import whole_folder
 from aiowheel.errors import BadInputError
+from aiowheel.jobs.report.origin import origin_of
 from aiowheel.jobs.report.page import write_page
 from aiowheel.jobs.report.tables import report_tables
 from aiowheel.jobs.report.trace_check import check_trace
@@ -38,6 +39,7 @@ class ReportResult:
         tables: The tables by name; a column's unit is in its name.
         page: The report as one HTML file.
         picture: Its charts as one PNG; None without the `plot` extra.
+        origin: Which trace, what recorded it and what read it, by name.
     """
 
     folder: Path
@@ -45,6 +47,7 @@ class ReportResult:
     tables: Mapping[str, pa.Table]
     page: Path
     picture: Path | None
+    origin: Mapping[str, str]
 
 
 def run_report(
@@ -72,17 +75,16 @@ def run_report(
         name: plan.toArrow().sort_by([(key, "ascending") for key in _order(plan)])
         for name, plan in plans.items()
     }
-    folder = Path(out_folder)
+    folder, origin = Path(out_folder), origin_of(trace_folder)
     with whole_folder(folder) as hidden:
         for name, table in results.items():
             write_table(table, hidden / f"{name}.parquet")
-        page = write_page(results, hidden / "report.html")
+        page = write_page(results, origin, hidden / "report.html")
         picture = _draw(results, hidden / "report.png")
     if picture is None:  # an earlier one would stand beside tables that it does not show
         (folder / "report.png").unlink(missing_ok=True)
-    return ReportResult(
-        folder, operations, results, folder / page.name, picture and folder / picture.name
-    )
+    drawn = None if picture is None else folder / picture.name
+    return ReportResult(folder, operations, results, folder / page.name, drawn, origin)
 
 
 def choose_bucket_ns(span_ns: int) -> int:

@@ -74,7 +74,7 @@ LAYOUT: Mapping[str, tuple[str, Mapping[str, tuple[str, Cell]]]] = {
         },
     ),
     "worst_operations": (
-        "The latest timeouts",
+        "The timeouts with the most lateness, then the longest waits",
         {
             **_GROUP,
             "operation_id": ("operation", text_cell),

@@ -20,20 +20,24 @@ _MOST_GROUPS = 7  # as many as there are colours
 _MOST_ROWS = 20
 _Row = dict[str, Any]
 _HINTS = {
-    "outcomes": "Timed out counts every operation whose timeout came before its condition was met.",
+    "outcomes": "Timed out counts every operation whose timeout came before its condition was met; "
+    "share is timed out divided by operations.",
     "completion_quantiles": "From being watched to being completed.",
     "lateness_quantiles": "Outcome minus deadline. A wheel is late by less than a tick by "
     "design; the rest is the event loop being busy.",
     "hot_keys": "An operation counts for each key it watches.",
-    "worst_operations": "By lateness, then by the time waited.",
+    "worst_operations": "Late by is the outcome minus the deadline of an operation that timed out; "
+    "the greatest comes first. A completed operation did not time out and is never late: such "
+    "operations stand behind the timeouts, by the time they waited.",
 }
 
 
-def write_page(tables: Mapping[str, pa.Table], path: Path) -> Path:
+def write_page(tables: Mapping[str, pa.Table], origin: Mapping[str, str], path: Path) -> Path:
     """Write the report on *tables*, which `run_report` made, to *path*."""
     outcomes = tables["outcomes"].to_pylist()
     over_time = tables["timeouts_over_time"].to_pylist()
     page = Page("What waited, and how it ended", _period(over_time))
+    page.origin(origin)
     page.cards(_cards(outcomes, tables["lateness_quantiles"].to_pylist()))
     groups = [_group(row) for row in sorted(outcomes, key=_size, reverse=True)][:_MOST_GROUPS]
     if len(outcomes) > _MOST_GROUPS:
@@ -75,7 +79,7 @@ def _cards(outcomes: list[_Row], lateness: list[_Row]) -> list[tuple[str, str]]:
         ("timed out", f"{expired:,}"),
         ("share", share),
         ("failed", f"{failed:,}"),
-        ("latest timeout, late by", "none" if latest is None else span_text(latest)),
+        ("most lateness of a timeout", "none" if latest is None else span_text(latest)),
     ]
 
 

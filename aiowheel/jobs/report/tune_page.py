@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,17 @@ from aiowheel.jobs.report.spans import span_text
 from aiowheel.jobs.wheels.tune import ARM_NS, CASCADE_NS, WAKE_UP_NS, Tuning
 
 Row = dict[str, Any]
+#: What people must know to read that column.
+OF_A_CORE = (
+    "Of a core is the CPU time of the wheel in percent of the time that the trace covers; the "
+    "difference of two rows is what one saves against the other."
+)
 #: Heading, and how a row says it.
 COLUMNS: Sequence[tuple[str, Callable[[Row], str]]] = (
     ("tick", lambda row: span_text(row["tick_ns"])),
     ("wheel size", lambda row: f"{row['wheel_size']:,}"),
     ("cost", lambda row: f"{row['cost_ns']:,.0f} ns"),
+    ("of a core", lambda row: f"{core_percent(row):.3g} %"),
     ("late, mean", lambda row: span_text(round(row["late_sum_ns"] / max(1, row["expired"])))),
     ("late, most", lambda row: span_text(row["late_max_ns"])),
     ("timed out", lambda row: f"{row['expired']:,}"),
@@ -27,7 +33,12 @@ COLUMNS: Sequence[tuple[str, Callable[[Row], str]]] = (
 )
 
 
-def write_page(tuning: Tuning, max_lateness_ns: int, path: Path) -> Path:
+def core_percent(row: Row) -> float:
+    """Return the CPU time of a wheel in percent of the time that the trace covers."""
+    return float(100 * row["cost_ns"] * row["operations"] / max(1, row["span_ns"]))
+
+
+def write_page(tuning: Tuning, max_lateness_ns: int, origin: Mapping[str, str], path: Path) -> Path:
     """Write what the job found to *path*."""
     rows: list[Row] = tuning.candidates.to_pylist()
     best = tuning.best
@@ -36,12 +47,14 @@ def write_page(tuning: Tuning, max_lateness_ns: int, path: Path) -> Path:
         f"{tuning.operations:,} recorded operations, on {len(rows)} wheels; no timeout is to come "
         f"more than {span_text(max_lateness_ns)} late by the wheel's doing.",
     )
+    page.origin(origin)
     page.cards(
         [
             ("tick", span_text(best["tick_ns"])),
             ("wheel size", f"{best['wheel_size']:,}"),
             ("cost an operation", f"{best['cost_ns']:,.0f} ns"),
-            ("late, mean", COLUMNS[3][1](best)),
+            ("of a core", f"{core_percent(best):.3g} %"),
+            ("late, mean", COLUMNS[4][1](best)),
         ]
     )
     page.section("The line to paste")
@@ -67,7 +80,7 @@ def write_page(tuning: Tuning, max_lateness_ns: int, path: Path) -> Path:
     page.section(
         "Why",
         "The best first: within the bound, and of all that cost within 2 % of the least the one "
-        "with the fewest buckets.",
+        f"with the fewest buckets. {OF_A_CORE}",
     )
     page.table(
         [name for name, _ in COLUMNS],

@@ -91,6 +91,11 @@ class RecordedLoad:
         """From the first creation to the last."""
         return int(self.created[-1]) if len(self) else 0
 
+    @property
+    def timed_out(self) -> int:
+        """How many were ended by their timeout when they were recorded."""
+        return int(np.count_nonzero(self.ends == NEVER))
+
     def check_range(self, tick_ns: int) -> None:
         """Refuse a load that no wheel of this tick can work off.
 

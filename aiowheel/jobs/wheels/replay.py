@@ -33,6 +33,9 @@ class Replay:
         without_timeout: More that had no timeout.
         unknown: Of those that timed out in the trace, how many have a longer timeout now: how long
             they would have taken is not known, they time out here as well.
+        ended_late: Of those that time out here, how many ended otherwise in the trace: after their
+            deadline, because the event loop was busy and had not come to their timeout; or, with
+            another timeout, after that one.
         recorded: What the trace says: expired, late_p50, late_p99, late_max.
         replayed: The same of the wheel, and inserts, cascaded, wake_ups, levels, peak_pending.
     """
@@ -41,6 +44,7 @@ class Replay:
     at_once: int
     without_timeout: int
     unknown: int
+    ended_late: int
     recorded: Mapping[str, float]
     replayed: Mapping[str, float]
 
@@ -90,6 +94,8 @@ def replay_trace(
         at_once=sum(load.at_once for load in loads),
         without_timeout=sum(load.without_timeout for load in loads),
         unknown=unknown,
+        ended_late=sum(int(wheel.expired) for wheel in wheels)
+        - sum(load.timed_out for load in loads),
         recorded=_recorded(table),
         replayed=_replayed(wheels),
     )

@@ -1,0 +1,38 @@
+"""Where a result comes from: which trace, what recorded it, and what read it. Rank 5; no Spark."""
+
+from __future__ import annotations
+
+import os
+
+from aiowheel._build import build_info
+from aiowheel.jobs.spark.uris import local_path
+from aiowheel.trace import trace_files
+from aiowheel.trace._stored import stored_recorder
+
+_MOST = 3  # recorders that are named
+
+
+def origin_of(trace: str | os.PathLike[str]) -> dict[str, str]:
+    """Return the lines of a header: the trace, its recorders, and the build that reads it.
+
+    Args:
+        trace: A folder, which must hold a trace, or the URI of one.
+
+    Cost: reads the footer of every file of a folder.
+    """
+    folder = local_path(str(trace))
+    if folder is None:
+        place, recorders = str(trace), "not known: only folders of this machine say so"
+    else:
+        place, recorders = str(folder.resolve()), _recorders(folder)
+    return {"trace": place, "recorded by": recorders, "read by": str(build_info())}
+
+
+def _recorders(folder: os.PathLike[str]) -> str:
+    found = {stored_recorder(file) for file in trace_files(folder)}
+    known = sorted(each for each in found if each is not None)
+    more = len(known) - _MOST
+    known[_MOST:] = [f"{more} more"] if more > 0 else []
+    if None in found:
+        known.append("files that do not say")
+    return "; ".join(known)
