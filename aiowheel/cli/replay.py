@@ -106,4 +106,4 @@ def _print(found: "Replay", origin: Mapping[str, str], *, other_timeout: bool) -
     for count, remark in remarks:
         if count:
             print(f"{count:,} {remark}")
-    print_lines(origin)
+    print_lines(origin.items())

@@ -54,4 +54,4 @@ def report(
     console = Console()
     # A pipe has no width: wide enough that no name is cut.
     print_report(result.tables, console if console.is_terminal else Console(width=_PIPE_WIDTH))
-    print_lines({**result.origin, "page": result.page})
+    print_lines({**result.origin, "page": str(result.page)}.items())
