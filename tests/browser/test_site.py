@@ -110,15 +110,19 @@ def test_a_search_finds_the_page_first(site: str, browser: Any) -> None:
 def test_no_page_is_wider_than_its_window(site: str, browser: Any, width: int) -> None:
     """Wide tables and code scroll by themselves; nothing comes from another server."""
     page = browser.new_page(viewport={"width": width, "height": 900})
-    asked: set[str] = set()
-    page.on("request", lambda request: asked.add(request.url))
+    requested: set[str] = set()
+
+    def note(request: Any) -> None:
+        requested.add(request.url)
+
+    page.on("request", note)
     for path in SEEN:
         page.goto(site + path)
         wider = page.evaluate("document.documentElement.scrollWidth - innerWidth")
         assert wider <= 0, path
     page.close()
 
-    assert [url for url in asked if not url.startswith((site, "data:"))] == []
+    assert [url for url in requested if not url.startswith((site, "data:"))] == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -37,7 +37,7 @@ BLOCK = re.compile(
     r'^```(?P<language>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<text>.*?)^```$',
     re.MULTILINE | re.DOTALL,
 )
-PATIENCE = 60.0
+PATIENCE = 120.0
 INSTALLS = ("python3 -m venv", ". tutorial/", "pip install")
 
 
