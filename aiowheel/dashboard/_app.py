@@ -72,7 +72,7 @@ class Dashboard:
         timer: Open; a `Timer` of the loop that serves the page.
         purgatories: Any number, on that timer.
         durable: `DurableTimers`, by the name to show. Their store is counted, at O(pending), while
-            somebody looks, for at most a hundredth of the time.
+            there is a viewer, for at most a hundredth of the time.
         guard: Called with the ASGI scope of every request; returns, at once or awaited, whether to
             answer it. Default: only clients on this machine, because keys are shown.
         folder: The processes whose dashboards have the same folder are shown together, or one of

@@ -1,7 +1,7 @@
 """Durable timers as the dashboard shows them. Rank 4.
 
 What this process does is counted in memory. What the store holds is counted by the store, at a cost
-that grows with what is pending: so only while somebody looks, and for a hundredth of the time.
+that grows with what is pending: so only while there is a viewer, and for a hundredth of the time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class DurableLooks:
         return [store.look(name) for name, store in self._stores.items()]
 
     def rest(self) -> None:
-        """Count no store, because nobody looks."""
+        """Count no store, because there is no viewer."""
         for store in self._stores.values():
             store.rest()
 

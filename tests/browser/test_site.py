@@ -64,7 +64,7 @@ SEEN = (
 class Quiet(http.server.SimpleHTTPRequestHandler):
     """Serves files and logs nothing."""
 
-    def log_message(self, *args: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
         """Drop it."""
 
 
@@ -91,13 +91,15 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_a_search_finds_the_page_first(site: str, browser: Any) -> None:
     """For the words that a user would type."""
     page = browser.new_page()
+    page.set_default_timeout(120_000)
     page.goto(site)
+    page.click("input.md-search__input")
     found: dict[str, str] = {}
     for word in FIRST:
         page.fill("input.md-search__input", "")
         page.wait_for_selector(".md-search-result__item", state="detached")
         page.fill("input.md-search__input", word)
-        link = page.wait_for_selector(".md-search-result__item > a", state="attached")
+        page.wait_for_selector(".md-search-result__item > a", state="attached")
         page.wait_for_timeout(200)  # the list is filled in steps
         link = page.query_selector(".md-search-result__item > a")
         found[word] = link.get_attribute("href").removeprefix(site).partition("?")[0]
