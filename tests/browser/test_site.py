@@ -97,8 +97,10 @@ def test_a_search_finds_the_page_first(site: str, browser: Any) -> None:
     found: dict[str, str] = {}
     for word in FIRST:
         page.fill("input.md-search__input", "")
+        page.press("input.md-search__input", "End")  # the page searches when a key is released
         page.wait_for_selector(".md-search-result__item", state="detached")
         page.fill("input.md-search__input", word)
+        page.press("input.md-search__input", "End")
         page.wait_for_selector(".md-search-result__item > a", state="attached")
         page.wait_for_timeout(200)  # the list is filled in steps
         link = page.query_selector(".md-search-result__item > a")
