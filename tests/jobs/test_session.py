@@ -117,20 +117,13 @@ for given in ({}, {"conf": {"spark.sql.session.timeZone": "Europe/Paris"}, "mast
     }
 
 
-SUBMITTED = """
-import sys
-from aiowheel.cli import run
-sys.exit(run())
-"""
-
-
 def test_a_command_under_spark_submit(needs_spark: None, tmp_path: Path) -> None:
     """The submission has the settings, and ends with the exit code of the command."""
     import pyspark
 
     from aiowheel.jobs.spark.java import find_java, spark_java_home
 
-    (tmp_path / "job.py").write_text(SUBMITTED)
+    shutil.copy(ROOT / "examples" / "spark" / "job.py", tmp_path)
     (tmp_path / "touches.csv").write_text("key,t\na,1\na,20\nb,5\n")
     submit = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[2]"]
     submit += ["--driver-java-options", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]

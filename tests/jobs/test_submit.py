@@ -23,19 +23,25 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).parents[2]
-JOB = ROOT / "examples" / "spark" / "job.py"
-IDLE = ["--key", "key", "--time", "t", "--timeout", "10"]
-WHERE = """
-import sys
+#: A job that looks where the package of the workers lies, and runs commands in its session.
+CODE = """
 from pyspark.sql import SparkSession
+
+from aiowheel.cli import run
 
 def where(batches):
     import aiowheel, pyarrow
     for batch in batches:
         yield pyarrow.RecordBatch.from_pydict({"file": [aiowheel.__file__]})
 
-spark = SparkSession.builder.getOrCreate()
+table = ["--key", "key", "--time", "t", "--timeout", "10"]
+rocks = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+builder = SparkSession.builder.config("spark.sql.streaming.stateStore.providerClass", rocks)
+spark = builder.getOrCreate()
 print("found", spark.range(1).mapInArrow(where, "file string").first()[0])
+print("batch", run(["idle", "touches.csv", *table, "--engine", "spark", "--out", "idle.csv"]))
+print("stream", run(["idle", "in", *table, "--stream", "--drain", "--shards", "2", "--out", "out"]))
+print("refused", run(["idle", "touches.csv", *table, "--engine", "spark", "--out", "."]))
 """
 
 
@@ -124,23 +130,18 @@ def test_workers_have_only_a_wheel(
         place = tmp_path / "aiowheel.zip"
         place.write_bytes(wheel.read_bytes())
         files = ["--py-files", place]
-    (tmp_path / "where.py").write_text(WHERE)
-    (tmp_path / "touches.csv").write_text("key,t\na,1\na,20\nb,5\n")
+    (tmp_path / "all.py").write_text(CODE)
     (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "0.csv").write_text("key,t\na,1\na,20\nb,5\n")
+    for file in ("touches.csv", "in/0.csv"):
+        (tmp_path / file).write_text("key,t\na,1\na,20\nb,5\n")
 
-    where = submit(master, bare_python, tmp_path, *files, "where.py")
-    batch = ["idle", "touches.csv", *IDLE, "--engine", "spark", "--out", "idle.csv"]
-    done = submit(master, bare_python, tmp_path, *files, JOB, *batch)
-    stream = ["idle", "in", *IDLE, "--stream", "--drain", "--shards", "2", "--out", "out"]
-    streamed = submit(master, bare_python, tmp_path, *files, JOB, *stream)
-    refused = submit(master, bare_python, tmp_path, *files, JOB, *batch[:-1], ".")
+    done = submit(master, bare_python, tmp_path, *files, "all.py")
 
-    assert "found " in where.stdout, where.stderr
-    assert str(ROOT) not in where.stdout
-    assert f"{place.name}/" in where.stdout.partition("found ")[2]
     assert done.returncode == 0, done.stderr
+    printed = done.stdout.splitlines()
+    (found,) = (line for line in printed if line.startswith("found "))
+    assert f"/{place.name}/" in found
+    assert str(ROOT) not in found
+    assert {"batch 0", "stream 0", "refused 2"} <= set(printed)
     assert (tmp_path / "idle.csv").read_text() == "fire,key\n11,a\n15,b\n30,a\n"
-    assert streamed.returncode == 0, streamed.stderr
-    assert re.search(r"^all events +3$", streamed.stdout, re.MULTILINE)
-    assert refused.returncode == 2, refused.stderr
+    assert re.search(r"^all events +3$", done.stdout, re.MULTILINE)
