@@ -131,7 +131,7 @@ test-cluster: build  ## kill executors, workers and drivers of Spark in mid-job;
 	$(PYTEST) -m spark_cluster $(TEST_ARGS)
 
 .PHONY: test-shared
-test-shared: build  ## break the stores of shared counters, and kill workers, under 10,000 waits; an hour
+test-shared: build  ## break the stores of shared counters, and kill workers, under 10,000 waits; two hours
 	$(PYTEST) -m shared_faults --timeout 600 tests/shared tests/serve $(TEST_ARGS)
 
 # The worlds of the package, and those that need more than it.

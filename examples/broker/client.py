@@ -52,4 +52,5 @@ class Client:
             if not answer.done():  # done: whoever asked has been cancelled
                 answer.set_result(message["answer"])
         for answer in self._answers.values():
-            answer.cancel()
+            if not answer.done():
+                answer.set_exception(ConnectionResetError("the broker has hung up"))

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from examples.broker.broker import Broker
 from examples.broker.frames import Message, read_message, write_message
 
+Answer = Callable[[str, Message], Awaitable[Any]]
+
 
 class Server:
-    """One task a request, so that a connection may have several requests waiting."""
+    """One task a request, so that a connection may have several requests waiting.
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    Args:
+        answer: Takes the name and the arguments of a call.
+    """
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer_call = answer
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one client until it hangs up."""
@@ -32,37 +39,47 @@ class Server:
 
     async def _answer(self, request: Message, writer: asyncio.StreamWriter) -> None:
         try:
-            answer = await self._ask_broker(request)
+            answer = await self._answer_call(request["call"], request["arguments"])
         except Exception as error:  # no such partition, say: the client must not wait for ever
             answer = {"error": repr(error)}
         write_message(writer, {"id": request["id"], "answer": answer})
         await writer.drain()
 
-    async def _ask_broker(self, request: Message) -> Any:
-        arguments = request["arguments"]
-        match request["call"]:
-            case "produce":
-                return await self._broker.produce(**arguments)
-            case "fetch":
-                return await self._broker.fetch(**arguments)
-            case "copy":
-                return await self._broker.copy(**arguments)
-            case "join":
-                return await self._broker.coordinator.join(**arguments)
-            case "leave":
-                return self._broker.coordinator.leave(**arguments)
-            case "heartbeat":
-                return self._broker.coordinator.heartbeat(**arguments)
-            case unknown:
-                return {"error": f"there is no call {unknown!r}"}
+
+async def answer(broker: Broker, call: str, arguments: Message) -> Any:
+    """Answer one call to a broker."""
+    match call:
+        case "produce":
+            return await broker.produce(**arguments)
+        case "fetch":
+            return await broker.fetch(**arguments)
+        case "copy":
+            return await broker.copy(**arguments)
+        case "join":
+            return await broker.coordinator.join(**arguments)
+        case "leave":
+            return broker.coordinator.leave(**arguments)
+        case "heartbeat":
+            return broker.coordinator.heartbeat(**arguments)
+        case unknown:
+            return {"error": f"there is no call {unknown!r}"}
 
 
 @asynccontextmanager
-async def serving(broker: Broker) -> AsyncGenerator[int, None]:
+async def listening(answer: Answer) -> AsyncGenerator[int, None]:
     """Serve on a free port of this machine, whose number is yielded."""
-    server = await asyncio.start_server(Server(broker).serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(Server(answer).serve, "127.0.0.1", 0)
     try:
         yield int(server.sockets[0].getsockname()[1])
     finally:
         server.close()
-        await broker.aclose()
+
+
+@asynccontextmanager
+async def serving(broker: Broker) -> AsyncGenerator[int, None]:
+    """Serve a broker, and close it at the end."""
+    async with listening(partial(answer, broker)) as port:
+        try:
+            yield port
+        finally:
+            await broker.aclose()

@@ -43,7 +43,7 @@ async def holds(condition: Callable[[], object]) -> None:
 class PostgresServer:
     """A PostgreSQL with a cluster of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *words: str) -> None:
         self._programs = _postgres._find_programs()
         self._account = _postgres._account()
         self._folder = folder
@@ -53,6 +53,8 @@ class PostgresServer:
         self._process: subprocess.Popen[bytes] | None = None
         self.dsn = f"postgresql://postgres@127.0.0.1:{self._port}/postgres"
         self.port = self._port
+        self.local_dsn = f"postgresql://postgres@/postgres?host={folder}&port={self._port}"
+        self._words = words
         made = (
             *(self._programs / "initdb", "-U", "postgres", "-A", "trust", "-N"),
             *("-D", folder / "cluster"),
@@ -61,10 +63,16 @@ class PostgresServer:
 
     def start(self) -> None:
         """Start it and wait until it answers."""
-        words = (*_postgres._SETTINGS, "-p", str(self._port), "-k", self._folder)
-        command = (self._programs / "postgres", *words, "-D", self._folder / "cluster")
+        folders = ("-k", str(self._folder), "-D", str(self._folder / "cluster"))
+        words = (*_postgres._SETTINGS, *self._words, "-p", str(self._port), *folders)
+        command: tuple[str | Path, ...] = (self._programs / "postgres", *words)
         self._process = _postgres._start(command, self._folder, self._account)
         _postgres._wait_until_ready(self._process, self._folder)
+
+    def trust(self, address: str) -> None:
+        """Let clients from this address in, before the start."""
+        with (self._folder / "cluster" / "pg_hba.conf").open("a") as rules:
+            rules.write(f"\nhost all all {address} trust\n")
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """End it: SIGINT is an orderly stop, SIGQUIT a crash, after which it recovers."""

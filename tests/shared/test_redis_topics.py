@@ -21,6 +21,8 @@ from aiowheel.serve._redis_topics import RedisTopics
 from .servers import (
     PATIENCE,
     RedisServer,
+    cluster_nodes,
+    folder_for,
     holds,
     redis_that_stops,
     sentinel_with_a_replica,
@@ -155,6 +157,26 @@ async def test_a_failover_ends_the_epoch() -> None:
     assert (page["reset"], data(page)) == (True, ["kept"])
     assert (new["version"], new["epoch"] != lost["epoch"]) == (2, True)
     assert data(again) == ["kept", "new"]
+
+
+async def test_a_cluster_serves_topics() -> None:
+    """All their keys are in one slot, and so are the counters."""
+    with missing_is_skipped(), folder_for("cluster") as folder:
+        nodes = await asyncio.to_thread(cluster_nodes, folder, 3)
+        try:
+            address = "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in nodes)
+            async with client_of(address) as client:
+                receipt = await published(client, "1")
+                query = f"since=1&epoch={receipt['epoch']}&timeout=60"
+                waiting = asyncio.create_task(polled(client, query))
+                await published(client, "2")
+                page = await waiting
+                removed = await client.delete("/topics/a")
+        finally:
+            for node in nodes:
+                node.kill()
+
+    assert (page["reset"], data(page), removed.status_code) == (False, ["2"], 204)
 
 
 async def test_a_redis_that_does_not_answer_is_503() -> None:

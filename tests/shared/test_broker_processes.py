@@ -1,0 +1,82 @@
+"""The example broker as several processes, which are killed and started again."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from examples.broker import cluster as example
+from examples.broker.cluster import NAMES, Cluster
+
+from .servers import PATIENCE
+
+pytestmark = [pytest.mark.one_build, pytest.mark.realtime, pytest.mark.slow]
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """Processes that begin in the checkout, where the examples are."""
+    monkeypatch.chdir(ROOT)
+    return Cluster(tmp_path)
+
+
+async def test_the_example_prints_what_it_says(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Produce waits for followers, any process answers a fetch, and what was killed comes back."""
+    try:
+        await example.main(cluster)
+    finally:
+        await cluster.kill_all()
+
+    assert example.__doc__ is not None
+    expected = example.__doc__.partition("Prints:\n")[2]
+    assert capsys.readouterr().out.split() == expected.split()
+
+
+async def test_what_was_acknowledged_is_at_every_process(cluster: Cluster) -> None:
+    """Once, in one order, although each process is killed while records are produced."""
+    rng = random.Random(1)
+    acknowledged: list[str] = []
+
+    async def produce(number: int) -> None:
+        record = f"record {number}"
+        try:
+            answer = await cluster.call(
+                rng.choice(NAMES), "produce", records=[record], max_wait=PATIENCE
+            )
+        except OSError:  # that process, or the leader behind it, was killed
+            return
+        if answer == "NONE":
+            acknowledged.append(record)
+
+    try:
+        await asyncio.gather(*map(cluster.start, NAMES))
+        numbers = iter(range(10_000))
+        for name in ("right", "left", "leader"):
+            producing = [asyncio.create_task(produce(next(numbers))) for _ in range(20)]
+            while not any(task.done() for task in producing):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            await cluster.kill(name)
+            await cluster.start(name)
+            await asyncio.gather(*producing, produce(next(numbers)))
+        async with asyncio.timeout(PATIENCE):
+            last: str | None = None
+            while last not in acknowledged:  # an answer of a process that is killed may be an error
+                last = f"record {len(acknowledged)} is the last"
+                answer = await cluster.call("left", "produce", records=[last], max_wait=PATIENCE)
+                if answer == "NONE":
+                    acknowledged.append(last)
+        logs = [await cluster.call(name, "fetch", offset=0, max_wait=PATIENCE) for name in NAMES]
+    finally:
+        await cluster.kill_all()
+
+    assert logs[0] == logs[1] == logs[2]
+    assert len(logs[0]) == len(set(logs[0]))
+    assert set(acknowledged) <= set(logs[0])
+    assert len(acknowledged) > 3
