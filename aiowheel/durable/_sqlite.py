@@ -18,7 +18,6 @@ import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -77,10 +76,8 @@ class SQLiteStore(Store):
             None if partitions is None else checked_int("partitions", partitions, 1, 1024)
         )
         self.partitions: int = self._given_partitions or _PARTITIONS
-        self._writer = ConnectionThread("aiowheel-sqlite-writer", partial(_connect, self.path))
-        self._reader = ConnectionThread(
-            "aiowheel-sqlite-reader", partial(_connect_reader, self.path)
-        )
+        self._writer = ConnectionThread("aiowheel-sqlite-writer", self.path, _connect)
+        self._reader = ConnectionThread("aiowheel-sqlite-reader", self.path, _connect_reader)
         absolute = self.path.absolute()
         self._bells = Bells(absolute.with_name(f"{absolute.name}-timer-hints"))
         self._look = FileLook(absolute)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from aiowheel._sqlite import identity_of
+from aiowheel._sqlite import ConnectionThread
 from aiowheel.errors import StoreUnavailableError
 
 T = TypeVar("T")
@@ -28,15 +27,11 @@ CREATE INDEX IF NOT EXISTS aiowheel_counters_rev ON aiowheel_counters (rev);
 
 
 class SqliteThread:
-    """A thread with a connection of its own, which is made anew when the file was replaced."""
+    """A thread with a connection of its own; its errors are those of a counter store."""
 
     def __init__(self, path: Path, name: str, *, synced: bool) -> None:
         self._path = path
-        self._name = name
-        self._synced = synced
-        self._pool: ThreadPoolExecutor | None = None
-        self._file: sqlite3.Connection | None = None
-        self._identity: tuple[int, int] | None = None
+        self._thread = ConnectionThread(name, path, partial(_connected, synced=synced))
 
     async def run(self, step: Callable[[sqlite3.Connection, A], T], argument: A) -> T:
         """Call `step(connection, argument)` on the thread.
@@ -44,38 +39,14 @@ class SqliteThread:
         Raises:
             StoreUnavailableError: The file is locked for too long, or cannot be used at present.
         """
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(1, thread_name_prefix=self._name)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, self._call, step, argument)
-
-    def _call(self, step: Callable[[sqlite3.Connection, A], T], argument: A) -> T:
         try:
-            return step(self._connection(), argument)
+            return await self._thread.run(lambda connection: step(connection, argument))
         except sqlite3.OperationalError as error:
-            self._close()
             raise StoreUnavailableError(f"{self._path}: {error}") from error
-
-    def _connection(self) -> sqlite3.Connection:
-        if self._file is not None:
-            if self._identity == identity_of(self._path):
-                return self._file
-            self._close()
-        self._file = _connected(self._path, synced=self._synced)
-        self._identity = identity_of(self._path)
-        return self._file
-
-    def _close(self) -> None:
-        file, self._file = self._file, None
-        if file is not None:
-            file.close()
 
     async def aclose(self) -> None:
         """Close the connection and end the thread; idempotent."""
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            await asyncio.get_running_loop().run_in_executor(pool, self._close)
-            pool.shutdown(wait=False)
+        await self._thread.aclose()
 
 
 def _connected(path: Path, *, synced: bool) -> sqlite3.Connection:

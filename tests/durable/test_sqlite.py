@@ -203,3 +203,22 @@ async def test_twenty_thousand_overdue_timers_drain_after_a_restart(path: Path) 
 
     assert fires == 20_000
     assert most <= 100
+
+
+@pytest.mark.posix
+async def test_a_file_that_is_replaced_is_opened_again(path: Path, tmp_path: Path) -> None:
+    """By a backup, for example: timers are written to the file of that name, and fire."""
+    fired = Fired()
+    backup = tmp_path / "backup.db"
+    async with DurableTimers(SQLiteStore(backup)):
+        pass
+    timers = DurableTimers(SQLiteStore(path), lease=1)
+    timers.handler("h")(fired)
+    async with timers:
+        await timers.schedule("old", "h", due=FAR)
+        for name in ("app.db-wal", "app.db-shm"):
+            (tmp_path / name).unlink()
+        backup.rename(path)
+        await timers.schedule("new", "h", due=NOW)
+        await until(lambda: fired.names == ["new"])
+        assert await timers.get("old") is None

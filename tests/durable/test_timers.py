@@ -323,6 +323,46 @@ async def test_the_timers_of_two_processes_are_shared_and_taken_over() -> None:
     assert max(one.statistics().lateness.maximum, two.statistics().lateness.maximum) < 4
 
 
+class SteppedStore(MemoryStore):
+    """A store whose clock is set, by `step_us`."""
+
+    step_us = 0
+
+    def clock_us(self) -> int:
+        """The stepped time."""
+        return super().clock_us() + self.step_us
+
+
+class RemoteStore(Cut):
+    """A connection through which the clock is only seen in answers."""
+
+    def clock_us(self) -> Any:
+        """Return None, as a database on a server does."""
+        return None
+
+
+@pytest.mark.parametrize("clock", ["local", "remote"])
+@pytest.mark.parametrize("hours", [1, -1])
+async def test_a_clock_that_is_set_moves_what_is_due(hours: int, clock: str) -> None:
+    """By an hour either way: nothing is lost, nothing is early on the store's clock."""
+    base, log = SteppedStore(), Log()
+    store: Store = base if clock == "local" else RemoteStore(base)
+    names = ("30", "90", "150")
+    async with timers_on(store, log, window=7200, lease=600) as timers:
+        start_us = base.clock_us()
+        for name in names:
+            await timers.schedule(name, "h", due=timedelta(minutes=int(name)))
+        await asyncio.sleep(60)
+        base.step_us = hours * 3_600_000_000
+        for _ in range(44):
+            await asyncio.sleep(300)
+            passed = (base.clock_us() - start_us) / 60e6
+            assert all(int(name) <= passed for name in log.names)
+            # The step is noticed when the leases are renewed, after a third of them.
+            assert {name for name in names if int(name) < passed - 4} <= set(log.names)
+    assert tuple(log.names) == names
+
+
 async def test_a_foreign_cancel_is_true_only_outside_of_the_lease() -> None:
     """What is due within it may fire before its owner learns of the change."""
     store, log = MemoryStore(), Log()
