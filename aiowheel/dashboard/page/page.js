@@ -148,7 +148,7 @@ function drawLevels() {
 
 function fullness(power) {
   if (power === 1) return "1";
-  return power === 14 ? "8,192 or more" : `${count(2 ** (power - 1))} to ${count(2 ** power - 1)}`;
+  return power === 13 ? "4,096 or more" : `${count(2 ** (power - 1))} to ${count(2 ** power - 1)}`;
 }
 
 function drawIdle() {
