@@ -220,8 +220,12 @@ function drawLateness() {
 
 // --- what turns between two looks ---
 
-function turn() {
-  if (last && !paused && stream) {
+const FRAME = 30; // milliseconds, at least: drawing more often costs more than it shows
+let turned = 0;
+
+function turn(now = 0) {
+  if (last && !paused && stream && now - turned >= FRAME) {
+    turned = now;
     const elapsed = Math.min((performance.now() - cameAt) / 1000, 1);
     const top = brightest();
     byId("dials").querySelectorAll("canvas").forEach((canvas, index) => {
