@@ -53,8 +53,9 @@ class Siblings:
         self._listener = _listen(_checked_folder(self._folder) / f"{name}.sock")
         loop = asyncio.get_running_loop()
         self._serving = loop.create_task(self._serve(), name="aiowheel siblings")
-        # Not in `close`: the loop must stop reading from the socket first.
-        self._serving.add_done_callback(lambda _: self._listener.close())
+        # Not in `close`: the loop must stop reading from the socket first. And without `close`, as
+        # where the loop ends before, the socket goes as well.
+        self._serving.add_done_callback(lambda _: self._leave())
 
     def names(self) -> list[str]:
         """Return the names of the processes, this one included; dead ones may be among them."""
@@ -100,6 +101,13 @@ class Siblings:
     def close(self) -> None:
         """Answer no more, and leave the folder; idempotent. Answers under way are cancelled."""
         self._serving.cancel()
+        self._remove()
+
+    def _leave(self) -> None:
+        self._listener.close()
+        self._remove()
+
+    def _remove(self) -> None:
         with contextlib.suppress(FileNotFoundError):
             (self._folder / f"{self.name}.sock").unlink()
 

@@ -90,6 +90,19 @@ async def test_closing_ends_the_answers_under_way(tmp_path: Path) -> None:
         two.close()
 
 
+def test_the_end_of_the_loop_is_an_end_too(tmp_path: Path) -> None:
+    """A process that ends without closing leaves no socket, and may come back."""
+    folder = tmp_path / "f"
+
+    async def open_only() -> list[str]:
+        stack.enter_context(sibling(folder, "one"))
+        return [path.name for path in folder.iterdir()]
+
+    with contextlib.ExitStack() as stack:
+        assert asyncio.run(open_only()) == ["one.sock"]
+        assert list(folder.iterdir()) == []
+
+
 async def test_a_question_that_is_none_is_ignored(tmp_path: Path) -> None:
     """The connection is closed, and the next question is answered."""
     with sibling(tmp_path / "f", "one") as one:

@@ -12,9 +12,9 @@ from typing import Final
 from aiowheel.wheel import LevelOccupancy, TimingWheel
 
 SHALLOW: Final = 16  #: entries that every look counts in every bucket
-DEEP: Final = 8_192  #: entries that one look counts besides; a bucket with more counts as this many
+DEEP: Final = 4_096  #: entries that one look counts besides; a bucket with more counts as this many
 #: A character for each power of two: 0 for no entry, 1 for one, 2 for 2 to 3, 3 for 4 to 7, ...
-_POWERS: Final = "0123456789abcdef"
+_POWERS: Final = "0123456789abcd"
 _SHALLOW_POWERS: Final = bytes.maketrans(
     bytes(range(SHALLOW + 1)),
     "".join(_POWERS[count.bit_length()] for count in range(SHALLOW + 1)).encode(),

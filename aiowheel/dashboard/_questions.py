@@ -26,12 +26,11 @@ async def find_keys(purgatory: Purgatory, text: str) -> Json:
     """
     wanted = text.casefold()
     found: dict[Hashable, None] = {}
-    async with aclosing(_keys(purgatory)) as keys:
-        async for key in keys:
-            if wanted in long_text_of(key).casefold():
-                found[key] = None
-                if len(found) > MOST_FOUND:
-                    break
+    async with aclosing(_slices(purgatory)) as slices:
+        async for keys in slices:
+            found |= {key: None for key in keys if wanted in long_text_of(key).casefold()}
+            if len(found) > MOST_FOUND:
+                break
     return {
         "keys": [
             [long_text_of(key), purgatory.waiters(key), number_text(purgatory.value(key))]
@@ -49,11 +48,15 @@ async def operations_of(purgatory: Purgatory, text: str, now: float) -> Json:
     """
     keys: list[Hashable] = [text]
     if not _exists(purgatory, text):
-        keys = [
-            each async for each in _keys(purgatory) if text in {text_of(each), long_text_of(each)}
-        ]
+        named = {
+            key: None
+            async for each in _slices(purgatory)
+            for key in each
+            if text in {text_of(key), long_text_of(key)}
+        }
+        keys = list(named)
     found: list[Waiting] = []
-    for key in dict.fromkeys(keys):
+    for key in keys:
         value = purgatory.value(key)
         for operation, threshold in purgatory.first_waiters(key, MOST_OPERATIONS):
             if not operation.is_completed():
@@ -61,7 +64,7 @@ async def operations_of(purgatory: Purgatory, text: str, now: float) -> Json:
     found.sort(key=lambda each: each.operation.created)
     return {
         "key": text,
-        "waiters": sum(purgatory.waiters(key) for key in dict.fromkeys(keys)),
+        "waiters": sum(purgatory.waiters(key) for key in keys),
         "value": number_text(purgatory.value(keys[0])) if len(keys) == 1 else None,
         "operations": [each.as_details(now) for each in found[:MOST_OPERATIONS]],
     }
@@ -71,14 +74,13 @@ def _exists(purgatory: Purgatory, key: str) -> bool:
     return purgatory.waiters(key) > 0 or purgatory.value(key) is not None
 
 
-async def _keys(purgatory: Purgatory) -> AsyncGenerator[Hashable]:
+async def _slices(purgatory: Purgatory) -> AsyncGenerator[list[Hashable]]:
     at = 0
     while True:
         keys, _ = purgatory.key_range(at, at + _SLICE)
         if not keys:
             return
-        for key in keys:
-            yield key
+        yield keys
         at += _SLICE
         await asyncio.sleep(0)  # keys that come or go meanwhile may be missed, or seen twice
 

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Hashable
 from typing import Final
 
+from aiowheel._units import FOREVER
 from aiowheel.dashboard._waiting import Json, Waiting, text_of
 from aiowheel.purgatory import Purgatory
 from aiowheel.purgatory._operation import Operation
@@ -32,6 +33,7 @@ class Rotation:
         self._hot: dict[Hashable, int] = {}
         self._kept: dict[Hashable, list[Waiting]] = {}  # by key, oldest first, in both directions
         self._known: dict[int, Hashable] = {}  # the key of every operation in `_kept`, by identity
+        self._youngest: int = FOREVER  # creation of the last key kept, once all places are taken
         self._ended: deque[Json] = deque(maxlen=SHOWN)
 
     def look(self) -> None:
@@ -53,6 +55,7 @@ class Rotation:
         self._hot.clear()
         self._kept.clear()
         self._known.clear()
+        self._youngest = FOREVER
         self._ended.clear()
 
     def hottest(self) -> list[tuple[Hashable, int]]:
@@ -78,16 +81,18 @@ class Rotation:
                 self._kept[key] = pending
                 if not pending:
                     del self._kept[key]
+                    self._youngest = FOREVER  # there is room for one
         self._hot = {key: self._purgatory.waiters(key) for key in self._hot}
 
     def _examine(self, key: Hashable, most: int) -> None:
         purgatory = self._purgatory
         self._hot[key] = purgatory.waiters(key)
         for operation, threshold in purgatory.first_waiters(key, most):
-            if threshold is None:
-                self._keep(Waiting(operation, operation.keys[0], None, None))
-            else:
-                self._keep(Waiting(operation, key, threshold, purgatory.value(key)))
+            name = operation.keys[0] if threshold is None else key
+            if operation.created_ns > self._youngest and name not in self._kept:
+                continue
+            value = None if threshold is None else purgatory.value(key)
+            self._keep(Waiting(operation, name, threshold, value))
 
     def _keep(self, waiting: Waiting) -> None:
         operation: Operation = waiting.operation
@@ -105,10 +110,13 @@ class Rotation:
     def _keep_the_first(self) -> None:
         hot = heapq.nlargest(SHOWN, self._hot.items(), key=lambda item: item[1])
         self._hot = {key: count for key, count in hot if count}
-        kept = [
-            (key, heapq.nsmallest(_EACH, found, key=_creation)) for key, found in self._kept.items()
-        ]
-        self._kept = dict(heapq.nsmallest(_KEPT, kept, key=lambda each: _creation(each[1][0])))
+        for found in self._kept.values():
+            if len(found) > 1:
+                found.sort(key=_creation)
+                del found[_EACH:]
+        kept = heapq.nsmallest(_KEPT, self._kept.items(), key=lambda item: _creation(item[1][0]))
+        self._kept = dict(kept)
+        self._youngest = _creation(kept[-1][1][0]) if len(kept) == _KEPT else FOREVER
         self._known = {
             id(each.operation): key for key, found in self._kept.items() for each in found
         }
@@ -126,5 +134,5 @@ def described(purgatory: Purgatory, rotation: Rotation, now: float) -> Json:
     }
 
 
-def _creation(waiting: Waiting) -> float:
-    return waiting.operation.created
+def _creation(waiting: Waiting) -> int:
+    return int(waiting.operation.created_ns)

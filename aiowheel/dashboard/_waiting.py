@@ -24,7 +24,7 @@ _KINDS: dict[type[Operation], str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: a look makes many, at three times the cost
 class Waiting:
     """An operation and why it waits.
 

@@ -458,8 +458,8 @@ def test_the_pictures_of_the_documentation(open_page: OpenPage, scheme: str) -> 
         wide.wait_for_timeout(12_000)
         IMAGES.mkdir(exist_ok=True)
         wheels, room = IMAGES / f"dashboard-{scheme}.png", IMAGES / f"purgatory-{scheme}.png"
-        wide.screenshot(path=wheels)
-        wide.locator(".purgatory").first.screenshot(path=room)
+        wide.screenshot(path=wheels, timeout=120_000)
+        wide.locator(".purgatory").first.screenshot(path=room, timeout=120_000)
         wide.close()
 
     for image in (wheels, room):

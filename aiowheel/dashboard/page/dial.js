@@ -80,7 +80,7 @@ function drawRing(pen, lit, passed, inner, outer, top) {
     });
     pen.fillStyle = power === 0 ? now.off : shade(power, top);
     pen.shadowColor = now.lit4;
-    pen.shadowBlur = power > top / 2 && power > 3 && dark.matches ? 7 : 0;
+    pen.shadowBlur = power >= top - 1 && dark.matches ? 7 : 0; // it is slow: for few
     pen.fill();
   }
   pen.shadowBlur = 0;

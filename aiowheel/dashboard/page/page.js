@@ -148,7 +148,7 @@ function drawLevels() {
 
 function fullness(power) {
   if (power === 1) return "1";
-  return power === 14 ? "8,192 or more" : `${count(2 ** (power - 1))} to ${count(2 ** power - 1)}`;
+  return power === 13 ? "4,096 or more" : `${count(2 ** (power - 1))} to ${count(2 ** power - 1)}`;
 }
 
 function drawIdle() {
@@ -220,8 +220,12 @@ function drawLateness() {
 
 // --- what turns between two looks ---
 
-function turn() {
-  if (last && !paused && stream) {
+const FRAME = 30; // milliseconds, at least: drawing more often costs more than it shows
+let turned = 0;
+
+function turn(now = 0) {
+  if (last && !paused && stream && now - turned >= FRAME) {
+    turned = now;
     const elapsed = Math.min((performance.now() - cameAt) / 1000, 1);
     const top = brightest();
     byId("dials").querySelectorAll("canvas").forEach((canvas, index) => {
