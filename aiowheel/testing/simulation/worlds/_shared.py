@@ -18,7 +18,10 @@ from aiowheel.testing.simulation._world import World, step
 
 _KEYS = ("a", "b", "c")
 _OWN = frozenset(
-    {"lost hints", "late hint", "repeated hint", "store down", "lost answer", "lost history"}
+    {
+        *("lost hints", "late hint", "repeated hint"),
+        *("store down", "failed read", "lost answer", "lost history"),
+    }
 )
 _LATENCIES = (0.0, 0.0, 0.001, 0.05, 1.0)
 
@@ -48,6 +51,8 @@ class UnreliableCounters(MemoryCounters):
     async def read(self, keys: Collection[str]) -> tuple[str, dict[str, int]]:
         """Read after a time; the answer is old when it arrives."""
         await self.pause()
+        if self.world.is_open and self.world.happens("failed read", 0.2):
+            raise StoreUnavailableError("a read failed")
         answer = await super().read(keys)
         await self.pause()
         return answer
@@ -86,6 +91,7 @@ class SharedWorld(World):
     """Two processes that share counters in a store."""
 
     faults = COMMON_FAULTS | _OWN
+    is_open = False
 
     async def setup(self) -> None:
         """Start both processes."""

@@ -206,6 +206,13 @@ class TimerWorld(World):
         periodic = self.timer.every(ns_to_seconds(period_ns), tick, missed=missed)
         self.unseen += 1
 
+    @step
+    def cancel_driver(self) -> None:
+        """Cancel the timer's own task, as `asyncio.run` cancels every task; it starts again."""
+        for task in asyncio.all_tasks():
+            if task.get_name() == "aiowheel-driver":
+                task.cancel()
+
     # --- threads ----------------------------------------------------------------------------
 
     @step
