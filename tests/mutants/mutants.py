@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import re
 import shutil
@@ -62,7 +63,8 @@ class Session:
     def __init__(self, part: str) -> None:
         self._part = part
         self._folder = ROOT / "build" / "mutants" / part
-        self._tree = self._folder / "tree"
+        self._tree = self._folder / "tree"  # as it was when the mutants were listed
+        self._work = self._folder / "work"  # where they are made; one that was ended is still there
         self._file = self._folder / "session.sqlite"
         self._config = self._folder / "config.toml"
 
@@ -80,12 +82,14 @@ class Session:
             else:
                 shutil.copy2(source, self._tree / name)
         self._config.write_text(self._configuration())
-        self._run("init")
+        self._run("init", self._tree)
         self._leave_out(sample, seed)
 
     def run(self) -> None:
         """Try the mutants that have not been tried."""
-        self._run("exec")
+        shutil.rmtree(self._work, ignore_errors=True)
+        shutil.copytree(self._tree, self._work)
+        self._run("exec", self._work)
 
     def mutants(self) -> list[Mutant]:
         """Return those that were tried."""
@@ -135,22 +139,20 @@ class Session:
                 session.executemany(f"DELETE FROM {table} WHERE job_id = ?", gone)
         print(f"{self._part}: {len(kept)} of {len(rows)} mutants")
 
-    def _run(self, verb: str) -> None:
+    def _run(self, verb: str, tree: Path) -> None:
         command = [sys.executable, "-m", "cosmic_ray.cli", verb, str(self._config), str(self._file)]
-        environment = {
-            "PATH": "/usr/bin:/bin",
-            "AIOWHEEL_NO_EXTENSIONS": "1",
-            "PYTHONPATH": str(self._tree),
-        }
-        subprocess.run(command, check=True, cwd=self._tree, env=environment)
+        pure = {"AIOWHEEL_NO_EXTENSIONS": "1", "PYTHONPATH": str(tree)}
+        subprocess.run(command, check=True, cwd=tree, env={**os.environ, **pure})
 
 
 def _changed(diff: str) -> str:
     """Return the lines of a diff that differ, as one text."""
-    lines = [line for line in diff.splitlines() if line[:1] in {"-", "+"}]
-    return " ".join(
-        f"{line[0]} {line[1:].strip()}" for line in lines if line[:3] not in {"---", "+++"}
-    )
+    lines = [line for line in diff.splitlines() if line[:3] not in {"---", "+++"}]
+    return " ".join(f"{line[0]} {line[1:].strip()}" for line in lines if _is_change(line))
+
+
+def _is_change(line: str) -> bool:
+    return line[:1] in {"-", "+"} and line[1:].strip() != ""
 
 
 def equivalents() -> dict[str, str]:
