@@ -1,5 +1,8 @@
 """Where `aiowheel bench` writes its rounds: one option for all of its programs. Rank 5."""
 
+import json
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +11,7 @@ import typer
 from aiowheel._printable import printable
 from aiowheel.bench._report import Report
 from aiowheel.cli._destination import STANDARD_OUTPUT, check_destination, check_folder
+from aiowheel.errors import MissingExtraError
 
 _FOLDER = Path("aiowheel-bench")
 
@@ -45,3 +49,17 @@ def publish(report: Report, out: Path | None, *, as_json: bool) -> Path:
     if not as_json:
         print(f"\nall rounds: {printable(path)}")
     return path
+
+
+def publish_summary(programs: Sequence[str]) -> None:
+    """Draw what *programs* wrote without `--out`, and say where; without matplotlib say so."""
+    from aiowheel.bench._summary import draw_summary
+
+    runs = [json.loads((_FOLDER / f"{name}.json").read_bytes()) for name in programs]
+    picture = _FOLDER / "summary.png"
+    try:
+        draw_summary(runs, picture)
+    except MissingExtraError as error:
+        print(f"aiowheel: no picture: {error}", file=sys.stderr)
+        return
+    print(f"\nsummary: {picture}")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from aiowheel.cli._bench_file import Out, publish
+from aiowheel.cli._bench_file import Out, publish, publish_summary
 from aiowheel.cli._destination import STANDARD_OUTPUT
 from aiowheel.cli._duration import duration
 from aiowheel.errors import BadInputError, MissingExtraError
@@ -29,8 +29,7 @@ bench: typer.Typer = typer.Typer(rich_markup_mode=None, invoke_without_command=T
 def every(context: typer.Context) -> None:
     """Measure on this machine, all sides in one run, taking turns.
 
-    Without a subcommand: the quick size of those that need no clients: wheel, timer, loop and
-    purgatory.
+    Without a subcommand: as `all --quick`.
 
     \b
     Example:
@@ -38,11 +37,41 @@ def every(context: typer.Context) -> None:
       aiowheel bench wheel --out wheel.json
     """
     if context.invoked_subcommand is None:
-        wheel(quick=True)
-        timer(quick=True)
-        loop(quick=True)
-        purgatory(quick=True)
-        purgatory(micro=True, quick=True)
+        every_program(quick=True)
+
+
+@bench.command("all")
+def every_program(
+    *,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Small sizes of those that need no clients.")
+    ] = False,
+) -> None:
+    """Every benchmark, one after the other, and one picture of what they found.
+
+    The picture is aiowheel-bench/summary.png, with the plot extra: a panel for each table, with the
+    first of its figures. The full size takes hours, --quick some two minutes. What is not installed
+    is left out.
+
+    \b
+    Example:
+      aiowheel bench all --quick
+      aiowheel bench all
+    """
+    wheel(quick=quick)
+    timer(quick=quick)
+    loop(quick=quick)
+    purgatory(quick=quick)
+    purgatory(micro=True, quick=quick)
+    names = ["wheel", "timer", "loop", "purgatory", "purgatory-micro"]
+    if not quick:
+        idle()
+        longpoll()
+        programs()
+        shared()
+        durable()
+        names += ["idle", "longpoll", "programs", "shared", "durable"]
+    publish_summary(names)
 
 
 @bench.command()

@@ -217,7 +217,7 @@ def test_a_bound_finer_than_every_tick_is_bad_input(
     ("options", "reason"),
     [
         (["--max-lateness", "0"], "max lateness must be from 1e-06 to 3600 s, got 0.0"),
-        (["--tick", "nan"], "tick must be from 1e-06 to 3600 s, got nan"),
+        (["--tick", "inf"], "tick must be from 1e-06 to 3600 s, got inf"),
         (["--wheel-size", "1"], "wheel size must be from 2 to 16777216, got 1"),
     ],
 )

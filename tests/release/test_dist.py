@@ -32,8 +32,6 @@ PAGES = [
 ]
 # In a console block, or as code in a sentence or a table.
 INSTALL = re.compile(r"(?:^\s*\$ |`)(?P<line>pip install [^`\n#]+)", re.MULTILINE)
-# Not of ours: they change how pip talks, and install nothing by themselves.
-OPTIONS_ONLY = {"pip install -v"}
 
 
 def wheel(path: Path, **members: str) -> Path:
@@ -117,7 +115,8 @@ def install_lines() -> Iterator[tuple[str, str]]:
     for page in PAGES:
         for match in INSTALL.finditer(page.read_text(encoding="utf-8")):
             line = match["line"].strip()
-            if line not in OPTIONS_ONLY:
+            # Not `pip install -v`, nor a line that brings somebody else's package alone.
+            if re.search(r"aiowheel| '?\.", line):
                 found.setdefault(line, page.relative_to(ROOT).as_posix())
     yield from sorted(found.items())
 
@@ -167,20 +166,24 @@ def test_a_release_for_this_python_is_whole(release: Path) -> None:
 @pytest.mark.timeout(1_500)
 @pytest.mark.parametrize(("line", "page"), list(install_lines()), ids=lambda text: text)
 def test_an_install_line_works(line: str, page: str, release: Path, tmp_path: Path) -> None:
-    """In an empty environment, from the checkout, with the wheels as docs/how-to/... says.
+    """In an empty environment, from the checkout, as docs/how-to/install-and-build.md says.
 
-    No index has the package: `PIP_FIND_LINKS` names the folder of the release. The checkout is a
-    copy of the unpacked sdist, so that no build product of this tree is used.
+    No index has the package: `PIP_FIND_LINKS` names the folder of the release. The checkout is the
+    unpacked sdist, so that no build product of this tree is used.
     """
     venv.create(tmp_path / "venv", with_pip=True)
     binaries = tmp_path / "venv" / ("Scripts" if sys.platform == "win32" else "bin")
     (sdist,) = release.glob("*.tar.gz")
-    checkout = dist.unpacked(sdist, tmp_path / "checkout")
+    checkout = dist.unpacked(sdist, tmp_path / "sdist").rename(tmp_path / "aiowheel")
     links = f"{os.environ.get('PIP_FIND_LINKS', '')} {release}".strip()
     wanted = re.findall(r"[\[,]([\w-]+)(?=[,\]])", line)
 
-    pip, *words = shlex.split(line)
-    dist.run([binaries / "python", "-m", pip, *words], checkout, PIP_FIND_LINKS=links)
+    pip, _, *words = shlex.split(line)
+    # Beside the checkout where the line names its folder, else in it.
+    place = tmp_path if any(word.startswith("./aiowheel") for word in words) else checkout
+    (pure,) = release.glob("*-none-any.whl")
+    words = [str(pure) if word == "aiowheel-*.whl" else word for word in words]  # as a shell would
+    dist.run([binaries / "python", "-m", pip, "install", *words], place, PIP_FIND_LINKS=links)
 
     # From another folder: the checkout would be imported instead.
     program = (
@@ -188,5 +191,6 @@ def test_an_install_line_works(line: str, page: str, release: Path, tmp_path: Pa
         "known = metadata('aiowheel').get_all('Provides-Extra'); "
         "assert set(sys.argv[1:]) <= set(known), known; print(aiowheel.__file__)"
     )
-    place = dist.run([binaries / "python", "-c", program, *wanted], tmp_path)
-    assert Path(place.strip()).is_relative_to(tmp_path / "venv"), page
+    elsewhere = tmp_path / "venv"
+    imported = dist.run([binaries / "python", "-c", program, *wanted], elsewhere)
+    assert Path(imported.strip()).is_relative_to(tmp_path / "venv"), page
