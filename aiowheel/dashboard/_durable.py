@@ -76,7 +76,7 @@ class _Store:
         try:
             async with asyncio.timeout(_LONGEST):
                 summary = await self._timers.summary()
-        except Exception as error:  # a store is somebody's code, and the next count must come
+        except Exception as error:  # a store may be the application's, and the next count must come
             # Not its text, which may hold the address of the store.
             self._failure = type(error).__name__
         else:
