@@ -59,7 +59,7 @@ def test_it_opens_and_moves(application: str, open_page: OpenPage) -> None:
     assert picture(page) != first
     assert int(tile(page, "Pending").replace(",", "")) > 300
     page.wait_for_selector("#lateness i:not(.none)", state="attached")
-    assert page.locator(".purgatory").count() == 2
+    assert page.locator("#purgatories .purgatory").count() == 2
 
 
 def test_it_loads_little_and_nothing_from_elsewhere(application: str, open_page: OpenPage) -> None:

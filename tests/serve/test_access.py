@@ -8,6 +8,7 @@ import pytest
 
 from aiowheel.errors import BadInputError
 from aiowheel.serve import Access, TopicApp
+from aiowheel.serve._app import _example
 
 from .conftest import Serving, Subscriber
 
@@ -266,3 +267,14 @@ def test_a_bad_rule_is_refused(name: str, value: str, text: str) -> None:
     if "tokens" in name:
         assert value not in str(error.value)
     assert PUBLISH not in repr(Access(publish_tokens=frozenset({PUBLISH})))
+
+
+def test_the_dashboard_offers_a_line_with_a_token_where_one_is_needed() -> None:
+    """By the name of its variable; the secret is not shown."""
+    token = "subscribe-0123456789"
+    plain = _example(Access(publish_tokens=frozenset([token])))
+    guarded = _example(Access(subscribe_tokens=frozenset([token])))
+
+    assert "Authorization" not in plain
+    assert '-H "Authorization: Bearer $AIOWHEEL_TOKEN"' in guarded
+    assert token not in guarded
