@@ -116,7 +116,14 @@ def test_a_store_that_cannot_be_had_is_left_out(
             [
                 *("p50_ms", "p99_ms", "per_second", "reached_percent", "writes_a_publish"),
                 *("wake_cpu_us", "publish_cpu_us", "cpu_percent", "touch_cpu_us", "stored_s"),
-                *("values_a_touch", "takeover_s", "late_percent", "lost", "twice"),
+                *(
+                    "values_a_touch",
+                    "values_of_allowed",
+                    "takeover_s",
+                    "late_percent",
+                    "lost",
+                    "twice",
+                ),
             ],
             1.0,
         )
@@ -164,7 +171,7 @@ def test_figures_are_judged_by_what_the_store_promises() -> None:
         shared.MOST: series(per_second=20_000.0),
         shared.CONTENDING: series(per_second=10_000.0),
         shared.IDLE: series(cpu_percent=0.1),
-        shared.KEYS: series(lost=0.0, values_a_touch=0.6),
+        shared.KEYS: series(lost=0.0, values_of_allowed=0.6),
         shared.PGBENCH: series(per_second=1_000.0),
         shared.PGBENCH_BESIDE: series(per_second=690.0),
     }
