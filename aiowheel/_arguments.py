@@ -38,8 +38,9 @@ def checked_choice(name: str, value: object, choices: Collection[str]) -> str:
     if isinstance(value, str) and value in choices:
         return value
     listed = ", ".join([repr(choice) for choice in choices])
-    kind = ValueError if isinstance(value, str) else TypeError
-    raise kind(f"{name} must be one of {listed}, got {safe_repr(value)}")
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be one of {listed}, got {safe_repr(value)}")
+    raise ValueError(f"{name} must be one of {listed}, got {safe_repr(value)}")
 
 
 def checked_bool(name: str, value: object) -> bool:
