@@ -136,7 +136,8 @@ test-shared: build  ## break the stores of shared counters, and kill workers, un
 
 # The worlds of the package, and those that need more than it.
 SEEDS := 10000
-TEST_WORLDS := tests.simulation.long_poll:LongPollWorld tests.durable.world:DurableWorld
+TEST_WORLDS := tests.simulation.long_poll:LongPollWorld tests.simulation.broker:BrokerWorld \
+	tests.durable.world:DurableWorld
 .PHONY: simulate
 simulate: build  ## run SEEDS=10000 seeds of all simulated worlds; minutes long
 	$(BIN)/python -m aiowheel.testing.simulation --seeds $(SEEDS) --world all $(TEST_WORLDS:%=--world %)

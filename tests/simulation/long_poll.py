@@ -17,7 +17,7 @@ from aiowheel import Purgatory, Timer
 from aiowheel.integrations.asgi import long_poll, long_poll_version
 from aiowheel.testing.simulation import World, step
 
-_DOCUMENTS = ("a", "b", "c")
+_DOCUMENTS: tuple[str, ...] = ("a", "b", "c")
 _TIMEOUTS = (0.001, 0.5, 30.0, 600.0, None)
 _TICK_NS = 1_000_000
 _DRAINS: tuple[Literal["expire", "cancel"], ...] = ("expire", "cancel")

@@ -19,7 +19,7 @@ from aiowheel.timer import Timer
 
 _KEYS = "abcd"
 _TICK_NS = 1_000_000
-_MOST = 25
+_MOST = (4, 25)  # operations that a purgatory takes
 _CONDITIONS = ("closed", "closed", "open", "open", "forcing", "raising")
 _DRAINS: tuple[Literal["expire", "cancel", "wait"], ...] = ("expire", "cancel", "wait")
 _TIMEOUTS = (0.0, 0.0005, 0.001, 0.0015, 0.256, 2.0, 60.0, 5_000.0, float("inf"))
@@ -78,9 +78,10 @@ class PurgatoryWorld(World):
     async def setup(self) -> None:
         """Open both."""
         self.timer = await Timer(tick=ns_to_seconds(_TICK_NS)).__aenter__()
+        self.most = self.random.choice(_MOST)
         self.purge_interval = self.random.choice((None, None, 0, 3, 100))
         self.purgatory = Purgatory(
-            timer=self.timer, max_pending=_MOST, purge_interval=self.purge_interval
+            timer=self.timer, max_pending=self.most, purge_interval=self.purge_interval
         )
         self.probes: list[Probe] = []
         self.ends: dict[Probe, int] = {}
@@ -151,7 +152,7 @@ class PurgatoryWorld(World):
         keys = [self.draw_key() for _ in range(self.random.randint(1, 4))]
         timeout = self.random.choice(_TIMEOUTS)
         probe = Probe(len(self.probes), timeout, self.draw_act(), self.on_end)
-        was_full = len(self.purgatory) == _MOST
+        was_full = len(self.purgatory) == self.most
         try:
             if self.random.random() < 0.3:
                 self.purgatory.try_complete_else_watch(probe, keys)

@@ -1,4 +1,4 @@
-"""The rules of a long-poll service hold in a simulation, whichever clients leave."""
+"""The rules of services built on a purgatory hold in a simulation, whichever clients leave."""
 
 from __future__ import annotations
 
@@ -14,6 +14,15 @@ def test_a_long_poll_service_keeps_its_rules() -> None:
     pytest.importorskip("starlette")
     from .long_poll import LongPollWorld
 
-    found = explore(LongPollWorld, seeds=range(15))
+    found = explore(LongPollWorld, seeds=range(10))
 
     assert found.faults["hangup"] > 0
+
+
+def test_a_broker_keeps_its_rules() -> None:
+    """What is acknowledged is on every follower, although followers crash."""
+    from .broker import BrokerWorld
+
+    found = explore(BrokerWorld, seeds=range(5))
+
+    assert found.faults["follower crash"] > 0
