@@ -30,19 +30,19 @@ class Growth:
     """What running counts, and a histogram beside them, have gained since the last look.
 
     Args:
-        fields: The attributes that hold the counts.
+        names: The attributes that hold the counts.
     """
 
-    def __init__(self, fields: Sequence[str]) -> None:
-        self._fields = fields
-        self._counted = dict.fromkeys(fields, 0)
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._counted = dict.fromkeys(names, 0)
         self._durations: dict[float, int] = {}
 
     def of_counts(self, counts: object) -> dict[str, int]:
         """Return what each count has gained."""
-        now = {field: int(getattr(counts, field)) for field in self._fields}
+        now = {name: int(getattr(counts, name)) for name in self._names}
         before, self._counted = self._counted, now
-        return {field: now[field] - before[field] for field in self._fields}
+        return {name: now[name] - before[name] for name in self._names}
 
     def of_durations(self, histogram: Histogram) -> list[tuple[float, int]]:
         """Return the upper edge in seconds and the new durations of each bucket that has some."""

@@ -223,6 +223,7 @@ def test_zeros_are_grey(application: str, open_page: OpenPage) -> None:
     assert colour("failed") == colour("completed a second") != colour("pending")
 
 
+@pytest.mark.posix
 def test_with_nothing_pending_it_says_how_to_see_it_move(open_page: OpenPage) -> None:
     """A line for a shell, which works as it is."""
     with serve() as url:
@@ -286,6 +287,7 @@ def test_all_workers_are_shown_or_the_chosen_one(open_page: OpenPage, tmp_path: 
         page.locator(".dial").first.wait_for(state="detached")
 
 
+@pytest.mark.posix
 def test_a_chosen_process_that_ended_gives_way_to_all(open_page: OpenPage, tmp_path: Path) -> None:
     """The page goes on with those that are left."""
     store = f"sqlite:///{tmp_path}/topics.db"

@@ -75,6 +75,7 @@ def test_several_tables_of_one_place() -> None:
     assert inside("kafka://a:1/found", "outcomes") == "kafka://a:1/found.outcomes"
 
 
+@pytest.mark.posix
 def test_a_place_has_one_name(tmp_path: Path) -> None:
     """By which a checkpoint knows it, whatever links led there."""
     (tmp_path / "real").mkdir()
