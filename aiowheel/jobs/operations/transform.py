@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel._arguments import checked_choice, checked_int, safe_repr
 from aiowheel._units import delay_to_ns
+from aiowheel.errors import AiowheelError
 from aiowheel.jobs.operations.first_events import TraceSize, first_events
 from aiowheel.jobs.operations.frames import (
     EVENT_TYPES,
@@ -114,6 +115,7 @@ def settle_operations(
         ValueError: A column is missing, a value is out of its range, one table is a stream and the
             other is not, *unit* or *watermark* is given for batches, *watermark* is missing for
             streams, or their session does not keep state in RocksDB.
+        AiowheelError: The streams are of Spark Connect in PySpark 4.0, which lacks what they need.
 
     Cost: for batches two passes over each table to learn its size, then one join with a shuffle of
     each key of each operation, of the events and of what met; persist ``endings`` to use it several
@@ -157,6 +159,11 @@ def _settling(
     for name, rows in (("operations", operations), ("events", events)):
         if not rows.isStreaming:
             raise ValueError(f"{name} must be a stream, as the other table is, got a batch")
+    if not hasattr(operations.groupBy(), "transformWithStateInPandas"):
+        raise AiowheelError(
+            "PySpark of this version has no transformWithState over Spark Connect: streams of "
+            "operations need a session with a driver"
+        )
     checked_choice("unit", unit, [each.value for each in Unit])
     late_ms = -1 if watermark is None else -(-int(delay_to_ns("watermark", watermark)) // 1_000_000)
     if not 0 <= late_ms <= _LONGEST_LATENESS_MS:
