@@ -207,18 +207,18 @@ class IdleWatch:
 
     async def _end_some(self) -> None:
         """Call `on_idle` for keys that are due and were not touched, and remove their counters."""
-        counters = list(islice(self._due, _PAGE))
-        epoch, values = await self._store.read(counters)
+        known = {counter: each.value for counter, each in islice(self._due.items(), _PAGE)}
+        epoch, values = await self._store.read(known)
         if not self._saw(epoch):
             return
-        ended: dict[str, tuple[int | None, int | None]] = {}
+        ended: dict[str, int] = {}
         now = self._clock.now_ms()
-        for counter in counters:
+        for counter, before in known.items():
             watched, value = self._due.get(counter), values.get(counter)
             if watched is None:  # its partition was lost
                 continue
             if value is None:  # it was removed by an owner whose answer was lost
-                self._drop(watched)
+                self._drop_at(counter, before)
             elif time_of(value) + self._wait_ms > now:
                 del self._due[counter]
                 watched.value = value
@@ -226,25 +226,26 @@ class IdleWatch:
             elif not self._valid():
                 break
             else:
-                ended[counter] = (value, None)
+                ended[counter] = value
                 if value != watched.called and not is_discard(value):
                     watched.called = value
                     self._call(self._names.key(counter))
         if not ended:
             return
-        epoch, removed = await self._store.compare_and_raise(ended)
+        changes = {counter: (value, None) for counter, value in ended.items()}
+        epoch, removed = await self._store.compare_and_raise(changes)
         if not self._saw(epoch):
             return
         for counter in removed:
-            watched = self._due.get(counter)
-            if watched is not None:
-                self._drop(watched)
+            self._drop_at(counter, ended[counter])
 
-    def _drop(self, watched: _Watched) -> None:
-        self._stop(watched)
-        part = self._parts.get(self._names.part(watched.counter))
-        if part is not None:
-            part.pop(watched.counter, None)
+    def _drop_at(self, counter: str, value: int) -> None:
+        """Stop watching a counter that was removed at *value*, unless it was raised since."""
+        watched = self._due.get(counter)
+        # The hint of a later touch may overtake the answer; the counter is then read again.
+        if watched is not None and watched.value <= value:
+            del self._due[counter]
+            del self._parts[self._names.part(counter)][counter]
 
     def _call(self, key: str) -> None:
         self._counts.idle += 1
@@ -252,7 +253,9 @@ class IdleWatch:
             result = self._context.copy().run(self._on_idle, key)
             if result is not None:
                 refuse_coroutine("on_idle", result, START_A_TASK)
-        except Exception as error:
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # CancelledError as well, which would end the task
             asyncio.get_running_loop().call_exception_handler(
                 {"message": f"on_idle failed for the key {key!r}", "exception": error}
             )

@@ -290,15 +290,22 @@ async def test_an_error_of_on_idle_goes_to_the_loop() -> None:
     def on_idle(key: str) -> object:
         if key == "b":
             return later()
+        if key == "c":
+            raise asyncio.CancelledError
         raise ValueError(key)
 
     async with SharedIdle(MemoryCounters(), TIMEOUT, on_idle, slack=SLACK) as idle:
         idle.touch("a")
         idle.touch("b")
+        idle.touch("c")
         await asyncio.sleep(100)
-        assert idle.statistics().idle == 2
+        idle.touch("a")
+        await asyncio.sleep(100)
+        assert idle.statistics().idle == 4
     assert sorted(type(each["exception"]).__name__ for each in errors) == [
+        "CancelledError",
         "TypeError",
+        "ValueError",
         "ValueError",
     ]
     assert "on_idle failed for the key 'a'" in {each["message"] for each in errors}
@@ -436,6 +443,37 @@ async def test_a_removal_that_was_not_made_causes_no_second_call() -> None:
         store.compare_and_raise = fail  # type: ignore[method-assign]
         await asyncio.sleep(20)
         idle.check({"a": touched})
+        assert (await store.scan("idle:")).values == {}
+
+
+@pytest.mark.parametrize("call", ["compare_and_raise", "read"])
+async def test_a_touch_whose_hint_overtakes_an_answer_is_watched(call: str) -> None:
+    """The answer says that the counter was removed; the touch has made it anew."""
+    idle = Idle()
+    store = MemoryCounters()
+    async with processes(2, idle, store) as workers:
+        workers[0].touch("a")
+        touched = now()
+        await asyncio.sleep(1)
+        [owner] = [worker for worker in workers if worker.statistics().keys]
+        [other] = [worker for worker in workers if worker is not owner]
+        answer = getattr(owner._store, call)
+
+        async def overtake(counters: Any) -> Any:
+            if "idle:" not in next(iter(counters), ""):
+                return await answer(counters)
+            setattr(owner._store, call, answer)
+            if call == "read":
+                await owner._store.forget(counters)
+            result = await answer(counters)
+            other.touch("a")
+            await asyncio.sleep(1)
+            return result
+
+        setattr(owner._store, call, overtake)
+        await asyncio.sleep(60)
+        assert idle.keys == ["a", "a"] if call == "compare_and_raise" else ["a"]
+        assert idle.calls[-1][0] >= touched + 2 * TIMEOUT
         assert (await store.scan("idle:")).values == {}
 
 
