@@ -194,6 +194,8 @@ class Dashboard:
             self._streams -= 1
             if not self._streams:
                 self._listening.close()
+                if self._together is not None and not self._viewers:
+                    self._together.end()  # the last viewer has left before its first look
 
     async def _stream_to(self, process: str, receive: Receive, send: Send) -> None:
         await _begin_stream(send)
@@ -221,9 +223,10 @@ class Dashboard:
         first: Json = {"points": points, "example": self._example}
         await send(_part(b"retry: 1000\n\n"))
         await send(_part(b"event: history\ndata: " + _as_bytes(first) + b"\n\n"))
-        async with contextlib.aclosing(self._viewers_of(process).looks()) as looks:
-            async for look in looks:
-                await send(_part(b"data: " + look + b"\n\n"))
+        if not self._is_closed:  # nothing would end looks that begin after `close`
+            async with contextlib.aclosing(self._viewers_of(process).looks()) as looks:
+                async for look in looks:
+                    await send(_part(b"data: " + look + b"\n\n"))
         await _end_stream(send)
 
     def _viewers_of(self, process: str) -> Viewers[bytes]:

@@ -211,6 +211,22 @@ async def test_a_closed_dashboard_ends_its_streams() -> None:
     assert exchange.sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
 
 
+async def test_a_stream_that_begins_while_the_dashboard_closes_ends() -> None:
+    """Before its first look: a client that reads slowly, say."""
+    dashboard = made()
+    exchange = Exchange()
+
+    async def send(message: Any) -> None:
+        await exchange.send(message)
+        if b"event: history" in message.get("body", b""):
+            dashboard.close()
+
+    async with asyncio.timeout(60):
+        await dashboard(scope("/events"), exchange.receive, send)
+    assert exchange.sent[-1]["more_body"] is False
+    assert b'data: {"process"' not in exchange.body
+
+
 async def test_a_signal_ends_the_streams() -> None:
     """The server that installed the handler hears of it as well, and has nothing to wait for."""
     heard: list[int] = []

@@ -118,6 +118,19 @@ async def test_each_dashboard_shows_all_or_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.realtime
+async def test_a_viewer_who_leaves_at_once_leaves_no_reading(tmp_path: Path) -> None:
+    """Before the processes have answered."""
+    dashboard = Dashboard(ManualTimer(), folder=tmp_path / "folder")
+    async with watching(dashboard):
+        while dashboard._together is None or dashboard._together._searching is None:  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0)
+    async with asyncio.timeout(30):
+        while dashboard._together._searching is not None:  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0.02)
+    dashboard.close()
+
+
+@pytest.mark.realtime
 async def test_questions_reach_all_processes(tmp_path: Path) -> None:
     """The waiters of a key are added; a purgatory may be in one of them only."""
     timers = [ManualTimer() for _ in range(2)]
