@@ -128,17 +128,16 @@ class Siblings:
         task = asyncio.create_task(self._answer_one(reader, writer))
         self._answering.add(task)
         task.add_done_callback(self._answering.discard)
+        # Not in the task: one that is cancelled before it begins runs nothing of its own.
+        task.add_done_callback(lambda _: writer.close())
 
     async def _answer_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            with contextlib.suppress(OSError, ValueError):  # the asker left, or asked for too much
-                question = json.loads(await reader.readline())
-                async with contextlib.aclosing(self._answer(question)) as answers:
-                    async for answer in answers:
-                        writer.write(json.dumps(answer, separators=(",", ":")).encode() + b"\n")
-                        await writer.drain()
-        finally:
-            writer.close()
+        with contextlib.suppress(OSError, ValueError):  # the asker left, or asked for too much
+            question = json.loads(await reader.readline())
+            async with contextlib.aclosing(self._answer(question)) as answers:
+                async for answer in answers:
+                    writer.write(json.dumps(answer, separators=(",", ":")).encode() + b"\n")
+                    await writer.drain()
 
 
 def _checked_folder(folder: Path) -> Path:

@@ -90,6 +90,22 @@ async def test_closing_ends_the_answers_under_way(tmp_path: Path) -> None:
         two.close()
 
 
+async def test_who_connects_while_it_closes_is_not_kept_waiting(tmp_path: Path) -> None:
+    """The answer is cancelled before it begins."""
+    with sibling(tmp_path / "f", "one") as one:
+        begin = one._begin_answer
+
+        def close_and_begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            one.close()
+            begin(reader, writer)
+
+        one._begin_answer = close_and_begin  # type: ignore[method-assign]
+        reader, writer = await asyncio.open_unix_connection(tmp_path / "f" / "one.sock")
+        async with asyncio.timeout(30):
+            assert await reader.read() == b""
+        writer.close()
+
+
 def test_the_end_of_the_loop_is_an_end_too(tmp_path: Path) -> None:
     """A process that ends without closing leaves no socket, and may come back."""
     folder = tmp_path / "f"

@@ -232,10 +232,12 @@ class SharedIdle:
             self._closed = True
             return
         self._closed = True
+        for task in self._tasks:  # now, in case this call is cancelled while it waits
+            task.cancel()
         try:
+            await touches.aclose()
             for task in self._tasks:
                 await end_task(task)
-            await touches.aclose()
             await self._leases.leave()
         finally:
             self._watch.close()

@@ -556,6 +556,24 @@ async def test_a_store_that_does_not_answer_is_an_error_of_opening() -> None:
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
+async def test_closing_that_is_cancelled_leaves_no_task() -> None:
+    """Neither those that watch nor the one that writes touches."""
+    before = asyncio.all_tasks()
+    idle = SharedIdle(MemoryCounters(), TIMEOUT, len, slack=SLACK)
+    await idle.__aenter__()
+    idle.touch("a")
+    await asyncio.sleep(0.01)
+    idle.touch("b")  # while the writer rests
+    await asyncio.sleep(0.01)
+    assert len(asyncio.all_tasks() - before) == 3
+    closing = asyncio.create_task(idle.aclose())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait([closing])
+    await asyncio.sleep(0.01)
+    assert asyncio.all_tasks() == before
+
+
 async def test_closing_while_the_store_is_away_ends() -> None:
     """The other processes wait for the end of the leases."""
     idle = Idle()
