@@ -57,7 +57,10 @@ local function drop(name, topic, must)
   local more = true
   while more and topic.kept > 0 do
     local before = topic.kept
-    for _, row in ipairs(redis.call('XRANGE', key, '-', '+', 'COUNT', 50)) do
+    local rows = redis.call('XRANGE', key, '-', '+', 'COUNT', 50)
+    -- The stream was removed by another client: the loop would never end.
+    if #rows == 0 then topic.kept, topic.size = 0, 0 end
+    for _, row in ipairs(rows) do
       more = must(topic, tonumber(row[2][2]))
       if not more then break end
       topic.kept = topic.kept - 1

@@ -454,6 +454,7 @@ class RedisCounters:
             exceptions.MovedError,
             exceptions.AskError,
             exceptions.TryAgainError,
+            exceptions.OutOfMemoryError,  # at its limit, until it has room again
             exceptions.RedisClusterException,
             OSError,
             TimeoutError,

@@ -13,6 +13,8 @@ import pytest
 pytest.importorskip("starlette")
 pytest.importorskip("redis")
 
+from redis.asyncio import Redis
+
 from aiowheel.bench._redis import RedisMissingError
 from aiowheel.errors import BadInputError, StoreUnavailableError
 from aiowheel.serve import Limits, TopicApp
@@ -190,6 +192,37 @@ async def test_a_redis_that_does_not_answer_is_503() -> None:
 
     assert (answer.status_code, answer.json()["error"]) == (503, "store_unavailable")
     assert live.status_code == 200
+
+
+async def test_a_redis_without_memory_is_503_and_is_read() -> None:
+    """It refuses writes until there is room."""
+    with missing_is_skipped(), redis_that_stops() as server:
+        async with client_of(server.address) as client, Redis.from_url(server.address) as redis:
+            await published(client, "1")
+            await redis.config_set("maxmemory", 1)
+            refused = await client.post("/topics/a", content="2")
+            page = await polled(client, "since=0")
+            await redis.config_set("maxmemory", 0)
+            receipt = await published(client, "3")
+
+    assert (refused.status_code, refused.json()["error"]) == (503, "store_unavailable")
+    assert (data(page), receipt["version"]) == (["1"], 2)
+
+
+async def test_messages_that_were_removed_by_hand_do_not_hang_the_server() -> None:
+    """The sweep would otherwise look for them for ever."""
+    with missing_is_skipped(), redis_that_stops() as server:
+        topics = RedisTopics(server.address, Limits(kept_seconds=0.001))
+        async with Redis.from_url(server.address) as redis:
+            await topics.prepare()
+            await topics.append([("a", b"1"), ("a", b"2")])
+            await redis.delete("{aiowheel_topic}:m:a")
+            await asyncio.sleep(0.01)
+            await topics.sweep(1000)
+            totals = await topics.totals()
+        await topics.counters.aclose()
+
+    assert (totals.size, totals.dropped) == (0, 2)
 
 
 async def test_a_server_that_restarts_again_and_again_does_not_answer() -> None:
