@@ -90,7 +90,7 @@ async def test_closing_ends_the_answers_under_way(tmp_path: Path) -> None:
         two.close()
 
 
-async def test_who_connects_while_it_closes_is_not_kept_waiting(tmp_path: Path) -> None:
+async def test_a_connection_that_arrives_during_the_close_is_closed(tmp_path: Path) -> None:
     """The answer is cancelled before it begins."""
     with sibling(tmp_path / "f", "one") as one:
         begin = one._begin_answer

@@ -201,6 +201,8 @@ REMOVE = (
     + """
 local topic = load(ARGV[6])
 if not topic then return {'', 0} end
+-- First: a Redis without memory lets a script write that has removed something.
+redis.call('DEL', P .. 'm:' .. ARGV[6])
 remove(ARGV[6], topic, next_change(), 0)
 return {'', 1}
 """
