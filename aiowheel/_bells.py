@@ -36,10 +36,13 @@ class Bells:
         # Chosen now: the object may have been made before the process was forked.
         self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
         own = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        own.setblocking(False)
-        self._own = own
-        own.bind(self._address(self._name))
-        self._loop = loop
+        try:
+            own.setblocking(False)
+            own.bind(self._address(self._name))
+        except OSError:
+            own.close()
+            raise
+        self._own, self._loop = own, loop
 
         def heard() -> None:
             with contextlib.suppress(OSError):
