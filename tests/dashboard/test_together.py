@@ -121,11 +121,15 @@ async def test_each_dashboard_shows_all_or_one(tmp_path: Path) -> None:
 async def test_a_viewer_who_leaves_at_once_leaves_no_reading(tmp_path: Path) -> None:
     """Before the processes have answered."""
     dashboard = Dashboard(ManualTimer(), folder=tmp_path / "folder")
-    async with watching(dashboard):
-        while dashboard._together is None or dashboard._together._searching is None:  # noqa: ASYNC110 - no event
-            await asyncio.sleep(0)
+
+    def is_reading() -> bool:
+        return dashboard._together is not None and dashboard._together._searching is not None
+
     async with asyncio.timeout(30):
-        while dashboard._together._searching is not None:  # noqa: ASYNC110 - no event
+        async with watching(dashboard):
+            while not is_reading():  # noqa: ASYNC110 - no event
+                await asyncio.sleep(0)
+        while is_reading():  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.02)
     dashboard.close()
 
