@@ -29,6 +29,9 @@ class Bells:
         """Call *rung* for every hint byte, from now on.
 
         Where there are no Unix datagram sockets, nothing is heard: the looks at the file remain.
+
+        Raises:
+            OSError: No socket can be made in the folder.
         """
         if not hasattr(socket, "AF_UNIX") or sys.platform == "win32":
             return
@@ -37,8 +40,12 @@ class Bells:
         self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
         own = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         own.setblocking(False)
+        try:
+            own.bind(self._address(self._name))
+        except OSError:
+            own.close()
+            raise
         self._own = own
-        own.bind(self._address(self._name))
         self._loop = loop
 
         def heard() -> None:
