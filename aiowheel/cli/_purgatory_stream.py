@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from aiowheel.jobs.operations.stream import PurgatoryStream
 
-FURTHEST_AHEAD = 3_153_600_000  # a hundred: what is later has no time in nanoseconds anyway
+FURTHEST_AHEAD = 3_153_600_000  # a hundred years: what is later has no time in nanoseconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import typer
 
 from aiowheel._printable import printable
 from aiowheel.cli._destination import check_folder
+from aiowheel.cli._duration import duration
 from aiowheel.cli._job_output import print_json, print_table
 from aiowheel.durable import DeadLetter, Row, SQLiteStore, Store
 from aiowheel.durable._operations import Cancel, Operation, Placed, Redrive, Removed, Result
@@ -221,10 +222,8 @@ def export(
         Path, typer.Option(metavar="FOLDER", help="Where the trace goes; it must hold none yet.")
     ],
     ahead: Annotated[
-        int | None,
-        typer.Option(
-            metavar="SECONDS", min=0, help="Leave out timers due later than this from now."
-        ),
+        float | None,
+        duration(least=0, most=1e9, help="Leave out timers due later than this from now."),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -236,14 +235,14 @@ def export(
     \b
     Example:
       aiowheel durable export app.db --out trace/
-      aiowheel durable export app.db --out trace/ --ahead 3600 && aiowheel report trace/
+      aiowheel durable export app.db --out trace/ --ahead 1h && aiowheel report trace/
     """
     try:
         from aiowheel.cli._durable_trace import export_trace
     except ImportError as error:
         raise MissingExtraError("trace") from error
     check_folder(out)
-    ahead_us = None if ahead is None else ahead * 1_000_000
+    ahead_us = None if ahead is None else round(ahead * 1e6)
     written = _with_store(store, lambda opened: export_trace(opened, out, ahead_us=ahead_us))
     if json:
         print_json({**written._asdict(), "file": str(written.file)})

@@ -43,7 +43,7 @@ def replay(
         raise MissingExtraError("trace") from error
     for option, seconds in (("--tick", tick), ("--timeout", timeout)):
         if seconds is not None and not 1e-9 <= seconds <= _LONGEST_SECONDS:
-            raise BadInputError(f"{option}: want seconds from 1e-09 to 1e+09, got {seconds:g}")
+            raise BadInputError(f"{option} must be from 1e-09 to 1e+09 s, got {seconds:g}")
     if not 2 <= wheel_size <= _MOST_BUCKETS:
         raise BadInputError(f"--wheel-size must be from 2 to {_MOST_BUCKETS}, got {wheel_size}")
     found = replay_trace(

@@ -133,7 +133,7 @@ def _whole(operations: float) -> int:
 def _nanoseconds(option: str, seconds: Sequence[float] | None, usual: float) -> list[int]:
     for given in seconds or ():
         if not 1e-9 <= given <= 1e9:
-            raise BadInputError(f"{option}: want seconds from 1e-09 to 1e+09, got {given:g}")
+            raise BadInputError(f"{option} must be from 1e-09 to 1e+09 s, got {given:g}")
     return [round(given * 1e9) for given in seconds or [usual]]
 
 

@@ -156,10 +156,12 @@ def test_export_writes_a_trace(
     assert (rows["dead"]["outcome"], rows["dead"]["checks"]) == ("failed", 5)
     assert sorted(row["operation_id"] for row in rows.values()) == list(range(7))
 
-    near = answer(capsys, "export", store, "--out", str(tmp_path / "near"), "--ahead", "7200")
+    near = answer(capsys, "export", store, "--out", str(tmp_path / "near"), "--ahead", "1h30m")
     assert (near["pending"], near["overdue"]) == (1, 2)
     assert run(["durable", "export", store, "--out", str(folder)]) == 2
     assert "must hold no trace yet" in capsys.readouterr().err
+    assert run(["durable", "export", store, "--out", str(tmp_path), "--ahead", "inf"]) == 2
+    assert "must be 0 s to 1e+09 s, got inf" in capsys.readouterr().err
 
 
 def test_an_export_that_fails_leaves_no_file(

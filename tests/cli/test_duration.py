@@ -83,6 +83,7 @@ def test_every_option_that_is_a_time_takes_a_duration() -> None:
     assert sorted(duration_options()) == [
         ("bench purgatory", "--seconds"),
         ("bench shared", "--seconds"),
+        ("durable export", "--ahead"),
         ("idle", "--max-lateness"),
         ("idle", "--timeout"),
         ("purgatory", "--max-ahead"),

@@ -176,8 +176,8 @@ def test_a_trace_longer_than_the_time_of_a_wheel_is_bad_input(
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["--tick", "0"], "--tick: want seconds from 1e-09 to 1e+09, got 0"),
-        (["--timeout", "inf"], "--timeout: want seconds from 1e-09 to 1e+09, got inf"),
+        (["--tick", "0"], "--tick must be from 1e-09 to 1e+09 s, got 0"),
+        (["--timeout", "inf"], "--timeout must be from 1e-09 to 1e+09 s, got inf"),
         (["--wheel-size", "1"], "--wheel-size must be from 2 to 16777216, got 1"),
     ],
 )

@@ -336,6 +336,7 @@ def test_streams_of_operations_end_as_in_a_purgatory(spark: "SparkSession", tmp_
     """Each outcome once, in a query of the caller's; what lies far ahead is rejected."""
     from aiowheel.jobs import settle_operations
     from aiowheel.jobs.operations.schemas import EVENTS, OPERATIONS
+    from aiowheel.jobs.spark.progress import batch_counts
     from aiowheel.jobs.spark.values import ddl
 
     traces = [random_trace(seed) for seed in range(3)]
@@ -371,6 +372,10 @@ def test_streams_of_operations_end_as_in_a_purgatory(spark: "SparkSession", tmp_
     outcomes = [row[:4] for row in found if row[1] is not None]
     assert sorted(outcomes) == sorted(shard.settle(NEVER - 1))
     assert [row[4:6] for row in found if row[1] is None] == [("operations", Flaw.AHEAD.value)]
+    # As a StreamListener counts them: rows are neither invented nor lost.
+    batches = [batch_counts(batch) for batch in query.recentProgress]
+    read = len(operations) + len(ends) + len(events) + 1
+    assert tuple(map(sum, zip(*batches, strict=True))) == (read, 1, 0)
 
 
 def test_nothing_runs_before_the_caller_asks(spark: "SparkSession") -> None:

@@ -27,6 +27,7 @@ from aiowheel.testing.simulation import (
     simulate,
     step,
 )
+from aiowheel.testing.simulation.__main__ import main
 from aiowheel.testing.simulation._command import steps_from_text, steps_to_text, world_named
 
 ROOT = Path(__file__).parent.parent.parent
@@ -383,6 +384,23 @@ def test_wrong_steps_as_text(text: str) -> None:
     """One clear error."""
     with pytest.raises(BadInputError, match="steps must be"):
         steps_from_text(text)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--faults", "stal"], "faults must be of"),
+        (["--seed", "1", "--faults", "stal"], "faults must be of"),
+        (["--seeds", "0"], "seeds must be"),
+    ],
+)
+def test_a_wrong_option(words: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It ends the program with 2, and runs nothing."""
+    assert main(["--world", "timer", *words]) == 2
+
+    printed = capsys.readouterr()
+    assert text in printed.err
+    assert printed.out == ""
 
 
 @pytest.mark.parametrize("name", ["nothing", "nothing:World", "tests/none.py:World", "json:loads"])

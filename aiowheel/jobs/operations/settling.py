@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel.jobs.operations.decided import Decided
-from aiowheel.jobs.operations.frames import least_value
+from aiowheel.jobs.operations.frames import least_value, sound
 from aiowheel.jobs.operations.schemas import Flaw
 from aiowheel.jobs.operations.stages import (
     COPIES,
@@ -37,6 +37,12 @@ def flawed_if_ahead(rows: DataFrame, time: str, unit: Unit, ahead_ms: int) -> Da
     """
     ahead = F.col(time) > latest_now(unit, ahead_ms)
     return rows.withColumn("flaw", F.coalesce("flaw", F.when(ahead, F.lit(Flaw.AHEAD.value))))
+
+
+def counted_sound(rows: DataFrame, name: str) -> DataFrame:
+    """Select the rows without a flaw; observe under *name* how many of either kind there are."""
+    counts = (F.count(F.lit(1)).alias("rows"), F.count("flaw").alias("rejected"))
+    return sound(rows.observe(name, *counts))
 
 
 @dataclass(frozen=True, slots=True)

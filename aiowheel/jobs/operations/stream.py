@@ -16,10 +16,10 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel.errors import AiowheelError
 from aiowheel.jobs.operations.decided import Decided
-from aiowheel.jobs.operations.frames import read_events, read_operations, rejects, sound
+from aiowheel.jobs.operations.frames import read_events, read_operations, rejects
 from aiowheel.jobs.operations.pending import count_pending
 from aiowheel.jobs.operations.schemas import OUTCOMES, REJECTS
-from aiowheel.jobs.operations.settling import Settling, flawed_if_ahead
+from aiowheel.jobs.operations.settling import Settling, counted_sound, flawed_if_ahead
 from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.jobs.spark.progress import observed
 from aiowheel.jobs.spark.source_files import refuse_missing_files
@@ -138,8 +138,8 @@ class PurgatoryStream:
         settling = Settling(self.tick, self.unit, self.max_lateness_ms, self.shards, decided)
         bad = rejects(operations).unionByName(rejects(events))
         found = settling.endings(
-            _used(operations, "operations"),
-            _used(events, "events"),
+            counted_sound(operations, "operations"),
+            counted_sound(events, "events"),
             flushes(spark, self.checkpoint),
         )
         # One query for both, so that one look at a row decides where it goes.
@@ -241,12 +241,6 @@ class PurgatoryStream:
             decided.forget()
 
         return write
-
-
-def _used(rows: DataFrame, name: str) -> DataFrame:
-    """The rows without a flaw; how many there are of either kind is observed under *name*."""
-    counts = (F.count(F.lit(1)).alias("rows"), F.count("flaw").alias("rejected"))
-    return sound(rows.observe(name, *counts))
 
 
 def _wrong(numbers: str) -> AiowheelError:

@@ -26,7 +26,7 @@ from aiowheel.jobs.operations.frames import (
     sound,
 )
 from aiowheel.jobs.operations.schemas import OUTCOMES
-from aiowheel.jobs.operations.settling import Settling, flawed_if_ahead
+from aiowheel.jobs.operations.settling import Settling, counted_sound, flawed_if_ahead
 from aiowheel.jobs.operations.shard import LONGEST_TICK
 from aiowheel.readers import Unit
 from aiowheel.rules import COMPLETED, EXPIRED, NEVER
@@ -107,8 +107,10 @@ def settle_operations(
     Returns:
         Frames of batches or of streams. From a stream an outcome comes, in output mode append, when
         the watermarks of both tables have passed it; what waits when the stream ends has no row.
-        Rows more than a day after now are rejected: they would settle what has not come. How many
-        rows of a micro-batch were not late is observed under the name "taken".
+        Rows more than a day after now are rejected: they would settle what has not come. Of a
+        micro-batch of ``endings`` it is observed how many ``rows`` each table had, and how many of
+        them were ``rejected``, under the names "operations" and "events"; and under "taken" how
+        many of the others were not late.
 
     Raises:
         TypeError: A column has another type, or *unit* is missing for streams.
@@ -181,7 +183,9 @@ def _settle_streams(operations: DataFrame, events: DataFrame, settling: Settling
     unit = settling.unit
     operations = flawed_if_ahead(operations, "created", unit, _AHEAD_MS)
     events = flawed_if_ahead(events, "time", unit, _AHEAD_MS)
-    ends = settling.endings(sound(operations), sound(events))
+    ends = settling.endings(
+        counted_sound(operations, "operations"), counted_sound(events, "events")
+    )
     return Settled(
         ends.where(F.col("outcome").isNotNull()).select(*OUTCOMES.names),
         rejects(operations).unionByName(rejects(events)),

@@ -8,15 +8,18 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from aiowheel._arguments import checked_int
 from aiowheel._build import build_info
 from aiowheel.errors import BadInputError, SimulationFailedError
 from aiowheel.testing.simulation._command import steps_from_text, world_named
 from aiowheel.testing.simulation._explore import Exploration, explore
+from aiowheel.testing.simulation._faults import checked_kinds
 from aiowheel.testing.simulation._run import STEPS, simulate
 from aiowheel.testing.simulation._world import World
 from aiowheel.testing.simulation.worlds import WORLDS
 
 _HOUR = 3600.0
+_MOST_SEEDS = 10**9
 
 
 @dataclass
@@ -104,6 +107,9 @@ def _explore_all(
     steps: tuple[int, ...],
     faults: tuple[str, ...] | None,
 ) -> int:
+    checked_int("seeds", options.seeds, 1, _MOST_SEEDS)
+    known = {kind for world in worlds.values() for kind in world.faults}
+    kinds = checked_kinds(faults, known)
     build = "compiled" if build_info().accelerated else "pure"
     print(f"aiowheel {build_info().version}, {build} build, {options.seeds} seeds")
     print(f"{'world':<14}{'seeds':>7}{'hours':>12}{'faults':>10}{'states':>9}{'x real time':>13}")
@@ -111,17 +117,16 @@ def _explore_all(
     for place, (name, world) in enumerate(worlds.items()):
         # Every seed once: each world has its share of them.
         seeds = range(options.first + place, options.first + options.seeds, len(worlds))
-        allowed = None if faults is None else [kind for kind in faults if kind in world.faults]
         try:
-            found = explore(world, seeds=seeds, steps=steps, faults=allowed)
+            found = explore(world, seeds=seeds, steps=steps, faults=kinds & world.faults)
         except SimulationFailedError as failure:
             print(failure)
             return 1
         _print_row(name, found)
         total.merge(found)
     _print_row("all", total)
-    kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(total.faults.items()))
-    print(f"faults: {kinds}")
+    injected = ", ".join(f"{count:,} {kind}" for kind, count in sorted(total.faults.items()))
+    print(f"faults: {injected or 'none'}")
     return 0
 
 

@@ -72,7 +72,7 @@ class TimerWorld(World):
         else:
             handle = self.timer.call_at(ns_to_seconds(now + delay_ns), fire)
         due_ns = handle.deadline
-        assert abs(due_ns - now - max(delay_ns, due_ns - now)) <= 64 or delay_ns < 0
+        assert abs(due_ns - now - delay_ns) <= 64 or delay_ns < 0, "armed for another deadline"
         box.append(self.model.add(due_ns))
         self.made.append((handle, box[0]))
 
