@@ -195,11 +195,11 @@ class Driver:
     def move(self, task: TimerTask, deadline: i64, now_ns: i64) -> None:
         """Move a pending *task* to *deadline*. One write if later, O(1) if earlier."""
         wheel = self.wheel
+        if deadline <= now_ns:
+            wheel.observe_now(now_ns)
         if deadline >= self._armed_ns:
             wheel.move(task, deadline)
             return
-        if deadline <= now_ns:
-            wheel.observe_now(now_ns)
         before = task.deadline
         wheel.move(task, deadline)
         due = wheel.due_at(task)

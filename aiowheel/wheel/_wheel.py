@@ -257,9 +257,8 @@ class TimingWheel:
         end of the pass for a time already past is returned by the next pass: a callback that
         re-arms itself at delay 0 cannot keep a pass open.
         """
-        if not self.pass_is_open():
-            # The overdue entries are due, though their ticks may be ahead.
-            self._reached = self._now
+        # The overdue entries are due, though their ticks may be ahead; so also in an open pass.
+        self._reached = max(self._reached, self._now)
         self._now = now
         self._horizon = now // self._tick - self._origin
         self._due.take_all(self._overdue)

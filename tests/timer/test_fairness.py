@@ -80,6 +80,37 @@ def test_what_has_not_run_in_a_slice_can_still_be_cancelled_or_moved(
     clock_loop.run_until_complete(main())
 
 
+@pytest.mark.parametrize("way", ["armed", "moved"])
+def test_what_is_due_at_once_between_two_slices_does_not_wait_for_its_tick(
+    way: str, clock_loop: asyncio.SelectorEventLoop, step: Step
+) -> None:
+    """Armed for now, or moved to now from far ahead: it runs in one of the next slices."""
+    fired: list[str] = []
+
+    def work(name: str) -> None:
+        fired.append(name)
+        step(0.001)
+
+    async def main() -> None:
+        async with Timer(tick=1.0) as timer:
+            far = timer.call_later(5000.0, work, "moved")
+            for _ in range(20):
+                timer.call_later(0.5, work, "burst")
+            step(1.25)
+            while not fired:  # noqa: ASYNC110 - one turn at a time is the point
+                await asyncio.sleep(0)
+            assert len(fired) < 20
+            if way == "moved":
+                far.reschedule(clock_loop.time())
+            else:
+                timer.call_later(0, work, "armed")
+            for _ in range(50):
+                await asyncio.sleep(0)
+            assert sorted(fired) == sorted([way] + ["burst"] * 20)
+
+    clock_loop.run_until_complete(main())
+
+
 def test_order_between_ticks_is_kept_across_slices(
     clock_loop: asyncio.SelectorEventLoop, step: Step
 ) -> None:

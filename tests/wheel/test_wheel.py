@@ -306,6 +306,23 @@ def test_entries_armed_while_a_pass_is_open_wait_for_the_next() -> None:
     assert wheel.advance(10) == [late]
 
 
+def test_extending_an_open_pass_takes_in_what_was_armed_for_the_past() -> None:
+    """Each is returned once in this pass, though its tick ends later."""
+    wheel = TimingWheel(tick=10)
+    due = [wheel.schedule(20, number) for number in range(3)]
+    wheel.open_pass(37)
+    popped = [wheel.pop_due()]
+    late = wheel.schedule(36, "late")
+
+    wheel.open_pass(38)
+    while wheel.pass_is_open():
+        popped.append(wheel.pop_due())
+
+    assert [entry for entry in popped if entry is not None] == [*due, late]
+    assert wheel.next_expiration() is None
+    wheel.check_invariants()
+
+
 def test_what_is_due_in_an_open_pass_can_be_cancelled_or_moved() -> None:
     """Until it has been popped an entry is the caller's."""
     wheel = TimingWheel()

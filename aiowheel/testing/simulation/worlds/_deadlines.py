@@ -62,13 +62,17 @@ class Deadlines:
 
     def move(self, deadline: Deadline, due_ns: int) -> None:
         """Change a pending deadline."""
+        is_later = due_ns > deadline.due_ns
         deadline.due_ns = min(due_ns, FOREVER)
         deadline.moved = True
-        self._set_latest(deadline)
+        self._set_latest(deadline, is_later=is_later)
 
-    def _set_latest(self, deadline: Deadline) -> None:
-        """Round up to a tick; what is due already must not wait for the end of one."""
-        if deadline.due_ns > self._loop.now_ns:
+    def _set_latest(self, deadline: Deadline, *, is_later: bool = False) -> None:
+        """Round up to a tick; what is due already must not wait for the end of one.
+
+        A later time is only stored: an overdue deadline that is moved to now is filed again.
+        """
+        if is_later or deadline.due_ns > self._loop.now_ns:
             deadline.latest_ns = -(-deadline.due_ns // self._tick_ns) * self._tick_ns
         else:
             deadline.latest_ns = deadline.due_ns
