@@ -47,6 +47,35 @@ RecordsPerBatch = Annotated[
     int, typer.Option(min=1, help="Stream: of each topic, at most so many records a micro-batch.")
 ]
 
+SHARDS = 16
+FILES_PER_BATCH = 100
+RECORDS_PER_BATCH = 1_000_000
+MAX_AHEAD = 86_400.0  # a day
+_DEFAULTS: dict[str, object] = {
+    "max_lateness": 0.0,
+    "max_ahead": MAX_AHEAD,
+    "checkpoint": None,
+    "once": False,
+    "drain": False,
+    "shards": SHARDS,
+    "files_per_batch": FILES_PER_BATCH,
+    "records_per_batch": RECORDS_PER_BATCH,
+}
+
+
+def refuse_stream_options(**given: object) -> None:
+    """Refuse the options of streams in a run that is none.
+
+    Args:
+        given: Their values; the default of an option is as good as none.
+
+    Raises:
+        BadInputError: One is given.
+    """
+    for name, value in given.items():
+        if value != _DEFAULTS[name]:
+            raise BadInputError(f"--{name.replace('_', '-')} is for --stream")
+
 
 def until_of(*, once: bool, drain: bool) -> Until:
     """When the options let a stream end.

@@ -20,6 +20,9 @@ from aiowheel.cli._spark_options import (
     spark_session,
 )
 from aiowheel.cli._stream_run import (
+    FILES_PER_BATCH,
+    RECORDS_PER_BATCH,
+    SHARDS,
     CheckpointFolder,
     Drain,
     FilesPerBatch,
@@ -27,6 +30,7 @@ from aiowheel.cli._stream_run import (
     Once,
     RecordsPerBatch,
     Shards,
+    refuse_stream_options,
     until_of,
 )
 from aiowheel.jobs.spark.uris import local_path
@@ -73,9 +77,9 @@ def idle(
     checkpoint: CheckpointFolder = None,
     once: Once = False,
     drain: Drain = False,
-    shards: Shards = 16,
-    files_per_batch: FilesPerBatch = 100,
-    records_per_batch: RecordsPerBatch = 1_000_000,
+    shards: Shards = SHARDS,
+    files_per_batch: FilesPerBatch = FILES_PER_BATCH,
+    records_per_batch: RecordsPerBatch = RECORDS_PER_BATCH,
     master: Master = None,
     conf: Conf = None,
     verbose: Verbose = False,
@@ -115,6 +119,15 @@ def idle(
         )
         run_stream(options, table, open_session, as_json=json)
         return
+    refuse_stream_options(
+        max_lateness=max_lateness,
+        checkpoint=checkpoint,
+        once=once,
+        drain=drain,
+        shards=shards,
+        files_per_batch=files_per_batch,
+        records_per_batch=records_per_batch,
+    )
     if any(local_path(file) is None for file in files):
         table.refuse_columns("is for files, not for a URI")
         refuse({"--latest": latest, "--earliest": earliest}, "is for files, not for a URI")
@@ -131,8 +144,6 @@ def idle(
         )
         return
     place = on_this_machine(out, "the idle events of files go into a file of this machine")
-    of_streams = {"--max-lateness": max_lateness, "--checkpoint": checkpoint}
-    refuse(of_streams | {"--once": once, "--drain": drain}, "is for --stream")
     if engine is Engine.WHEEL:
         refuse({"--master": master, "--conf": conf}, "is for --engine spark")
     run_files(

@@ -24,6 +24,10 @@ from aiowheel.cli._spark_options import (
     spark_session,
 )
 from aiowheel.cli._stream_run import (
+    FILES_PER_BATCH,
+    MAX_AHEAD,
+    RECORDS_PER_BATCH,
+    SHARDS,
     CheckpointFolder,
     Drain,
     FilesPerBatch,
@@ -32,6 +36,7 @@ from aiowheel.cli._stream_run import (
     RecordsPerBatch,
     Shards,
     checkpoint_of,
+    refuse_stream_options,
     until_of,
 )
 from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
@@ -88,13 +93,13 @@ def purgatory(
     max_lateness: MaxLateness = 0.0,
     max_ahead: Annotated[
         float, duration(least=0, help="Stream: how far a row may lie after now.")
-    ] = 86_400.0,
+    ] = MAX_AHEAD,
     checkpoint: CheckpointFolder = None,
     once: Once = False,
     drain: Drain = False,
-    shards: Shards = 16,
-    files_per_batch: FilesPerBatch = 100,
-    records_per_batch: RecordsPerBatch = 1_000_000,
+    shards: Shards = SHARDS,
+    files_per_batch: FilesPerBatch = FILES_PER_BATCH,
+    records_per_batch: RecordsPerBatch = RECORDS_PER_BATCH,
     master: Master = None,
     conf: Conf = None,
     verbose: Verbose = False,
@@ -134,8 +139,16 @@ def purgatory(
         )
         run_stream(options, open_session, as_json=json)
         return
-    of_streams = {"--max-lateness": max_lateness, "--checkpoint": checkpoint}
-    refuse(of_streams | {"--once": once, "--drain": drain}, "is for --stream")
+    refuse_stream_options(
+        max_lateness=max_lateness,
+        max_ahead=max_ahead,
+        checkpoint=checkpoint,
+        once=once,
+        drain=drain,
+        shards=shards,
+        files_per_batch=files_per_batch,
+        records_per_batch=records_per_batch,
+    )
     _check_out(out, (operations, events))
     try:
         with Progress() as progress:

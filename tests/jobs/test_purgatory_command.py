@@ -167,6 +167,8 @@ def test_a_stream_stops_goes_on_and_is_flushed(
     [
         (["--once"], "--once is for --stream"),
         (["--max-lateness", "3"], "--max-lateness is for --stream"),
+        (["--max-ahead", "3"], "--max-ahead is for --stream"),
+        (["--records-per-batch", "3"], "--records-per-batch is for --stream"),
         (["--master", "local[2]"], "--master is for --engine spark"),
         (["--stream", "--once", "--drain"], "--once and --drain exclude each other"),
         (["--stream", "--max-lateness", "1e9"], "must be at most 31536000 s, got 1000000000.0"),
