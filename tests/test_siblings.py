@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import socket
 from collections.abc import AsyncGenerator, Generator
@@ -64,6 +65,40 @@ async def test_one_that_does_not_answer_is_left_out(tmp_path: Path) -> None:
         async with await asyncio.start_unix_server(hang_up, tmp_path / "f" / "rude.sock"):
             assert sorted(await one.ask_all({"ask": "name"}, 30)) == ["one", "two"]
         assert await one.ask_all({"ask": "silence"}, 0.2) == {}
+
+
+@pytest.mark.both_loops
+async def test_an_answer_ends_when_its_reader_has_left(tmp_path: Path) -> None:
+    """Without a report: uvloop refuses to write where asyncio drops what is written."""
+    reports: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
+    has_left, ended = asyncio.Event(), asyncio.Event()
+
+    async def answer(question: Json) -> AsyncGenerator[Json]:
+        try:
+            yield question
+            await has_left.wait()
+            yield question  # fails, which the loop learns in one of the next turns
+            for _ in range(100):
+                await asyncio.sleep(0)
+            yield question
+        finally:
+            ended.set()
+
+    made = Siblings(tmp_path / "f", "one", answer)
+    try:
+        reader, writer = await asyncio.open_unix_connection(tmp_path / "f" / "one.sock")
+        writer.write(b"{}\n")
+        assert await reader.readline() == b"{}\n"
+        writer.transport.abort()
+        has_left.set()
+        await ended.wait()
+        await asyncio.sleep(0)
+    finally:
+        made.close()
+    gc.collect()
+
+    assert reports == []
 
 
 async def test_the_socket_of_a_dead_process_is_removed(tmp_path: Path) -> None:

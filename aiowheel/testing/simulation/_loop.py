@@ -61,10 +61,10 @@ class SimulationLoop(VirtualClockEventLoop):
 
     def __init__(self, *, seed: int, kinds: Collection[str], start: float = 0.0) -> None:
         super().__init__(patience=0, seed=seed, start=start)
-        self.turns = 0
+        self.turns: int = 0
         self.idle: Callable[[], object] = _nothing
         self.on_fault: Callable[[str], object] = _nothing
-        self.chance = Random(f"loop {seed}")  # noqa: S311 - repeatable on purpose
+        self.chance: Random = Random(f"loop {seed}")  # noqa: S311 - repeatable on purpose
         self._kinds = frozenset(kinds)
         self._failure: BaseException | None = None
 
