@@ -13,7 +13,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-import aiowheel
 from aiowheel.jobs.operations.files import write_events, write_operations
 from aiowheel.jobs.operations.schemas import OUTCOMES
 from aiowheel.jobs.operations.shard import Shard
@@ -145,9 +144,8 @@ def undisturbed() -> list[Ending]:
     return sorted(shard.settle(NEVER - 1))
 
 
-@pytest.mark.spark
+@pytest.mark.spark_cluster
 @pytest.mark.timeout(900)
-@pytest.mark.skipif(not aiowheel.accelerated, reason="a minute that has nothing to do with builds")
 def test_a_killed_driver_loses_and_doubles_nothing(command: list[str], tmp_path: Path) -> None:
     """Killed once, while a batch is worked off."""
     endure(command, tmp_path, [(2, 0.7)])

@@ -176,6 +176,7 @@ except AiowheelError as error:
     assert done.stdout.startswith("SPARK_REMOTE is set: the jobs need"), done.stderr
 
 
+@pytest.mark.spark_cluster
 def test_an_environment_with_another_collector(needs_spark: None) -> None:
     """Java would refuse to start with two, so ours takes its place."""
     code = """

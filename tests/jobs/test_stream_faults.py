@@ -97,6 +97,9 @@ def outcomes(tmp_path: Path) -> list[tuple[object, ...]]:
     return sorted(tuple(row.values()) for row in table.to_pylist())
 
 
+_SLOW = pytest.mark.spark_cluster  # half a minute each
+
+
 # --- the end ----------------------------------------------------------------------------------
 
 
@@ -116,7 +119,7 @@ def dies_in(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
 @pytest.mark.spark
 @pytest.mark.slow
 @spark_test
-@pytest.mark.parametrize("step", ["send_flush", "end"])
+@pytest.mark.parametrize("step", ["send_flush", pytest.param("end", marks=_SLOW)])
 def test_an_idle_stream_finishes_an_end_that_was_cut_off(
     step: str, idle: list[str], say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,7 +141,7 @@ def test_an_idle_stream_finishes_an_end_that_was_cut_off(
 @pytest.mark.spark
 @pytest.mark.slow
 @spark_test
-@pytest.mark.parametrize("step", ["send_flush", "end"])
+@pytest.mark.parametrize("step", ["send_flush", pytest.param("end", marks=_SLOW)])
 def test_a_purgatory_stream_finishes_an_end_that_was_cut_off(
     step: str, purgatory: list[str], say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,9 +241,6 @@ def test_an_idle_stream_waits_for_its_files(idle: list[str], say: Say, tmp_path:
     assert (code, errors) == (0, "")
     assert (report["rows"], report["rejected"]) == (2, 0)
     assert list(read_idle_events(tmp_path / "out" / "events")) == [(130, "a"), (150, "b")]
-
-
-_SLOW = pytest.mark.spark_cluster  # half a minute each
 
 
 @pytest.mark.spark
