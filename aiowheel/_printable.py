@@ -1,4 +1,4 @@
-"""Text that is safe to print on a terminal. Rank 0."""
+"""Text from anywhere: whether it can be encoded, and how a terminal can show it. Rank 0."""
 
 
 def printable(text: object) -> str:
@@ -10,3 +10,14 @@ def printable(text: object) -> str:
     if plain.isprintable():
         return plain
     return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in plain)
+
+
+def is_unicode(text: str) -> bool:
+    """Return whether *text* has no lone surrogates, and so can be written as UTF-8."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -13,6 +13,7 @@ from aiowheel.cli._idle_table import TableOptions, watched_folder
 from aiowheel.cli._signals import signals_noted
 from aiowheel.cli._spark_options import on_this_machine, refuse
 from aiowheel.cli._stream_run import (
+    StreamLimits,
     batch_line,
     check_places,
     checkpoint_of,
@@ -40,24 +41,16 @@ class StreamOptions:
         touches: A folder where files arrive, or the URI of a table.
         out: A folder, or the URI of a table.
         rejects: The URI of a table; None for a folder, which has them inside, and to count only.
-        checkpoint: Remembers how far the stream is; None is inside the folder *out*.
         timeout: In the unit of the rows.
-        max_lateness: In seconds.
-        shards: Engines that share the keys.
-        files_per_batch: At most so many files a micro-batch.
-        records_per_batch: At most so many records of a topic.
+        limits: The options that both kinds of streams have.
         until: When to end.
     """
 
     touches: list[str]
     out: str
     rejects: str | None
-    checkpoint: str | None
     timeout: int
-    max_lateness: float
-    shards: int
-    files_per_batch: int
-    records_per_batch: int
+    limits: StreamLimits
     until: Until
 
     @property
@@ -119,11 +112,11 @@ def _stream(options: StreamOptions, table: TableOptions) -> "IdleStream | IdleTa
         find_java()
         return stream
     refuse({"--rejects": options.rejects}, "is not for --stream: see OUT/rejects")
-    late_ms = lateness_ms(options.max_lateness)
+    late_ms = lateness_ms(options.limits.max_lateness)
     folder = watched_folder(options.touches)
     files = table.files(options.timeout)
     out = on_this_machine(options.out, "")
-    checkpoint = checkpoint_of(options.checkpoint, options.out)
+    checkpoint = checkpoint_of(options.limits.checkpoint, options.out)
     check_places(folder, out, checkpoint)
     find_java()  # report a missing one before anything is made
     make_folder(out)
@@ -134,8 +127,8 @@ def _stream(options: StreamOptions, table: TableOptions) -> "IdleStream | IdleTa
         files=files,
         timeout=options.timeout,
         max_lateness_ms=late_ms,
-        shards=options.shards,
-        files_per_batch=options.files_per_batch,
+        shards=options.limits.shards,
+        files_per_batch=options.limits.files_per_batch,
     )
 
 
@@ -148,7 +141,7 @@ def _table_stream(options: StreamOptions, table: TableOptions) -> "IdleTableStre
         raise BadInputError(f"{' '.join(options.touches)}: --stream reads one table or folder")
     table.refuse_columns("is for files, not for a table of key and t")
     (touches,) = options.touches
-    checkpoint = checkpoint_of(options.checkpoint, options.out)
+    checkpoint = checkpoint_of(options.limits.checkpoint, options.out)
     out, rejects = options.out, options.rejects
     if (place := local_path(out)) is not None:
         refuse({"--rejects": rejects}, "is not for a folder on this machine: see OUT/rejects")
@@ -156,7 +149,7 @@ def _table_stream(options: StreamOptions, table: TableOptions) -> "IdleTableStre
     if (watched := local_path(touches)) is not None:
         check_places(watched_folder([str(watched)]), place, checkpoint)
     latest, limit = table.bounds_of_stream(options.timeout)
-    most = options.files_per_batch, options.records_per_batch
+    most = options.limits.files_per_batch, options.limits.records_per_batch
     return IdleTableStream(
         touches=Source.of_stream(touches, table.format or Format.PARQUET, *most),
         out=out,
@@ -164,9 +157,9 @@ def _table_stream(options: StreamOptions, table: TableOptions) -> "IdleTableStre
         checkpoint=Checkpoint(checkpoint.resolve()),
         unit=table.unit,
         timeout=options.timeout,
-        max_lateness_ms=lateness_ms(options.max_lateness),
+        max_lateness_ms=lateness_ms(options.limits.max_lateness),
         earliest=table.earliest,
         latest=latest,
         limit=limit,
-        shards=options.shards,
+        shards=options.limits.shards,
     )

@@ -14,6 +14,7 @@ from aiowheel.cli._signals import signals_noted
 from aiowheel.cli._stream_run import (
     BatchTally,
     ReportBatch,
+    StreamLimits,
     batch_line,
     check_places,
     lateness_ms,
@@ -46,11 +47,7 @@ class PurgatoryStreamOptions:
     unit: Unit
     tick: int
     format: Format | None
-    max_lateness: float
-    max_ahead: float
-    shards: int
-    files_per_batch: int
-    records_per_batch: int
+    limits: StreamLimits
     until: Until
 
 
@@ -144,10 +141,10 @@ def _stream(options: PurgatoryStreamOptions) -> "PurgatoryStream":
         from aiowheel.jobs.spark.checkpoint import Checkpoint
     except ImportError as error:
         raise MissingExtraError("spark") from error
-    late_ms = lateness_ms(options.max_lateness)
-    if not options.max_ahead <= FURTHEST_AHEAD:
+    late_ms = lateness_ms(options.limits.max_lateness)
+    if not options.limits.max_ahead <= FURTHEST_AHEAD:
         raise BadInputError(
-            f"--max-ahead: must be at most {FURTHEST_AHEAD} s, got {options.max_ahead}"
+            f"--max-ahead: must be at most {FURTHEST_AHEAD} s, got {options.limits.max_ahead}"
         )
     tables = (options.operations, options.events)
     if whole_uri(tables[0]) == whole_uri(tables[1]):
@@ -171,12 +168,12 @@ def _stream(options: PurgatoryStreamOptions) -> "PurgatoryStream":
         unit=options.unit,
         tick=options.tick,
         max_lateness_ms=late_ms,
-        max_ahead_ms=math.ceil(options.max_ahead * 1_000),
+        max_ahead_ms=math.ceil(options.limits.max_ahead * 1_000),
         operations_format=formats[0],
         events_format=formats[1],
-        shards=options.shards,
-        files_per_batch=options.files_per_batch,
-        records_per_batch=options.records_per_batch,
+        shards=options.limits.shards,
+        files_per_batch=options.limits.files_per_batch,
+        records_per_batch=options.limits.records_per_batch,
     )
 
 

@@ -8,6 +8,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,45 +48,50 @@ RecordsPerBatch = Annotated[
     int, typer.Option(min=1, help="Stream: of each topic, at most so many records a micro-batch.")
 ]
 
-SHARDS = 16
-FILES_PER_BATCH = 100
-RECORDS_PER_BATCH = 1_000_000
-MAX_AHEAD = 86_400.0  # a day
-_DEFAULTS: dict[str, object] = {
-    "max_lateness": 0.0,
-    "max_ahead": MAX_AHEAD,
-    "checkpoint": None,
-    "once": False,
-    "drain": False,
-    "shards": SHARDS,
-    "files_per_batch": FILES_PER_BATCH,
-    "records_per_batch": RECORDS_PER_BATCH,
-}
 
+@dataclass(frozen=True)
+class StreamLimits:
+    """The options that only streams have, with their defaults.
 
-def refuse_stream_options(**given: object) -> None:
-    """Refuse the options of streams in a run that is none.
-
-    Args:
-        given: Their values; the default of an option is as good as none.
-
-    Raises:
-        BadInputError: One is given.
+    Attributes:
+        max_lateness: How far a row may lie behind the newest one, in seconds.
+        max_ahead: How far a row may lie after now, in seconds; `aiowheel purgatory` only.
+        checkpoint: The folder that remembers how far the stream is; None is inside the results.
+        once: Whether to end when the input is worked off.
+        drain: The same, and let time run out for what is open.
+        shards: Engines that share the keys.
+        files_per_batch: The most files of a folder in one micro-batch.
+        records_per_batch: The most records of a topic in one micro-batch.
     """
-    for name, value in given.items():
-        if value != _DEFAULTS[name]:
-            raise BadInputError(f"--{name.replace('_', '-')} is for --stream")
 
+    max_lateness: float = 0.0
+    max_ahead: float = 86_400.0  # a day
+    checkpoint: str | None = None
+    once: bool = False
+    drain: bool = False
+    shards: int = 16
+    files_per_batch: int = 100
+    records_per_batch: int = 1_000_000
 
-def until_of(*, once: bool, drain: bool) -> Until:
-    """When the options let a stream end.
+    def until(self) -> Until:
+        """When the options let a stream end.
 
-    Raises:
-        BadInputError: Both are given.
-    """
-    if once and drain:
-        raise BadInputError("--once and --drain exclude each other")
-    return Until.DRAINED if drain else Until.ONCE if once else Until.STOPPED
+        Raises:
+            BadInputError: Both are given.
+        """
+        if self.once and self.drain:
+            raise BadInputError("--once and --drain exclude each other")
+        return Until.DRAINED if self.drain else Until.ONCE if self.once else Until.STOPPED
+
+    def refuse(self) -> None:
+        """Refuse the options in a run that is no stream; a default is as good as none.
+
+        Raises:
+            BadInputError: One is given.
+        """
+        for each in fields(self):
+            if getattr(self, each.name) != each.default:
+                raise BadInputError(f"--{each.name.replace('_', '-')} is for --stream")
 
 
 def lateness_ms(seconds: float) -> int:

@@ -20,9 +20,6 @@ from aiowheel.cli._spark_options import (
     spark_session,
 )
 from aiowheel.cli._stream_run import (
-    FILES_PER_BATCH,
-    RECORDS_PER_BATCH,
-    SHARDS,
     CheckpointFolder,
     Drain,
     FilesPerBatch,
@@ -30,8 +27,7 @@ from aiowheel.cli._stream_run import (
     Once,
     RecordsPerBatch,
     Shards,
-    refuse_stream_options,
-    until_of,
+    StreamLimits,
 )
 from aiowheel.jobs.spark.uris import local_path
 from aiowheel.readers import Format, TimeFormat, Unit
@@ -73,13 +69,13 @@ def idle(
     stream: Annotated[
         bool, typer.Option("--stream", help="Follow a folder or a table by URI. Runs on Spark.")
     ] = False,
-    max_lateness: MaxLateness = 0.0,
+    max_lateness: MaxLateness = StreamLimits.max_lateness,
     checkpoint: CheckpointFolder = None,
     once: Once = False,
     drain: Drain = False,
-    shards: Shards = SHARDS,
-    files_per_batch: FilesPerBatch = FILES_PER_BATCH,
-    records_per_batch: RecordsPerBatch = RECORDS_PER_BATCH,
+    shards: Shards = StreamLimits.shards,
+    files_per_batch: FilesPerBatch = StreamLimits.files_per_batch,
+    records_per_batch: RecordsPerBatch = StreamLimits.records_per_batch,
     master: Master = None,
     conf: Conf = None,
     verbose: Verbose = False,
@@ -104,22 +100,7 @@ def idle(
     open_session = partial(
         spark_session, "aiowheel idle", master=master, conf=conf, verbose=verbose
     )
-    if stream:
-        options = StreamOptions(
-            touches=files,
-            out=out,
-            rejects=rejects,
-            checkpoint=checkpoint,
-            timeout=ticks,
-            max_lateness=max_lateness,
-            shards=shards,
-            files_per_batch=files_per_batch,
-            records_per_batch=records_per_batch,
-            until=until_of(once=once, drain=drain),
-        )
-        run_stream(options, table, open_session, as_json=json)
-        return
-    refuse_stream_options(
+    limits = StreamLimits(
         max_lateness=max_lateness,
         checkpoint=checkpoint,
         once=once,
@@ -128,6 +109,11 @@ def idle(
         files_per_batch=files_per_batch,
         records_per_batch=records_per_batch,
     )
+    if stream:
+        options = StreamOptions(files, out, rejects, ticks, limits, limits.until())
+        run_stream(options, table, open_session, as_json=json)
+        return
+    limits.refuse()
     if any(local_path(file) is None for file in files):
         table.refuse_columns("is for files, not for a URI")
         refuse({"--latest": latest, "--earliest": earliest}, "is for files, not for a URI")

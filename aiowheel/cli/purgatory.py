@@ -24,10 +24,6 @@ from aiowheel.cli._spark_options import (
     spark_session,
 )
 from aiowheel.cli._stream_run import (
-    FILES_PER_BATCH,
-    MAX_AHEAD,
-    RECORDS_PER_BATCH,
-    SHARDS,
     CheckpointFolder,
     Drain,
     FilesPerBatch,
@@ -35,9 +31,8 @@ from aiowheel.cli._stream_run import (
     Once,
     RecordsPerBatch,
     Shards,
+    StreamLimits,
     checkpoint_of,
-    refuse_stream_options,
-    until_of,
 )
 from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
 from aiowheel.jobs.spark.uris import inside, local_path
@@ -90,16 +85,16 @@ def purgatory(
     stream: Annotated[
         bool, typer.Option("--stream", help="Follow two folders or tables by URI. Runs on Spark.")
     ] = False,
-    max_lateness: MaxLateness = 0.0,
+    max_lateness: MaxLateness = StreamLimits.max_lateness,
     max_ahead: Annotated[
         float, duration(least=0, help="Stream: how far a row may lie after now.")
-    ] = MAX_AHEAD,
+    ] = StreamLimits.max_ahead,
     checkpoint: CheckpointFolder = None,
     once: Once = False,
     drain: Drain = False,
-    shards: Shards = SHARDS,
-    files_per_batch: FilesPerBatch = FILES_PER_BATCH,
-    records_per_batch: RecordsPerBatch = RECORDS_PER_BATCH,
+    shards: Shards = StreamLimits.shards,
+    files_per_batch: FilesPerBatch = StreamLimits.files_per_batch,
+    records_per_batch: RecordsPerBatch = StreamLimits.records_per_batch,
     master: Master = None,
     conf: Conf = None,
     verbose: Verbose = False,
@@ -121,25 +116,7 @@ def purgatory(
     open_session = partial(
         spark_session, "aiowheel purgatory", master=master, conf=conf, verbose=verbose
     )
-    if stream:
-        options = PurgatoryStreamOptions(
-            operations=operations,
-            events=events,
-            out=out,
-            checkpoint=checkpoint_of(checkpoint, out),
-            unit=unit,
-            tick=tick,
-            format=form,
-            max_lateness=max_lateness,
-            max_ahead=max_ahead,
-            shards=shards,
-            files_per_batch=files_per_batch,
-            records_per_batch=records_per_batch,
-            until=until_of(once=once, drain=drain),
-        )
-        run_stream(options, open_session, as_json=json)
-        return
-    refuse_stream_options(
+    limits = StreamLimits(
         max_lateness=max_lateness,
         max_ahead=max_ahead,
         checkpoint=checkpoint,
@@ -149,6 +126,21 @@ def purgatory(
         files_per_batch=files_per_batch,
         records_per_batch=records_per_batch,
     )
+    if stream:
+        options = PurgatoryStreamOptions(
+            operations=operations,
+            events=events,
+            out=out,
+            checkpoint=checkpoint_of(checkpoint, out),
+            unit=unit,
+            tick=tick,
+            format=form,
+            limits=limits,
+            until=limits.until(),
+        )
+        run_stream(options, open_session, as_json=json)
+        return
+    limits.refuse()
     _check_out(out, (operations, events))
     try:
         with Progress() as progress:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from aiowheel._arguments import checked_choice, checked_int, safe_repr
 from aiowheel._events import emit
+from aiowheel._printable import is_unicode
 from aiowheel._types import Count, Delay
 from aiowheel._units import delay_to_ns
 from aiowheel.durable._clock import StoreClock
@@ -584,23 +585,12 @@ def _is_written(results: Sequence[Result]) -> bool:
 def _checked_name(argument: str, name: object) -> str:
     if not isinstance(name, str):
         raise TypeError(f"{argument} must be a str, got {safe_repr(name)}")
-    if 1 <= len(name) <= LONGEST_NAME and "\x00" not in name and _has_bytes(name):
+    if 1 <= len(name) <= LONGEST_NAME and "\x00" not in name and is_unicode(name):
         return name
     raise ValueError(
         f"{argument} must be from 1 to {LONGEST_NAME} characters without NUL and lone surrogates, "
         f"got {safe_repr(name[:60])}"
     )
-
-
-def _has_bytes(text: str) -> bool:
-    """Return whether a text can be written as UTF-8, as all of ASCII can."""
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _checked_seconds(name: str, value: object, least: float, most: float) -> float:

@@ -124,7 +124,7 @@ def _is_time(value: int | None) -> bool:
 
 
 def refuse_for_want_of_good_rows(path: str | Path, rejected: int, reason: str) -> NoReturn:
-    """Take a table of nothing but bad rows for a mistake; one without any row is right.
+    """Refuse a table in which every row is bad. A table without rows is legal.
 
     Args:
         path: Of the table, which has no good row.

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from aiowheel._printable import is_unicode
 from aiowheel.errors import BadInputError
 from aiowheel.jobs.operations.schemas import SEPARATOR, Flaw
 from aiowheel.readers import Format, Inputs
@@ -76,7 +77,7 @@ def rows_of_lines(
     texts = (line for line in lines if line and not line.isspace())
     if form is Format.NDJSON:
         for text in texts:
-            record = _json(text) if _is_unicode(text) else None
+            record = _json(text) if is_unicode(text) else None
             for row in _json_rows(record, schema):
                 yield row, _readable(text)
         return
@@ -86,20 +87,9 @@ def rows_of_lines(
         yield _csv_row(text, schema), _readable(text)
 
 
-def _is_unicode(text: str) -> bool:
-    """Whether *text* has no lone surrogates: neither of bytes that are no UTF-8 nor of JSON."""
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _readable(text: str) -> str:
     """The *text* of a line, with what was no UTF-8 replaced."""
-    if _is_unicode(text):
+    if is_unicode(text):
         return text
     return text.encode(errors="surrogateescape").decode(errors="replace")
 
@@ -134,7 +124,7 @@ def _json_value(value: Any, kind: pa.DataType) -> Any:
     if value is None:
         return None
     if kind == pa.string():
-        if isinstance(value, str) and _is_unicode(value):
+        if isinstance(value, str) and is_unicode(value):
             return value
         if isinstance(value, int):
             return json.dumps(value)
@@ -155,7 +145,7 @@ def _check_header(name: str, line: str, schema: pa.Schema) -> None:
 
 def _csv_row(text: str, schema: pa.Schema) -> Row | Flaw:
     fields = _fields(text)
-    if fields is None or len(fields) != len(schema) or not _is_unicode(text):
+    if fields is None or len(fields) != len(schema) or not is_unicode(text):
         return Flaw.RECORD
     try:
         return {

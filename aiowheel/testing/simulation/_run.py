@@ -7,7 +7,7 @@ import gc
 import random
 from asyncio.events import _get_running_loop
 from collections.abc import Generator, Hashable, Iterable, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from inspect import isawaitable
 from random import Random
@@ -186,7 +186,7 @@ class _Play:
         if error is not None:
             self.trace.note(f"failed {type(error).__name__}")
             self.loop.idle = list  # what is closed now may break the rules
-        with suppress(Exception) if error is not None else _no_suppression():
+        with suppress(Exception) if error is not None else nullcontext():
             runner.close()
         if error is None:
             try:
@@ -241,8 +241,3 @@ class _Play:
             self.loop.fail(AssertionError(context.get("message", "the loop reported an error")))
         elif not is_injected(error):
             self.loop.fail(error)
-
-
-@contextmanager
-def _no_suppression() -> Generator[None]:
-    yield
