@@ -136,9 +136,11 @@ class Siblings:
             question = json.loads(await reader.readline())
             async with contextlib.aclosing(self._answer(question)) as answers:
                 async for answer in answers:
-                    if writer.is_closing():  # uvloop raises a RuntimeError from then on
+                    line = json.dumps(answer, separators=(",", ":")).encode() + b"\n"
+                    try:
+                        writer.write(line)
+                    except RuntimeError:  # uvloop's, where the transport is closed
                         return
-                    writer.write(json.dumps(answer, separators=(",", ":")).encode() + b"\n")
                     await writer.drain()
 
 
