@@ -289,8 +289,8 @@ def test_every_callback_has_exactly_one_end(loop: asyncio.AbstractEventLoop, see
         stop.set()
         for thread in threads:
             thread.join()
-        await asyncio.sleep(0.01)
-        assert counts(loop)[0] == 0
+        while counts(loop)[0]:  # noqa: ASYNC110 - a busy loop needs several slices, and sets no event
+            await asyncio.sleep(0.01)
 
     loop.run_until_complete(main())
 

@@ -38,7 +38,7 @@ def test_a_command_that_takes_too_long_is_cancelled(armed_by: ArmedBy, postgres:
                 await pool.execute("select pg_sleep(60)")
             assert loop.time() - began >= 0.2
             still_running = "select count(*) from pg_stat_activity where wait_event = 'PgSleep'"
-            assert await pool.fetchval(still_running) == 0
+            assert await pool.fetchval(still_running, timeout=60) == 0
 
     armed = armed_by(program)
 
