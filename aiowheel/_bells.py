@@ -8,9 +8,13 @@ import os
 import secrets
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+BARE = b"!"  #: a message that says no more than that there is something new
+LONGEST_MESSAGE = (
+    4_000  #: bytes; unread messages count against the send buffer of the ringing process
+)
 _LONGEST_ADDRESS = 100  # bytes of a socket's path; Linux takes 107, macOS 103
 
 
@@ -25,8 +29,13 @@ class Bells:
         self._name = ""
         self._opened = -1  # the folder, where its path is too long for an address
 
-    def listen(self, loop: asyncio.AbstractEventLoop, rung: Callable[[], None]) -> None:
-        """Call *rung* for every hint byte, from now on.
+    def listen(
+        self, loop: asyncio.AbstractEventLoop, rung: Callable[[Sequence[bytes]], object]
+    ) -> None:
+        """Call *rung* with the messages that have arrived, from now on.
+
+        A single message is all that was sent to this process since the last call. Behind several,
+        others may have been refused, because the queue was full.
 
         Where there are no Unix datagram sockets, nothing is heard: the looks at the file remain.
         """
@@ -45,10 +54,11 @@ class Bells:
         self._own, self._loop = own, loop
 
         def heard() -> None:
+            messages: list[bytes] = []
             with contextlib.suppress(OSError):
-                while own.recv(16):
-                    pass
-            rung()
+                while message := own.recv(LONGEST_MESSAGE):
+                    messages.append(message)
+            rung(messages)
 
         loop.add_reader(own, heard)
 
@@ -60,10 +70,11 @@ class Bells:
             self._opened = os.open(self._folder, os.O_RDONLY)
         return f"/proc/self/fd/{self._opened}/{name}"
 
-    def ring(self, *, own: bool = True) -> None:
-        """Send a byte to every process, and remove the sockets of dead ones.
+    def ring(self, message: bytes = BARE, *, own: bool = True) -> None:
+        """Send a message to every process, and remove the sockets of dead ones.
 
         Args:
+            message: At most `LONGEST_MESSAGE` bytes.
             own: Whether to ring this process as well.
         """
         try:
@@ -78,11 +89,11 @@ class Bells:
         for name in names:
             address = self._address(name)
             try:
-                sender.sendto(b"!", address)
+                sender.sendto(message, address)
             except ConnectionRefusedError:
                 with contextlib.suppress(OSError):
                     Path(address).unlink()
-            except OSError:  # its queue is full: a hint is waiting there
+            except OSError:  # its queue is full: messages are waiting there
                 continue
 
     def close(self) -> None:

@@ -31,7 +31,7 @@ async def test_a_socket_that_cannot_be_bound_is_closed(
     recwarn.clear()  # of what other tests have left
     bells = Bells(tmp_path / ("x" * 200))
     with pytest.raises(OSError, match="too long"):
-        bells.listen(asyncio.get_running_loop(), lambda: None)
+        bells.listen(asyncio.get_running_loop(), lambda _: None)
     bells.close()
     del bells
     gc.collect()

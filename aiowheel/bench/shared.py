@@ -95,8 +95,8 @@ def run(plan: SharedPlan) -> Report:
         if PGBENCH in measured:
             report.tables.append(_pgbench_table(plan, measured))
         judge(report, store, measured)
-        if THEIRS in measured:
-            judge_beside(report, store, measured, measured[f"{_middle(plan.rates)} a second"])
+        if THEIR_MOST in measured:
+            judge_beside(report, store, measured, plan.rates[-1])
     return report
 
 
@@ -131,15 +131,16 @@ def _sides(plan: SharedPlan, store: str, address: str) -> list[Side]:
             sides.append(Side(name, "shared_pgbench:transactions", {**given, "rate": rate}))
     if store in _BROADCASTER and find_spec("broadcaster"):
         theirs = {**crowd, "program": BROADCASTER}
-        given = {**theirs, "workers": plan.workers, "rate": _middle(plan.rates)}
-        sides.append(Side(THEIRS, "shared:wakes", given))
+        for rate in _compared(plan.rates):
+            given = {**theirs, "workers": plan.workers, "rate": rate}
+            sides.append(Side(f"{THEIRS}, {rate} a second", "shared:wakes", given))
         sides.append(Side(THEIR_MOST, "shared:most", {**theirs, "publishers": 1}))
     return sides
 
 
-def _middle(rates: tuple[int, ...]) -> int:
-    """Return the rate at which CPU is compared; broadcaster does not reach the highest."""
-    return rates[len(rates) // 2]
+def _compared(rates: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the rates at which broadcaster is measured too: the middle one and above."""
+    return rates[len(rates) // 2 :]
 
 
 def _table(plan: SharedPlan, store: str, measured: Mapping[str, Series]) -> Table:
@@ -147,9 +148,11 @@ def _table(plan: SharedPlan, store: str, measured: Mapping[str, Series]) -> Tabl
     rows = [[RAW, f"{raw.median('p50_ms'):.2f}", "", "1", f"{raw.median('per_second'):,.0f}"]]
     rows[0] += [""] * 4
     crowds = [(rate, f"{rate:,} a second", f"{rate} a second") for rate in plan.rates]
-    if THEIRS in measured:
-        rate = _middle(plan.rates)
-        crowds.append((rate, f"{THEIRS}, {rate:,} a second", THEIRS))
+    if THEIR_MOST in measured:
+        crowds += [
+            (rate, f"{THEIRS}, {rate:,} a second", f"{THEIRS}, {rate} a second")
+            for rate in _compared(plan.rates)
+        ]
     for rate, title, side in crowds:
         series = measured[side]
         figures = {
@@ -247,20 +250,22 @@ def judge(report: Report, store: str, measured: Mapping[str, Series]) -> None:
         verdicts.append(Verdict(what, beside, OF_PGBENCH, at_least=True))
 
 
-def judge_beside(report: Report, store: str, measured: Mapping[str, Series], ours: Series) -> None:
+def judge_beside(report: Report, store: str, measured: Mapping[str, Series], rate: int) -> None:
     """Judge the figures of one store by those of broadcaster in the same rounds.
 
     Args:
         report: Gets the verdicts.
         store: Its name.
         measured: All sides.
-        ours: The side at the rate that broadcaster has.
+        rate: Publishes per second at which CPU is compared.
     """
     ahead = measured[MOST].times(measured[THEIR_MOST], "per_second")
     what = f"{store}: most publishes, times broadcaster's"
     report.verdicts.append(Verdict(what, ahead, AHEAD, at_least=True))
-    cpu = ours.times(measured[THEIRS], "wake_cpu_us")
-    report.verdicts.append(Verdict(f"{store}: CPU a wake, in broadcaster's", cpu, WAKE_CPU))
+    theirs = measured[f"{THEIRS}, {rate} a second"]
+    cpu = measured[f"{rate} a second"].times(theirs, "wake_cpu_us")
+    what = f"{store}: CPU a wake at {rate:,} a second, in broadcaster's"
+    report.verdicts.append(Verdict(what, cpu, WAKE_CPU))
 
 
 def _leave_out(report: Report, store: str, why: str) -> None:

@@ -141,7 +141,7 @@ class SQLiteStore(Store):
         if self._watching is None:
             rung = asyncio.Event()
             with suppress(OSError):  # no socket can be made there: the looks remain
-                self._bells.listen(asyncio.get_running_loop(), rung.set)
+                self._bells.listen(asyncio.get_running_loop(), lambda _: rung.set())
             self._watching = asyncio.create_task(self._watch(rung), name="aiowheel durable hints")
 
     async def _watch(self, rung: asyncio.Event) -> None:

@@ -36,6 +36,8 @@ T = TypeVar("T")
 
 _HEARTBEAT = 5.0  # seconds between two questions to a silent listener's connection
 _ANSWER = 10.0  # seconds until a connection that does not answer counts as lost
+# PostgreSQL would plan each statement anew for its arrays, which takes longer than to run it.
+_SETTINGS = {"plan_cache_mode": "force_generic_plan"}
 _PAYLOAD = 7_900  # bytes; PostgreSQL takes less than 8,000, and the epoch stands before it
 
 # Names of tables and channels cannot be parameters; `checked_name` has checked what {0} becomes.
@@ -429,7 +431,9 @@ class _Access:
                         raise StoreUnavailableError("the store is closed")
                     connection = self.connection
                     if connection is None or connection.is_closed():
-                        connection = self.connection = await asyncpg.connect(self._dsn)
+                        connection = self.connection = await asyncpg.connect(
+                            self._dsn, server_settings=_SETTINGS
+                        )
                         await self._prepare(connection)
                     yield connection
             except transient as error:

@@ -1,23 +1,25 @@
 """Shared counters in a SQLite file: the processes of one machine, without a server. Rank 4.
 
-A hint is one byte to the Unix datagram socket of each process; the process then asks the file for
-the counters that have changed since it last looked. A socket whose queue is full holds a hint that
-was not read yet, which is as good as another. Where no hint arrives, a look at the file's
+A hint is a message to the Unix datagram socket of each process: the revision of a write and its
+values. A process that knows the revision before it takes the values as they are. A process that has
+missed a revision asks the file for the counters that have changed since; so does one that finds
+several messages, because a full queue refuses more. Where no message arrives, a look at the file's
 `data_version` every quarter of a second finds the change.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from aiowheel._arguments import checked_bool, safe_repr
-from aiowheel._bells import Bells
+from aiowheel._bells import BARE, LONGEST_MESSAGE, Bells
 from aiowheel._events import emit
 from aiowheel._sqlite import FileLook, transaction
 from aiowheel.errors import StoreUnavailableError
@@ -89,27 +91,34 @@ class SqliteCounters:
         self._reader = SqliteThread(self._path, "aiowheel sqlite reader", synced=synced)
         self._bells = Bells(self._path.with_name(f"{self._path.name}-hints"))
         self._rung = asyncio.Event()
+        self._listener: HintListener | None = None
         self._task: asyncio.Task[None] | None = None
         self._seen = ("", -1)  # epoch and revision up to which hints were given
         self._look = FileLook(self._path)
 
     async def open(self, listener: HintListener) -> None:
         """Make the tables where they are missing, and listen; see `CounterStore`."""
-        self._bells.listen(asyncio.get_running_loop(), self._rung.set)
-        self._seen, _ = await self._reader.run(_read_all, ())
         loop = asyncio.get_running_loop()
+        self._listener = listener
+        self._bells.listen(loop, self._heard)
+        self._seen, _ = await self._reader.run(_read_all, ())
         self._task = loop.create_task(self._watch(listener), name="aiowheel sqlite hints")
 
     async def raise_to(self, values: Mapping[str, int]) -> str:
         """Raise counters to values; see `CounterStore`."""
-        items = list(values.items())
+        items = dict(values)
 
-        def write(file: sqlite3.Connection) -> str:
+        def write(file: sqlite3.Connection) -> tuple[str, int]:
             epoch, rev = _next_rev(file)
-            file.executemany(_RAISE, [(key, value, rev) for key, value in items])
+            file.executemany(_RAISE, [(key, value, rev) for key, value in items.items()])
+            return epoch, rev
+
+        def written(file: sqlite3.Connection, _: object) -> str:
+            epoch, rev = _in_transaction(file, write)
+            self._bells.ring(_message(epoch, rev, items))
             return epoch
 
-        return await self._writer.run(self._written, write)
+        return await self._writer.run(written, None)
 
     async def add_one(self, keys: Collection[str]) -> str:
         """Add one to counters; see `CounterStore`."""
@@ -215,8 +224,22 @@ class SqliteCounters:
         self._bells.ring()
         return result
 
+    def _heard(self, messages: Sequence[bytes]) -> None:
+        """Give the hint of a single message that follows what is known; else look at the file."""
+        try:
+            (message,) = messages
+            epoch, rev, values = json.loads(message)
+        except ValueError:  # several messages, or one without values
+            self._rung.set()
+            return
+        if (epoch, rev - 1) != self._seen or self._listener is None:
+            self._rung.set()
+            return
+        self._listener.hint(epoch, values)
+        self._seen = (epoch, rev)
+
     async def _watch(self, listener: HintListener) -> None:
-        """Give hints for what has changed, after each hint byte and each quarter of a second."""
+        """Give hints for what has changed, when rung and each quarter of a second."""
         while True:
             async with move_on_after(_NET):
                 await self._rung.wait()
@@ -225,7 +248,9 @@ class SqliteCounters:
             if not self._look.may_have_changed() and not rung:
                 continue
             try:
-                epoch, values = await self._reader.run(self._changes, self._seen)
+                (epoch, rev), values = await self._reader.run(_changes, self._seen)
+                if self._seen[0] != epoch or self._seen[1] < rev:  # no message came meanwhile
+                    self._seen = (epoch, rev)
                 if values is None:
                     listener.gap()
                     continue
@@ -241,20 +266,26 @@ class SqliteCounters:
                 self._seen = ("", -1)  # a hint may be lost, which the next look reports as a gap
                 await asyncio.sleep(_NET)
 
-    def _changes(
-        self, file: sqlite3.Connection, seen: tuple[str, int]
-    ) -> tuple[str, list[tuple[str, int]] | None]:
-        """Return the epoch and what has changed; no values: another history."""
-        known_epoch, known = seen
-        with transaction(file, "BEGIN"):
-            epoch, rev = file.execute(_EPOCH).fetchone() or ("", 0)
-            same = epoch == known_epoch and rev >= known
-            values = file.execute(_CHANGED, (known,)).fetchall() if same and rev > known else []
-        self._seen = (epoch, rev)
-        return (epoch, values) if same else (epoch, None)
+
+def _message(epoch: str, rev: int, values: Mapping[str, int]) -> bytes:
+    """Return the hint of a write; without values where they are too long."""
+    message = json.dumps([epoch, rev, values], separators=(",", ":")).encode()
+    return message if len(message) <= LONGEST_MESSAGE else BARE
 
 
 # --- statements, on the thread of a connection ------------------------------------------------
+
+
+def _changes(
+    file: sqlite3.Connection, seen: tuple[str, int]
+) -> tuple[tuple[str, int], list[tuple[str, int]] | None]:
+    """Return epoch and revision, and what has changed; no values: another history."""
+    known_epoch, known = seen
+    with transaction(file, "BEGIN"):
+        epoch, rev = file.execute(_EPOCH).fetchone() or ("", 0)
+        same = epoch == known_epoch and rev >= known
+        values = file.execute(_CHANGED, (known,)).fetchall() if same and rev > known else []
+    return (epoch, rev), values if same else None
 
 
 def _in_transaction(file: sqlite3.Connection, write: Callable[[sqlite3.Connection], T]) -> T:

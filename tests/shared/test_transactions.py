@@ -17,6 +17,7 @@ from aiowheel.shared import (
     RedisCounters,
     SqliteCounters,
     _redis,
+    _sqlite,
 )
 from aiowheel.testing import counter_store_checks
 from aiowheel.testing._store_checks import StoreCheck
@@ -188,19 +189,19 @@ async def test_a_change_that_could_not_be_read_is_read_later(
     """Whatever the reading raised."""
     path = tmp_path / "counters.db"
     failures: list[Exception] = [RuntimeError("odd"), sqlite3.OperationalError("disk I/O error")]
-    changes = SqliteCounters._changes
+    changes = _sqlite._changes
 
-    def failing(store: SqliteCounters, *arguments: Any) -> object:
+    def failing(*arguments: Any) -> object:
         if failures:
             raise failures.pop()
-        return changes(store, *arguments)
+        return changes(*arguments)
 
     async with process(SqliteCounters(path)) as (_, shared):
         waiting = shared.wait_until({"doc": 1}, 60)
         await shared.value("doc")
-        monkeypatch.setattr(SqliteCounters, "_changes", failing)
+        monkeypatch.setattr(_sqlite, "_changes", failing)
         other = SqliteCounters(path)
-        await other.raise_to({"doc": 1})
+        await other.add_one(["doc"])  # its message has no value, so the file is read
         await other.aclose()
         assert await waiting
         assert failures == []

@@ -1,0 +1,126 @@
+"""The messages between the processes on one SQLite file: values, or a call to look."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from aiowheel.shared import SqliteCounters, _sqlite
+
+from .conftest import Until
+
+pytestmark = [pytest.mark.one_build, pytest.mark.posix, pytest.mark.realtime]
+
+
+class Heard:
+    """A listener that keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, int] = {}
+        self.gaps = 0
+
+    def hint(self, epoch: str, values: Mapping[str, int]) -> None:
+        """See `HintListener`."""
+        self.values.update(values)
+
+    def gap(self) -> None:
+        """See `HintListener`."""
+        self.gaps += 1
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """What each look at the file began from. No look is made but for a message."""
+    found: list[tuple[str, int]] = []
+    look = _sqlite._changes
+
+    def counted(
+        file: sqlite3.Connection, seen: tuple[str, int]
+    ) -> tuple[tuple[str, int], list[tuple[str, int]] | None]:
+        found.append(seen)
+        return look(file, seen)
+
+    monkeypatch.setattr(_sqlite, "_changes", counted)
+    monkeypatch.setattr(_sqlite, "_NET", 3600)
+    return found
+
+
+@pytest.fixture
+async def heard(tmp_path: Path) -> AsyncGenerator[Heard]:
+    """What one process hears of the file."""
+    listener = Heard()
+    store = SqliteCounters(tmp_path / "counters.db")
+    await store.open(listener)
+    yield listener
+    await store.aclose()
+
+
+@pytest.fixture
+async def other(tmp_path: Path, heard: Heard) -> AsyncGenerator[SqliteCounters]:
+    """The store of another process, which writes."""
+    store = SqliteCounters(tmp_path / "counters.db")
+    await store.open(Heard())
+    yield store
+    await store.aclose()
+
+
+async def test_a_write_that_follows_needs_no_look(
+    heard: Heard, other: SqliteCounters, looks: list[tuple[str, int]], until: Until
+) -> None:
+    """Its message has the values."""
+    for count in range(1, 4):
+        await other.raise_to({"k": count, f"k{count}": 1})
+        await until(lambda: len(heard.values) > count)  # noqa: B023 - called in this turn alone
+
+    assert heard.values == {"k": 3, "k1": 1, "k2": 1, "k3": 1}
+    assert looks == []
+    assert heard.gaps == 0
+
+
+async def test_a_write_after_a_silent_one_needs_a_look(
+    heard: Heard,
+    other: SqliteCounters,
+    looks: list[tuple[str, int]],
+    until: Until,
+    tmp_path: Path,
+) -> None:
+    """A transaction of the caller sends no message; the next message shows that one is missing."""
+    await other.raise_to({"k": 1})
+    await until(lambda: heard.values.get("k") == 1)
+    with closing(sqlite3.connect(tmp_path / "counters.db")) as connection, connection:
+        other.advance_in(connection, "silent", 7)
+    assert "silent" not in heard.values
+
+    await other.raise_to({"k": 2})
+    await until(lambda: heard.values.get("k") == 2)
+
+    assert heard.values == {"k": 2, "silent": 7}
+    assert looks != []
+
+
+@pytest.mark.parametrize("count", [10, 5_000])
+async def test_many_values_arrive(
+    heard: Heard, other: SqliteCounters, looks: list[tuple[str, int]], until: Until, count: int
+) -> None:
+    """In the message, or where they are too long for one, by a look."""
+    values = {f"key {number}": number + 1 for number in range(count)}
+    await other.raise_to(values)
+    await until(lambda: len(heard.values) == count)
+
+    assert heard.values == values
+    assert bool(looks) is (count == 5_000)
+
+
+async def test_a_check_arrives(
+    heard: Heard, other: SqliteCounters, looks: list[tuple[str, int]], until: Until
+) -> None:
+    """By a look: only the file has the value."""
+    await other.add_one(["check"])
+    await until(lambda: heard.values == {"check": 1})
+    assert looks != []
+    await other.raise_to({"k": 1})
+    await until(lambda: heard.values == {"check": 1, "k": 1})
