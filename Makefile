@@ -102,6 +102,10 @@ test-core:  ## run what needs no Spark, in an environment that is there: PYTEST=
 	$(PYTEST) -m "$(ORDINARY) and not spark" --ignore=tests/jobs --ignore=tests/bench $(TEST_ARGS)
 
 # Runs that need more than the suite, or longer.
+.PHONY: test-thorough
+test-thorough: build  ## run what the ordinary run shows in one case, in all the others; minutes long
+	$(PYTEST) -m "thorough and not shared_faults" $(TEST_ARGS)
+
 .PHONY: test-load
 test-load: build  ## run the service with thousands of real connections
 	$(PYTEST) -m load -s $(TEST_ARGS)
@@ -245,13 +249,14 @@ $(VENV)/.stamp-typing: $(VENV)/.stamp-build
 
 CHECKED := $(wildcard aiowheel _aiowheel_pytestplugin.py tests examples benchmarks tools hatch_build.py)
 .PHONY: lint
-lint: $(VENV)/.stamp-typing  ## ruff, codespell, bandit, mypy --strict, pyright strict
+lint: $(VENV)/.stamp-typing  ## ruff, codespell, bandit, mypy --strict, pyright strict, the public types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
 	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive aiowheel _aiowheel_pytestplugin.py hatch_build.py hatch_c.py
 	$(BIN)/mypy $(CHECKED)
 	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(PYTEST) -q -m types tests/typing
 
 # An index may hold packages and no advisories: then nothing is audited, and the run says so.
 .PHONY: audit

@@ -6,7 +6,7 @@ Prints:
     event='aiowheel.purgatory_full' purgatory='orders' max_pending=2
     refused: purgatory 'orders' holds its max_pending of 2 operations
     event='aiowheel.purgatory_closed_with_pending' purgatory='orders' pending=2 drain='expire'
-    event='aiowheel.slow_callback' callback=... seconds=0.1...
+    event='aiowheel.slow_callback' callback=... seconds=...
 """
 
 import asyncio

@@ -49,8 +49,9 @@ async def main() -> None:
             await deaf.send("deaf")
             deaf.transport.pause_reading()
             await somebody_is_dead.wait()
-            if pings["lively"] > 3:
-                print("lively has answered 3 and more")
+            while pings["lively"] <= 3:
+                await asyncio.sleep(0.05)
+            print("lively has answered 3 and more")
             print("still connected:", list(pings))
             deaf.transport.abort()
 

@@ -1,6 +1,6 @@
 """Program of test_collector.py: make loops on which something waits, drop them, count what is left.
 
-Arguments: the case, the kind of loop, how many.
+Arguments: the kind of loop, how many, the cases.
 """
 
 import asyncio
@@ -170,8 +170,8 @@ def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def main() -> None:
-    case, kind, count = CASES[sys.argv[1]], sys.argv[2], int(sys.argv[3])
+def drop(case: Callable[[Loop, Owner], None], kind: str, count: int) -> dict[str, int]:
+    """Make loops and drop them; what is left of them, and what was said of them."""
     said: Counter[str] = Counter()
 
     def note(message: object, *rest: object) -> None:
@@ -179,12 +179,7 @@ def main() -> None:
             text for text in ("unclosed event loop", "unclosed <Timer") if text in str(message)
         )
 
-    warnings.simplefilter("always")
     warnings.showwarning = note  # type: ignore[assignment]
-    logging.disable()  # asyncio logs tasks that were pending
-    first = make_loop(kind)  # uvloop opens two descriptors for the whole process
-    first.close()
-    gc.collect()
     before = descriptors()
     gc.disable()
     watched: list[weakref.ref[Owner] | weakref.ref[Loop]] = []
@@ -198,17 +193,22 @@ def main() -> None:
         del loop, owner
     for _ in range(4):
         gc.collect()
-    alive = sum(reference() is not None for reference in watched)
-    print(
-        json.dumps(
-            {
-                "alive": alive,
-                "descriptors": descriptors() - before,
-                "unclosed event loop": said["unclosed event loop"],
-                "unclosed <Timer": said["unclosed <Timer"],
-            }
-        )
-    )
+    return {
+        "alive": sum(reference() is not None for reference in watched),
+        "descriptors": descriptors() - before,
+        "unclosed event loop": said["unclosed event loop"],
+        "unclosed <Timer": said["unclosed <Timer"],
+    }
+
+
+def main() -> None:
+    kind, count, *cases = sys.argv[1:]
+    warnings.simplefilter("always")
+    logging.disable()  # asyncio logs tasks that were pending
+    first = make_loop(kind)  # uvloop opens two descriptors for the whole process
+    first.close()
+    gc.collect()
+    print(json.dumps({case: drop(CASES[case], kind, int(count)) for case in cases}))
 
 
 main()

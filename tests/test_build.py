@@ -218,22 +218,29 @@ def test_what_is_said_is_what_is_loaded() -> None:
     assert set(loaded.values()) <= {info.accelerated}
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """A small project of the same name that is built by our hook."""
-    (tmp_path / "aiowheel").mkdir()
-    (tmp_path / "aiowheel/__init__.py").write_text("")
-    (tmp_path / "aiowheel/_hot.py").write_text("def double(n: int) -> int:\n    return 2 * n\n")
+def make_project(folder: Path, **modules: str) -> Path:
+    """Make a small project of the same name that is built by our hook."""
+    (folder / "aiowheel").mkdir()
+    (folder / "aiowheel/__init__.py").write_text("")
+    for name, text in modules.items():
+        (folder / f"aiowheel/{name}.py").write_text(text)
     for hook in ("hatch_build.py", "hatch_c.py"):
-        shutil.copy(ROOT / hook, tmp_path)
-    (tmp_path / "pyproject.toml").write_text(
+        shutil.copy(ROOT / hook, folder)
+    listed = ", ".join(f'"aiowheel/{name}.py"' for name in modules)
+    (folder / "pyproject.toml").write_text(
         '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
         '[project]\nname = "aiowheel"\nversion = "1"\nrequires-python = ">=3.11"\n'
         '[tool.hatch.build]\ndev-mode-dirs = ["."]\n'
         "[tool.hatch.build.targets.wheel.hooks.custom]\n"
-        'path = "hatch_build.py"\ncompile = ["aiowheel/_hot.py", "aiowheel/none/_*.py"]\n'
+        f'path = "hatch_build.py"\ncompile = [{listed}, "aiowheel/none/_*.py"]\n'
     )
-    return tmp_path
+    return folder
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project with one module to compile."""
+    return make_project(tmp_path, _hot="def double(n: int) -> int:\n    return 2 * n\n")
 
 
 STAMPED = """
@@ -266,51 +273,87 @@ def members(project: Path, wheel: str) -> list[str]:
         return archive.namelist()
 
 
-@pytest.mark.slow
-def test_a_compiled_wheel_carries_extensions_and_a_platform_tag(project: Path) -> None:
-    """The module, mypyc's shared library and the stamp are in a wheel for this platform."""
-    result = python(project, BUILD, AIOWHEEL_REQUIRE_EXTENSIONS="1")
+HOT = '''"""A module."""
+
+
+def double(n: int) -> int:
+    """Return *n* "twice".
+
+    Two lines, a \\\\ and an é.
+    """
+    return 2 * n
+
+
+def silent(n: int) -> int:
+    return n
+
+
+class Box:
+    """A class."""
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+
+    @property
+    def half(self) -> int:
+        """A property."""
+        return self._n // 2
+
+    def plus(self, m: int = 1) -> int:
+        """A method."""
+        return self._n + m
+'''
+
+CALLED = """
+def bundle(first: object, *rest: object, last: object = None) -> object:
+    return first, rest, last
+
+
+def pick(first: object, *, last: object = None) -> object:
+    return first, last
+
+
+class Pair:
+    def __init__(self, first: object, *, last: object = None) -> None:
+        self.both = (first, last)
+
+    def __repr__(self) -> str:
+        return str(self.both)
+"""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project whose compiled wheel lies in its folder, and unpacked in `installed`."""
+    other = "from aiowheel._hot import double\n"
+    folder = make_project(
+        tmp_path_factory.mktemp("built"), _hot=HOT, _other=other, _called=CALLED
+    )
+    result = python(folder, BUILD, AIOWHEEL_REQUIRE_EXTENSIONS="1")
     if "no working C compiler" in result.stderr:
         pytest.skip("this machine has no C compiler")
-    wheel = result.stdout.splitlines()[-1]
+    with zipfile.ZipFile(folder / result.stdout.splitlines()[-1]) as archive:
+        archive.extractall(folder / "installed")
+    return folder
+
+
+@pytest.mark.slow
+def test_a_compiled_wheel_carries_extensions_and_a_platform_tag(built: Path) -> None:
+    """The module, mypyc's shared library and the stamp are in a wheel for this platform."""
+    (wheel,) = (path.name for path in built.glob("*.whl"))
 
     assert not wheel.endswith("-none-any.whl")
     assert {f"aiowheel/_hot{SUFFIX}", f"aiowheel/_core__mypyc{SUFFIX}", f"aiowheel/{STAMP}"} <= set(
-        members(project, wheel)
+        members(built, wheel)
     )
 
 
 @pytest.mark.slow
-def test_compiled_code_keeps_its_docstrings_and_its_files(project: Path) -> None:
+def test_compiled_code_keeps_its_docstrings_and_its_files(built: Path) -> None:
     """`help` shows signature and text; `__file__` names the extension that was loaded."""
-    (project / "aiowheel/_hot.py").write_text(
-        '"""A module."""\n\n\n'
-        "def double(n: int) -> int:\n"
-        '    """Return *n* "twice".\n\n    Two lines, a \\\\ and an é.\n    """\n'
-        "    return 2 * n\n\n\n"
-        "def silent(n: int) -> int:\n    return n\n\n\n"
-        "class Box:\n"
-        '    """A class."""\n\n'
-        "    def __init__(self, n: int) -> None:\n        self._n = n\n\n"
-        "    @property\n    def half(self) -> int:\n"
-        '        """A property."""\n        return self._n // 2\n\n'
-        "    def plus(self, m: int = 1) -> int:\n"
-        '        """A method."""\n        return self._n + m\n'
-    )
-    (project / "aiowheel/_other.py").write_text("from aiowheel._hot import double\n")
-    pyproject = (project / "pyproject.toml").read_text()
-    (project / "pyproject.toml").write_text(
-        pyproject.replace('"aiowheel/_hot.py"', '"aiowheel/_hot.py", "aiowheel/_other.py"')
-    )
-    result = python(project, BUILD, AIOWHEEL_REQUIRE_EXTENSIONS="1")
-    if "no working C compiler" in result.stderr:
-        pytest.skip("this machine has no C compiler")
-    with zipfile.ZipFile(project / result.stdout.splitlines()[-1]) as archive:
-        archive.extractall(project / "installed")
-
     described = {}
     for folder in ("installed", "."):
-        answer = python(project, DESCRIBE.replace("FOLDER", folder))
+        answer = python(built, DESCRIBE.replace("FOLDER", folder))
         assert answer.stderr == ""
         described[folder], files = answer.stdout.rsplit("\n--\n")
         suffix = SUFFIX if folder == "installed" else ".py"
@@ -334,42 +377,26 @@ for module in (_hot, _other):
     print(os.path.basename(module.__file__), os.path.exists(module.__file__))
 """
 
-HOT_CALLS = """
+CALLS = """
 import sys
 sys.path.insert(0, "installed")
-from aiowheel import _hot
-print(_hot.__file__.endswith(".py"))
+from aiowheel import _called
+print(_called.__file__.endswith(".py"))
 for call in ("1", "1, 2, 3", "1, last=4", "1, 2, last=4", "first=1, last=4", "first=1", "", "x=4"):
     for name in ("bundle", "pick", "Pair"):
         try:
-            print(name, call, eval(f"_hot.{name}({call})"))
+            print(name, call, eval(f"_called.{name}({call})"))
         except TypeError:
             print(name, call, "TypeError")
 """
 
 
 @pytest.mark.slow
-def test_a_short_cut_past_the_argument_parser_changes_no_call(project: Path) -> None:
+def test_a_short_cut_past_the_argument_parser_changes_no_call(built: Path) -> None:
     """Constructors and functions with `*args` or keyword-only arguments take what they took."""
-    (project / "aiowheel/_hot.py").write_text(
-        "def bundle(first: object, *rest: object, last: object = None) -> object:\n"
-        "    return first, rest, last\n\n\n"
-        "def pick(first: object, *, last: object = None) -> object:\n"
-        "    return first, last\n\n\n"
-        "class Pair:\n"
-        "    def __init__(self, first: object, *, last: object = None) -> None:\n"
-        "        self.both = (first, last)\n\n"
-        "    def __repr__(self) -> str:\n"
-        "        return str(self.both)\n"
-    )
-    result = python(project, BUILD, AIOWHEEL_REQUIRE_EXTENSIONS="1")
-    if "no working C compiler" in result.stderr:
-        pytest.skip("this machine has no C compiler")
-    generated = "".join(path.read_text() for path in (project / "build").rglob("*.c"))
-    with zipfile.ZipFile(project / result.stdout.splitlines()[-1]) as archive:
-        archive.extractall(project / "installed")
-    compiled = python(project, HOT_CALLS).stdout
-    interpreted = python(project, HOT_CALLS.replace('"installed"', '"."')).stdout
+    generated = "".join(path.read_text() for path in (built / "build").rglob("*.c"))
+    compiled = python(built, CALLS).stdout
+    interpreted = python(built, CALLS.replace('"installed"', '"."')).stdout
 
     assert generated.count("if (kwnames == NULL && nargs == 1)") == 2
     assert generated.count("if (kw == NULL && PyTuple_GET_SIZE(args) == 1)") == 1
@@ -433,7 +460,7 @@ def half_a_compiler(tmp_path: Path) -> str:
     return str(compiler)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_compiler_that_fails_half_way_leaves_the_pure_build(
     project: Path, half_a_compiler: str
 ) -> None:
@@ -464,7 +491,7 @@ def test_a_compiler_that_fails_half_way_leaves_a_pure_tree(
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_required_compiler_that_fails_half_way_fails_the_build(
     project: Path, half_a_compiler: str
 ) -> None:

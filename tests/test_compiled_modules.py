@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.one_build
+
 ROOT = Path(__file__).parent.parent
 
 

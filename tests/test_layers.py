@@ -2,7 +2,9 @@
 
 import ast
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -67,6 +69,7 @@ def rank_of(name: str) -> int:
     return RANK[key if key in RANK else "__init__"]
 
 
+@cache
 def module_name(path: Path) -> str:
     """Dotted name of a file of the package."""
     parts = path.relative_to(ROOT).with_suffix("").parts
@@ -87,27 +90,30 @@ def imports(path: Path, tree: ast.Module | None = None) -> Iterator[str]:
             yield from (f"{stem}.{alias.name}" for alias in node.names)
 
 
+@cache
 def parsed(path: Path) -> ast.Module:
-    """The syntax tree of a file."""
+    """The syntax tree of a file, which stays as it is."""
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def without_type_checking(tree: ast.Module) -> ast.Module:
-    """The tree without the blocks that only type checkers see."""
+    """The tree, changed, without the blocks that only type checkers see."""
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
             node.body = [ast.Pass()]
     return tree
 
 
+NAMES = {module_name(path) for path in MODULES}
+
+
 def imported_modules(path: Path) -> set[str]:
     """The package's modules that a file imports at run time, inside functions as well."""
-    names = {module_name(each) for each in MODULES}
     found = {
-        name if name in names else name.rpartition(".")[0]
-        for name in imports(path, without_type_checking(parsed(path)))
+        name if name in NAMES else name.rpartition(".")[0]
+        for name in imports(path, without_type_checking(ast.parse(path.read_text("utf-8"))))
     }
-    return (found & names) - {module_name(path)}
+    return (found & NAMES) - {module_name(path)}
 
 
 def circles(graph: dict[str, set[str]]) -> list[str]:
@@ -122,6 +128,7 @@ def circles(graph: dict[str, set[str]]) -> list[str]:
     return sorted(left)
 
 
+@cache
 def home_of(path: Path) -> str:
     """The package of the library, or the single file, that a module belongs to."""
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
@@ -154,9 +161,10 @@ def foreign_reads(tree: ast.Module, foreign: set[str]) -> list[str]:
     ]
 
 
-def modules_up_to(rank: int) -> list[Path]:
-    """Files of that rank or a lower one."""
-    return [path for path in MODULES if rank_of(module_name(path)) <= rank]
+def imported_tops(rank: int) -> set[str]:
+    """The packages that files of that rank or a lower one import."""
+    paths = [path for path in MODULES if rank_of(module_name(path)) <= rank]
+    return {name.split(".")[0] for path in paths for name in imports(path)}
 
 
 def test_the_package_has_modules() -> None:
@@ -164,46 +172,38 @@ def test_the_package_has_modules() -> None:
     assert PACKAGE / "_build.py" in MODULES
 
 
-@pytest.mark.parametrize("path", MODULES, ids=relative)
-def test_every_module_has_a_rank(path: Path) -> None:
+def test_every_module_has_a_rank() -> None:
     """A new package or module is given a place before it is given code."""
-    top = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-
-    assert top in RANK
+    assert {home_of(path) for path in MODULES} - RANK.keys() == set()
 
 
-@pytest.mark.parametrize("path", MODULES, ids=relative)
-def test_imports_point_down(path: Path) -> None:
+def test_imports_point_down() -> None:
     """A module imports its own rank or a lower one."""
-    own = rank_of(module_name(path))
-
     upward = [
-        name for name in imports(path) if name.split(".")[0] == "aiowheel" and rank_of(name) > own
+        f"{relative(path)}: {name}"
+        for path in MODULES
+        for name in imports(path)
+        if name.split(".")[0] == "aiowheel" and rank_of(name) > rank_of(module_name(path))
     ]
 
     assert upward == []
 
 
-@pytest.mark.parametrize("path", modules_up_to(0), ids=relative)
-def test_rank_0_knows_no_loop_and_no_clock(path: Path) -> None:
+def test_rank_0_knows_no_loop_and_no_clock() -> None:
     """The wheel takes the time as an argument."""
-    tops = {name.split(".")[0] for name in imports(path)}
-
-    assert tops & OFF_LIMITS_AT_RANK_0 == set()
+    assert imported_tops(0) & OFF_LIMITS_AT_RANK_0 == set()
 
 
-@pytest.mark.parametrize("path", modules_up_to(3), ids=relative)
-def test_the_core_needs_only_the_core_dependencies(path: Path) -> None:
+def test_the_core_needs_only_the_core_dependencies() -> None:
     """Ranks 0 to 3 can be imported where no extra is installed."""
-    tops = {name.split(".")[0] for name in imports(path)}
-
-    assert tops - sys.stdlib_module_names - CORE_DEPENDENCIES == set()
+    assert imported_tops(3) - sys.stdlib_module_names - CORE_DEPENDENCIES == set()
 
 
-@pytest.mark.parametrize("path", MODULES, ids=relative)
-def test_a_module_says_what_it_is(path: Path) -> None:
+def test_a_module_says_what_it_is() -> None:
     """Every file opens with a docstring."""
-    assert ast.get_docstring(parsed(path))
+    silent = [relative(path) for path in MODULES if not ast.get_docstring(parsed(path))]
+
+    assert silent == []
 
 
 def test_no_circle_of_imports() -> None:
@@ -220,16 +220,18 @@ def test_a_circle_is_found() -> None:
     assert circles(graph) == ["b", "c"]
 
 
-PRIVATE = {path: private_names(parsed(path)) for path in MODULES}
-
-
-@pytest.mark.parametrize("path", MODULES, ids=relative)
-def test_no_package_reads_the_underscore_attributes_of_another(path: Path) -> None:
+def test_no_package_reads_the_underscore_attributes_of_another() -> None:
     """What a class shows to other packages has a public name."""
-    own = {name for each in MODULES if home_of(each) == home_of(path) for name in PRIVATE[each]}
-    foreign = {name for names in PRIVATE.values() for name in names} - own
+    own: defaultdict[str, set[str]] = defaultdict(set)
+    for path in MODULES:
+        own[home_of(path)] |= private_names(parsed(path))
+    everywhere = set[str]().union(*own.values())
+    reads = {
+        relative(path): foreign_reads(parsed(path), everywhere - own[home_of(path)])
+        for path in MODULES
+    }
 
-    assert foreign_reads(parsed(path), foreign) == []
+    assert {path: found for path, found in reads.items() if found} == {}
 
 
 def test_a_read_of_a_foreign_attribute_is_found() -> None:

@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 
+pytestmark = pytest.mark.one_build
+
 
 @pytest.mark.both_loops
 async def test_the_id_names_the_running_loop(request: pytest.FixtureRequest) -> None:

@@ -7,6 +7,8 @@ import pytest
 from aiowheel._outputs import whole_file, whole_folder
 from aiowheel.errors import AiowheelError
 
+pytestmark = pytest.mark.one_build
+
 LARGE = "x" * 100_000
 
 

@@ -4,6 +4,8 @@ import pytest
 
 from aiowheel._printable import printable
 
+pytestmark = pytest.mark.one_build
+
 
 @pytest.mark.parametrize(
     ("text", "shown"),

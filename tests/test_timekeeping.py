@@ -46,12 +46,13 @@ def test_a_deadline_armed_in_the_past_can_be_excused() -> None:
 @pytest.mark.realtime
 async def test_a_real_sleep_is_noticed(real_sleeps: list[float]) -> None:
     """In the loop, on a timer of either kind, and in `time.sleep`."""
-    await asyncio.sleep(0.05)
-    await aiowheel.sleep(0.05)
+    for sleep in (asyncio.sleep, aiowheel.sleep):
+        while not real_sleeps:  # where the machine stalls, the time is over before the loop sleeps
+            await sleep(0.05)
+        real_sleeps.clear()
     time.sleep(0.001)  # noqa: ASYNC251 - what is to be noticed
 
-    assert len(real_sleeps) >= 3
-    assert real_sleeps[-1] == 0.001
+    assert real_sleeps == [0.001]
 
 
 @pytest.mark.virtual_time

@@ -7,6 +7,8 @@ import pytest
 
 from aiowheel.bench.workloads.contenders import open_contender
 
+pytestmark = pytest.mark.one_build
+
 DESIGNS = ["aiowheel", "lazy", "old", "hashed", "flat", "call_later"]
 
 

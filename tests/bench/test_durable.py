@@ -9,7 +9,7 @@ import pytest
 from aiowheel.bench import durable
 from aiowheel.cli import run
 
-pytestmark = [pytest.mark.one_build, pytest.mark.realtime, pytest.mark.slow]
+pytestmark = [pytest.mark.one_build, pytest.mark.realtime, pytest.mark.thorough]
 
 
 def test_the_quick_size_measures_every_side(

@@ -15,6 +15,8 @@ from aiowheel.bench import _postgres
 from aiowheel.bench._postgres import PostgresMissingError, postgres_server
 from aiowheel.errors import AiowheelError
 
+pytestmark = pytest.mark.one_build
+
 
 def installed() -> bool:
     """Whether there is one that we may run."""

@@ -28,7 +28,14 @@ def test_the_wheel_is_measured_beside_every_rival(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    "line", ["churn", "crowd", "timeout", "wait_for", "memory", "stall", "fire"]
+    "line",
+    [
+        "churn",
+        *(
+            pytest.param(line, marks=pytest.mark.thorough)
+            for line in ("crowd", "timeout", "wait_for", "memory", "stall", "fire")
+        ),
+    ],
 )
 def test_a_line_of_the_timer_is_measured_on_every_loop(line: str) -> None:
     """Each build of ours and the loop's own timers, on each loop."""
@@ -46,7 +53,14 @@ def test_a_line_of_the_timer_is_measured_on_every_loop(line: str) -> None:
         assert {len(row) for row in table.rows} == {len(table.columns)}
 
 
-@pytest.mark.parametrize(("line", "verdicts"), [("churn", 8), ("timeout", 1), ("stall", 2)])
+@pytest.mark.parametrize(
+    ("line", "verdicts"),
+    [
+        ("timeout", 1),
+        pytest.param("churn", 8, marks=pytest.mark.thorough),
+        pytest.param("stall", 2, marks=pytest.mark.thorough),
+    ],
+)
 def test_a_line_of_the_loop_is_measured_beside_its_base(line: str, verdicts: int) -> None:
     """Each build of ours above each loop, and that loop; what is promised is judged."""
     if "uvloop" not in loops_here():
@@ -64,6 +78,7 @@ def test_a_line_of_the_loop_is_measured_beside_its_base(line: str, verdicts: int
     assert len(report.verdicts) == verdicts
 
 
+@pytest.mark.thorough
 def test_lateness_counts_every_firing() -> None:
     """None of ours is early, and the report has a verdict on it for each loop."""
     plan = timer.TimerPlan(firings=500, slice_seconds=0.1, rounds=1, only="lateness")
@@ -75,6 +90,7 @@ def test_lateness_counts_every_firing() -> None:
     assert all(each.passed for each in early)
 
 
+@pytest.mark.thorough
 def test_bursts_and_idling_run() -> None:
     """The two lines that wait for a moment of the real clock."""
     for line in ("burst", "idle"):
@@ -83,6 +99,7 @@ def test_bursts_and_idling_run() -> None:
         assert timer.run(plan).verdicts
 
 
+@pytest.mark.thorough
 def test_every_design_takes_the_same_load(results: Path) -> None:
     """All parked what came; half of it should expire, how much does is the machine's affair."""
     plan = purgatory.LoadPlan(requests=1_000, rates=(5_000,), cases=("high",), rounds=1)
@@ -101,6 +118,7 @@ def test_every_design_takes_the_same_load(results: Path) -> None:
             assert 45 < side.median("expected_percent") < 55
 
 
+@pytest.mark.thorough
 def test_a_purgatory_is_measured_call_by_call() -> None:
     """All payloads are gone at once, whatever the collector does."""
     plan = purgatory_micro.MicroPlan(

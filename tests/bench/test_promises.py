@@ -10,6 +10,8 @@ from aiowheel.bench._report import Report
 from aiowheel.bench._rounds import Series
 from aiowheel.bench._side import Figures, Side
 
+pytestmark = pytest.mark.one_build
+
 
 def series(name: str, *rounds: Figures) -> Series:
     """Rounds of one side."""

@@ -34,7 +34,7 @@ async def two_rounds(workload: AsyncGenerator[Figures, None]) -> list[Figures]:
     return rounds
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 async def test_uvicorn_answers_clients_of_another_process() -> None:
     """All requests of a round are answered, and the next round finds the server as it was."""
     pytest.importorskip("uvicorn")
@@ -47,7 +47,7 @@ async def test_uvicorn_answers_clients_of_another_process() -> None:
         assert figures["per_second"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 async def test_websockets_are_pinged_and_echo_meanwhile() -> None:
     """No echo is lost, and every connection is there."""
     pytest.importorskip("websockets", minversion="14")
@@ -101,7 +101,7 @@ def test_where_there_is_no_redis_the_package_is_named(monkeypatch: pytest.Monkey
         pass
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_programs_are_measured_on_loops_and_wheel_loops(
     results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

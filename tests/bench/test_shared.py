@@ -43,7 +43,7 @@ async def test_waits_in_one_process_are_woken_by_another(tmp_path: Path) -> None
     assert 0 < figures["writes_a_publish"] <= 1
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("store", ["postgres", "redis"])
 async def test_broadcaster_does_the_same_work(store: str) -> None:
     """One process waits, another one publishes."""
@@ -75,6 +75,7 @@ async def test_a_raw_write_is_measured(tmp_path: Path) -> None:
     assert figures["per_second"] > 0
 
 
+@pytest.mark.thorough
 async def test_idle_keys_are_measured(tmp_path: Path) -> None:
     """None is lost while one of two processes closes."""
     rounds = idle_keys.keys(store="sqlite", address=str(tmp_path / "counters.db"), keys=50)
@@ -86,7 +87,7 @@ async def test_idle_keys_are_measured(tmp_path: Path) -> None:
     assert figures["touch_cpu_us"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 async def test_pgbench_runs_beside_publishes() -> None:
     """And says how many transactions it made, which may be none on a slow disk."""
     try:

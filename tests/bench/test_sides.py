@@ -100,7 +100,7 @@ def test_zuvloop_is_measured_from_python_3_14_on(monkeypatch: pytest.MonkeyPatch
     assert other_loops() == []
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_side_is_measured_beside_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Our timer on that loop and its own timers; of our loops there is none above it."""
     side = "asyncio:SelectorEventLoop"

@@ -16,6 +16,8 @@ from aiowheel.cli import run
 from aiowheel.cli._destination import check_destination, check_folder
 from aiowheel.errors import BadInputError
 
+pytestmark = pytest.mark.one_build
+
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes to make")
 def test_a_device_is_not_replaced_by_a_file(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from aiowheel._build import BuildInfo, __version__
 from aiowheel.cli import _app, doctor, run
 from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
 
+pytestmark = pytest.mark.one_build
+
 STALE = BuildInfo(
     version="1",
     accelerated=False,

@@ -17,6 +17,8 @@ from aiowheel.cli._idle_file import write_idle_events
 from aiowheel.errors import AiowheelError
 from aiowheel.readers import TimeOrder
 
+pytestmark = pytest.mark.one_build
+
 ROOT = Path(__file__).parents[2]
 ROWS = 'key,t\nb,10\na,10\na,40\n"c,""d",35\na,71\n'
 EVENTS = 'fire,key\n40,b\n65,"c,""d"\n70,a\n101,a\n'

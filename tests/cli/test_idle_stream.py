@@ -6,6 +6,8 @@ import pytest
 
 from aiowheel.cli import run
 
+pytestmark = pytest.mark.one_build
+
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 

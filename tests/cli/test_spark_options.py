@@ -5,6 +5,8 @@ import pytest
 from aiowheel.cli._spark_options import parse_conf
 from aiowheel.errors import AiowheelError, BadInputError
 
+pytestmark = pytest.mark.one_build
+
 
 def test_settings_are_pairs() -> None:
     """A value may hold an equals sign; of one key given twice the last counts."""

@@ -19,6 +19,8 @@ from aiowheel.instrumentation.opentelemetry import (
 from aiowheel.shared import SharedCounters
 from aiowheel.testing import MemoryCounters
 
+pytestmark = pytest.mark.one_build
+
 
 class Never(DelayedOperation[None]):
     """Waits for its timeout."""

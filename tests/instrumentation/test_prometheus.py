@@ -14,6 +14,8 @@ from aiowheel.instrumentation.prometheus import AiowheelCollector
 from aiowheel.shared import SharedCounters
 from aiowheel.testing import MemoryCounters
 
+pytestmark = pytest.mark.one_build
+
 
 class Ready(DelayedOperation[None]):
     """Completes at the first check after it was told to."""

@@ -25,7 +25,7 @@ from aiowheel.shared import SharedCounters
 from aiowheel.testing import MemoryCounters, VirtualClock
 
 # On a busy machine even the loopback takes a moment: the clock does not jump before.
-pytestmark = [pytest.mark.virtual_time(patience=0.2), pytest.mark.realtime]
+pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time(patience=0.2), pytest.mark.realtime]
 
 
 class Service:

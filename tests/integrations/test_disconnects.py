@@ -4,7 +4,7 @@ import pytest
 
 from .disconnects import disconnect
 
-pytestmark = [pytest.mark.realtime, pytest.mark.both_loops]
+pytestmark = [pytest.mark.one_build, pytest.mark.realtime, pytest.mark.both_loops]
 
 
 async def test_clients_that_leave_at_once_leave_nothing_behind() -> None:

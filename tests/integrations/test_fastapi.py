@@ -14,7 +14,7 @@ from aiowheel.testing import VirtualClock
 
 from .conftest import running
 
-pytestmark = pytest.mark.virtual_time
+pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
 
 FromLifespan = Annotated[Purgatory, Depends(get_purgatory)]
 

@@ -18,7 +18,7 @@ from aiowheel.testing import MemoryCounters
 
 from .conftest import running
 
-pytestmark = pytest.mark.virtual_time
+pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
 
 
 async def describe(request: Request) -> JSONResponse:

@@ -23,7 +23,7 @@ from aiowheel.testing import VirtualClock
 
 from .conftest import Ask, Exchange
 
-pytestmark = pytest.mark.virtual_time
+pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
 
 
 class News:

@@ -17,7 +17,7 @@ from aiowheel.testing import VirtualClock
 
 from .conftest import Ask
 
-pytestmark = pytest.mark.virtual_time
+pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
 
 
 class Document:

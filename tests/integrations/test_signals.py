@@ -20,6 +20,8 @@ from starlette.routing import Route
 from aiowheel.integrations._signals import signal_listener
 from aiowheel.integrations.asgi import get_purgatory, long_poll, wheel_lifespan
 
+pytestmark = pytest.mark.one_build
+
 
 @pytest.fixture
 def heard() -> Generator[list[int]]:

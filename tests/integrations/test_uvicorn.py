@@ -20,7 +20,7 @@ from aiowheel.integrations.connections import heartbeat
 
 from .disconnects import warnings_logged
 
-pytestmark = pytest.mark.realtime
+pytestmark = [pytest.mark.one_build, pytest.mark.realtime]
 
 
 @asynccontextmanager

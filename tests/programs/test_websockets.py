@@ -13,7 +13,7 @@ from websockets.asyncio.client import connect
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-pytestmark = pytest.mark.realtime
+pytestmark = [pytest.mark.one_build, pytest.mark.realtime]
 
 ArmedBy = Callable[[Callable[[], Coroutine[Any, Any, None]]], set[str]]
 INTERVAL, PATIENCE = 0.1, 0.15

@@ -15,6 +15,8 @@ from examples.broker.broker import Broker
 from examples.broker.client import Client
 from examples.broker.server import serving
 
+pytestmark = pytest.mark.one_build
+
 ROOT = Path(__file__).parent.parent.parent
 Until = Callable[[Callable[[], object]], Awaitable[None]]
 Answer = dict[str, Any]

@@ -36,6 +36,15 @@ Seen = tuple[int, Any]  # version and data
 
 
 sqlite = pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+# The tests of the stores themselves have all three.
+stores = pytest.mark.parametrize(
+    "store",
+    [
+        "sqlite",
+        *(pytest.param(each, marks=pytest.mark.thorough) for each in ("postgres", "redis")),
+    ],
+    indirect=True,
+)
 
 
 def workers_of(server: Process) -> list[psutil.Process]:
@@ -167,6 +176,7 @@ async def lose_nothing(server: Process, topics: int, messages: int, kills: int) 
         assert len(known) - 1 <= len(order)
 
 
+@stores
 async def test_no_client_loses_a_message_when_workers_are_killed(store: str) -> None:
     """Over polls, websockets and events: each in order, none twice, every receipt is kept."""
     with process("--workers", "2", "--store", store, "--heartbeat", "1") as server:
@@ -190,6 +200,7 @@ async def test_no_message_is_lost_in_a_long_run(store: str) -> None:
     assert errors.count("ended by signal 9; it is started again") == 20
 
 
+@stores
 async def test_a_restart_keeps_the_topics(store: str) -> None:
     """A client goes on at any worker of the next run: no reset, no gap, the same epoch."""
     arguments = ["--workers", "2", "--store", store]

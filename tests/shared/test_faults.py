@@ -41,13 +41,17 @@ from .servers import (
 
 pytestmark = [pytest.mark.one_build, pytest.mark.realtime, pytest.mark.slow]
 
-#: Keys and seeds: few in the ordinary run, the full number by `make test-shared`.
+#: Keys and seeds: few in the ordinary run and by `make test-thorough`, which has what takes long; the
+#: full number by `make test-shared`.
 FEW = pytest.param(300, 1, id="few")
 MANY = [
     pytest.param(10_000, seed, id=f"10000-{seed}", marks=pytest.mark.shared_faults)
     for seed in range(20)
 ]
 SIZES = pytest.mark.parametrize(("count", "seed"), [FEW, *MANY])
+LONG = pytest.mark.parametrize(
+    ("count", "seed"), [pytest.param(300, 1, id="few", marks=pytest.mark.thorough), *MANY]
+)
 
 
 @pytest.fixture
@@ -192,9 +196,9 @@ async def test_postgres_connections_killed(
 @pytest.mark.parametrize(
     ("how", "logged"),
     [
-        pytest.param(signal.SIGINT, False, id="restarted"),
+        pytest.param(signal.SIGINT, False, id="restarted", marks=pytest.mark.thorough),
         pytest.param(signal.SIGQUIT, False, id="crashed"),
-        pytest.param(signal.SIGQUIT, True, id="crashed-logged"),
+        pytest.param(signal.SIGQUIT, True, id="crashed-logged", marks=pytest.mark.thorough),
     ],
 )
 async def test_postgres_server_ended(
@@ -219,7 +223,7 @@ async def test_postgres_server_ended(
     await compare(connect, fault, count, seed, late)
 
 
-@SIZES
+@LONG
 async def test_postgres_network_cut(
     count: int,
     seed: int,
@@ -267,7 +271,13 @@ async def test_redis_listener_killed(
 
 
 @SIZES
-@pytest.mark.parametrize("kept", [False, True], ids=["history-lost", "history-kept"])
+@pytest.mark.parametrize(
+    "kept",
+    [
+        pytest.param(False, id="history-lost"),
+        pytest.param(True, id="history-kept", marks=pytest.mark.thorough),
+    ],
+)
 async def test_redis_killed(count: int, seed: int, kept: bool, late: Progress) -> None:  # noqa: FBT001
     """Without a disk the history is lost; with a log of every write it is kept."""
     words = ("--appendonly", "yes", "--appendfsync", "always") if kept else ()
@@ -282,7 +292,7 @@ async def test_redis_killed(count: int, seed: int, kept: bool, late: Progress) -
         await compare(lambda: RedisCounters(server.address), fault, count, seed, late)
 
 
-@SIZES
+@LONG
 async def test_redis_output_buffer_overflow(
     count: int, seed: int, redis_server: RedisServer, late: Progress
 ) -> None:
@@ -302,7 +312,7 @@ async def test_redis_output_buffer_overflow(
     await compare(lambda: RedisCounters(redis_server.address), fault, count, seed, late)
 
 
-@SIZES
+@LONG
 async def test_redis_network_cut(
     count: int,
     seed: int,
@@ -331,7 +341,7 @@ async def test_redis_network_cut(
         )
 
 
-@SIZES
+@LONG
 @pytest.mark.parametrize("reading", [True, False], ids=["as-it-is", "without-reading"])
 async def test_redis_failover_by_sentinel(
     count: int,
@@ -358,7 +368,7 @@ async def test_redis_failover_by_sentinel(
     assert (lost == 0) is reading
 
 
-@SIZES
+@LONG
 async def test_redis_failover_in_a_cluster(count: int, seed: int) -> None:
     """The master of the counters' slot is killed, its replica takes over."""
     with folder_for("cluster") as folder:
@@ -388,7 +398,13 @@ async def test_redis_failover_in_a_cluster(count: int, seed: int) -> None:
 # --- processes ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("store", ["sqlite", "postgres", "redis"])
+@pytest.mark.parametrize(
+    "store",
+    [
+        "sqlite",
+        *(pytest.param(each, marks=pytest.mark.thorough) for each in ("postgres", "redis")),
+    ],
+)
 @SIZES
 async def test_worker_killed(
     count: int,

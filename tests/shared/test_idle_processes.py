@@ -22,6 +22,13 @@ pytestmark = [pytest.mark.one_build, pytest.mark.realtime, pytest.mark.slow]
 
 STORES = {"sqlite": SqliteCounters, "postgres": PostgresCounters, "redis": RedisCounters}
 TIMEOUT = 1.0
+stores = pytest.mark.parametrize(
+    "store",
+    [
+        "sqlite",
+        *(pytest.param(each, marks=pytest.mark.thorough) for each in ("postgres", "redis")),
+    ],
+)
 
 
 class Process:
@@ -89,7 +96,7 @@ def address(store: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
     return str(request.getfixturevalue("redis_server").address)
 
 
-@pytest.mark.parametrize("store", ["sqlite", "postgres", "redis"])
+@stores
 async def test_the_keys_of_a_killed_process_fall_idle_in_another(store: str, address: str) -> None:
     """Those that it touched, and those that it owned."""
     one, two = await asyncio.gather(*(Process.start(store, address, 1) for _ in range(2)))
@@ -111,7 +118,7 @@ async def test_the_keys_of_a_killed_process_fall_idle_in_another(store: str, add
         await two.kill()
 
 
-@pytest.mark.parametrize("store", ["sqlite", "postgres", "redis"])
+@stores
 async def test_each_key_falls_idle_once_in_the_process_that_owns_it(
     store: str, address: str
 ) -> None:

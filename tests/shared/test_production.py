@@ -268,6 +268,7 @@ async def test_uvicorn_on_sqlite(tmp_path: Path, until: Until) -> None:
             probe.close()
 
 
+@pytest.mark.thorough
 async def test_gunicorn_on_postgres(
     postgres_server: PostgresServer, tmp_path: Path, until: Until
 ) -> None:

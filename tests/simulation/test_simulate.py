@@ -30,6 +30,8 @@ from aiowheel.testing.simulation import (
 from aiowheel.testing.simulation.__main__ import main
 from aiowheel.testing.simulation._command import steps_from_text, steps_to_text, world_named
 
+pytestmark = pytest.mark.one_build
+
 ROOT = Path(__file__).parent.parent.parent
 #: Prints a digest of the traces of a few seeds of every world.
 DIGEST = """

@@ -8,7 +8,7 @@ from aiowheel.testing.simulation import World, explore
 from aiowheel.testing.simulation._command import world_named
 from aiowheel.testing.simulation.worlds import WORLDS
 
-pytestmark = [pytest.mark.slow]
+pytestmark = [pytest.mark.one_build, pytest.mark.slow]
 
 #: Seeds of one world; with those of the worlds that have tests of their own, 200 in all.
 EACH = 25

@@ -18,6 +18,8 @@ from .purgatory_work import PurgatoryWork
 from .soak import LOOPS, MOST_BLOCKS, Report
 from .timer_work import TimerWork
 
+pytestmark = pytest.mark.one_build
+
 ROOT = Path(__file__).parent.parent.parent
 QUICK = tuple(loop for loop in LOOPS if loop != "wheel on asyncio")
 

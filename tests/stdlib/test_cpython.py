@@ -11,6 +11,7 @@ from compare_loops import LEFT_OUT, MODULES, PACKAGE, Comparison, compare, cpyth
 from guarded_run import Run, Selection
 
 pytestmark = [
+    pytest.mark.one_build,
     pytest.mark.slow,
     pytest.mark.realtime,
     pytest.mark.skipif(

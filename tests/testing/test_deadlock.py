@@ -11,6 +11,8 @@ import pytest
 import aiowheel
 from aiowheel.testing import VirtualClockEventLoop, VirtualDeadlockError
 
+pytestmark = pytest.mark.one_build
+
 Loops = Callable[..., VirtualClockEventLoop]
 
 

@@ -9,6 +9,8 @@ import pytest
 import aiowheel
 from aiowheel.testing import VirtualClockEventLoop
 
+pytestmark = pytest.mark.one_build
+
 Sleep = Callable[[float], Awaitable[None]]
 Trace = list[tuple[float, int]]
 

@@ -15,6 +15,8 @@ import pytest
 
 from aiowheel.testing import VirtualClock, VirtualClockEventLoop
 
+pytestmark = pytest.mark.one_build
+
 PATIENT = pytest.mark.virtual_time(patience=math.inf)
 HASTY = pytest.mark.virtual_time(patience=0)
 

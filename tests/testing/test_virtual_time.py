@@ -15,7 +15,7 @@ from aiowheel import DelayedOperation, Purgatory
 from aiowheel.loop import WheelEventLoopMixin
 from aiowheel.testing import VirtualClock, VirtualClockEventLoop
 
-pytestmark = pytest.mark.virtual_time
+pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
 
 Sleep = Callable[[float], Awaitable[None]]
 SLEEPS = pytest.mark.parametrize("sleep", [asyncio.sleep, aiowheel.sleep], ids=["loop", "wheel"])

@@ -13,6 +13,8 @@ from aiowheel.trace._stored import stored_recorder
 
 from .conftest import Finish
 
+pytestmark = pytest.mark.one_build
+
 
 @pytest.fixture
 def trace(tmp_path: Path, finish: Finish) -> Path:

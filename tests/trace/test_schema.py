@@ -4,6 +4,8 @@ from pathlib import Path
 
 from aiowheel.trace import TRACE_COLUMNS, TRACE_SCHEMA
 
+pytestmark = pytest.mark.one_build
+
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "trace-schema.md"
 
 

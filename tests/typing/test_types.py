@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.one_build
+pytestmark = [pytest.mark.one_build, pytest.mark.types]
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
