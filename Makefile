@@ -75,16 +75,21 @@ demo: build  ## run the main job: `aiowheel demo`
 
 .PHONY: test
 test: build  ## run the suite on the compiled and on the pure build
-	@# Spark's tests wait for JVMs most of the time, so they run beside the others. Neither they nor
-	@# the marked ones can tell the builds apart. pytest ends with 5 where it was given no test.
+	@# Two lanes for two cores: the compiled build, and beside it Spark's tests and then the pure
+	@# build. Neither Spark's tests nor the marked ones can tell the builds apart. pytest ends with 5
+	@# where it was given no test.
 	@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; failed=; \
 	part() { "$$@" $(TEST_ARGS) || [ $$? = 5 ]; }; \
-	part $(PYTEST) -m "$(ORDINARY) and spark" >"$$log" 2>&1 & spark=$$!; \
+	spark() { part $(PYTEST) -m "$(ORDINARY) and spark"; }; \
+	pure() { part env AIOWHEEL_NO_EXTENSIONS=1 $(PYTEST) -m "$(ORDINARY) and not spark$$1"; }; \
 	if $(WHICH_BUILD); then \
+		(failed=; spark || failed=1; pure " and not one_build" || failed=1; [ -z "$$failed" ]) >"$$log" 2>&1 & \
 		part env AIOWHEEL_REQUIRE_EXTENSIONS=1 $(PYTEST) -m "$(ORDINARY) and not spark" || failed=1; \
-		part env AIOWHEEL_NO_EXTENSIONS=1 $(PYTEST) -m "$(ORDINARY) and not spark and not one_build" || failed=1; \
-	else part env AIOWHEEL_NO_EXTENSIONS=1 $(PYTEST) -m "$(ORDINARY) and not spark" || failed=1; fi; \
-	wait $$spark || failed=1; cat "$$log"; [ -z "$$failed" ]
+	else \
+		spark >"$$log" 2>&1 & \
+		pure "" || failed=1; \
+	fi; \
+	wait $$! || failed=1; cat "$$log"; [ -z "$$failed" ]
 
 .PHONY: test-compiled
 test-compiled: build  ## run the whole suite on the compiled build, where there is a C compiler

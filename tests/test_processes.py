@@ -12,7 +12,7 @@ import pytest
 
 PROGRAM = Path(__file__).parent / "_processes.py"
 
-pytestmark = [pytest.mark.realtime, pytest.mark.slow]
+pytestmark = [pytest.mark.one_build, pytest.mark.realtime, pytest.mark.slow]
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="processes cannot be stopped here")

@@ -630,39 +630,48 @@ async def environment() -> AsyncGenerator[Env]:
                     env.close()
 
 
-async def refused(case: Case) -> tuple[str, str, bool]:
-    """Make the call; return the type and text of the error, and whether anything has changed."""
+async def refused(case: Case, env: Env) -> tuple[str, str, bool]:
+    """Make the call; return the type and text of the error, and whether nothing has changed."""
+    arguments = {name: make(env) for name, make in case.target.right.items()}
+    name = "thresholds" if case.argument == "threshold" else case.argument
+    arguments[name] = env.foreign_entry if case.wrong is FOREIGN else case.wrong.value
+    call = case.target.find(env)
+    before = env.state()
+    try:
+        result = call(**arguments)
+        if inspect.iscoroutine(result):
+            try:
+                result.send(None)
+            finally:
+                result.close()
+        elif isinstance(result, AbstractAsyncContextManager):
+            async with result:  # pyright: ignore[reportUnknownVariableType]
+                pass
+        elif isinstance(result, AbstractContextManager):
+            with result:  # pyright: ignore[reportUnknownVariableType]
+                pass
+    except Exception as error:
+        kind, text = type(error).__name__, str(error)
+    else:
+        kind, text = "", "nothing"
+    return kind, text, before == env.state()
+
+
+async def all_refused(target: Target) -> dict[str, tuple[str, str, bool]]:
+    """Make every wrong call of one target."""
+    cases = [case for case in CASES.values() if case.target is target]
     async with environment() as env:
-        arguments = {name: make(env) for name, make in case.target.right.items()}
-        name = "thresholds" if case.argument == "threshold" else case.argument
-        arguments[name] = env.foreign_entry if case.wrong is FOREIGN else case.wrong.value
-        call = case.target.find(env)
-        before = env.state()
-        try:
-            result = call(**arguments)
-            if inspect.iscoroutine(result):
-                try:
-                    result.send(None)
-                finally:
-                    result.close()
-            elif isinstance(result, AbstractAsyncContextManager):
-                async with result:  # pyright: ignore[reportUnknownVariableType]
-                    pass
-            elif isinstance(result, AbstractContextManager):
-                with result:  # pyright: ignore[reportUnknownVariableType]
-                    pass
-        except Exception as error:
-            kind, text = type(error).__name__, str(error)
-        else:
-            kind, text = "", "nothing"
-        return kind, text, before == env.state()
+        return {case.label: await refused(case, env) for case in cases}
 
 
 @functools.cache
 def answers() -> dict[str, tuple[str, str, bool]]:
     """Return what every case of this build raises."""
+    found: dict[str, tuple[str, str, bool]] = {}
     with asyncio.Runner() as runner:
-        return {label: runner.run(refused(case)) for label, case in CASES.items()}
+        for target in TARGETS:
+            found |= runner.run(all_refused(target))
+    return found
 
 
 @pytest.mark.parametrize("name", dict.fromkeys(target.name for target in TARGETS))

@@ -151,8 +151,8 @@ class Fired:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition, at most 30 s."""
-    async with asyncio.timeout(30):
+    """Wait for a condition, at most two minutes."""
+    async with asyncio.timeout(120):
         while not condition():  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.01)
 

@@ -28,7 +28,7 @@ from aiowheel.abc import FinishedOperation, Instrument
 from aiowheel.integrations.asgi import get_purgatory, long_poll, wheel_lifespan
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
-GIVE_UP = 10.0  #: seconds to wait for operations that do not leave
+GIVE_UP = 60.0  #: seconds to wait for operations that do not leave
 
 
 @dataclass

@@ -427,7 +427,7 @@ async def test_a_websocket_that_answers_pings_lives() -> None:
                 third.set()
             await client.ping()
 
-        async with heartbeat(ping, interval=0.02, timeout=10) as beat:
+        async with heartbeat(ping, interval=0.02, timeout=60) as beat:
             with touching(client.transport, beat.seen):
                 await third.wait()
 

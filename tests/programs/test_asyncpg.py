@@ -52,11 +52,16 @@ def test_every_command_of_a_busy_pool_has_its_timeout_on_the_wheel(
         options = {"command_timeout": 120, "max_inactive_connection_lifetime": 0}
         async with asyncpg.create_pool(postgres, min_size=5, max_size=5, **options) as pool:
             assert pending() == 0
-            slow = [asyncio.create_task(pool.execute("select pg_sleep(1)")) for _ in range(5)]
+            holder = await asyncpg.connect(postgres)
+            await holder.execute("select pg_advisory_lock(1)")
+            wait = "select pg_advisory_xact_lock_shared(1)"
+            slow = [asyncio.create_task(pool.execute(wait)) for _ in range(5)]
             while pending() < 5:  # noqa: ASYNC110 - the library sets no event
                 await asyncio.sleep(0.01)
             assert pending() == 5
+            await holder.execute("select pg_advisory_unlock(1)")
             await asyncio.gather(*slow)
+            await holder.close()
             answers = await asyncio.gather(
                 *(pool.fetchval("select $1::int", i) for i in range(300))
             )

@@ -208,9 +208,9 @@ def test_a_failed_operation_frees_its_payload_with_its_report() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_uncollected")
-def test_a_hundred_thousand_on_three_keys_leave_nothing() -> None:
+def test_many_on_three_keys_leave_nothing() -> None:
     """Completed in random order, without a purge: all that was allocated is free again."""
-    count = 100_000
+    count = 30_000
     chance = random.Random(4)
     purgatory = Purgatory(timer=ManualTimer())
 
@@ -252,9 +252,9 @@ def test_a_crowd_that_left_does_not_make_the_few_pay() -> None:
 
 
 def test_keys_that_come_and_go_leave_nothing(timer: ManualTimer) -> None:
-    """A hundred thousand distinct keys, some emptied by a check, some by a timeout."""
+    """Thirty thousand distinct keys, some emptied by a check, some by a timeout."""
     purgatory = Purgatory(timer=timer)
-    for number in range(100_000):
+    for number in range(30_000):
         operation = Carrier()
         purgatory.try_complete_else_watch(operation, [number])
         operation.open = True

@@ -412,6 +412,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.one_build
 @pytest.mark.posix
 def test_a_crash_loses_no_closed_file(tmp_path: Path) -> None:
     """After SIGKILL every closed file is whole; the rows of the open one are what is lost."""
@@ -476,6 +477,7 @@ print(recorder.statistics().written, flush=True)
 """
 
 
+@pytest.mark.one_build
 def test_two_processes_with_one_run_id_lose_no_row(tmp_path: Path) -> None:
     """Both have a file open at the same time, and both files stay."""
     command = [sys.executable, "-c", RECORDING, str(tmp_path)]
