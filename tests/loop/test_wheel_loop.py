@@ -161,18 +161,19 @@ def test_one_timer_of_the_base_loop_is_armed_at_most(base: str) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         handles: list[asyncio.TimerHandle] = []
+        start = loop.time() + 600
         for delay in range(60, 0, -1):
-            handles.append(loop.call_later(delay / 1000, nothing))
+            handles.append(loop.call_at(start + delay, nothing))
             counts.append(live())
         for handle in handles[::2]:
             handle.cancel()
             counts.append(live())
-        await asyncio.sleep(0.07)
+        await asyncio.sleep(0.01)
 
     with asyncio.Runner(loop_factory=loop_class) as runner:
         runner.run(main())
 
-    assert len(armed) > 60
+    assert len(armed) >= 60
     assert max(counts) == 1
 
 

@@ -161,6 +161,7 @@ async def test_a_failover_ends_the_epoch() -> None:
     assert data(again) == ["kept", "new"]
 
 
+@pytest.mark.thorough
 async def test_a_cluster_serves_topics() -> None:
     """All their keys are in one slot, and so are the counters."""
     with missing_is_skipped(), folder_for("cluster") as folder:
