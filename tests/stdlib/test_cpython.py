@@ -24,7 +24,9 @@ REPLACED = ("test_timeouts", "test_waitfor", "test_locks")
 VIRTUAL = ("test_locks", "test_queues", "test_streams", "test_taskgroups", *REPLACED[:2])
 
 
-@pytest.fixture(scope="module", params=["asyncio", "uvloop"])
+@pytest.fixture(
+    scope="module", params=["asyncio", pytest.param("uvloop", marks=pytest.mark.thorough)]
+)
 def base(request: pytest.FixtureRequest) -> str:
     """The loop below ours, or the one that our timeouts run on."""
     if request.param == "uvloop":

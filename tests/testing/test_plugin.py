@@ -12,15 +12,19 @@ import asyncio
 import pytest
 from aiowheel.testing import VirtualClock, VirtualClockEventLoop
 """
-ASYNCIO = ("-p", "no:anyio", "-o", "asyncio_default_fixture_loop_scope=function")
-ANYIO = ("-p", "no:asyncio", "-p", "anyio")
+ASYNCIO = ("-p", "asyncio", "-o", "asyncio_default_fixture_loop_scope=function")
+ANYIO = ("-p", "anyio")
+
+
+@pytest.fixture(autouse=True)
+def named_plugins_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Load no plugin that is not named: most of the time of a run is that of its imports."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
 
 
 def run(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:
     """Run the project's tests in a process of their own, with our plugin."""
-    # Where the package is installed pytest finds the plugin by itself; blocking that name and
-    # naming the module gives the same everywhere.
-    plugin = ("-p", "no:aiowheel", "-p", "_aiowheel_pytestplugin")
+    plugin = ("-p", "_aiowheel_pytestplugin")
     return pytester.runpytest_subprocess(*plugin, "-W", "error", *options, timeout=120)
 
 
@@ -169,11 +173,8 @@ async def test_it():
     result.stdout.fnmatch_lines([f"*::test_it: mark virtual_time: {text}"])
 
 
-def test_a_pytest_asyncio_that_asks_for_no_loops_is_refused(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pytest_asyncio_that_asks_for_no_loops_is_refused(pytester: pytest.Pytester) -> None:
     """Else the test would run on the real clock, for as long as its timeouts say."""
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makeconftest(
         """
 def pytest_configure(config):
@@ -195,7 +196,7 @@ async def test_it():
     result.stdout.fnmatch_lines(["*::test_it: mark virtual_time needs pytest-asyncio 1.4 or later"])
 
 
-LEGACY = ("-p", "no:asyncio", "-p", "no:anyio", "-p", "aiohttp.pytest_plugin")
+LEGACY = ("-p", "aiohttp.pytest_plugin")
 
 
 @pytest.mark.parametrize(
@@ -305,10 +306,9 @@ def test_marked(manual_timer):
         pytest.hookimpl(wrapper=True)(test_unmarked)
 """,
     )
-    early = ("-p", "no:aiowheel", "-p", "old_pluggy", "-p", "_aiowheel_pytestplugin")
-    others = ("-p", "no:asyncio", "-p", "no:anyio")
+    plugins = ("-p", "old_pluggy", "-p", "_aiowheel_pytestplugin")
 
-    pytester.runpytest_subprocess(*early, *others, timeout=120).assert_outcomes(passed=2)
+    pytester.runpytest_subprocess(*plugins, timeout=120).assert_outcomes(passed=2)
 
 
 def test_a_project_that_does_not_use_it_never_imports_the_package(
@@ -328,7 +328,7 @@ def test_it():
 """
     )
 
-    run(pytester, "-p", "no:asyncio", "-p", "no:anyio").assert_outcomes(passed=1)
+    run(pytester).assert_outcomes(passed=1)
 
 
 def test_the_marks_arguments_may_go_by_position(pytester: pytest.Pytester) -> None:
@@ -548,6 +548,6 @@ def test_nothing_else_was_loaded():
 """
     )
 
-    result = run(pytester, "-p", "no:asyncio", "-p", "no:anyio")
+    result = run(pytester)
 
     result.assert_outcomes(passed=3)
