@@ -17,7 +17,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from aiowheel.integrations.connections import heartbeat, touching
 
 pings = Counter[str]()
-somebody_is_dead = asyncio.Event()
+somebody_is_dead, somebody_lives = asyncio.Event(), asyncio.Event()
 
 
 async def handle(connection: ServerConnection) -> None:
@@ -26,6 +26,8 @@ async def handle(connection: ServerConnection) -> None:
 
     async def ping() -> None:
         pings[name] += 1
+        if pings[name] > 3:
+            somebody_lives.set()
         await connection.ping()
 
     try:
@@ -49,8 +51,7 @@ async def main() -> None:
             await deaf.send("deaf")
             deaf.transport.pause_reading()
             await somebody_is_dead.wait()
-            while pings["lively"] <= 3:
-                await asyncio.sleep(0.05)
+            await somebody_lives.wait()
             print("lively has answered 3 and more")
             print("still connected:", list(pings))
             deaf.transport.abort()

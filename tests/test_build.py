@@ -326,9 +326,7 @@ class Pair:
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project whose compiled wheel lies in its folder, and unpacked in `installed`."""
     other = "from aiowheel._hot import double\n"
-    folder = make_project(
-        tmp_path_factory.mktemp("built"), _hot=HOT, _other=other, _called=CALLED
-    )
+    folder = make_project(tmp_path_factory.mktemp("built"), _hot=HOT, _other=other, _called=CALLED)
     result = python(folder, BUILD, AIOWHEEL_REQUIRE_EXTENSIONS="1")
     if "no working C compiler" in result.stderr:
         pytest.skip("this machine has no C compiler")

@@ -7,7 +7,10 @@ import sys
 
 import pytest
 
-pytestmark = [pytest.mark.one_build, pytest.mark.skipif(sys.platform == "win32", reason="there is no shell to start jobs")]
+pytestmark = [
+    pytest.mark.one_build,
+    pytest.mark.skipif(sys.platform == "win32", reason="there is no shell to start jobs"),
+]
 
 
 def test_sigint_interrupts_this_process_and_its_children() -> None:

@@ -128,9 +128,7 @@ async def test_a_connection_that_the_server_closes_is_named() -> None:
         await connection.aclose()
 
 
-def test_operations_are_held_and_finished(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_operations_are_held_and_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All wait at once, nine of ten are completed, the others expire, none is early."""
     monkeypatch.setattr(_hold, "new_loop", VirtualClockEventLoop)
 

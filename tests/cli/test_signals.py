@@ -12,7 +12,10 @@ from aiowheel.cli import run
 from aiowheel.cli._demo import _run
 from aiowheel.cli._signals import terminated_like_interrupted
 
-pytestmark = [pytest.mark.one_build, pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGTERM to catch")]
+pytestmark = [
+    pytest.mark.one_build,
+    pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGTERM to catch"),
+]
 
 
 def test_sigterm_leaves_by_the_door() -> None:

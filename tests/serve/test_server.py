@@ -148,18 +148,14 @@ BEGUN = {
     "nothing": b"",
     "half a line": b"GET /topics/a HTT",
     "half a head": b"GET /topics/a HTTP/1.1\r\nHost: localhost\r\nX-Slow: ",
-    "half a body": (
-        b"POST /topics/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nabc"
-    ),
+    "half a body": (b"POST /topics/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nabc"),
 }
 
 
 def test_a_request_that_does_not_arrive_is_ended(impatient_server: Process) -> None:
     """A connection costs its client more than a byte a minute."""
     with contextlib.ExitStack() as stack:
-        connections = {
-            name: stack.enter_context(impatient_server.connect()) for name in BEGUN
-        }
+        connections = {name: stack.enter_context(impatient_server.connect()) for name in BEGUN}
         for name, connection in connections.items():
             connection.sendall(BEGUN[name])
         answers = {name: refusal(read_to_end(each)) for name, each in connections.items()}
@@ -323,7 +319,7 @@ async def test_a_signal_answers_everybody_and_ends_well(number: int) -> None:
 
             following = [asyncio.create_task(follow(path)) for path in streams]
             await waiters_reach(server, 32)
-            while b"data: " not in streams["/dashboard/events"] or not streams["/topics/a"]:
+            while b"data: " not in streams["/dashboard/events"] or not streams["/topics/a"]:  # noqa: ASYNC110 - no event
                 await asyncio.sleep(0.01)
 
             code, errors = await asyncio.to_thread(server.stop, number)

@@ -41,8 +41,8 @@ from .servers import (
 
 pytestmark = [pytest.mark.one_build, pytest.mark.realtime, pytest.mark.slow]
 
-#: Keys and seeds: few in the ordinary run and by `make test-thorough`, which has what takes long; the
-#: full number by `make test-shared`.
+#: Keys and seeds: few in the ordinary run and in `make test-thorough`, which has the long ones; the
+#: full number in `make test-shared`.
 FEW = pytest.param(300, 1, id="few")
 MANY = [
     pytest.param(10_000, seed, id=f"10000-{seed}", marks=pytest.mark.shared_faults)

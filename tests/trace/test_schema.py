@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from aiowheel.trace import TRACE_COLUMNS, TRACE_SCHEMA
 
 pytestmark = pytest.mark.one_build

@@ -112,7 +112,7 @@ print("dropped")
 
 
 def test_a_long_chain_of_entries_is_freed_without_recursion() -> None:
-    """A hundred thousand entries or handles, each referring to the next by itself or through others."""
+    """A hundred thousand entries or handles, each of which refers to the next one."""
     run = run_alone(DROP_LONG_CHAINS)
 
     assert run.stderr == ""
