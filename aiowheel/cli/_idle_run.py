@@ -72,13 +72,13 @@ def run_files(
     if options.rejects is not None:
         check_destination(options.rejects, "--rejects")
         if options.rejects.resolve() == options.out.resolve():
-            raise BadInputError(f"{options.rejects}: --rejects wants another file than --out")
+            raise BadInputError(f"--rejects must be another file than --out, got {options.rejects}")
         outputs["--rejects"] = options.rejects
     inputs = Inputs(files, table.format)
     read = {path.resolve() for path in inputs.paths}
     for option, path in outputs.items():
         if path.resolve() in read:
-            raise BadInputError(f"{path}: is one of the inputs, {option} wants another file")
+            raise BadInputError(f"{option} must be another file than the inputs, got {path}")
     with ExitStack() as stack:
         put = stack.enter_context(write_rejects(options.rejects)) if options.rejects else None
         rows = table.rows(inputs, options.timeout, put)

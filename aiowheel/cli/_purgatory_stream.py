@@ -144,7 +144,7 @@ def _stream(options: PurgatoryStreamOptions) -> "PurgatoryStream":
     late_ms = lateness_ms(options.limits.max_lateness)
     if not options.limits.max_ahead <= FURTHEST_AHEAD:
         raise BadInputError(
-            f"--max-ahead: must be at most {FURTHEST_AHEAD} s, got {options.limits.max_ahead}"
+            f"--max-ahead must be at most {FURTHEST_AHEAD} s, got {options.limits.max_ahead}"
         )
     tables = (options.operations, options.events)
     if whole_uri(tables[0]) == whole_uri(tables[1]):

@@ -207,4 +207,4 @@ def _check_out(out: str, inputs: Sequence[str]) -> None:
     for uri in inputs:
         read = local_path(uri)
         if read is not None and read.is_dir() and place.resolve().is_relative_to(read.resolve()):
-            raise BadInputError(f"{out}: lies in the folder {read}, --out wants another place")
+            raise BadInputError(f"--out must be outside the folders that are read, got {out}")
