@@ -128,7 +128,7 @@ def _fitted(sweep: "Sweep", fit: "Fit", *, rate: bool, timeout: bool, waits: boo
 
 def _whole(operations: float) -> int:
     if operations != operations // 1 or not operations >= 1:
-        raise BadInputError(f"--operations must be a whole number of at least 1, got {operations:g}")
+        raise BadInputError(f"--operations must be a whole number from 1 on, got {operations:g}")
     return int(operations)
 
 

@@ -161,7 +161,7 @@ def test_the_link_of_standard_output_is_refused(tmp_path: Path, kind: str) -> No
         ended = in_a_process(idle(tmp_path, "--out", "/dev/stdout"), stdout=stdout)
 
     assert ended.returncode == 2
-    assert ended.stderr.startswith("aiowheel: /dev/stdout: is ")
+    assert ended.stderr.startswith("aiowheel: --out must be ")
     assert ended.stderr.count("\n") == 1
     assert os.readlink("/dev/stdout") == before  # noqa: PTH115
     assert (tmp_path / "printed").read_text() == ""

@@ -32,7 +32,7 @@ def test_items_are_counted_as_they_are_taken(capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.usefixtures("on_a_terminal")
-def test_a_bar_shows_the_work_its_share_and_the_time_left(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bar_shows_work_share_and_time_left(capsys: pytest.CaptureFixture[str]) -> None:
     """A name is shown as it is, markup and all; one reading has no speed yet."""
     with Progress() as progress:
         progress.show("[red]watching")
