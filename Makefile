@@ -231,6 +231,11 @@ dist:  ## build and try every file of a release in dist/, for each Python from 3
 	"$${pythons[0]}" tools/dist.py "$${pythons[@]}"; \
 	for version in "$${missing[@]}"; do echo "NOT built: Python $$version: $(NOT_FOUND)"; done
 
+VERSION = $$($(BIN)/python -c 'import aiowheel; print(aiowheel.__version__)')
+.PHONY: changelog
+changelog: $(VENV)/.stamp-typing  ## make the fragments in changes/ the section of this version in CHANGELOG.md
+	$(BIN)/towncrier build --yes --version "$(VERSION)"
+
 .PHONY: test-dist
 test-dist: build  ## build the release for one Python, and run every install line of the documentation
 	$(PYTEST) -m dist $(TEST_ARGS)
@@ -254,7 +259,7 @@ $(VENV)/.stamp-typing: $(VENV)/.stamp-build
 
 CHECKED := $(wildcard aiowheel _aiowheel_pytestplugin.py tests examples benchmarks tools hatch_build.py)
 .PHONY: lint
-lint: $(VENV)/.stamp-typing  ## ruff, codespell, bandit, mypy --strict, pyright strict, the public types
+lint: $(VENV)/.stamp-typing  ## ruff, codespell, bandit, mypy --strict, pyright strict, the public types, the changelog
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
@@ -262,6 +267,7 @@ lint: $(VENV)/.stamp-typing  ## ruff, codespell, bandit, mypy --strict, pyright 
 	$(BIN)/mypy $(CHECKED)
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(PYTEST) -q -m types tests/typing
+	$(BIN)/towncrier build --draft --version next >/dev/null
 
 # An index may hold packages and no advisories: then nothing is audited, and the run says so.
 .PHONY: audit
@@ -302,8 +308,7 @@ docs: $(VENV)/.stamp-docs  ## build the documentation, warnings are errors
 
 .PHONY: docs-version
 docs-version: $(VENV)/.stamp-docs  ## commit the documentation of this version to the branch gh-pages, beside the others
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mike deploy --update-aliases \
-		"$$($(BIN)/python -c 'import aiowheel; print(aiowheel.__version__)')" latest
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mike deploy --update-aliases "$(VERSION)" latest
 	$(BIN)/mike set-default latest
 
 .PHONY: coverage

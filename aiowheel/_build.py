@@ -6,10 +6,8 @@ The build hook (hatch_build.py) writes a stamp with the hash of every compiled s
 editable install, one edited source makes Python run the sources of all modules.
 
 Every `import aiowheel` pays for this module: what only some processes need is imported in
-functions.
+functions, and annotations are no texts, which `NamedTuple` would compile one by one.
 """
-
-from __future__ import annotations
 
 import os
 import sys

@@ -8,11 +8,13 @@ these types checks the value itself, and both builds raise the same text.
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from datetime import timedelta  # the module takes 1.5 ms to import on Python 3.11
 
 #: A stretch of time: seconds, or a timedelta.
-Delay: TypeAlias = float | timedelta
+Delay: TypeAlias = "float | timedelta"
 #: A count of something.
 Count: TypeAlias = int
 #: A time or deadline in the unit of a passive wheel.

@@ -9,7 +9,6 @@ current time down, so no timer fires early.
 from __future__ import annotations
 
 import math
-from datetime import timedelta
 from typing import Final, SupportsFloat
 
 from mypy_extensions import i64
@@ -36,6 +35,8 @@ def delay_to_ns(name: str, seconds: object) -> i64:
         return seconds_to_ns(name, seconds)
     if type(seconds) is int and -_WHOLE < seconds < _WHOLE:
         return i64(seconds) * 1_000_000_000
+    from datetime import timedelta  # most processes pass numbers; see _types.py
+
     if isinstance(seconds, timedelta):
         return seconds_to_ns(name, seconds.total_seconds())
     if (

@@ -20,6 +20,7 @@ PUBLIC = sorted(
 SELDOM_USED = (
     "anyio",
     "dataclasses",
+    "datetime",
     "hashlib",
     "importlib.resources",
     "json",

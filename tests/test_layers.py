@@ -46,6 +46,7 @@ RANK = {
     "shared": 4,
     "testing": 4,
     "trace": 4,
+    "_progress": 5,
     "bench": 5,
     "jobs": 5,
     "serve": 5,

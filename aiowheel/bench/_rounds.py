@@ -1,11 +1,11 @@
 """Rounds of several sides in turn, and what is said about them. Rank 5."""
 
 import statistics
-import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from aiowheel._progress import Progress
 from aiowheel.bench._side import Figures, Side, Worker
 
 
@@ -51,17 +51,11 @@ def alternate(sides: Sequence[Side], rounds: int) -> dict[str, Series]:
     assert len(measured) == len(sides), "two sides of one name"
     with ExitStack() as stack:
         workers = [stack.enter_context(Worker(side)) for side in sides]
-        for number in range(rounds):
-            for place in range(len(workers)):
-                worker = workers[(place + number) % len(workers)]
-                show_progress(f"round {number + 1} of {rounds}: {worker.side.name}")
-                measured[worker.side.name].rounds.append(worker.ask())
-    show_progress("")
+        progress = stack.enter_context(Progress())
+        turns = rounds * len(workers)
+        for turn in range(turns):
+            number, place = divmod(turn, len(workers))
+            worker = workers[(place + number) % len(workers)]
+            progress.show(f"round {number + 1} of {rounds}: {worker.side.name}", turn, turns)
+            measured[worker.side.name].rounds.append(worker.ask())
     return measured
-
-
-def show_progress(text: str) -> None:
-    """Overwrite the progress line; silent unless stderr is a terminal."""
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r\x1b[K{text[:100]}")
-        sys.stderr.flush()

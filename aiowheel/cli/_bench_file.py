@@ -18,7 +18,7 @@ _FOLDER = Path("aiowheel-bench")
 
 def _destination(out: Path | None) -> Path | None:
     if out is None:
-        check_folder(_FOLDER, "a benchmark without --out")
+        check_folder(_FOLDER, "the default of --out")
     else:
         check_destination(out, or_stdout=True)
     return out

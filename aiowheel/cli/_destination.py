@@ -35,10 +35,10 @@ def check_destination(path: Path, option: str = "--out", *, or_stdout: bool = Fa
         raise BadInputError(f"{option} must be a file, got -: it cannot go to standard output")
     try:
         if path.is_dir():
-            raise BadInputError(f"{path}: is a folder, {option} wants a file")
+            raise BadInputError(f"{option} must be a file, got {path}: it is a folder")
         target = Path(os.path.realpath(path))
         if target.is_symlink():
-            raise BadInputError(f"{path}: is a loop of links, {option} wants a file")
+            raise BadInputError(f"{option} must be a file, got {path}: it is a loop of links")
         if path.exists():
             _check_existing(path, option)
         if not target.parent.is_dir():
@@ -51,11 +51,12 @@ def check_destination(path: Path, option: str = "--out", *, or_stdout: bool = Fa
 
 def _check_existing(path: Path, option: str) -> None:
     if not path.is_file():
-        raise BadInputError(f"{path}: is a device, a pipe or a socket, {option} wants a file")
+        kind = "a device, a pipe or a socket"
+        raise BadInputError(f"{option} must be a file, got {path}: it is {kind}")
     with contextlib.suppress(OSError):  # a process may have no standard output
         if os.path.samestat(path.stat(), os.fstat(1)):
             # As /dev/stdout is, sent to a file. What is printed would go to the file replaced.
-            raise BadInputError(f"{path}: is standard output, {option} wants another file")
+            raise BadInputError(f"{option} must be another file than standard output, got {path}")
 
 
 def check_folder(path: Path, option: str = "--out") -> None:
@@ -70,7 +71,7 @@ def check_folder(path: Path, option: str = "--out") -> None:
         there = next(place for place in (path, *path.absolute().parents) if place.exists())
         if not there.is_dir():
             kind = "a file" if there.is_file() else "a device, a pipe or a socket"
-            raise BadInputError(f"{there}: is {kind}, {option} wants a folder")
+            raise BadInputError(f"{option} must be a folder, got {path}: {there} is {kind}")
         if not os.access(there, os.W_OK | os.X_OK):
             raise BadInputError(f"{there}: no permission to write there")
     except OSError as error:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from aiowheel._progress import Progress
 from aiowheel.durable import DeadLetter, Row, Store
 from aiowheel.errors import AiowheelError, BadInputError
 from aiowheel.trace._batch import BATCH_SCHEMA
@@ -55,12 +56,15 @@ class _Line(NamedTuple):
     checks: int
 
 
-async def export_trace(store: Store, folder: Path, *, ahead_us: int | None) -> Exported:
+async def export_trace(
+    store: Store, folder: Path, progress: Progress, *, ahead_us: int | None
+) -> Exported:
     """Write the timers and the dead letters of a store as one file of a trace.
 
     Args:
         store: Open.
         folder: Is made if it is missing.
+        progress: Shows the timers and dead letters that were read.
         ahead_us: Leave out timers that are due later than so far from now; None for all of them.
 
     Raises:
@@ -75,7 +79,7 @@ async def export_trace(store: Store, folder: Path, *, ahead_us: int | None) -> E
     try:
         file = _begin(folder, run)
         try:
-            async for lines in _pages(store, ahead_us):
+            async for lines in _pages(store, progress, ahead_us):
                 file.write(_batch(run, file.rows, lines))
                 counts.update(line.purgatory for line in lines)
             file.close()
@@ -94,7 +98,11 @@ def _begin(folder: Path, run: str) -> TraceFile:
     return TraceFile(folder / f"trace-{run}.parquet")
 
 
-async def _pages(store: Store, ahead_us: int | None) -> AsyncIterator[list[_Line]]:
+async def _pages(
+    store: Store, progress: Progress, ahead_us: int | None
+) -> AsyncIterator[list[_Line]]:
+    summary = await store.summary()
+    read, of = 0, summary.pending + summary.dead
     now_us = time.time_ns() // 1000
     window_us = int(store.default_window * 1e6)
     until_us = None if ahead_us is None else now_us + ahead_us
@@ -108,6 +116,8 @@ async def _pages(store: Store, ahead_us: int | None) -> AsyncIterator[list[_Line
         if lines:
             yield lines
         name = rows[-1].name
+        read += len(rows)
+        progress.show("exporting", read, of)
     number = 0
     while letters := await store.dead_letters(after=number, limit=_PAGE):
         yield [_of_dead_letter(letter) for letter in letters]

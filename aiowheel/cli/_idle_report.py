@@ -1,20 +1,12 @@
-"""What `aiowheel idle` shows: bars on stderr, then a table or JSON on stdout. Rank 5."""
+"""What `aiowheel idle` prints at its end: a table or JSON on stdout. Rank 5."""
 
 import sys
-from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Self, TypeVar
-
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import Progress as Bars
 
 from aiowheel._printable import printable
 from aiowheel.cli._destination import STANDARD_OUTPUT
 from aiowheel.cli._job_output import print_json, print_lines
-from aiowheel.readers import Batch, Inputs, TimedRows
-
-T = TypeVar("T")
+from aiowheel.readers import TimedRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,39 +46,6 @@ class IdleReport:
     sha256: str
     out: str
     seconds: float
-
-
-class Progress:
-    """Bars on stderr while a run lasts; nothing where stderr is no terminal."""
-
-    def __init__(self) -> None:
-        console = Console(stderr=True)
-        self._bars = Bars(console=console, transient=True, disable=not console.is_terminal)
-
-    def __enter__(self) -> Self:
-        self._bars.start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._bars.stop()
-
-    def reading(self, inputs: Inputs, rows: TimedRows) -> Iterator[Batch]:
-        """Pass the batches of *rows* on, showing the bytes taken from the disk."""
-        bar = self._bars.add_task("reading", total=inputs.total_bytes)
-        for batch in rows.batches():
-            self._bars.update(bar, completed=inputs.bytes_read)
-            yield batch
-        self._bars.update(bar, completed=inputs.total_bytes)
-
-    def walking(self, items: Iterable[T], what: str, total: int) -> Iterable[T]:
-        """Pass *items* on, counting them; costs nothing where nothing is shown."""
-        return items if self._bars.disable else self._bars.track(items, total, description=what)
-
-    def waiting(self, what: str) -> None:
-        """Show that work of unknown length goes on, instead of what was shown before."""
-        for task in self._bars.task_ids:
-            self._bars.remove_task(task)
-        self._bars.add_task(escape(printable(what)), total=None)  # it may name a folder
 
 
 def print_remarks(rows: TimedRows) -> None:

@@ -4,19 +4,20 @@ import os
 import shutil
 import sqlite3
 import time as clock
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aiowheel._progress import Progress
 from aiowheel.cli._destination import STANDARD_OUTPUT, check_destination
 from aiowheel.cli._idle_file import IdleSummary, write_idle_events
-from aiowheel.cli._idle_report import IdleReport, Progress, print_remarks, print_report
+from aiowheel.cli._idle_report import IdleReport, print_remarks, print_report
 from aiowheel.cli._idle_table import TableOptions
 from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
-from aiowheel.readers import Inputs, TimedRows, TimeOrder, write_rejects
+from aiowheel.readers import Batch, Inputs, TimedRows, TimeOrder, write_rejects
 from aiowheel.recipes._idle_trace import idle_events
 
 if TYPE_CHECKING:
@@ -72,13 +73,13 @@ def run_files(
     if options.rejects is not None:
         check_destination(options.rejects, "--rejects")
         if options.rejects.resolve() == options.out.resolve():
-            raise BadInputError(f"{options.rejects}: --rejects wants another file than --out")
+            raise BadInputError(f"--rejects must be another file than --out, got {options.rejects}")
         outputs["--rejects"] = options.rejects
     inputs = Inputs(files, table.format)
     read = {path.resolve() for path in inputs.paths}
     for option, path in outputs.items():
         if path.resolve() in read:
-            raise BadInputError(f"{path}: is one of the inputs, {option} wants another file")
+            raise BadInputError(f"{option} must be another file than the inputs, got {path}")
     with ExitStack() as stack:
         put = stack.enter_context(write_rejects(options.rejects)) if options.rejects else None
         rows = table.rows(inputs, options.timeout, put)
@@ -136,13 +137,19 @@ class IdleRun:
         """
         try:
             with TimeOrder() as order:
-                for batch in self.progress.reading(self.inputs, self.rows):
+                for batch in self._batches():
                     order.add(batch)
                 keys = order.distinct_keys()  # may find the disk full: before the file is replaced
-                replay = self.progress.walking(order, "replaying", self.rows.accepted)
+                replay = self.progress.each(order, "replaying", self.rows.accepted)
                 return write_idle_events(idle_events(replay, self.timeout), self.out), keys
         except sqlite3.Error as error:
             raise AiowheelError(f"sorting on disk failed: {error}") from error
+
+    def _batches(self) -> Iterator[Batch]:
+        """Pass the batches of the rows on, and show the bytes that were read from the disk."""
+        for batch in self.rows.batches():
+            self.progress.show("reading", self.inputs.bytes_read, self.inputs.total_bytes)
+            yield batch
 
     def on_spark(self, open_session: OpenSession) -> tuple[IdleSummary, int]:
         """Have Spark read, find and sort, each in parallel; merge the sorted parts into the file.
@@ -167,9 +174,9 @@ class IdleRun:
         rows, paths = self.rows, self.inputs.paths
         key = key_that_spark_reads(paths, rows.key, rows.time)
         parts = self.out.with_name(f".{self.out.name}.{os.getpid()}.parts")
-        self.progress.waiting("running Spark")
+        self.progress.show("starting Spark")
         try:
-            with open_session() as spark:
+            with open_session() as spark, self.progress.tasks_of(spark, "idle"):
                 touches = (
                     ParquetTouches.of(spark, paths, key, rows)
                     if key and rows.reads_whole_numbers
@@ -179,7 +186,7 @@ class IdleRun:
                 with touches.damage_told(rows):
                     found = find_idle(touches.rows, self.timeout, parts, tasks)
                 rows.take_over(touches.found(found))
-            self.progress.waiting("writing")
+            self.progress.show("writing")
             return write_idle_columns(found.batches(), self.out), found.count_keys()
         finally:
             shutil.rmtree(parts, ignore_errors=True)

@@ -6,8 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aiowheel._printable import printable
-from aiowheel.cli._idle_report import Progress
+from aiowheel._progress import Progress
 from aiowheel.cli._idle_stream_report import StreamTally, print_stream_report, stream_report
 from aiowheel.cli._idle_table import TableOptions, watched_folder
 from aiowheel.cli._signals import signals_noted
@@ -79,12 +78,12 @@ def run_stream(
     with signals_noted() as stop, Progress() as progress:
         stream = _stream(options, table)
         stream.checkpoint.check(stream.settings)  # before Spark's slow start
-        progress.waiting("starting Spark")
+        progress.show("starting Spark")
         ended = Until.STOPPED
         if not stop.is_set():
             uris = [*options.touches, options.out, *([options.rejects] if options.rejects else [])]
             with open_session(uris=uris) as spark:
-                progress.waiting(f"watching {printable(options.touches[0])}")
+                progress.show(f"watching {options.touches[0]}")
                 ended = run_until_stopped(StreamRun(stream, spark, tally.take), options.until, stop)
     print_stream_report(
         stream_report(stream, options.out, ended, tally, clock.perf_counter() - started),

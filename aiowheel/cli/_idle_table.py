@@ -116,7 +116,7 @@ class TableOptions:
     def _latest(self, limit: int) -> int:
         latest = limit if self.latest is None else min(self.latest, limit)
         if latest < self.earliest:
-            raise BadInputError(f"--earliest: must be at most {latest}, got {self.earliest}")
+            raise BadInputError(f"--earliest must be at most {latest}, got {self.earliest}")
         return latest
 
 
@@ -127,5 +127,5 @@ def watched_folder(files: list[str]) -> Path:
         BadInputError: There is no such folder, or several are given.
     """
     if len(files) != 1 or not Path(files[0]).is_dir():
-        raise BadInputError(f"{' '.join(files)}: --stream wants one folder, where files arrive")
+        raise BadInputError(f"FILE must be one folder with --stream, got {' '.join(files)}")
     return Path(files[0])

@@ -3,9 +3,10 @@
 import sys
 import time as clock
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING
 
+from aiowheel._progress import Progress
 from aiowheel.cli._purgatory_stream import print_result
 from aiowheel.errors import BadInputError, MissingExtraError
 from aiowheel.readers import Format, Unit
@@ -55,7 +56,12 @@ def run_table(
     except ImportError as error:
         raise MissingExtraError("spark") from error
     source = Source(uris[0], form or Format.PARQUET)
-    with open_session(uris=[*uris, out, *([rejects] if rejects else [])]) as spark:
+    with ExitStack() as stack:
+        progress = stack.enter_context(Progress())
+        progress.show("starting Spark")
+        given = [*uris, out, *([rejects] if rejects else [])]
+        spark = stack.enter_context(open_session(uris=given))
+        stack.enter_context(progress.tasks_of(spark, "idle"))
         seen = Observation()
         rows = read_touches(spark, source)
         counted = rows.observe(

@@ -1,74 +1,23 @@
-"""What the commands over Spark jobs show: a bar on stderr, a table or JSON on stdout. Rank 5."""
+"""What commands print on stdout, as lines, a table or JSON, and the session of a job. Rank 5."""
 
 import contextlib
 import json
-import threading
 from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import Progress as Bars
 from rich.table import Column, Table
 from rich.text import Text
 
 from aiowheel._printable import printable
+from aiowheel._progress import Progress
 from aiowheel.cli._destination import check_folder
 from aiowheel.cli._spark_options import spark_session
 from aiowheel.jobs.spark.uris import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_POLL_SECONDS = 0.3
-
-
-class JobProgress:
-    """A bar of Spark's tasks on stderr while a job lasts; nothing where stderr is no terminal.
-
-    Args:
-        what: What goes on, in a word.
-    """
-
-    def __init__(self, what: str) -> None:
-        console = Console(stderr=True)
-        self._bars = Bars(console=console, transient=True, disable=not console.is_terminal)
-        self._bar = self._bars.add_task(f"{what}: starting Spark", total=None)
-        self._what = what
-        self._ended = threading.Event()
-        self._watcher: threading.Thread | None = None
-
-    def __enter__(self) -> Self:
-        self._bars.start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._ended.set()
-        if self._watcher is not None:
-            self._watcher.join()
-        self._bars.stop()
-
-    def watch(self, spark: "SparkSession") -> None:
-        """Follow the stages of *spark* from now on."""
-        if not self._bars.disable:
-            self._watcher = threading.Thread(target=self._follow, args=(spark,), daemon=True)
-            self._watcher.start()
-
-    def _follow(self, spark: "SparkSession") -> None:
-        try:
-            tracker = spark.sparkContext.statusTracker()
-            while not self._ended.wait(_POLL_SECONDS):
-                stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-                running = [stage for stage in stages if stage is not None]
-                if running:
-                    self._bars.update(
-                        self._bar,
-                        description=self._what,
-                        total=sum(stage.numTasks for stage in running),
-                        completed=sum(stage.numCompletedTasks for stage in running),
-                    )
-        except Exception:  # the session may end at any time: a bar is never worth a failure
-            return
 
 
 @contextlib.contextmanager
@@ -103,12 +52,13 @@ def job_session(
         check_trace(folder)
     uris = () if trace is None else (trace,)
     name = f"aiowheel {command}"
-    with (
-        JobProgress(command) as progress,
-        spark_session(name, master=master, conf=conf, verbose=verbose, uris=uris) as spark,
-    ):
-        progress.watch(spark)
-        yield spark
+    with Progress() as progress:
+        progress.show(f"{command}: starting Spark")
+        with (
+            spark_session(name, master=master, conf=conf, verbose=verbose, uris=uris) as spark,
+            progress.tasks_of(spark, command),
+        ):
+            yield spark
 
 
 def print_json(value: object) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aiowheel.cli._idle_report import Progress
+from aiowheel._progress import Progress
 from aiowheel.cli._job_output import print_json, print_lines
 from aiowheel.cli._signals import signals_noted
 from aiowheel.cli._stream_run import (
@@ -85,11 +85,11 @@ def run_stream(
         stream = _stream(options)
         stream.checkpoint.check(stream.settings)  # before Spark's slow start
         tally = _Tally(stream, batch_line(as_json=as_json))
-        progress.waiting("starting Spark")
+        progress.show("starting Spark")
         ended, before, pending = Until.STOPPED, 0, 0
         if not stop.is_set():
             with open_session(uris=(options.operations, options.events, options.out)) as spark:
-                progress.waiting(f"watching {options.operations} and {options.events}")
+                progress.show(f"watching {options.operations} and {options.events}")
                 run = StreamRun(stream, spark, tally.take)
                 before = stream.count_pending(spark)
                 ended = run_until_stopped(run, options.until, stop)
@@ -144,7 +144,7 @@ def _stream(options: PurgatoryStreamOptions) -> "PurgatoryStream":
     late_ms = lateness_ms(options.limits.max_lateness)
     if not options.limits.max_ahead <= FURTHEST_AHEAD:
         raise BadInputError(
-            f"--max-ahead: must be at most {FURTHEST_AHEAD} s, got {options.limits.max_ahead}"
+            f"--max-ahead must be at most {FURTHEST_AHEAD} s, got {options.limits.max_ahead}"
         )
     tables = (options.operations, options.events)
     if whole_uri(tables[0]) == whole_uri(tables[1]):

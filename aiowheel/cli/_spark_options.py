@@ -99,6 +99,6 @@ def parse_conf(pairs: Sequence[str] | None) -> dict[str, str]:
     for pair in pairs or ():
         name, equals, value = pair.partition("=")
         if not (equals and name.strip()):
-            raise BadInputError(f"--conf: want KEY=VALUE, got {pair!r}")
+            raise BadInputError(f"--conf must be KEY=VALUE, got {pair!r}")
         settings[name.strip()] = value
     return settings

@@ -101,7 +101,7 @@ def lateness_ms(seconds: float) -> int:
         BadInputError: It is more than a year.
     """
     if not seconds <= _LONGEST_LATENESS:
-        raise BadInputError(f"--max-lateness: must be at most {_LONGEST_LATENESS} s, got {seconds}")
+        raise BadInputError(f"--max-lateness must be at most {_LONGEST_LATENESS} s, got {seconds}")
     return math.ceil(seconds * 1_000)
 
 
@@ -132,7 +132,7 @@ def check_places(watched: Path, out: Path | None, checkpoint: Path) -> None:
         if place is None:
             continue
         if place.resolve().is_relative_to(watched.resolve()):
-            raise BadInputError(f"{place}: lies in the watched folder, {option} wants another one")
+            raise BadInputError(f"{option} must be outside the watched folder, got {place}")
         check_folder(place, option)
 
 

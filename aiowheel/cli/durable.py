@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from aiowheel._printable import printable
+from aiowheel._progress import Progress
 from aiowheel.cli._destination import check_folder
 from aiowheel.cli._duration import duration
 from aiowheel.cli._job_output import print_json, print_table
@@ -243,7 +244,10 @@ def export(
         raise MissingExtraError("trace") from error
     check_folder(out)
     ahead_us = None if ahead is None else round(ahead * 1e6)
-    written = _with_store(store, lambda opened: export_trace(opened, out, ahead_us=ahead_us))
+    with Progress() as progress:
+        written = _with_store(
+            store, lambda opened: export_trace(opened, out, progress, ahead_us=ahead_us)
+        )
     if json:
         print_json({**written._asdict(), "file": str(written.file)})
         return

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from aiowheel.cli._job_output import print_json, print_table
-from aiowheel.cli._spark_options import Conf, Master, Verbose, spark_session
+from aiowheel.cli._job_output import job_session, print_json, print_table
+from aiowheel.cli._spark_options import Conf, Master, Verbose
 from aiowheel.errors import MissingExtraError
 
 
@@ -32,7 +32,7 @@ def pending(
         from aiowheel.jobs.operations.pending import count_pending, pending_operations
     except ImportError as error:
         raise MissingExtraError("spark") from error
-    with spark_session("aiowheel pending", master=master, conf=conf, verbose=verbose) as spark:
+    with job_session("pending", None, None, master=master, conf=conf, verbose=verbose) as spark:
         shown = pending_operations(spark, checkpoint, limit)
         count = count_pending(spark, checkpoint) if len(shown) == limit else len(shown)
     if json:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aiowheel._printable import printable
+from aiowheel._progress import Progress
 from aiowheel.cli._destination import check_folder
 from aiowheel.cli._duration import duration
-from aiowheel.cli._idle_report import Progress
 from aiowheel.cli._purgatory_stream import PurgatoryStreamOptions, print_result, run_stream
 from aiowheel.cli._spark_options import (
     Conf,
@@ -144,13 +144,16 @@ def purgatory(
     _check_out(out, (operations, events))
     try:
         with Progress() as progress:
-            progress.waiting("working off the trace")
+            progress.show("working off the trace")
             if engine is PurgatoryEngine.WHEEL:
                 refuse({"--master": master, "--conf": conf}, "is for --engine spark")
                 result = _on_wheel(operations, events, out, tick, form)
             else:
                 run = _on_spark()
-                with open_session(uris=(operations, events, out)) as spark:
+                with (
+                    open_session(uris=(operations, events, out)) as spark,
+                    progress.tasks_of(spark, "working off the trace"),
+                ):
                     result = run(spark, operations, events, out, tick, form)
     except OSError as error:
         raise AiowheelError(f"{error.filename or out}: {error.strerror}") from error
@@ -207,4 +210,4 @@ def _check_out(out: str, inputs: Sequence[str]) -> None:
     for uri in inputs:
         read = local_path(uri)
         if read is not None and read.is_dir() and place.resolve().is_relative_to(read.resolve()):
-            raise BadInputError(f"{out}: lies in the folder {read}, --out wants another place")
+            raise BadInputError(f"--out must be outside the folders that are read, got {out}")

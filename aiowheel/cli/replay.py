@@ -1,6 +1,7 @@
 """`aiowheel replay`: a recorded trace once more, on another wheel. Rank 5."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,6 +37,8 @@ def replay(
       aiowheel replay trace/ --tick 0.01 --wheel-size 64
       aiowheel replay trace/ --purgatory fetch --timeout 0.1 --json
     """
+    from aiowheel._progress import Progress
+
     try:
         from aiowheel.jobs.report.origin import origin_of
         from aiowheel.jobs.wheels.replay import replay_trace
@@ -46,13 +49,16 @@ def replay(
             raise BadInputError(f"{option} must be from 1e-09 to 1e+09 s, got {seconds:g}")
     if not 2 <= wheel_size <= _MOST_BUCKETS:
         raise BadInputError(f"--wheel-size must be from 2 to {_MOST_BUCKETS}, got {wheel_size}")
-    found = replay_trace(
-        trace,
-        tick_ns=round(tick * 1e9),
-        wheel_size=wheel_size,
-        timeout_ns=None if timeout is None else round(timeout * 1e9),
-        purgatory=purgatory,
-    )
+    with Progress() as progress:
+        progress.show("reading")
+        found = replay_trace(
+            trace,
+            tick_ns=round(tick * 1e9),
+            wheel_size=wheel_size,
+            timeout_ns=None if timeout is None else round(timeout * 1e9),
+            purgatory=purgatory,
+            show=partial(progress.show, "replaying"),
+        )
     if json:
         from dataclasses import asdict
 

@@ -81,8 +81,10 @@ def simulate(
     from aiowheel.cli._job_output import job_session
 
     half, most = (0.02 if p50 is None else p50), (0.06 if p75 is None else p75)
-    if not 0 < half < most < 1e9:
-        raise BadInputError(f"--p50 and --p75: want 0 < p50 < p75 < 1e9, got {half:g} and {most:g}")
+    if not 0 < most < 1e9:
+        raise BadInputError(f"--p75 must be above 0 and below 1e+09 s, got {most:g}")
+    if not 0 < half < most:
+        raise BadInputError(f"--p50 must be above 0 and below --p75 ({most:g} s), got {half:g}")
     sweep = Sweep(
         operations=_whole(operations),
         waits=Waits.from_quantiles(half, most),
@@ -126,7 +128,7 @@ def _fitted(sweep: "Sweep", fit: "Fit", *, rate: bool, timeout: bool, waits: boo
 
 def _whole(operations: float) -> int:
     if operations != operations // 1 or not operations >= 1:
-        raise BadInputError(f"--operations: want a whole number of at least 1, got {operations:g}")
+        raise BadInputError(f"--operations must be a whole number from 1 on, got {operations:g}")
     return int(operations)
 
 

@@ -1,7 +1,5 @@
 """The statistics of a purgatory: running counts, and snapshots of them. Rank 2."""
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 from mypy_extensions import i64

@@ -54,7 +54,8 @@ def _check_column(source: Source, schema: pa.Schema, name: str) -> None:
         kind = kind.value_type
     is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
     if not (is_text or pa.types.is_integer(kind) or pa.types.is_timestamp(kind)):
-        raise BadInputError(f"{source.name}: column {name!r} is {kind}, want text or whole numbers")
+        wanted = "text or whole numbers"
+        raise BadInputError(f"{source.name}: column {name!r} must be {wanted}, got {kind}")
 
 
 def _texts(column: pa.Array) -> list[str | None]:

@@ -25,7 +25,7 @@ _MODES = ("all", "any")
 class SharedCounters:
     """The counters of a store, as the waits of one process see them; use it in `async with`.
 
-    A wake-up may come late, never not at all: a wait completes once its counters have reached their
+    A wake-up may be late, but is never lost: a wait completes once its counters have reached their
     thresholds, whichever process raised them, and whatever connection broke meanwhile. If the store
     itself loses its history, the wait ends with `EpochChangedError`.
 

@@ -4,8 +4,6 @@ Source: the log-linear buckets of HdrHistogram, 16 in each octave. A quantile is
 above the true value.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -109,7 +107,7 @@ class Histogram:
             if count:
                 yield _upper_ns(index) / 1e9, count
 
-    def copy(self) -> Histogram:
+    def copy(self) -> "Histogram":
         """Return a snapshot that no longer changes."""
         snapshot = Histogram()
         snapshot._counts = list(self._counts)

@@ -1,7 +1,5 @@
 """The counts of a wheel, and the snapshots made of them. Rank 0: no clock, no loop."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from mypy_extensions import i64

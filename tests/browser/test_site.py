@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,13 @@ FIRST = {
     "TimingWheel": "reference/wheel/",
     "Purgatory": "reference/purgatory/",
 }
+IMAGES = ROOT / "docs" / "images"
+CARD = """
+<body style="margin: 0; background: #161b24; color: #fff; font: 44px system-ui, sans-serif">
+<div style="width: 860px; margin: 24px auto 0">WHEEL</div>
+<div style="text-align: center; font-size: 64px; font-weight: bold">aiowheel</div>
+</body>
+"""
 SEEN = (
     "",
     "tutorial/request-timeouts/",
@@ -85,6 +93,20 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()
         serving.join()
+
+
+def test_a_shared_link_shows_the_card(site: str, browser: Any) -> None:
+    """The picture that a page names for previews is drawn here, and lies on the site."""
+    page = browser.new_page(viewport={"width": 1200, "height": 630}, reduced_motion="reduce")
+    page.set_content(CARD.replace("WHEEL", (IMAGES / "wheel.svg").read_text("utf-8")))
+    page.screenshot(path=IMAGES / "card.png")
+    page.goto(f"{site}reference/timer/")
+    named = page.get_attribute("meta[property='og:image']", "content")
+    page.close()
+
+    assert named == "http://localhost:8000/images/card.png"
+    with urllib.request.urlopen(f"{site}images/card.png") as answer:
+        assert answer.headers["Content-Type"] == "image/png"
 
 
 def test_a_search_finds_the_page_first(site: str, browser: Any) -> None:
@@ -128,12 +150,15 @@ def test_no_page_is_wider_than_its_window(site: str, browser: Any, width: int) -
     assert [url for url in requested if not url.startswith((site, "data:"))] == []
 
 
+@pytest.mark.parametrize("width", [390, 768, 1400])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_no_violation(site: str, browser: Any, scheme: str) -> None:
-    """Contrast, names, headings, in both schemes."""
+def test_axe_finds_no_violation(site: str, browser: Any, scheme: str, width: int) -> None:
+    """Contrast, names, headings, in both schemes, on a phone as on a desk."""
     if not AXE.exists():
         pytest.skip(f"{AXE} does not exist: npm install axe-core, or set AIOWHEEL_AXE")
-    page = browser.new_page(color_scheme=scheme, bypass_csp=True)
+    page = browser.new_page(
+        color_scheme=scheme, bypass_csp=True, viewport={"width": width, "height": 900}
+    )
     found: list[str] = []
     for path in SEEN:
         page.goto(site + path)

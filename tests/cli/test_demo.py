@@ -252,7 +252,8 @@ def test_a_file_in_the_place_of_the_folder_is_bad_input(
     file.write_text("mine")
 
     assert run(["demo", "--no-spark", "--out", str(file)]) == 2
-    assert capsys.readouterr() == ("", f"aiowheel: {file}: is a file, --out wants a folder\n")
+    refusal = f"--out must be a folder, got {file}: {file} is a file"
+    assert capsys.readouterr() == ("", f"aiowheel: {refusal}\n")
     assert file.read_text() == "mine"
 
 

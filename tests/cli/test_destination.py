@@ -80,7 +80,7 @@ def test_a_folder_is_wanted_where_a_file_is(tmp_path: Path) -> None:
     check_folder(tmp_path / "new" / "out")
 
     for out in (file, file / "out"):
-        with pytest.raises(BadInputError, match=r"file: is a file, --out wants a folder"):
+        with pytest.raises(BadInputError, match=r"--out must be a folder, got .*file is a file"):
             check_folder(out)
     assert sorted(tmp_path.iterdir()) == [file]
 
@@ -104,7 +104,7 @@ def test_a_benchmark_looks_before_it_measures(
     monkeypatch.setattr(wheel, "run", lambda _plan: pytest.fail("it measured"))
 
     assert run(["bench", "wheel", "--out", str(tmp_path)]) == 2
-    assert "is a folder, --out wants a file" in capsys.readouterr().err
+    assert f"--out must be a file, got {tmp_path}: it is a folder" in capsys.readouterr().err
 
 
 def test_a_benchmark_looks_at_its_own_folder_too(
@@ -116,7 +116,7 @@ def test_a_benchmark_looks_at_its_own_folder_too(
     (tmp_path / "aiowheel-bench").touch()
 
     assert run(["bench", "wheel"]) == 2
-    assert "aiowheel-bench: is a file, a benchmark without --out wants" in capsys.readouterr().err
+    assert "the default of --out must be a folder, got aiowheel-bench" in capsys.readouterr().err
 
 
 def idle(folder: Path, *arguments: str) -> list[str]:
@@ -163,7 +163,7 @@ def test_the_link_of_standard_output_is_refused(tmp_path: Path, kind: str) -> No
         ended = in_a_process(idle(tmp_path, "--out", "/dev/stdout"), stdout=stdout)
 
     assert ended.returncode == 2
-    assert ended.stderr.startswith("aiowheel: /dev/stdout: is ")
+    assert ended.stderr.startswith("aiowheel: --out must be ")
     assert ended.stderr.count("\n") == 1
     assert os.readlink("/dev/stdout") == before  # noqa: PTH115
     assert (tmp_path / "printed").read_text() == ""
@@ -234,8 +234,8 @@ def test_an_input_is_named_with_the_option_that_names_it(
     assert run(idle(tmp_path, "--out", str(link))) == 2
 
     assert capsys.readouterr().err.splitlines() == [
-        f"aiowheel: {tmp_path}/in.csv: is one of the inputs, --rejects wants another file",
-        f"aiowheel: {link}: is one of the inputs, --out wants another file",
+        f"aiowheel: --rejects must be another file than the inputs, got {tmp_path}/in.csv",
+        f"aiowheel: --out must be another file than the inputs, got {link}",
     ]
 
 
@@ -247,7 +247,8 @@ def test_a_loop_of_links_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
 
     assert run(idle(tmp_path, "--out", str(loop))) == 2
 
-    assert capsys.readouterr().err == f"aiowheel: {loop}: is a loop of links, --out wants a file\n"
+    refusal = f"--out must be a file, got {loop}: it is a loop of links"
+    assert capsys.readouterr().err == f"aiowheel: {refusal}\n"
 
 
 def test_names_in_a_line_of_an_error_command_no_terminal(

@@ -254,10 +254,14 @@ TRUNCATED = gzip.compress(b"key,t\n" + b"k,1\n" * 99)[:-10]
         (b"key,t\nk,1\n", ["--key", ""], "--key is needed"),
         (b"key,t\nk,1\n", ["missing.csv"], "missing.csv: no such file"),
         (b"key,t\nk,1\n", ["--out", "no/out.csv"], "no: no such folder for --out"),
-        (b"key,t\nk,1\n", ["--out", "in.csv"], "in.csv: is one of the inputs"),
-        (b"key,t\nk,1\n", ["--out", "."], "is a folder, --out wants a file"),
-        (b"key,t\nk,1\n", ["--rejects", "."], "is a folder, --rejects wants a file"),
-        (b"key,t\nk,1\n", ["--rejects", "./out.csv"], "wants another file than --out"),
+        (b"key,t\nk,1\n", ["--out", "in.csv"], "--out must be another file than the inputs"),
+        (b"key,t\nk,1\n", ["--out", "."], "--out must be a file, got .: it is a folder"),
+        (b"key,t\nk,1\n", ["--rejects", "."], "--rejects must be a file, got .: it is a folder"),
+        (
+            b"key,t\nk,1\n",
+            ["--rejects", "./out.csv"],
+            "must be another file than --out, got out.csv",
+        ),
         (b"key,t\nk,1\n", ["--latest", "-5"], "greater than or equal to 0, got '-5'"),
     ],
 )

@@ -19,14 +19,14 @@ def test_settings_are_pairs() -> None:
 @pytest.mark.parametrize("pair", ["spark.a", "=1", ""])
 def test_what_is_no_pair_is_refused(pair: str) -> None:
     """With the text that was given."""
-    with pytest.raises(BadInputError, match="--conf: want KEY=VALUE, got "):
+    with pytest.raises(BadInputError, match="--conf must be KEY=VALUE, got "):
         parse_conf([pair])
 
 
 @pytest.mark.parametrize(
     ("master", "kind", "reason"),
     [
-        ("nowhere", BadInputError, r"--master: want local\[\*\].*, got 'nowhere'"),
+        ("nowhere", BadInputError, r"--master must be local\[\*\].*, got 'nowhere'"),
         ("local[x]", BadInputError, "got 'local"),
         ("local[0]", BadInputError, "got 'local"),
         ("spark://somewhere", BadInputError, "got 'spark://somewhere'"),

@@ -339,17 +339,17 @@ BAD_FILES: dict[str, tuple[str, Callable[[Path], object], str]] = {
         lambda file: pq.write_table(
             pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], ["key", "KEY"]), file
         ),
-        "want one column key, got key, KEY",
+        "must have one column key, got key, KEY",
     ),
     "no header": (
         "1.csv",
         lambda file: file.write_text("a,1,\n"),
-        "line 1: want the columns key,time,value, got a,1,",
+        "line 1 must be the columns key,time,value, got a,1,",
     ),
     "another header": (
         "1.csv",
         lambda file: file.write_text("key,key,time\na,1,\n"),
-        "line 1: want the columns key,time,value, got key,key,time",
+        "line 1 must be the columns key,time,value, got key,key,time",
     ),
 }
 

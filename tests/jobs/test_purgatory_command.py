@@ -177,16 +177,16 @@ def test_a_stream_stops_goes_on_and_is_flushed(
             "'--tick': Input should be less than or equal to 3600000000000",
         ),
         (["--format", "clf"], "'clf' is not one of 'parquet', 'ndjson', 'csv'"),
-        (["--stream", "--out", "{events}/out"], "lies in the watched folder"),
+        (["--stream", "--out", "{events}/out"], "--out must be outside the watched folder, got"),
         (
             ["--stream", "--checkpoint", "{events}"],
-            "lies in the watched folder, --checkpoint wants",
+            "--checkpoint must be outside the watched folder, got",
         ),
-        (["--stream", "--checkpoint", "{file}"], "out.txt: is a file, --checkpoint wants a folder"),
-        (["--out", "{file}"], "out.txt: is a file, --out wants a folder"),
-        (["--out", "{file}/out"], "out.txt: is a file, --out wants a folder"),
-        (["--out", "{events}/out"], "lies in the folder"),
-        (["--out", "{events}"], "lies in the folder"),
+        (["--stream", "--checkpoint", "{file}"], "--checkpoint must be a folder, got"),
+        (["--out", "{file}"], "out.txt is a file"),
+        (["--out", "{file}/out"], "out.txt is a file"),
+        (["--out", "{events}/out"], "--out must be outside the folders that are read, got"),
+        (["--out", "{events}"], "--out must be outside the folders that are read, got"),
     ],
 )
 def test_options_that_cannot_be_used_are_refused(

@@ -106,7 +106,7 @@ def test_an_output_that_is_a_file_is_refused(
 
     assert run(["report", str(trace), "--out", str(file)]) == 2
 
-    assert "is a file, --out wants a folder" in capsys.readouterr().err
+    assert "--out must be a folder, got " in capsys.readouterr().err
     assert file.read_text() == "mine"
 
 

@@ -154,7 +154,8 @@ def test_a_command_under_spark_submit(needs_spark: None, tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "idle.csv").read_text() == "fire,key\n11,a\n15,b\n30,a\n"
     assert refused.returncode == 2, refused.stderr
-    assert "aiowheel: .: is a folder" in refused.stdout  # where Spark sends both outputs
+    # Spark sends both outputs there.
+    assert "aiowheel: --out must be a file, got .: it is a folder" in refused.stdout
     left = {path.name for path in tmp_path.iterdir()}
     assert left == {"job.py", "touches.csv", "idle.csv"}
 

@@ -93,7 +93,7 @@ def test_a_table_stream_goes_on_and_ends(spark: "SparkSession", tmp_path: Path) 
         ([], "kafka://host:1/idle: needs --checkpoint, a folder on a disk that the driver and"),
         (["--checkpoint", "s3a://lake/ck"], "s3a://lake/ck: --checkpoint must be a folder on a"),
         (["--checkpoint", "ck", "--once", "--drain"], "--once and --drain exclude each other"),
-        (["--checkpoint", "in/ck"], "in/ck: lies in the watched folder"),
+        (["--checkpoint", "in/ck"], "--checkpoint must be outside the watched folder, got in/ck"),
         (["--checkpoint", "ck", "--rejects", "s3://a/b"], "URI must be "),
         (["--checkpoint", "ck", "--format", "tsv"], "format must be parquet, ndjson, csv, got tsv"),
     ],

@@ -226,7 +226,7 @@ def test_the_format_is_told_by_the_suffix(tmp_path: Path) -> None:
     ("name", "text", "reason"),
     [
         ("0.parquet", "PAR1", "0.parquet: "),
-        ("0.csv", "id,keys\nx,a\n", "0.csv: line 1: want the columns id,keys,thresholds,mode"),
+        ("0.csv", "id,keys\nx,a\n", "0.csv: line 1 must be the columns id,keys,thresholds,mode"),
     ],
 )
 def test_a_file_that_is_no_table_ends_the_run(

@@ -143,8 +143,8 @@ def test_inside_archives(tmp_path: Path) -> None:
     ("columns", "reason"),
     [
         ({"key": ["k"]}, r"a\.parquet: no column 't' \(columns: key\)"),
-        ({"key": ["k"], "t": [1.5]}, "column 't' is double, want text or whole numbers"),
-        ({"key": [["k"]], "t": [1]}, "column 'key' is list<"),
+        ({"key": ["k"], "t": [1.5]}, "column 't' must be text or whole numbers, got double"),
+        ({"key": [["k"]], "t": [1]}, "column 'key' must be text or whole numbers, got list<"),
     ],
 )
 def test_unusable_columns_are_refused(

@@ -19,7 +19,7 @@ from ._app import LongPollApp
 from ._connection import HttpConnection
 from ._loop import new_loop
 from ._plan import CrowdPlan
-from ._screen import Progress
+from ._screen import ShowDone
 from ._server import ServerThread
 
 _CONNECTING_AT_ONCE = 100
@@ -63,7 +63,7 @@ class CrowdResult:
     talking_found: int
 
 
-def run_crowd(plan: CrowdPlan, trace_folder: Path, progress: Progress) -> CrowdResult:
+def run_crowd(plan: CrowdPlan, trace_folder: Path, progress: ShowDone) -> CrowdResult:
     """Start the server, send the crowd, stop the server.
 
     Args:
@@ -83,7 +83,7 @@ def run_crowd(plan: CrowdPlan, trace_folder: Path, progress: Progress) -> CrowdR
 
 
 class _Crowd:
-    def __init__(self, plan: CrowdPlan, port: int, progress: Progress) -> None:
+    def __init__(self, plan: CrowdPlan, port: int, progress: ShowDone) -> None:
         self._plan = plan
         self._port = port
         self._progress = progress

@@ -17,7 +17,7 @@ from aiowheel.trace import TraceRecorder
 
 from ._loop import new_loop
 from ._plan import HoldPlan
-from ._screen import Progress
+from ._screen import ShowDone
 
 PURGATORY = "parcels"
 _SLICE = 1_000  # operations watched before the event loop gets its turn
@@ -69,7 +69,7 @@ class Parcel(DelayedOperation[None]):
         """Nothing to hand over: the outcome says it all."""
 
 
-def run_hold(plan: HoldPlan, trace_folder: Path, progress: Progress) -> HoldResult:
+def run_hold(plan: HoldPlan, trace_folder: Path, progress: ShowDone) -> HoldResult:
     """Watch the operations, deliver most, wait until the rest has expired.
 
     Args:
@@ -81,7 +81,7 @@ def run_hold(plan: HoldPlan, trace_folder: Path, progress: Progress) -> HoldResu
         return runner.run(_hold(plan, trace_folder, progress))
 
 
-async def _hold(plan: HoldPlan, trace_folder: Path, progress: Progress) -> HoldResult:
+async def _hold(plan: HoldPlan, trace_folder: Path, progress: ShowDone) -> HoldResult:
     delivered = bytearray(plan.operations)
     async with (
         TraceRecorder(trace_folder) as recorder,
@@ -127,7 +127,7 @@ async def _deliver(
     delivered: bytearray,
     purgatory: Purgatory,
     timer: Timer,
-    progress: Progress,
+    progress: ShowDone,
 ) -> tuple[int, int]:
     """Send one event per depot; count the events and what they completed."""
     depots = min(plan.depots, plan.operations)

@@ -18,7 +18,7 @@ from ._hold import HoldResult, run_hold
 from ._log import TIMEOUT, find_idle_hosts
 from ._plan import CrowdPlan, HoldPlan
 from ._report import make_report, report_outcomes
-from ._screen import Progress, Screen
+from ._screen import Screen, ShowDone
 from ._story import tell_crowd, tell_hold
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class DemoRun:
         return result
 
     @contextlib.contextmanager
-    def _working(self, part: str, what: str) -> Generator[Progress, None, None]:
+    def _working(self, part: str, what: str) -> Generator[ShowDone, None, None]:
         started = time.monotonic()
         with self._screen.working(what) as progress:
             yield progress

@@ -7,9 +7,10 @@ import sys
 from collections.abc import Callable, Generator
 
 from rich.console import Console
-from rich.progress import Progress as Bars
 
-Progress = Callable[[int, int], None]  # called with (done, of)
+from aiowheel._progress import Progress
+
+ShowDone = Callable[[int, int], None]  #: called with what is done, and all of it
 
 _PIPE_WIDTH = 110  # columns for tables when nobody says how wide the screen is
 _TEXT_WIDTH = 100
@@ -25,7 +26,7 @@ class Screen:
     def __init__(self, *, quiet: bool) -> None:
         width = None if sys.stdout.isatty() else _PIPE_WIDTH
         self.console = Console(markup=False, highlight=False, quiet=quiet, width=width)
-        self._progress = Console(stderr=True, markup=False)
+        self._notices = Console(stderr=True, markup=False)
 
     def heading(self, text: str) -> None:
         """Print the heading of a part."""
@@ -42,19 +43,13 @@ class Screen:
 
     def notice(self, text: str) -> None:
         """Print a line on stderr."""
-        self._progress.print(text, soft_wrap=True)
+        self._notices.print(text, soft_wrap=True)
 
     @contextlib.contextmanager
-    def working(self, what: str) -> Generator[Progress, None, None]:
+    def working(self, what: str) -> Generator[ShowDone, None, None]:
         """Show a bar on a terminal, a line elsewhere; call the result as it goes."""
-        if not self._progress.is_terminal:
+        if not self._notices.is_terminal:
             self.notice(f"{what} ...")
-            yield _ignore
-            return
-        with Bars(console=self._progress, transient=True) as bars:
-            bar = bars.add_task(what, total=None)
-            yield lambda done, of: bars.update(bar, completed=done, total=of)
-
-
-def _ignore(_done: int, _of: int) -> None:
-    pass
+        with Progress() as progress:
+            progress.show(what)
+            yield lambda done, of: progress.show(what, done, of)

@@ -197,7 +197,7 @@ def _refuse_other_packing(file: Path) -> None:
     except OSError as error:
         raise BadInputError(f"{file}: {error.strerror}") from error
     if zipped and file.suffix != ".gz":
-        raise BadInputError(f"{file}: is gzipped: Spark wants a name that ends in .gz")
+        raise BadInputError(f"the name of a gzipped file must end in .gz for Spark, got {file}")
 
 
 def _no_utf8(unread: Column | None, *texts: Column | str) -> Column:

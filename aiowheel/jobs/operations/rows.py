@@ -140,7 +140,8 @@ def _check_header(name: str, line: str, schema: pa.Schema) -> None:
     header = _fields(line)
     if header != schema.names:
         got = _readable(",".join(header or [line]))
-        raise BadInputError(f"{name}: line 1: want the columns {','.join(schema.names)}, got {got}")
+        wanted = ",".join(schema.names)
+        raise BadInputError(f"{name}: line 1 must be the columns {wanted}, got {got}")
 
 
 def _csv_row(text: str, schema: pa.Schema) -> Row | Flaw:
@@ -221,7 +222,8 @@ def _check_file(file: Path, schema: pa.Schema) -> int:
         # Spark takes names of other cases for the same column, one process does not.
         names = [name for name in found.names if name.lower() == column.name]
         if names not in ([], [column.name]):
-            raise BadInputError(f"{file}: want one column {column.name}, got {', '.join(names)}")
+            got = ", ".join(names)
+            raise BadInputError(f"{file}: must have one column {column.name}, got {got}")
         if names and not _will_do(found.field(column.name).type, column.type):
             got = found.field(column.name).type
             raise BadInputError(f"{file}: column {column.name} must be {column.type}, got {got}")

@@ -204,7 +204,7 @@ def _check_master(master: str) -> None:
     """
     if _MASTER.fullmatch(master) is None:
         raise BadInputError(
-            f"--master: want local[*], local[N], local-cluster[N,CORES,MB], spark://HOST:PORT, "
+            f"--master must be local[*], local[N], local-cluster[N,CORES,MB], spark://HOST:PORT, "
             f"yarn or k8s://..., got {master!r}"
         )
     if not master.startswith("spark://"):

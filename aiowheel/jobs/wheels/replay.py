@@ -6,7 +6,7 @@ Source: one wheel for every run of the trace, as every event loop has one timer.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from aiowheel.errors import BadInputError
 from aiowheel.jobs.report.trace_check import check_trace
-from aiowheel.jobs.wheels.feed import feed
+from aiowheel.jobs.wheels.feed import Chunk, feed
 from aiowheel.jobs.wheels.recorded_load import COLUMNS, RecordedLoad
 from aiowheel.jobs.wheels.run import WheelRun
 from aiowheel.trace import read_trace
@@ -56,6 +56,7 @@ def replay_trace(
     wheel_size: int,
     timeout_ns: int | None = None,
     purgatory: str | None = None,
+    show: Callable[[int, int], object] | None = None,
 ) -> Replay:
     """Drive wheels through a recorded trace.
 
@@ -65,6 +66,7 @@ def replay_trace(
         wheel_size: Buckets a level.
         timeout_ns: What every timeout is to be instead; None keeps their own.
         purgatory: The only one to replay; None replays all.
+        show: Called now and then with the operations that were replayed, and with all of them.
 
     Raises:
         BadInputError: The folder holds no such trace, or the wheel cannot turn.
@@ -82,8 +84,11 @@ def replay_trace(
             wheel = WheelRun(tick_ns, wheel_size)
         except ValueError as error:
             raise BadInputError(str(error)) from error
-        feed([wheel], load.chunks(), tick_ns)
         loads.append(load)
+        chunks = load.chunks()
+        if show is not None:
+            chunks = _shown(chunks, sum(map(len, loads[:-1])), len(table), show)
+        feed([wheel], chunks, tick_ns)
         wheels.append(wheel)
         if timeout_ns is not None:
             own = pc.subtract(run["deadline"], run["created"])
@@ -99,6 +104,15 @@ def replay_trace(
         recorded=_recorded(table),
         replayed=_replayed(wheels),
     )
+
+
+def _shown(
+    chunks: Iterable[Chunk], done: int, of: int, show: Callable[[int, int], object]
+) -> Iterator[Chunk]:
+    for chunk in chunks:
+        yield chunk
+        done += len(chunk.created)
+        show(done, of)
 
 
 def _read(folder: str | os.PathLike[str], purgatory: str | None) -> pa.Table:
