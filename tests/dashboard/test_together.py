@@ -137,12 +137,14 @@ async def test_a_process_of_another_version_is_not_shown(
         writer.close()
 
     dashboard = Dashboard(ManualTimer(), folder=tmp_path / "folder")
-    async with await asyncio.start_unix_server(answer, tmp_path / "folder" / "old.sock"):
-        async with watching(dashboard) as together:
-            runs: set[str] = set()
-            for second in range(2):  # the points of two seconds: many searches
-                look = await together(lambda look, least=second: len(look["points"]) > least)
-                runs |= {each["run"] for each in look["processes"]}
+    runs: set[str] = set()
+    async with (
+        await asyncio.start_unix_server(answer, tmp_path / "folder" / "old.sock"),
+        watching(dashboard) as together,
+    ):
+        for second in range(2):  # the points of two seconds: many searches
+            look = await together(lambda look, least=second: len(look["points"]) > least)
+            runs |= {each["run"] for each in look["processes"]}
     dashboard.close()
     gc.collect()
 

@@ -152,6 +152,18 @@ async def test_no_key_is_early_and_none_is_lost(seed: int) -> None:
         assert touched + TIMEOUT <= time < touched + TIMEOUT + SLACK + 0.1
 
 
+async def test_a_first_touch_is_written_soon_however_long_the_timeout_is() -> None:
+    """A process that is killed a little later has not kept it to itself."""
+    async with SharedIdle(MemoryCounters(), 7200, print) as idle:
+        idle.touch("first")
+        await asyncio.sleep(0.01)
+        for number in range(1000):
+            idle.touch(f"k{number}")
+        assert idle.statistics().values == 1
+        await asyncio.sleep(1.5)
+        assert (idle.statistics().values, idle.statistics().writes) == (1001, 2)
+
+
 async def test_touches_share_writes() -> None:
     """A key is written at most twice within the slack, many keys by one write."""
     idle = Idle()
