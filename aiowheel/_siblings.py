@@ -5,6 +5,9 @@ is one line of JSON, and so is each answer. The folder is the permission: only i
 
 A process that was killed leaves its socket. The next question to it is refused by the kernel, and
 its socket is then removed, unless it is so young that its process may not listen yet.
+
+The answers of another version of this library may have other fields, so the version stands before
+them. A process of another version is left out.
 """
 
 from __future__ import annotations
@@ -18,8 +21,10 @@ import stat
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
+from aiowheel._build import __version__
+from aiowheel._events import emit
 from aiowheel.errors import BadInputError
 
 Json: TypeAlias = dict[str, Any]
@@ -28,8 +33,10 @@ Answer: TypeAlias = Callable[[Json], AsyncGenerator[Json]]
 
 _LONGEST_LINE: Final = 64 * 2**20
 _LONGEST_QUESTION: Final = 65_536
+_MOST_LOGGED: Final = 100  # bytes of what another version says
 _BACKLOG: Final = 100
 _YOUNG: Final = 10.0  # seconds
+_GREETING: Final = json.dumps({"aiowheel": __version__}).encode() + b"\n"
 
 
 class Siblings:
@@ -50,7 +57,9 @@ class Siblings:
         self.name = name
         self._answer = answer
         self._answering: set[asyncio.Task[None]] = set()
-        self._listener = _listen(_checked_folder(self._folder) / f"{name}.sock")
+        self._left_out: set[str] = set()  # of another version
+        self._is_visible = True
+        self._listener = _listen(checked_folder(self._folder) / f"{name}.sock")
         loop = asyncio.get_running_loop()
         self._serving = loop.create_task(self._serve(), name="aiowheel siblings")
         # Not in `close`: the loop must stop reading from the socket first. And without `close`, as
@@ -58,15 +67,29 @@ class Siblings:
         self._serving.add_done_callback(lambda _: self._leave())
 
     def names(self) -> list[str]:
-        """Return the names of the processes, this one included; dead ones may be among them."""
-        return sorted(path.stem for path in self._folder.glob("*.sock"))
+        """Return the names of the processes, this one included; dead ones may be among them.
+
+        If the socket of this process was removed, with its folder perhaps, the other processes do
+        not find this one any more, which is logged once.
+        """
+        found = {path.stem for path in self._folder.glob("*.sock")}
+        if self._is_visible and self.name not in found:
+            self._is_visible = False
+            emit("aiowheel.siblings_lost", folder=str(self._folder))
+        return sorted({self.name, *found} - self._left_out)
 
     async def ask(self, name: str, question: Json) -> AsyncGenerator[Json]:
         """Yield the answers of a process; close the generator to ask no more.
 
         Raises:
-            OSError: The process does not listen, or has ended.
+            OSError: The process does not listen, has ended, or runs another version of this
+                library; the latter is logged, and `names` leaves the process out from then on.
         """
+        if name == self.name:
+            async with contextlib.aclosing(self._answer(question)) as own:
+                async for answer in own:
+                    yield answer
+            return
         path = self._folder / f"{name}.sock"
         try:
             reader, writer = await asyncio.open_unix_connection(path, limit=_LONGEST_LINE)
@@ -75,6 +98,9 @@ class Siblings:
             raise
         try:
             writer.write(json.dumps(question).encode() + b"\n")
+            greeting = await reader.readline()
+            if greeting and greeting != _GREETING:
+                self._leave_out(name, greeting)
             async for line in reader:
                 yield json.loads(line)
         finally:
@@ -100,15 +126,22 @@ class Siblings:
 
     def close(self) -> None:
         """Answer no more, and leave the folder; idempotent. Answers under way are cancelled."""
+        self._is_visible = False
         self._serving.cancel()
         self._remove()
+
+    def _leave_out(self, name: str, greeting: bytes) -> NoReturn:
+        self._left_out.add(name)
+        said = greeting[:_MOST_LOGGED].decode(errors="replace").rstrip()
+        emit("aiowheel.sibling_left_out", process=name, version=__version__, said=said)
+        raise ConnectionAbortedError(f"process {name} has another version of aiowheel: {said}")
 
     def _leave(self) -> None:
         self._listener.close()
         self._remove()
 
     def _remove(self) -> None:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):  # the folder was removed
             (self._folder / f"{self.name}.sock").unlink()
 
     async def _serve(self) -> None:
@@ -134,17 +167,24 @@ class Siblings:
     async def _answer_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, ValueError):  # the asker left, or asked for too much
             question = json.loads(await reader.readline())
+            greeting = _GREETING
             async with contextlib.aclosing(self._answer(question)) as answers:
                 async for answer in answers:
                     line = json.dumps(answer, separators=(",", ":")).encode() + b"\n"
                     try:
-                        writer.write(line)
+                        writer.write(greeting + line)
                     except RuntimeError:  # uvloop's, where the transport is closed
                         return
+                    greeting = b""
                     await writer.drain()
 
 
-def _checked_folder(folder: Path) -> Path:
+def checked_folder(folder: Path) -> Path:
+    """Return *folder* if it may be that of `Siblings`; it is made if it is missing.
+
+    Raises:
+        BadInputError: As for `Siblings`.
+    """
     if not hasattr(socket, "AF_UNIX"):
         raise BadInputError("folder must be None on this system, which has no Unix sockets")
     try:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import shutil
 import socket
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
@@ -115,6 +116,46 @@ async def test_the_socket_of_a_dead_process_is_removed(tmp_path: Path) -> None:
         os.utime(path, (1, 1))
         assert list(await one.ask_all({"ask": "name"}, 30)) == ["one"]
         assert one.names() == ["one"]
+
+
+async def test_a_process_of_another_version_is_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """From then on, with one line in the log; its answers may have any fields."""
+    asked: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readline())
+        writer.write(b'{"aiowheel": "0.0.1"}\n{}\n')
+        writer.close()
+
+    with sibling(tmp_path / "f", "one") as one:
+        async with await asyncio.start_unix_server(answer, tmp_path / "f" / "old.sock"):
+            assert one.names() == ["old", "one"]
+            for _ in range(3):
+                assert list(await one.ask_all({"ask": "name"}, 30)) == ["one"]
+                assert one.names() == ["one"]
+            with pytest.raises(OSError, match="another version of aiowheel"):
+                await anext(one.ask("old", {"ask": "name"}))
+
+    assert len(asked) == 2
+    (record, _) = caplog.records
+    assert "aiowheel.sibling_left_out process='old'" in record.getMessage()
+    assert "0.0.1" in record.getMessage()
+
+
+async def test_without_its_folder_a_process_answers_itself(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others do not find it any more, which is logged once."""
+    folder = tmp_path / "f"
+    with sibling(folder, "one") as one:
+        shutil.rmtree(folder)
+        for _ in range(3):
+            assert list(await one.ask_all({"ask": "name"}, 30)) == ["one"]
+
+    (record,) = caplog.records
+    assert record.getMessage() == f"aiowheel.siblings_lost folder={str(folder)!r}"
 
 
 async def test_closing_ends_the_answers_under_way(tmp_path: Path) -> None:

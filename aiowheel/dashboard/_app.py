@@ -10,17 +10,20 @@ import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from importlib.resources import files
 from inspect import isawaitable
+from pathlib import Path
 from signal import SIGINT, SIGTERM
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
-from aiowheel._siblings import Siblings
+from aiowheel._events import emit
+from aiowheel._siblings import Siblings, checked_folder
 from aiowheel.dashboard._guard import Guard, Message, Scope, this_machine_only
 from aiowheel.dashboard._questions import answer, merged_answers
 from aiowheel.dashboard._sample import Sampler, named
 from aiowheel.dashboard._together import Together
 from aiowheel.dashboard._viewers import Viewers
 from aiowheel.dashboard._waiting import Json
+from aiowheel.errors import BadInputError
 from aiowheel.integrations._signals import signal_listener
 from aiowheel.purgatory import Purgatory
 from aiowheel.timer import Timer
@@ -102,7 +105,7 @@ class Dashboard:
         self._sampler = Sampler(timer, self._purgatories, durable or {}, self._run)
         self._own = Viewers(self._sampler.look, self._sampler.rest)
         self._viewers: dict[str, Viewers[bytes]] = {}  # by the process that they have chosen
-        self._folder = folder
+        self._folder = None if folder is None else checked_folder(Path(folder))
         self._siblings: Siblings | None = None
         self._together: Together | None = None
         self._example = example
@@ -131,6 +134,13 @@ class Dashboard:
             self._siblings = Siblings(self._folder, name, self._answer_sibling)
             self._together = Together(self._siblings)
 
+    def _open_late(self) -> None:
+        """Open at the first request, without the other processes if the folder became unusable."""
+        try:
+            self._open()
+        except BadInputError as error:
+            emit("aiowheel.dashboard_alone", error=str(error))
+
     def close(self) -> None:
         """End every viewer's stream and the history; idempotent.
 
@@ -155,7 +165,7 @@ class Dashboard:
         if scope["type"] != "http":
             raise ValueError(f"the dashboard serves http, got {scope['type']!r}: mount it")
         if not self._is_open:
-            self._open()
+            self._open_late()
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         allowed = self._guard(scope)
         if not (await allowed if isawaitable(allowed) else allowed):

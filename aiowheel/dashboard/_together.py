@@ -110,6 +110,7 @@ class Together:
             if self._reading.get(name) is asyncio.current_task():
                 del self._reading[name]
                 self._looks.pop(name, None)
+                self._news.set()
 
     def _note(self, name: str, look: Json) -> None:
         self._looks[name] = look

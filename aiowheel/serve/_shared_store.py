@@ -25,6 +25,7 @@ from aiowheel.timer import Timer
 
 _MOST_PUBLISHES = 1_000  # in one transaction
 _MOST_READS = 1_000
+_MOST_TOUCHES = 1_000
 _ROUNDS = 8  # looks at what is too old, within the age at which it is
 _LONGEST_ROUND = 30.0  # seconds
 _GRACE = 3  # rounds after which a reader of any process must have been noted
@@ -109,8 +110,8 @@ class SharedStore:
         used = list(self._used | dict.fromkeys(self._waiting))
         self._used.clear()
         try:
-            if used:
-                await self._tables.touch(used)
+            for start in range(0, len(used), _MOST_TOUCHES):
+                await self._tables.touch(used[start : start + _MOST_TOUCHES])
             if self._sweeps_to_skip:
                 self._sweeps_to_skip -= 1
                 return

@@ -97,6 +97,7 @@ class IdleLeases:
         self._valid_until = float("-inf")
         self._begun = float("-inf")
         self._wanted = asyncio.Event()
+        self._has_news = False  # partitions were given that the other processes may not know of
 
     def valid(self) -> bool:
         """Return whether no other process may own the partitions that are held."""
@@ -186,12 +187,24 @@ class IdleLeases:
                 lost=sorted(lost.union(plan.given)),
                 partitions=len(held),
             )
+        if self._has_news:
+            await self._tell()
 
     def _give(self, parts: Collection[str]) -> None:
         """Stop firing from partitions before another process can take them."""
         if parts:
+            self._has_news = True  # also where the answer of the write is lost
             self.held.difference_update(parts)
             self._renewed((), parts)
+
+    async def _tell(self) -> None:
+        """Have the other processes look for partitions without an owner.
+
+        Not in the write that gives them: of two processes that raise the counter from one value at
+        the same time, one would raise it in vain.
+        """
+        await self._store.add_one([self._news])
+        self._has_news = False
 
     def _plan(self, counters: Mapping[str, int], now: int, ends: int) -> _Plan:
         """Return what to change, by the counters of leases and seats."""
@@ -212,8 +225,6 @@ class IdleLeases:
             _raise(plan.changes, counters, self._leases[part], value)
         for part in plan.given:
             plan.changes[self._leases[part]] = (counters[self._leases[part]], None)
-        if plan.given:
-            _raise(plan.changes, counters, self._news, counters.get(self._news, 0) + 1)
         return plan
 
     def _take_seat(self, counters: Mapping[str, int], now: int) -> str | None:
@@ -261,8 +272,8 @@ class IdleLeases:
                 for name, value in counters.items()
                 if name != self._news and value & _NUMBERS == self._number
             }
-            _raise(changes, counters, self._news, counters.get(self._news, 0) + 1)
             await self._store.compare_and_raise(changes)
+            await self._tell()
         except StoreUnavailableError:
             return
 

@@ -414,7 +414,7 @@ class _Access:
             asyncpg.InterfaceError,
             asyncpg.InternalClientError,  # the connection broke in the middle of a statement
             asyncpg.CannotConnectNowError,
-            asyncpg.TooManyConnectionsError,
+            asyncpg.InsufficientResourcesError,  # a full disk, too many connections
             asyncpg.AdminShutdownError,
             asyncpg.CrashShutdownError,
             asyncpg.DeadlockDetectedError,

@@ -24,6 +24,7 @@ from aiowheel.timer import Timer
 from aiowheel.timer._shared import chosen_timer
 
 _SHORTEST_TIMEOUT, _SHORTEST_LEASE, _LONGEST = 0.1, 0.5, 10.0**9  # seconds
+_LONGEST_PAUSE = 1.0  # seconds between two writes, however long the slack is
 
 
 class SharedIdle:
@@ -143,7 +144,7 @@ class SharedIdle:
             self._counts,
             kept=self._timeout + self._slack,
             rest=self._slack / 2,
-            pause=self._slack / 8,
+            pause=min(self._slack / 8, _LONGEST_PAUSE),
             wrote=self._saw,
             failed=self._failed,
         )
@@ -172,8 +173,8 @@ class SharedIdle:
     def touch(self, key: str) -> None:
         """Restart the silence of *key* for all processes, and watch it if it is new.
 
-        The touch is noted at once and written soon: immediately if this process has not written the
-        key for half the slack, else at the end of that time.
+        The touch is noted at once. It is written within a second if this process has not written
+        the key for half the slack, else at the end of that time.
 
         Args:
             key: UTF-8 without NUL, 1 to 1020 bytes less the length of *name*.

@@ -182,7 +182,8 @@ class SqliteCounters:
         """List counters; see `CounterStore`."""
 
         def page(file: sqlite3.Connection) -> CounterPage:
-            rows = file.execute(_PAGE, (prefix, after, limit)).fetchall()
+            # SQLite looks the first bound up and walks from there to the second one.
+            rows = file.execute(_PAGE, (max(prefix, after), after, limit)).fetchall()
             ((epoch, _),) = file.execute(_EPOCH).fetchall()
             return page_of(epoch, rows, prefix, limit)
 

@@ -36,21 +36,23 @@ class Client:
 
         Raises:
             ConnectionError: The broker has hung up.
+            ValueError: The arguments have more bytes than a message may have.
         """
         if self._listener.done():
             raise ConnectionResetError("the broker has hung up")
         self._last_id += 1
         number = self._last_id
-        answer = asyncio.get_running_loop().create_future()
-        self._answers[number] = answer
         write_message(self._writer, {"id": number, "call": name, "arguments": arguments})
+        answer = self._answers[number] = asyncio.get_running_loop().create_future()
         return await answer
 
     async def _listen(self) -> None:
-        while (message := await read_message(self._reader)) is not None:
-            answer = self._answers.pop(message["id"])
-            if not answer.done():  # done: whoever asked has been cancelled
-                answer.set_result(message["answer"])
-        for answer in self._answers.values():
-            if not answer.done():
-                answer.set_exception(ConnectionResetError("the broker has hung up"))
+        try:
+            while (message := await read_message(self._reader)) is not None:
+                answer = self._answers.pop(message["id"])
+                if not answer.done():  # done: whoever asked has been cancelled
+                    answer.set_result(message["answer"])
+        finally:
+            for answer in self._answers.values():
+                if not answer.done():
+                    answer.set_exception(ConnectionResetError("the broker has hung up"))

@@ -24,6 +24,12 @@ async def read_message(reader: asyncio.StreamReader) -> Message | None:
 
 
 def write_message(writer: asyncio.StreamWriter, message: Message) -> None:
-    """Hand a message to the transport."""
+    """Hand a message to the transport.
+
+    Raises:
+        ValueError: It has more than MAX_BYTES; nothing is sent.
+    """
     body = json.dumps(message).encode()
+    if len(body) > MAX_BYTES:
+        raise ValueError(f"a message has at most {MAX_BYTES} bytes, got {len(body)}")
     writer.write(len(body).to_bytes(4) + body)

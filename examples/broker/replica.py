@@ -9,10 +9,10 @@ from typing import Any
 
 from aiowheel.shared import SharedCounters
 from examples.broker.client import Client
-from examples.broker.frames import Message
+from examples.broker.frames import MAX_BYTES, Message
 
 END, COMMITTED = "orders: end", "orders: committed"
-_MOST = 1_000  # records in one copy
+_AROUND = 100  # bytes of an answer around its records, at most
 
 
 def copied(name: str) -> str:
@@ -51,8 +51,7 @@ class Replica:
             case "fetch":
                 return await self.fetch(**arguments)
             case "copy":
-                offset = arguments["offset"]
-                return self.records[offset : offset + _MOST]
+                return self._read(arguments["offset"], len(self.records))
             case unknown:
                 return {"error": f"there is no call {unknown!r}"}
 
@@ -65,9 +64,12 @@ class Replica:
         return "NONE" if is_committed else "REQUEST_TIMED_OUT"
 
     async def fetch(self, offset: int, max_wait: float) -> list[str]:
-        """Read what is committed; every process has it, so each of them may answer."""
+        """Read what is committed; every process has it, so each of them may answer.
+
+        There may be more than fits into one message: fetch on from the record after the last.
+        """
         await self._shared.wait_until({COMMITTED: offset + 1}, max_wait)
-        return self.records[offset : await self._shared.value(COMMITTED) or 0]
+        return self._read(offset, await self._shared.value(COMMITTED) or 0)
 
     async def work(self) -> None:
         """Copy from the leader; or, as the leader, commit what all followers have."""
@@ -92,6 +94,18 @@ class Replica:
                     self._append(await leader.call("copy", offset=len(self.records)))
             except OSError:  # the leader is gone, and may come back at another port
                 await asyncio.sleep(0.1)
+
+    def _read(self, start: int, end: int) -> list[str]:
+        """The records from *start* to *end*, as many as fit into one answer."""
+        found: list[str] = []
+        size = _AROUND
+        for place in range(start, min(end, len(self.records))):
+            record = self.records[place]
+            size += len(json.dumps(record)) + len(", ")
+            if found and size > MAX_BYTES:
+                break
+            found.append(record)  # the first one fits: it came in a message, with more around it
+        return found
 
     def _append(self, records: list[str]) -> None:
         self._file.write(b"".join(json.dumps(record).encode() + b"\n" for record in records))

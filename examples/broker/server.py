@@ -40,9 +40,9 @@ class Server:
     async def _answer(self, request: Message, writer: asyncio.StreamWriter) -> None:
         try:
             answer = await self._answer_call(request["call"], request["arguments"])
-        except Exception as error:  # no such partition, say: the client must not wait for ever
-            answer = {"error": repr(error)}
-        write_message(writer, {"id": request["id"], "answer": answer})
+            write_message(writer, {"id": request["id"], "answer": answer})
+        except Exception as error:  # too large, say: the client must not wait for ever
+            write_message(writer, {"id": request["id"], "answer": {"error": repr(error)}})
         await writer.drain()
 
 

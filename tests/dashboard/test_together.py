@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
+import shutil
 import socket
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 
 from aiowheel import ManualTimer, Purgatory
 from aiowheel.dashboard import Dashboard
+from aiowheel.dashboard import _together as together_module
 from aiowheel.dashboard._sample import Sampler, named
 from aiowheel.dashboard._together import merged
 from aiowheel.errors import BadInputError
@@ -118,6 +121,84 @@ async def test_each_dashboard_shows_all_or_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.realtime
+async def test_a_process_of_another_version_is_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are, and no error is reported each time that new processes are looked for."""
+    monkeypatch.setattr(together_module, "_SEARCH", 0.01)
+    reports: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
+    asked = 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        asked += bool(await reader.readline())
+        writer.write(b'{"pending": 1}\n')
+        writer.close()
+
+    dashboard = Dashboard(ManualTimer(), folder=tmp_path / "folder")
+    runs: set[str] = set()
+    async with (
+        await asyncio.start_unix_server(answer, tmp_path / "folder" / "old.sock"),
+        watching(dashboard) as together,
+    ):
+        for second in range(2):  # the points of two seconds: many searches
+            look = await together(lambda look, least=second: len(look["points"]) > least)
+            runs |= {each["run"] for each in look["processes"]}
+    dashboard.close()
+    gc.collect()
+
+    assert (reports, asked, len(runs)) == ([], 1, 1)
+
+
+@pytest.mark.realtime
+@pytest.mark.parametrize("taken", [False, True], ids=["removed", "a-file"])
+async def test_a_folder_that_is_lost_leaves_the_own_process(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    taken: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    """The page goes on; one line in the log says that others are not shown."""
+    folder = tmp_path / "folder"
+    timer = ManualTimer()
+    timer.call_later(0.1, int)
+    dashboard = Dashboard(timer, folder=folder)
+    shutil.rmtree(folder)
+    if taken:
+        folder.write_text("")
+    for _ in range(2):
+        async with watching(dashboard) as together:
+            look = await together(lambda _: True)
+            assert (look["pending"], len(look["levels"])) == (1, 1)
+    dashboard.close()
+
+    assert [record.getMessage() for record in caplog.records] == [
+        f"aiowheel.siblings_lost folder={str(folder)!r}"
+    ]
+
+
+@pytest.mark.realtime
+def test_a_dashboard_that_opens_late_shows_at_least_its_own_process(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One made before the loop, whose folder was made unusable since: one line in the log."""
+    folder = tmp_path / "folder"
+    dashboard = Dashboard(ManualTimer(), folder=folder)
+    folder.chmod(0o755)
+
+    async def ask() -> list[int]:
+        async with watching(dashboard) as together:
+            assert (await together(lambda _: True))["pending"] == 0
+        statuses = [(await asked(dashboard, scope(path))).status for path in ("/", "/page.js")]
+        dashboard.close()
+        return statuses
+
+    assert asyncio.run(ask()) == [200, 200]
+    (record,) = caplog.records
+    assert "aiowheel.dashboard_alone error='folder must be of this user" in record.getMessage()
+
+
+@pytest.mark.realtime
 async def test_a_viewer_who_leaves_at_once_leaves_no_reading(tmp_path: Path) -> None:
     """Before the processes have answered."""
     dashboard = Dashboard(ManualTimer(), folder=tmp_path / "folder")
@@ -164,3 +245,12 @@ async def test_a_folder_of_others_is_refused_at_once(tmp_path: Path) -> None:
     tmp_path.joinpath("f").mkdir(mode=0o755)
     with pytest.raises(BadInputError, match="closed to others"):
         Dashboard(ManualTimer(), folder=tmp_path / "f")
+
+
+def test_it_is_refused_at_once_without_a_loop_as_well(tmp_path: Path) -> None:
+    """A file in its place, too."""
+    tmp_path.joinpath("f").mkdir(mode=0o755)
+    tmp_path.joinpath("file").write_text("")
+    for name, text in (("f", "closed to others"), ("file", "can be made")):
+        with pytest.raises(BadInputError, match=text):
+            Dashboard(ManualTimer(), folder=tmp_path / name)

@@ -386,3 +386,55 @@ async def test_a_server_that_cannot_be_used_is_one_error(postgres: str, end: str
 
     with pytest.raises(AiowheelError, match="cannot use the store: "):
         await TopicApp(store=address).check_store()
+
+
+FULL = """
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    RAISE 'could not extend file: No space left on device' USING ERRCODE = 'disk_full';
+END $$;
+CREATE TRIGGER full_disk BEFORE INSERT ON aiowheel_messages EXECUTE FUNCTION refuse();
+"""
+
+
+@pytest.mark.parametrize("store", ["postgres"], indirect=True)
+async def test_a_postgres_whose_disk_is_full_is_503_and_is_read(pair: Pair, store: str) -> None:
+    """It refuses messages, with `Retry-After`, until there is room."""
+    asyncpg: Any = pytest.importorskip("asyncpg")
+    connection = await asyncpg.connect(store)
+    async with pair() as (client, _):
+        await published(client, "a", "1")
+        await connection.execute(FULL)
+        refused = await client.post("/topics/a", content="2")
+        page = await polled(client, "a?since=0")
+        await connection.execute("DROP TRIGGER full_disk ON aiowheel_messages")
+        receipt = await published(client, "a", "3")
+    await connection.close()
+
+    assert (refused.status_code, refused.json()["error"]) == (503, "store_unavailable")
+    assert 1 <= int(refused.headers["Retry-After"]) <= 5
+    assert (data(page), receipt["version"]) == (["1"], 2)
+
+
+async def test_topics_in_use_are_noted_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One call for all of them would keep the other clients of the store waiting."""
+    noted: list[str] = []
+    calls: list[int] = []
+
+    class Tables:
+        append = None
+
+        async def touch(self, names: list[str]) -> None:
+            noted.extend(names)
+            calls.append(len(names))
+
+        async def sweep(self, _unused_for: float) -> bool:
+            return False
+
+    tables: Any = Tables()
+    store = SharedStore(tables, Limits())
+    names = [f"t{number}" for number in range(100_000)]
+    monkeypatch.setattr(store, "_used", dict.fromkeys(names))
+    await store._keep_house()
+
+    assert noted == names
+    assert max(calls) <= 1_000

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from examples.broker import cluster as example
+from examples.broker.client import Client
 from examples.broker.cluster import NAMES, Cluster
+from examples.broker.frames import MAX_BYTES
 
 from .servers import PATIENCE
 
@@ -80,3 +82,26 @@ async def test_what_was_acknowledged_is_at_every_process(cluster: Cluster) -> No
     assert len(logs[0]) == len(set(logs[0]))
     assert set(acknowledged) <= set(logs[0])
     assert len(acknowledged) > 3
+
+
+async def test_more_than_a_message_holds_is_read_in_parts(cluster: Cluster) -> None:
+    """By followers that copy, and by clients; a produce that is too large is an error at once."""
+    records = [letter * (MAX_BYTES * 3 // 5) for letter in "abc"]
+    try:
+        await asyncio.gather(*map(cluster.start, NAMES))
+        for record in records:
+            done = await cluster.call("left", "produce", records=[record], max_wait=PATIENCE)
+            assert done == "NONE"
+        for name in NAMES:
+            found: list[str] = []
+            while len(found) < len(records):
+                found += await cluster.call(name, "fetch", offset=len(found), max_wait=PATIENCE)
+            assert found == records
+        with pytest.raises(ValueError, match=rf"at most {MAX_BYTES} bytes, got \d{{7}}"):
+            await cluster.call("leader", "produce", records=records, max_wait=PATIENCE)
+        async with Client(int((cluster._folder / "leader.port").read_text())) as client:
+            with pytest.raises(ValueError, match="at most"):
+                await client.call("produce", records=records, max_wait=PATIENCE)
+            assert await client.call("fetch", offset=2, max_wait=PATIENCE) == records[2:]
+    finally:
+        await cluster.kill_all()

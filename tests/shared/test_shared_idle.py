@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
 from datetime import timedelta
@@ -152,6 +152,18 @@ async def test_no_key_is_early_and_none_is_lost(seed: int) -> None:
         assert touched + TIMEOUT <= time < touched + TIMEOUT + SLACK + 0.1
 
 
+async def test_a_first_touch_is_written_soon_however_long_the_timeout_is() -> None:
+    """A process that is killed a little later has not kept it to itself."""
+    async with SharedIdle(MemoryCounters(), 7200, print) as idle:
+        idle.touch("first")
+        await asyncio.sleep(0.01)
+        for number in range(1000):
+            idle.touch(f"k{number}")
+        assert idle.statistics().values == 1
+        await asyncio.sleep(1.5)
+        assert (idle.statistics().values, idle.statistics().writes) == (1001, 2)
+
+
 async def test_touches_share_writes() -> None:
     """A key is written at most twice within the slack, many keys by one write."""
     idle = Idle()
@@ -177,6 +189,76 @@ async def test_processes_share_the_partitions() -> None:
         await workers[1].aclose()
         await asyncio.sleep(1)
         assert sorted(each.statistics().partitions for each in workers) == [0, 32, 32]
+
+
+class Distant(MemoryCounters):
+    """Its comparing writes take a while to arrive."""
+
+    way = 0.1
+
+    async def compare_and_raise(
+        self, changes: Mapping[str, tuple[int | None, int | None]]
+    ) -> tuple[str, set[str]]:
+        """Change counters a while after the call."""
+        await asyncio.sleep(self.way)
+        return await super().compare_and_raise(changes)
+
+
+@asynccontextmanager
+async def far_apart(count: int) -> AsyncGenerator[tuple[list[SharedIdle], list[Distant]]]:
+    """Processes that renew their leases once in 100 seconds, and the stores that they have."""
+    store = Distant()
+    stores = [store.beside() for _ in range(count)]
+    async with AsyncExitStack() as stack:
+        workers = [SharedIdle(each, 1000, print, lease=300) for each in stores]
+        for worker in workers[:-1]:
+            await stack.enter_async_context(worker)
+        await asyncio.sleep(10)
+        stack.push_async_exit(workers[-1])
+        yield workers, stores
+
+
+def partitions(workers: list[SharedIdle]) -> list[int]:
+    """How many partitions each process owns, in order."""
+    return sorted(worker.statistics().partitions for worker in workers)
+
+
+async def test_two_processes_that_leave_at_once_leave_no_partition_without_an_owner() -> None:
+    """Both saw the same counter of news; the write of one arrives a second after the other's."""
+    async with far_apart(4) as ([one, two, three, _], [_, slow, *_]):
+        assert partitions([one, two, three]) == [20, 22, 22]
+        slow.way = 1.0
+        await asyncio.gather(one.aclose(), two.aclose())
+        await asyncio.sleep(1)
+        assert partitions([three]) == [64]
+
+
+async def test_two_processes_that_give_at_once_leave_no_partition_without_an_owner() -> None:
+    """To a third one that comes."""
+    async with far_apart(3) as (workers, [_, slow, _]):
+        assert partitions(workers) == [0, 32, 32]
+        slow.way = 1.0
+        await workers[2].__aenter__()
+        await asyncio.sleep(5)
+        assert partitions(workers) == [20, 22, 22]
+
+
+async def test_partitions_given_by_a_write_whose_answer_is_lost_find_an_owner() -> None:
+    """The process that gave them says so when the store answers again."""
+    async with far_apart(2) as (workers, [store, _]):
+        write = store.compare_and_raise
+
+        async def lose(changes: Any) -> Any:
+            if any(new is None for _, new in changes.values()):
+                store.lose_answers(1)
+                store.compare_and_raise = write  # type: ignore[method-assign]
+            return await write(changes)
+
+        store.compare_and_raise = lose  # type: ignore[method-assign]
+        await workers[1].__aenter__()
+        await asyncio.sleep(10)
+        assert workers[0].statistics().retries == 1
+        assert partitions(workers) == [32, 32]
 
 
 async def test_keys_go_with_their_partitions() -> None:
