@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from datetime import timedelta
 from importlib import import_module
@@ -30,6 +30,7 @@ from aiowheel.timer import Histogram, Timer
 PAYLOAD = bytes(100)
 FAR = timedelta(days=30)
 TASKS = (1, 100, 1000)
+SLOWLY = 100  # fires a second, where PGQueuer is measured too
 
 
 def _store(address: str, folder: str) -> Store:
@@ -81,61 +82,77 @@ async def durable(
             figures: Figures = {}
             async with make() as timers:
                 for tasks in TASKS:
-                    count = operations // 10 if tasks == 1 else operations
-                    figures[f"schedule_{tasks}"] = await _schedule(timers, number, tasks, count)
-                figures["cancel"] = await _cancel(timers, number, operations)
+                    figures[f"schedule_{tasks}"] = await _schedule(
+                        timers, f"{number}:{tasks}", tasks, operations
+                    )
+                figures["cancel"] = await _cancel(timers, f"{number}:{TASKS[-1]}", operations)
                 names = (f"bulk:{number}:{n}" for n in range(operations))
-                figures["bulk"] = await _rate(
+                figures["bulk"] = await rate_of(
                     operations,
                     timers.schedule_many(NewTimer(name, "h", FAR, PAYLOAD) for name in names),
                 )
-                await _on_time(timers, operations)
-                figures |= _lateness(timers.statistics().lateness)
+                figures |= _lateness(await _on_time(timers, operations, 1000))
+            async with make() as timers:
+                slow = await _on_time(timers, max(1, operations // 40), SLOWLY)
+                figures["late_slow_p99_ms"] = slow.quantile(0.99) * 1e3
             figures |= await _overdue(_store(address, folder), overdue)
             figures |= await _restart(make, overdue, lambda: fired)
             yield figures | constant
 
 
-async def _rate(count: int, work: Coroutine[Any, Any, object]) -> float:
+async def rate_of(count: int, work: Awaitable[object]) -> float:
+    """Wait for *work*; return how many a second *count* of it are."""
     began = time.perf_counter()
     await work
     return count / (time.perf_counter() - began)
 
 
-async def _schedule(timers: DurableTimers, number: int, tasks: int, count: int) -> float:
+async def crowd_of(tasks: int, count: int, step: Callable[[int, int], Awaitable[object]]) -> float:
+    """Have tasks make about *count* steps, each task one after the other; return steps a second.
+
+    Args:
+        tasks: How many.
+        count: Of all tasks.
+        step: Gets the number of the task, and that of its step.
+    """
+    each = max(1, count // tasks)
+
     async def one(place: int) -> None:
-        for step in range(max(1, count // tasks)):
-            name = f"{number}:{tasks}:{place}:{step}"
-            await timers.schedule(name, "h", due=FAR, payload=PAYLOAD)
+        for number in range(each):
+            await step(place, number)
 
     async def everyone() -> None:
         await asyncio.gather(*(one(place) for place in range(tasks)))
 
-    return await _rate(max(1, count // tasks) * tasks, everyone())
+    return await rate_of(each * tasks, everyone())
 
 
-async def _cancel(timers: DurableTimers, number: int, count: int) -> float:
-    tasks = TASKS[-1]
-
-    async def one(place: int) -> None:
-        for step in range(max(1, count // tasks)):
-            await timers.cancel(f"{number}:{tasks}:{place}:{step}")
-
-    async def everyone() -> None:
-        await asyncio.gather(*(one(place) for place in range(tasks)))
-
-    return await _rate(max(1, count // tasks) * tasks, everyone())
+async def _schedule(timers: DurableTimers, prefix: str, tasks: int, operations: int) -> float:
+    return await crowd_of(
+        tasks,
+        operations // 10 if tasks == 1 else operations,
+        lambda place, step: timers.schedule(
+            f"{prefix}:{place}:{step}", "h", due=FAR, payload=PAYLOAD
+        ),
+    )
 
 
-async def _on_time(timers: DurableTimers, count: int) -> None:
-    """Fire a thousand a second."""
+async def _cancel(timers: DurableTimers, prefix: str, operations: int) -> float:
+    return await crowd_of(
+        TASKS[-1], operations, lambda place, step: timers.cancel(f"{prefix}:{place}:{step}")
+    )
+
+
+async def _on_time(timers: DurableTimers, count: int, rate: int) -> Histogram:
+    """Fire *rate* a second; return how late they are."""
     start = timers.now() + timedelta(seconds=1 + count / 20_000)
     await timers.schedule_many(
-        NewTimer(f"on time:{n}", "h", start + timedelta(milliseconds=n), PAYLOAD)
+        NewTimer(f"on time:{n}", "h", start + timedelta(seconds=n / rate), PAYLOAD)
         for n in range(count)
     )
     while timers.statistics().acknowledged < count:  # noqa: ASYNC110 - an event would be measured
         await asyncio.sleep(0.1)
+    return timers.statistics().lateness
 
 
 def _lateness(lateness: Histogram) -> Figures:
