@@ -112,8 +112,7 @@ _AGAIN: Final = (
 _SIZES: Final = (100, 10, 1)
 _ONE_ROW: Final = f"({', '.join('?' * len(Row._fields))})"
 _INSERT_ROWS: Final = {
-    size: f"INSERT INTO aiowheel_timers ({_ROW}) VALUES {', '.join([_ONE_ROW] * size)} "
-    "ON CONFLICT (name) DO NOTHING"
+    size: f"INSERT OR IGNORE INTO aiowheel_timers ({_ROW}) VALUES {', '.join([_ONE_ROW] * size)}"
     for size in _SIZES
 }
 
