@@ -71,6 +71,21 @@ def seconds_to_ns(name: str, seconds: float) -> i64:
     raise ValueError(f"{name} must be a number of seconds other than NaN, got {seconds!r}")
 
 
+def checked_seconds(name: str, delay: object, least: float, most: float) -> float:
+    """Return an argument in seconds that is from *least* to *most* seconds.
+
+    Raises:
+        TypeError: As `delay_to_ns`.
+        ValueError: *delay* is out of range, or NaN.
+    """
+    seconds = ns_to_seconds(delay_to_ns(name, delay))
+    if not least <= seconds <= most:
+        raise ValueError(
+            f"{name} must be from {least:g} to {most:g} seconds, got {safe_repr(delay)}"
+        )
+    return seconds
+
+
 def clock_to_ns(seconds: float) -> i64:
     """Convert a clock reading to nanoseconds, rounded as deadlines are."""
     return i64(seconds * 1e9 + 0.5) if seconds >= 0.0 else -i64(0.5 - seconds * 1e9)

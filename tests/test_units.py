@@ -12,7 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiowheel._units import FOREVER, clock_to_ns, delay_to_ns, ns_to_alarm, ns_to_seconds
+from aiowheel._units import (
+    FOREVER,
+    checked_seconds,
+    clock_to_ns,
+    delay_to_ns,
+    ns_to_alarm,
+    ns_to_seconds,
+)
 
 
 class Delay(enum.IntEnum):
@@ -101,6 +108,16 @@ def test_forever_is_inf() -> None:
     """Both ways."""
     assert ns_to_seconds(FOREVER) == math.inf
     assert delay_to_ns("when", ns_to_seconds(FOREVER)) == FOREVER
+
+
+def test_seconds_of_a_range_are_checked() -> None:
+    """Both ends belong to it; the text has the range."""
+    assert checked_seconds("lease", timedelta(seconds=1), 1, 86_400) == 1.0
+    assert checked_seconds("lease", 86_400, 1, 86_400) == 86_400.0
+
+    for wrong in (0.5, 86_401, math.inf, -1):
+        with pytest.raises(ValueError, match=r"^lease must be from 1 to 86400 seconds, got "):
+            checked_seconds("lease", wrong, 1, 86_400)
 
 
 @given(st.floats(0.0, 2e9))

@@ -15,6 +15,13 @@ WHEEL = "wheel alone"
 #: of a thousand rows with 1,000 tasks. Then lateness at 1,000 a second, times the wheel's.
 BOUNDS = {"SQLite": (15.0, 0.5, 0.3), "PostgreSQL": (15.0, 0.4, 0.6)}
 LATER = 4.0
+#: The sides of other schedulers, where they are installed: the group `bench-peers`. PGQueuer is on
+#: PostgreSQL, APScheduler on an SQLite file.
+PGQUEUER, APSCHEDULER = "PGQueuer", "APScheduler"
+PEERS = {PGQUEUER: "pgqueuer", APSCHEDULER: "apscheduler"}
+_ON_SQLITE = {APSCHEDULER}
+#: Times PGQueuer's rates of scheduling, in bulk, and of overdue fires; part of its lateness.
+FASTER, BULK, DRAIN, PUNCTUAL = 10.0, 2.0, 10.0, 0.2
 GAP_MS = 50.0
 BYTES = 200.0
 GROWN_MB = 16.0
@@ -58,6 +65,8 @@ def run(plan: DurablePlan) -> Report:
     report.tables += [_table(plan, measured), _raw_table(measured)]
     for name in addresses:
         judge(report, name, measured)
+        if PGQUEUER in measured:
+            judge_beside(report, name, measured)
     return report
 
 
@@ -71,6 +80,17 @@ def _sides(plan: DurablePlan, addresses: Mapping[str, str]) -> list[Side]:
         }
         sides.append(Side(name, "durable:durable", {**load, "overdue": plan.overdue}))
         sides.append(Side(f"{name} raw", "durable:raw", load))
+    for name, module in PEERS.items():
+        database = "SQLite" if name in _ON_SQLITE else "PostgreSQL"
+        if find_spec(module) and database in addresses:
+            load = {
+                "program": module,
+                "address": addresses[database],
+                "pending": plan.pending,
+                "operations": plan.operations,
+                "overdue": plan.overdue // 10,
+            }
+            sides.append(Side(name, "durable_peers:peer", load))
     return sides
 
 
@@ -83,6 +103,7 @@ def _table(plan: DurablePlan, measured: Mapping[str, Series]) -> Table:
         "cancels /s": ("cancel", 0),
         "late p50 ms": ("late_p50_ms", 2),
         "late p99 ms": ("late_p99_ms", 2),
+        "at 100/s": ("late_slow_p99_ms", 2),
         "first overdue ms": ("first_fire_ms", 0),
         "overdue /s": ("fires", 0),
         "gap ms": ("gap_ms", 1),
@@ -160,3 +181,20 @@ def judge(report: Report, name: str, measured: Mapping[str, Series]) -> None:
     ]
     if ours.median("bytes"):
         report.verdicts.append(Verdict(f"{name}: bytes a timer", ours.median("bytes"), BYTES))
+
+
+def judge_beside(report: Report, name: str, measured: Mapping[str, Series]) -> None:
+    """Judge durable timers on one database by PGQueuer, the fastest of the others."""
+    ours, theirs = measured[name], measured[PGQUEUER]
+    for what, figure, bound in (
+        ("scheduling by 100 tasks", "schedule_100", FASTER),
+        ("scheduling in bulk", "bulk", BULK),
+        ("overdue fires with their acknowledgements", "fires", DRAIN),
+    ):
+        times = ours.median(figure) / theirs.median(figure)
+        report.verdicts.append(
+            Verdict(f"{name}: {what}, times PGQueuer's", times, bound, at_least=True)
+        )
+    late = ours.median("late_slow_p99_ms") / theirs.median("late_slow_p99_ms")
+    what = f"{name}: p99 of lateness at 100/s, part of PGQueuer's"
+    report.verdicts.append(Verdict(what, late, PUNCTUAL))

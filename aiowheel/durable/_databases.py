@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from aiowheel.durable._operations import Cancel, Operation, Put, Settle
 from aiowheel.errors import StoreVersionError
+
+_NAMED: Final = (Put, Cancel)  # made once: `Put | Cancel` in a loop is a new object each time
 
 
 def checked_tables(found: Mapping[str, int], version: int, partitions: int | None) -> int:
@@ -49,7 +52,7 @@ def batches_of(operations: Sequence[Operation]) -> list[list[int]]:
         if isinstance(operation, Settle) and is_acknowledgement(operation):
             acknowledgements.append(place)
             continue
-        name = operation.name if isinstance(operation, Put | Cancel) else ""
+        name = operation.name if isinstance(operation, _NAMED) else ""
         if not name or type(operation) is not kind or name in names:
             kind = type(operation)
             batches.append([])

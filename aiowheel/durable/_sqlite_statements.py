@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
+from itertools import chain
 from math import ceil
 from typing import Any, Final
 
@@ -109,11 +110,9 @@ _AGAIN: Final = (
 #: Rows of one INSERT. A call of SQLite gives other threads the interpreter, and under load it comes
 #: back after milliseconds: few calls, not fast ones, make a commit quick.
 _SIZES: Final = (100, 10, 1)
+_ONE_ROW: Final = f"({', '.join('?' * len(Row._fields))})"
 _INSERT_ROWS: Final = {
-    size: (
-        "INSERT INTO aiowheel_timers (id, name, handler, part, due_us, gen, attempt, recurrence, "
-        f"payload) VALUES {', '.join(['(?, ?, ?, ?, ?, ?, ?, ?, ?)'] * size)}"
-    )
+    size: f"INSERT OR IGNORE INTO aiowheel_timers ({_ROW}) VALUES {', '.join([_ONE_ROW] * size)}"
     for size in _SIZES
 }
 
@@ -226,35 +225,35 @@ class Statements:
         """Write timers with different names: new ones in few statements."""
         if len(puts) == 1:
             return [self._put(puts[0])]
-        known = self._named([put.name for put in puts])
         ((last,),) = self._cursor.execute(
             "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'aiowheel_timers'"
         ).fetchall()
+        rows = [self._new_row(timer, put) for timer, put in enumerate(puts, last + 1)]
+        are_new = self._insert(rows) == len(rows)
+        found = {} if are_new else self._named([put.name for put in puts])
         results: list[Result] = []
-        new: list[Row] = []
-        for put in puts:
-            if put.name in known:
+        for put, row in zip(puts, rows, strict=True):
+            if are_new or found[put.name][0] == row.id:
+                self._leave(row.part, row.id, row.due_us)
+                results.append(Placed(row, is_new=True))
+            else:
                 results.append(self._put(put))
-                continue
-            part = part_of(put.name, self._partitions)
-            row = Row(
-                *(last + len(new) + 1, put.name, put.handler, part, put.due_us, 1, 0),
-                *(put.recurrence, None, None, put.payload),
-            )
-            new.append(row)
-            results.append(Placed(row, is_new=True))
-        done = 0
-        for size in _SIZES:
-            while len(new) - done >= size:
-                values: list[object] = []
-                for row in new[done : done + size]:
-                    values += row[:8]
-                    values.append(row.payload)
-                self._cursor.execute(_INSERT_ROWS[size], values)
-                done += size
-        for row in new:
-            self._leave(row.part, row.id, row.due_us)
         return results
+
+    def _new_row(self, timer: int, put: Put) -> Row:
+        part = part_of(put.name, self._partitions)
+        state = (1, 0, put.recurrence, None, None, put.payload)
+        return Row(timer, put.name, put.handler, part, put.due_us, *state)
+
+    def _insert(self, rows: list[Row]) -> int:
+        """Insert rows whose names are free; return how many."""
+        done = inserted = 0
+        for size in _SIZES:
+            while len(rows) - done >= size:
+                values = list(chain.from_iterable(rows[done : done + size]))
+                inserted += self._cursor.execute(_INSERT_ROWS[size], values).rowcount
+                done += size
+        return inserted
 
     def _put(self, put: Put) -> Result:
         part = part_of(put.name, self._partitions)

@@ -16,7 +16,7 @@ from aiowheel._arguments import checked_choice, checked_int, safe_repr
 from aiowheel._events import emit
 from aiowheel._printable import is_unicode
 from aiowheel._types import Count, Delay
-from aiowheel._units import delay_to_ns
+from aiowheel._units import checked_seconds
 from aiowheel.durable._clock import StoreClock
 from aiowheel.durable._committer import MOST_OPERATIONS, Committer
 from aiowheel.durable._instants import Due, due_to_us, to_datetime
@@ -104,8 +104,8 @@ class DurableTimers:
         self._given_timer = timer
         window = store.default_window if window is None else window
         lease = store.default_lease if lease is None else lease
-        self._window_seconds = _checked_seconds("window", window, 1, 604_800)
-        self._lease = _checked_seconds("lease", lease, 1, 86_400)
+        self._window_seconds = checked_seconds("window", window, 1, 604_800)
+        self._lease = checked_seconds("lease", lease, 1, 86_400)
         self._max_in_flight = checked_int("max_in_flight", max_in_flight, 1, 1_000_000)
         self._owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._handlers: dict[str, Handler] = {}
@@ -206,7 +206,7 @@ class DurableTimers:
         Raises:
             ValueError: *drain* is negative or NaN.
         """
-        seconds = _checked_seconds("drain", drain, 0, 1e9)
+        seconds = checked_seconds("drain", drain, 0, 1e9)
         if self._state in {"new", "closed"}:
             self._state = "closed"
             return
@@ -591,10 +591,3 @@ def _checked_name(argument: str, name: object) -> str:
         f"{argument} must be from 1 to {LONGEST_NAME} characters without NUL and lone surrogates, "
         f"got {safe_repr(name[:60])}"
     )
-
-
-def _checked_seconds(name: str, value: object, least: float, most: float) -> float:
-    seconds = int(delay_to_ns(name, value)) / 1e9
-    if not least <= seconds <= most:
-        raise ValueError(f"{name} must be from {least:g} to {most:g} seconds, got {value!r}")
-    return seconds

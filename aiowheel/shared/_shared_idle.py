@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 from typing import Self
 
-from aiowheel._arguments import safe_repr
 from aiowheel._callbacks import START_A_TASK, plain_callback
 from aiowheel._events import emit
 from aiowheel._types import Delay
-from aiowheel._units import delay_to_ns, ns_to_seconds
+from aiowheel._units import checked_seconds
 from aiowheel.errors import IdleDetectorClosedError, StoreUnavailableError
 from aiowheel.shared._ending import end_task
 from aiowheel.shared._idle_keys import IdleNames, is_discard, time_of
@@ -84,13 +83,13 @@ class SharedIdle:
         name: str = "idle",
         timer: Timer | None = None,
     ) -> None:
-        self._timeout = _checked_seconds("timeout", timeout, _SHORTEST_TIMEOUT, _LONGEST)
+        self._timeout = checked_seconds("timeout", timeout, _SHORTEST_TIMEOUT, _LONGEST)
         self._slack = self._timeout / 4
         if slack is not None:
-            self._slack = _checked_seconds("slack", slack, self._timeout / 100, self._timeout)
+            self._slack = checked_seconds("slack", slack, self._timeout / 100, self._timeout)
         #: Seconds until every process has written what it could not write while the store was away.
         self._patience = self._slack + 1.0
-        self._lease = _checked_seconds("lease", lease, _SHORTEST_LEASE, _LONGEST)
+        self._lease = checked_seconds("lease", lease, _SHORTEST_LEASE, _LONGEST)
         self._names = IdleNames(checked_name(name))
         self._timer = chosen_timer(timer)
         self._store = store
@@ -302,10 +301,3 @@ class SharedIdle:
     def _renewed(self, gained: Collection[str], lost: Collection[str]) -> None:
         self._watch.change(gained, lost)
         self._watch.wake()
-
-
-def _checked_seconds(name: str, delay: Delay, least: float, most: float) -> float:
-    seconds = ns_to_seconds(delay_to_ns(name, delay))
-    if not least <= seconds <= most:
-        raise ValueError(f"{name} must be {least:g} to {most:g} seconds, got {safe_repr(delay)}")
-    return seconds

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 
 import pytest
 
 from aiowheel.bench import durable
+from aiowheel.bench._postgres import PostgresMissingError, postgres_server
+from aiowheel.bench._report import Report
+from aiowheel.bench._rounds import Series
+from aiowheel.bench._side import Side
+from aiowheel.bench.workloads import durable_peers
 from aiowheel.cli import run
 
 pytestmark = [pytest.mark.one_build, pytest.mark.realtime, pytest.mark.thorough]
@@ -26,7 +32,48 @@ def test_the_quick_size_measures_every_side(
     assert {"wheel alone", "SQLite", "SQLite raw"} <= sides.keys()
     assert sides["SQLite"]["schedule_100"] > 0
     assert sides["SQLite"]["fires"] > 0
+    assert sides["SQLite"]["late_slow_p99_ms"] > 0
     assert sides["SQLite"]["page_ms"] > 0
     assert sides["SQLite"]["start_ms"] > 0
     assert sides["SQLite raw"]["commits_of_1000"] > 0
     assert content["verdicts"]
+
+
+@pytest.mark.parametrize(("peer", "database"), [("pgqueuer", "postgres"), ("apscheduler", "")])
+async def test_other_schedulers_do_the_same_work(peer: str, database: str) -> None:
+    """Every figure of one round."""
+    pytest.importorskip(peer, reason=f"{peer} is not installed: see the group `bench-peers`")
+    try:
+        with postgres_server(fsync=True) if database else nullcontext("") as address:
+            rounds = durable_peers.peer(peer, address, pending=10, operations=40, overdue=20)
+            figures = await anext(rounds)
+            await rounds.aclose()
+    except PostgresMissingError as missing:
+        pytest.skip(str(missing))
+
+    assert figures["schedule_100"] > 0
+    assert figures["late_slow_p99_ms"] > 0
+    assert figures["fires"] > 0
+    assert ("bulk" in figures) == (peer == "pgqueuer")
+
+
+@pytest.mark.parametrize(
+    ("rate", "bulk", "late", "verdicts"), [(10, 2, 0.2, "++++"), (9, 1, 0.3, "----")]
+)
+def test_figures_are_judged_by_those_of_pgqueuer(
+    rate: float, bulk: float, late: float, verdicts: str
+) -> None:
+    """All bounds, met and missed."""
+
+    def series(**figures: float) -> Series:
+        return Series(Side("side", "module:function"), [figures])
+
+    measured = {
+        "SQLite": series(schedule_100=rate, bulk=bulk, fires=rate, late_slow_p99_ms=late),
+        durable.PGQUEUER: series(schedule_100=1, bulk=1, fires=1, late_slow_p99_ms=1),
+    }
+    report = Report("durable", {})
+
+    durable.judge_beside(report, "SQLite", measured)
+
+    assert "".join("-+"[each.passed] for each in report.verdicts) == verdicts

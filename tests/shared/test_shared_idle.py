@@ -675,11 +675,11 @@ async def test_closing_while_the_store_is_away_ends() -> None:
 @pytest.mark.parametrize(
     ("arguments", "options", "text"),
     [
-        ((0.05, print), {}, "timeout must be 0.1 to 1e[+]09 seconds, got 0.05"),
-        ((float("inf"), print), {}, "timeout must be 0.1 to 1e[+]09 seconds, got inf"),
-        ((8, print), {"slack": 0.01}, "slack must be 0.08 to 8 seconds, got 0.01"),
-        ((8, print), {"slack": 9}, "slack must be 0.08 to 8 seconds, got 9"),
-        ((8, print), {"lease": 0}, "lease must be 0.5 to 1e[+]09 seconds, got 0"),
+        ((0.05, print), {}, "timeout must be from 0.1 to 1e[+]09 seconds, got 0.05"),
+        ((float("inf"), print), {}, "timeout must be from 0.1 to 1e[+]09 seconds, got inf"),
+        ((8, print), {"slack": 0.01}, "slack must be from 0.08 to 8 seconds, got 0.01"),
+        ((8, print), {"slack": 9}, "slack must be from 0.08 to 8 seconds, got 9"),
+        ((8, print), {"lease": 0}, "lease must be from 0.5 to 1e[+]09 seconds, got 0"),
         ((8, print), {"name": "A"}, "name must be 1 to 40 lower-case"),
     ],
 )

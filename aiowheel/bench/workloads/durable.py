@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from importlib import import_module
@@ -30,6 +30,7 @@ from aiowheel.timer import Histogram, Timer
 PAYLOAD = bytes(100)
 FAR = timedelta(days=30)
 TASKS = (1, 100, 1000)
+SLOWLY = 100  # fires a second, where PGQueuer is measured too
 
 
 def _store(address: str, folder: str) -> Store:
@@ -81,61 +82,77 @@ async def durable(
             figures: Figures = {}
             async with make() as timers:
                 for tasks in TASKS:
-                    count = operations // 10 if tasks == 1 else operations
-                    figures[f"schedule_{tasks}"] = await _schedule(timers, number, tasks, count)
-                figures["cancel"] = await _cancel(timers, number, operations)
+                    figures[f"schedule_{tasks}"] = await _schedule(
+                        timers, f"{number}:{tasks}", tasks, operations
+                    )
+                figures["cancel"] = await _cancel(timers, f"{number}:{TASKS[-1]}", operations)
                 names = (f"bulk:{number}:{n}" for n in range(operations))
-                figures["bulk"] = await _rate(
+                figures["bulk"] = await rate_of(
                     operations,
                     timers.schedule_many(NewTimer(name, "h", FAR, PAYLOAD) for name in names),
                 )
-                await _on_time(timers, operations)
-                figures |= _lateness(timers.statistics().lateness)
+                figures |= _lateness(await _on_time(timers, operations, 1000))
+            async with make() as timers:
+                slow = await _on_time(timers, max(1, operations // 40), SLOWLY)
+                figures["late_slow_p99_ms"] = slow.quantile(0.99) * 1e3
             figures |= await _overdue(_store(address, folder), overdue)
             figures |= await _restart(make, overdue, lambda: fired)
             yield figures | constant
 
 
-async def _rate(count: int, work: Coroutine[Any, Any, object]) -> float:
+async def rate_of(count: int, work: Awaitable[object]) -> float:
+    """Wait for *work*; return how many a second *count* of it are."""
     began = time.perf_counter()
     await work
     return count / (time.perf_counter() - began)
 
 
-async def _schedule(timers: DurableTimers, number: int, tasks: int, count: int) -> float:
+async def crowd_of(tasks: int, count: int, step: Callable[[int, int], Awaitable[object]]) -> float:
+    """Have tasks make about *count* steps, each task one after the other; return steps a second.
+
+    Args:
+        tasks: How many.
+        count: Of all tasks.
+        step: Gets the number of the task, and that of its step.
+    """
+    each = max(1, count // tasks)
+
     async def one(place: int) -> None:
-        for step in range(max(1, count // tasks)):
-            name = f"{number}:{tasks}:{place}:{step}"
-            await timers.schedule(name, "h", due=FAR, payload=PAYLOAD)
+        for number in range(each):
+            await step(place, number)
 
     async def everyone() -> None:
         await asyncio.gather(*(one(place) for place in range(tasks)))
 
-    return await _rate(max(1, count // tasks) * tasks, everyone())
+    return await rate_of(each * tasks, everyone())
 
 
-async def _cancel(timers: DurableTimers, number: int, count: int) -> float:
-    tasks = TASKS[-1]
-
-    async def one(place: int) -> None:
-        for step in range(max(1, count // tasks)):
-            await timers.cancel(f"{number}:{tasks}:{place}:{step}")
-
-    async def everyone() -> None:
-        await asyncio.gather(*(one(place) for place in range(tasks)))
-
-    return await _rate(max(1, count // tasks) * tasks, everyone())
+async def _schedule(timers: DurableTimers, prefix: str, tasks: int, operations: int) -> float:
+    return await crowd_of(
+        tasks,
+        operations // 10 if tasks == 1 else operations,
+        lambda place, step: timers.schedule(
+            f"{prefix}:{place}:{step}", "h", due=FAR, payload=PAYLOAD
+        ),
+    )
 
 
-async def _on_time(timers: DurableTimers, count: int) -> None:
-    """Fire a thousand a second."""
+async def _cancel(timers: DurableTimers, prefix: str, operations: int) -> float:
+    return await crowd_of(
+        TASKS[-1], operations, lambda place, step: timers.cancel(f"{prefix}:{place}:{step}")
+    )
+
+
+async def _on_time(timers: DurableTimers, count: int, rate: int) -> Histogram:
+    """Fire *rate* a second; return how late they are."""
     start = timers.now() + timedelta(seconds=1 + count / 20_000)
     await timers.schedule_many(
-        NewTimer(f"on time:{n}", "h", start + timedelta(milliseconds=n), PAYLOAD)
+        NewTimer(f"on time:{n}", "h", start + timedelta(seconds=n / rate), PAYLOAD)
         for n in range(count)
     )
     while timers.statistics().acknowledged < count:  # noqa: ASYNC110 - an event would be measured
         await asyncio.sleep(0.1)
+    return timers.statistics().lateness
 
 
 def _lateness(lateness: Histogram) -> Figures:
@@ -185,7 +202,9 @@ async def _restart(
         while fired() == before:  # noqa: ASYNC110 - as above
             await asyncio.sleep(0)
         first = time.perf_counter() - began
-        while timers.statistics().acknowledged < count:  # noqa: ASYNC110 - as above
+        while fired() - before < count:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.002)
+        while timers.statistics().acknowledged < count:  # noqa: ASYNC110 - as above; it takes long
             await asyncio.sleep(0.002)
         everything = time.perf_counter() - began
     watcher.cancel()
@@ -242,13 +261,19 @@ def _make_sqlite(path: Path, pending: int) -> None:
     connection.execute("CREATE UNIQUE INDEX by_name ON timers (name)")
     connection.execute("CREATE INDEX by_due ON timers (part, due_us)")
     for first in range(0, pending, 1000):
-        _insert_sqlite(connection, "pending", range(first, min(pending, first + 1000)))
+        places = range(first, min(pending, first + 1000))
+        _insert_sqlite(connection, [f"pending:{n}" for n in places])
     connection.close()
 
 
-def _insert_sqlite(connection: sqlite3.Connection, prefix: str, places: range) -> None:
+def _names_of(number: int, size: int, first: int) -> list[str]:
+    """Return names as *size* tasks give them: their rows lie far apart in the index of names."""
+    return [f"{number}:{size}:{place}:{first // size}" for place in range(size)]
+
+
+def _insert_sqlite(connection: sqlite3.Connection, names: Sequence[str]) -> None:
     connection.execute("BEGIN IMMEDIATE")
-    rows = [(f"{prefix}:{n}", n % 8, time.time_ns() // 1000, PAYLOAD) for n in places]
+    rows = [(name, n % 8, time.time_ns() // 1000, PAYLOAD) for n, name in enumerate(names)]
     connection.executemany(_INSERT, rows)
     connection.execute("COMMIT")
 
@@ -260,7 +285,7 @@ def _raw_sqlite(path: Path, number: int, operations: int) -> Figures:
         count = operations // 10 if size == 1 else operations
         began = time.perf_counter()
         for first in range(0, count, size):
-            _insert_sqlite(connection, f"{number}:{size}", range(first, first + size))
+            _insert_sqlite(connection, _names_of(number, size, first))
         figures[f"commits_of_{size}"] = count / (time.perf_counter() - began)
     connection.close()
     return figures
@@ -286,17 +311,18 @@ async def _make_postgres(address: str, pending: int) -> None:
         "CREATE INDEX raw_by_due ON raw_timers (part, due_us, id)"
     )
     for first in range(0, pending, 1000):
-        await _insert_postgres(connection, "pending", range(first, min(pending, first + 1000)))
+        places = range(first, min(pending, first + 1000))
+        await _insert_postgres(connection, [f"pending:{n}" for n in places])
     await connection.close()
 
 
-async def _insert_postgres(connection: Any, prefix: str, places: range) -> None:
+async def _insert_postgres(connection: Any, names: Sequence[str]) -> None:
     await connection.execute(
         _INSERT_MANY,
-        [f"{prefix}:{n}" for n in places],
-        [n % 64 for n in places],
-        [time.time_ns() // 1000] * len(places),
-        [PAYLOAD] * len(places),
+        names,
+        [n % 64 for n in range(len(names))],
+        [time.time_ns() // 1000] * len(names),
+        [PAYLOAD] * len(names),
     )
 
 
@@ -307,7 +333,7 @@ async def _raw_postgres(address: str, number: int, operations: int) -> Figures:
         count = operations // 10 if size == 1 else operations
         began = time.perf_counter()
         for first in range(0, count, size):
-            await _insert_postgres(connection, f"{number}:{size}", range(first, first + size))
+            await _insert_postgres(connection, _names_of(number, size, first))
         figures[f"commits_of_{size}"] = count / (time.perf_counter() - began)
     await connection.close()
     return figures
