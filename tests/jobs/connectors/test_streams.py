@@ -12,6 +12,7 @@ from aiowheel.jobs.operations.shard import Shard
 from aiowheel.recipes._idle_trace import idle_events
 from aiowheel.rules import COMPLETED, NEVER, NO_VALUE, Event, Operation
 
+from .conftest import MANY
 from .test_targets import records_of
 
 if TYPE_CHECKING:
@@ -44,13 +45,12 @@ def test_touches_from_kafka_to_delta(
     spark: "SparkSession",
     topics: "Topics",
     bucket: str,
-    many: int,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Two runs find what the wheel finds; bad rows go to S3, and the report counts all."""
     source = random.Random(3)
-    touches = [(source.randrange(1_000_000), f"k{source.randrange(500)}") for _ in range(many)]
+    touches = [(source.randrange(1_000_000), f"k{source.randrange(500)}") for _ in range(MANY)]
     touches.sort()
     values = encoded([{"key": key, "t": t} for t, key in touches])
     uri = topics.make("stream-touches")
@@ -59,14 +59,14 @@ def test_touches_from_kafka_to_delta(
     command += ["--out", f"delta:{out}", "--rejects", f"{bucket}/rejects"]
     command += ["--checkpoint", str(tmp_path / "checkpoint")]
 
-    topics.send("stream-touches", [*values[: many // 2], b'{"key": ""}', b"none", None])
+    topics.send("stream-touches", [*values[: MANY // 2], b'{"key": ""}', b"none", None])
     once = told([*command, "--once"], capsys)
-    topics.send("stream-touches", values[many // 2 :])
-    drained = told([*command, "--drain", "--records-per-batch", str(many)], capsys)
+    topics.send("stream-touches", values[MANY // 2 :])
+    drained = told([*command, "--drain", "--records-per-batch", str(MANY)], capsys)
 
     assert (once["ended"], drained["ended"]) == ("once", "drained")
-    assert (once["rows"], once["rejected"], once["late"]) == (many // 2, 3, 0)
-    assert (drained["rows"], drained["rejected"], drained["late"]) == (many - many // 2, 0, 0)
+    assert (once["rows"], once["rejected"], once["late"]) == (MANY // 2, 3, 0)
+    assert (drained["rows"], drained["rejected"], drained["late"]) == (MANY - MANY // 2, 0, 0)
     found = spark.read.format("delta").load(out).collect()
     assert sorted(tuple(row) for row in found) == list(idle_events(touches, 5_000))
     bad = spark.read.parquet(f"{bucket}/rejects").collect()
@@ -77,7 +77,6 @@ def test_touches_from_kafka_to_delta(
 def test_operations_from_kafka_to_kafka(
     spark: "SparkSession",
     topics: "Topics",
-    many: int,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -85,11 +84,11 @@ def test_operations_from_kafka_to_kafka(
     source = random.Random(4)
     operations = [
         Operation(f"o{n}", (f"k{n % 700}", f"k{n % 900}x"), (NO_VALUE,) * 2, 1 + n % 2, n, n + 400)
-        for n in range(many // 4)
+        for n in range(MANY // 4)
     ]
     events = [
         Event(f"k{source.randrange(900)}" + source.choice(("", "x")), n, NO_VALUE)
-        for n in range(many // 4)
+        for n in range(MANY // 4)
     ]
     shard = Shard(10)
     shard.feed(operations, events)
@@ -119,7 +118,7 @@ def test_operations_from_kafka_to_kafka(
     report = told(command, capsys)
 
     counts = [report[name] for name in ("operations", "events", "rejected", "late", "pending")]
-    assert counts == [many // 4 + 1, many // 4, 1, 0, 0]
+    assert counts == [MANY // 4 + 1, MANY // 4, 1, 0, 0]
     assert report["outcomes"] == len(wanted) == len(operations)
     found = [json.loads(value) for _, value in records_of(spark, f"{command[-3]}.outcomes")]
     ends = [(row["id"], row["outcome"], row["completed_by"], row["at"]) for row in found]
