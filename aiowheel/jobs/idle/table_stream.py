@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
@@ -116,7 +116,9 @@ class IdleTableStream:
     def _found(self, spark: SparkSession, phase: Phase) -> DataFrame:
         latest = latest_now(self.unit, _AHEAD_MS) if self.latest is None else F.lit(self.latest)
         flaw = flaw_of_touch(self.earliest, F.least(latest, F.lit(self.limit)))
-        rows = phase.of_input(read_touches(spark, self.touches, flaw))
+        delete = self.touches.delete and phase is not Phase.FINISH  # which reads no file
+        touches = replace(self.touches, delete=delete)
+        rows = phase.of_input(read_touches(spark, touches, flaw))
         seen = rows.observe(
             "touches",
             F.count(F.lit(1)).alias("rows"),
@@ -124,8 +126,8 @@ class IdleTableStream:
             F.sum(F.lit(0)).alias("irregular"),
         )
         shard = F.pmod(F.xxhash64("key"), F.lit(self.shards)).cast("int").alias("shard")
-        touches = readable(seen).select(shard, F.col("t").alias("time"), "key")
-        packs = touches.mapInArrow(pack_rows, PACK_DDL).select(
+        used = readable(seen).select(shard, F.col("t").alias("time"), "key")
+        packs = used.mapInArrow(pack_rows, PACK_DDL).select(
             "shard", "pack", timestamp("latest", self.unit).alias("ts")
         )
         packs = packs.unionByName(flushes(spark, self.checkpoint), allowMissingColumns=True)

@@ -83,6 +83,7 @@ class PurgatoryStream:
         shards: Of each stage; fixed for the life of the checkpoint.
         files_per_batch: At most so many files of each folder make a micro-batch.
         records_per_batch: At most so many records of each topic.
+        delete_files: Whether each file of a folder is deleted after its micro-batch.
         written: What this run wrote, by batch; the last one may not be finished.
     """
 
@@ -99,7 +100,12 @@ class PurgatoryStream:
     shards: int = 16
     files_per_batch: int = 100
     records_per_batch: int = RECORDS_PER_BATCH
+    delete_files: bool = False
     written: dict[int, Written] = field(default_factory=dict[int, "Written"])
+
+    def __post_init__(self) -> None:
+        """Check the two tables, before there is a session."""
+        self._sources(Phase.FOLLOW)
 
     @property
     def settings(self) -> dict[str, object]:
@@ -121,17 +127,14 @@ class PurgatoryStream:
         Raises:
             BadInputError: *out* is that of another stream.
         """
-        most = self.files_per_batch, self.records_per_batch
+        sources = self._sources(phase)
         operations, events = (
             flawed_if_ahead(
-                phase.of_input(read(spark, Source.of_stream(str(place), form, *most))),
-                time,
-                self.unit,
-                self.max_ahead_ms,
+                phase.of_input(read(spark, source)), time, self.unit, self.max_ahead_ms
             )
-            for read, place, form, time in (
-                (read_operations, self.operations, self.operations_format, "created"),
-                (read_events, self.events, self.events_format, "time"),
+            for read, source, time in (
+                (read_operations, sources[0], "created"),
+                (read_events, sources[1], "time"),
             )
         )
         decided = Decided(self.checkpoint.folder / "decided")
@@ -213,6 +216,17 @@ class PurgatoryStream:
                 f"{before:,} operations waited and {entered:,} came, but {ended:,} ended "
                 f"and {after:,} wait"
             )
+
+    def _sources(self, phase: Phase) -> list[Source]:
+        most = self.files_per_batch, self.records_per_batch
+        delete = self.delete_files and phase is not Phase.FINISH  # which reads no file
+        return [
+            Source.of_stream(str(place), form, *most, delete=delete)
+            for place, form in (
+                (self.operations, self.operations_format),
+                (self.events, self.events_format),
+            )
+        ]
 
     def _write(
         self, spark: SparkSession, phase: Phase, decided: Decided

@@ -108,7 +108,9 @@ def test_a_repeated_batch_is_in_a_delta_table_once(
     stream(spark, work, write, fails_after=1)
     stream(spark, work, write)
 
-    assert ids(spark.read.format("delta").load(path)) == "abcde"
+    table = spark.read.format("delta").load(path)
+    assert ids(table) == "abcde"
+    assert len(table.inputFiles()) == 3  # one a micro-batch, however many tasks wrote it
     assert counts == [2, 2, 2, 2, 1]
 
 
