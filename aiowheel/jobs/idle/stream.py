@@ -20,8 +20,8 @@ from aiowheel.jobs.idle.merge import merged_parts
 from aiowheel.jobs.idle.processor import EVENTS_DDL, IdleProcessor
 from aiowheel.jobs.idle.touch_files import TOUCHES_DDL, TouchFiles
 from aiowheel.jobs.spark.checkpoint import Checkpoint
+from aiowheel.jobs.spark.query import start_query
 from aiowheel.jobs.spark.sinks import BatchFolders, batch_folders
-from aiowheel.jobs.spark.source_files import refuse_missing_files
 from aiowheel.jobs.spark.sources import watch_options
 from aiowheel.jobs.spark.stream_run import Phase
 from aiowheel.jobs.spark.uris import spark_path
@@ -97,22 +97,13 @@ class IdleStream:
         folders = BatchFolders(self.events, self.checkpoint.folder)
 
         def write(frame: DataFrame, batch_id: int) -> None:
-            if phase is not Phase.FINISH:
-                refuse_missing_files(frame.sparkSession, self.checkpoint.folder, batch_id)
             self.written[batch_id] = folders.write(by_fire(frame), batch_id)
 
         touches = self._touches(spark, phase)
         end = flushes(spark, self.checkpoint)
         packs = touches.unionByName(end, allowMissingColumns=True)
         events = detected(packs, self.timeout, self.files.unit, self.max_lateness_ms)
-        return (
-            events.writeStream.queryName("aiowheel-idle")
-            .outputMode("append")
-            .option("checkpointLocation", str(self.checkpoint.folder))
-            .trigger(**phase.trigger)
-            .foreachBatch(write)
-            .start()
-        )
+        return start_query(events, "aiowheel-idle", self.checkpoint, phase, write)
 
     def _touches(self, spark: SparkSession, phase: Phase) -> DataFrame:
         delete = self.delete_files and phase is not Phase.FINISH  # which reads no file

@@ -22,7 +22,7 @@ from aiowheel.jobs.operations.schemas import OUTCOMES, REJECTS
 from aiowheel.jobs.operations.settling import Settling, counted_sound, flawed_if_ahead
 from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.jobs.spark.progress import observed
-from aiowheel.jobs.spark.source_files import refuse_missing_files
+from aiowheel.jobs.spark.query import start_query
 from aiowheel.jobs.spark.sources import RECORDS_PER_BATCH, Source
 from aiowheel.jobs.spark.stream_run import Phase
 from aiowheel.jobs.spark.targets import open_sink
@@ -146,15 +146,9 @@ class PurgatoryStream:
             flushes(spark, self.checkpoint),
         )
         # One query for both, so that one look at a row decides where it goes.
-        return (
-            found.unionByName(bad, allowMissingColumns=True)
-            .writeStream.queryName("aiowheel-purgatory")
-            .outputMode("append")
-            .option("checkpointLocation", str(self.checkpoint.folder))
-            .trigger(**phase.trigger)
-            .foreachBatch(self._write(spark, phase, decided))
-            .start()
-        )
+        rows = found.unionByName(bad, allowMissingColumns=True)
+        write = self._write(spark, decided)
+        return start_query(rows, "aiowheel-purgatory", self.checkpoint, phase, write)
 
     def checked_counts(self, batch: StreamingQueryProgress) -> Counts:
         """What a finished micro-batch of this run read, and how much of it was late.
@@ -229,17 +223,15 @@ class PurgatoryStream:
         ]
 
     def _write(
-        self, spark: SparkSession, phase: Phase, decided: Decided
+        self, spark: SparkSession, decided: Decided
     ) -> Callable[[DataFrame, int], None]:
-        folder = self.checkpoint.folder
+        folder = str(self.checkpoint.folder)
         outcomes, refused = (
-            open_sink(spark, inside(str(self.out), name), checkpoint=str(folder), key=key)
+            open_sink(spark, inside(str(self.out), name), checkpoint=folder, key=key)
             for name, key in (("outcomes", ("id",)), ("rejects", ("source", "raw")))
         )
 
         def write(frame: DataFrame, batch_id: int) -> None:
-            if phase is not Phase.FINISH:
-                refuse_missing_files(frame.sparkSession, folder, batch_id)
             frame.persist()  # else the stages run once for each of the two tables
             try:
                 entered = frame.select(F.sum("entered")).first()
