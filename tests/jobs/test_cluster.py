@@ -207,8 +207,7 @@ def standalone(
     master = launch(tmp_path / "master", "master.Master", *options, until="New state: ALIVE")
     try:
         address = f"spark://127.0.0.1:{port}"
-        for number in range(2):
-            workers.append(start_worker(tmp_path / f"worker{number}", address, own))
+        workers.extend(start_worker(tmp_path / f"worker{n}", address, own) for n in range(2))
         yield address, workers
     finally:
         for process in (master, *workers):
@@ -216,9 +215,7 @@ def standalone(
             process.wait(10)
 
 
-def start_worker(
-    folder: Path, master: str, own: Path | None = None
-) -> "subprocess.Popen[bytes]":
+def start_worker(folder: Path, master: str, own: Path | None = None) -> "subprocess.Popen[bytes]":
     """A worker of one core; its files, temporary ones too, lie in a folder that only it uses."""
     apart = [] if own is None else [*OWN_DISK, str(own)]
     options = ("--host", "127.0.0.1", "--cores", "1", "--memory", "1g", master)

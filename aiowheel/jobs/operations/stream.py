@@ -129,9 +129,7 @@ class PurgatoryStream:
         """
         sources = self._sources(phase)
         operations, events = (
-            flawed_if_ahead(
-                phase.of_input(read(spark, source)), time, self.unit, self.max_ahead_ms
-            )
+            flawed_if_ahead(phase.of_input(read(spark, source)), time, self.unit, self.max_ahead_ms)
             for read, source, time in (
                 (read_operations, sources[0], "created"),
                 (read_events, sources[1], "time"),
@@ -222,9 +220,7 @@ class PurgatoryStream:
             )
         ]
 
-    def _write(
-        self, spark: SparkSession, decided: Decided
-    ) -> Callable[[DataFrame, int], None]:
+    def _write(self, spark: SparkSession, decided: Decided) -> Callable[[DataFrame, int], None]:
         folder = str(self.checkpoint.folder)
         outcomes, refused = (
             open_sink(spark, inside(str(self.out), name), checkpoint=folder, key=key)

@@ -1,6 +1,5 @@
 """Real services on this machine: Kafka from its jars, S3 from moto, and a Spark that opens both."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aiowheel.rules import Ending
-
-from ..kills import (
+from tests.jobs.kills import (
     IDLE,
     PURGATORY,
     Victim,
@@ -47,9 +46,7 @@ def sent(topics: "Topics", name: str, lines: list[str]) -> None:
 
 
 @pytest.mark.parametrize("victim", Victim)
-def test_idle_keys(
-    victim: Victim, spark: "SparkSession", topics: "Topics", tmp_path: Path
-) -> None:
+def test_idle_keys(victim: Victim, spark: "SparkSession", topics: "Topics", tmp_path: Path) -> None:
     """From a topic to a Delta table."""
     name, out, checkpoint = f"{victim}-touches", tmp_path / "out", tmp_path / "checkpoint"
     command = ["idle", topics.make(name), *IDLE, "--out", f"delta:{out}"]

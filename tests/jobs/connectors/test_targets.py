@@ -204,9 +204,7 @@ def test_a_repeated_batch_has_the_same_keys_in_a_topic(
     ]
 
 
-def test_the_result_of_a_batch(
-    spark: "SparkSession", topics: "Topics", bucket: str
-) -> None:
+def test_the_result_of_a_batch(spark: "SparkSession", topics: "Topics", bucket: str) -> None:
     """Idle events, to every place; twice, as a run that is started again."""
     from aiowheel.jobs.spark.targets import write_rows
 

@@ -5,14 +5,15 @@ test-kafka ROWS=200000` is quicker. `-s` shows the rates.
 """
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from aiowheel.jobs.operations.schemas import OUTCOMES
+from tests.jobs.test_cluster import finish, start, wait_until
 
-from ..test_cluster import finish, start, wait_until
 from .test_streams import told
 from .test_targets import records_frame
 
@@ -32,7 +33,7 @@ pytestmark = [
 ]
 
 ROWS = int(os.environ.get("AIOWHEEL_KAFKA_ROWS", "5000000"))
-BATCHES = 20
+BATCHES = 6
 KEYS = 10_000
 PARTITIONS = 4
 PATIENCE = 3_600.0
@@ -57,7 +58,9 @@ def run_and_kill(command: list[str], broker: "Broker", tmp_path: Path) -> dict[s
     assert not (commits / str(BATCHES - 1)).exists(), "all was read before the broker came back"
     report = finish(process, PATIENCE)
     assert (report["ended"], report["late"], report["rejected"]) == ("drained", 0, 0)
-    print(f"\n{command[0]}: {report['rows']:,} rows, {report['rows_per_second']:,} a second")
+    sys.stdout.write(
+        f"\n{command[0]}: {report['rows']:,} rows, {report['rows_per_second']:,} a second\n"
+    )
     return report
 
 
