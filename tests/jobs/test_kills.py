@@ -11,22 +11,7 @@ import pytest
 from aiowheel.jobs.operations.schemas import OUTCOMES
 from aiowheel.rules import NO_VALUE, Ending, Event
 
-from .kills import (
-    IDLE,
-    PART_MS,
-    PARTS,
-    PURGATORY,
-    Victim,
-    endure,
-    event_lines,
-    events,
-    operation_lines,
-    operations,
-    touch_lines,
-    touches,
-    undisturbed_idle,
-    undisturbed_outcomes,
-)
+from . import kills
 from .test_cluster import finish, kill_tree, start, wait_until
 
 pytestmark = [
@@ -46,24 +31,25 @@ def put(folder: Path, part: int, lines: list[str]) -> None:
     hidden.rename(folder / f"{part}.ndjson")
 
 
-@pytest.mark.parametrize("victim", Victim)
-def test_idle_keys(victim: Victim, tmp_path: Path) -> None:
+@pytest.mark.parametrize("victim", kills.Victim)
+def test_idle_keys(victim: kills.Victim, tmp_path: Path) -> None:
     """From files to Parquet."""
     from aiowheel.jobs.idle.stream import read_idle_events
 
     folder, out = tmp_path / "touches", tmp_path / "out"
     folder.mkdir()
-    command = ["idle", str(folder), *IDLE, "--format", "ndjson", "--key", "key", "--time", "t"]
+    command = ["idle", str(folder), *kills.IDLE, "--key", "key", "--time", "t"]
+    command += ["--format", "ndjson", "--out", str(out)]
 
-    endure(
+    kills.endure(
         victim,
-        [*command, "--out", str(out)],
+        command,
         out / "checkpoint",
-        lambda part: put(folder, part, touch_lines(touches(part))),
+        lambda part: put(folder, part, kills.touch_lines(kills.touches(part))),
         tmp_path,
     )
 
-    assert sorted(read_idle_events(out / "events")) == undisturbed_idle()
+    assert sorted(read_idle_events(out / "events")) == kills.undisturbed_idle()
 
 
 @pytest.fixture
@@ -72,14 +58,14 @@ def purgatory(tmp_path: Path) -> list[str]:
     folders = tmp_path / "ops", tmp_path / "events"
     for folder in folders:
         folder.mkdir()
-    command = ["purgatory", *map(str, folders), *PURGATORY, "--format", "ndjson"]
+    command = ["purgatory", *map(str, folders), *kills.PURGATORY, "--format", "ndjson"]
     return [*command, "--out", str(tmp_path / "out")]
 
 
 def put_part(part: int, tmp_path: Path) -> None:
     """A file of each table."""
-    put(tmp_path / "ops", part, operation_lines(operations(part)))
-    put(tmp_path / "events", part, event_lines(events(part)))
+    put(tmp_path / "ops", part, kills.operation_lines(kills.operations(part)))
+    put(tmp_path / "events", part, kills.event_lines(kills.events(part)))
 
 
 def outcomes(tmp_path: Path) -> list[Ending]:
@@ -90,19 +76,19 @@ def outcomes(tmp_path: Path) -> list[Ending]:
     return sorted(Ending(*row.values()) for row in found)
 
 
-@pytest.mark.parametrize("victim", Victim)
-def test_operations(victim: Victim, purgatory: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("victim", kills.Victim)
+def test_operations(victim: kills.Victim, purgatory: list[str], tmp_path: Path) -> None:
     """From files to Parquet."""
     feed = partial(put_part, tmp_path=tmp_path)
 
-    endure(victim, purgatory, tmp_path / "out" / "checkpoint", feed, tmp_path)
+    kills.endure(victim, purgatory, tmp_path / "out" / "checkpoint", feed, tmp_path)
 
-    assert outcomes(tmp_path) == undisturbed_outcomes()
+    assert outcomes(tmp_path) == kills.undisturbed_outcomes()
 
 
 def test_a_driver_killed_at_its_end_finishes_it(purgatory: list[str], tmp_path: Path) -> None:
     """Whatever options the next run has, and without the rows that came since."""
-    for part in range(PARTS):
+    for part in range(kills.PARTS):
         put_part(part, tmp_path)
     command = [*purgatory, "--json", "--master", "local[2]"]
 
@@ -110,9 +96,10 @@ def test_a_driver_killed_at_its_end_finishes_it(purgatory: list[str], tmp_path: 
     wait_until((tmp_path / "out" / "checkpoint" / "flush" / "flush-0").exists, process)
     kill_tree(process.pid)
     process.communicate()
-    put(tmp_path / "events", PARTS, event_lines([Event("a1", PARTS * PART_MS, NO_VALUE)]))
+    late = Event("a1", kills.PARTS * kills.PART_MS, NO_VALUE)
+    put(tmp_path / "events", kills.PARTS, kills.event_lines([late]))
     report = finish(start([*command, "--once"], tmp_path))
 
     counts = [report[name] for name in ("ended", "rows", "late", "pending")]
     assert counts == ["drained", 0, 0, 0]
-    assert outcomes(tmp_path) == undisturbed_outcomes()
+    assert outcomes(tmp_path) == kills.undisturbed_outcomes()

@@ -11,6 +11,7 @@ from aiowheel.cli import run
 from aiowheel.jobs.operations.shard import Shard
 from aiowheel.recipes._idle_trace import idle_events
 from aiowheel.rules import COMPLETED, NEVER, NO_VALUE, Event, Operation
+from tests.jobs.kills import event_lines, operation_lines, touch_lines
 
 from .conftest import MANY
 from .test_targets import records_of
@@ -36,9 +37,9 @@ def told(command: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, An
     return report
 
 
-def encoded(rows: list[dict[str, Any]]) -> list[bytes | None]:
-    """Rows as values of records."""
-    return [json.dumps(row).encode() for row in rows]
+def encoded(lines: list[str]) -> list[bytes | None]:
+    """Lines as values of records."""
+    return [line.encode() for line in lines]
 
 
 def test_touches_from_kafka_to_delta(
@@ -52,7 +53,7 @@ def test_touches_from_kafka_to_delta(
     source = random.Random(3)
     touches = [(source.randrange(1_000_000), f"k{source.randrange(500)}") for _ in range(MANY)]
     touches.sort()
-    values = encoded([{"key": key, "t": t} for t, key in touches])
+    values = encoded(touch_lines(touches))
     uri = topics.make("stream-touches")
     out = f"{bucket}/idle"
     command = ["idle", uri, "--stream", "--unit", "ms", "--timeout", "5", "--max-lateness", "3600"]
@@ -97,18 +98,8 @@ def test_operations_from_kafka_to_kafka(
     topics.make("stream-events")
     for name in ("outcomes", "rejects"):
         topics.make(f"stream-found.{name}")
-    rows = [
-        {
-            "id": row.id,
-            "keys": list(row.keys),
-            "mode": "all" if row.wanted == 2 else "any",
-            "created": row.created,
-            "deadline": row.deadline,
-        }
-        for row in operations
-    ]
-    topics.send("stream-ops", [*encoded(rows), b"none"])
-    topics.send("stream-events", encoded([{"key": row.key, "time": row.time} for row in events]))
+    topics.send("stream-ops", [*encoded(operation_lines(operations)), b"none"])
+    topics.send("stream-events", encoded(event_lines(events)))
     address = topics.address
     command = ["purgatory", f"kafka://{address}/stream-ops", f"kafka://{address}/stream-events"]
     command += ["--stream", "--tick", "10", "--max-lateness", "3600", "--shards", "2", "--drain"]
