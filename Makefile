@@ -135,10 +135,6 @@ test-durable: build  ## kill and stop processes with durable timers, and play 10
 	AIOWHEEL_DATABASE_HISTORIES=200 $(PYTEST) -m durable tests/durable $(TEST_ARGS)
 	AIOWHEEL_HISTORIES=10000 $(PYTEST) --timeout 7200 tests/durable/test_histories.py
 
-.PHONY: test-cluster
-test-cluster: build  ## kill executors, workers and drivers of Spark in mid-job; minutes long
-	$(PYTEST) -m spark_cluster $(TEST_ARGS)
-
 .PHONY: test-shared
 test-shared: build  ## break the stores of shared counters, and kill workers, under 10,000 waits; two hours
 	$(PYTEST) -m shared_faults --timeout 600 tests/shared tests/serve $(TEST_ARGS)
@@ -158,12 +154,24 @@ planted: build  ## plant each bug of tests/planted in a copy, and demand that it
 # Spark's connectors follow its version, and Delta Lake wants an older one: an environment apart.
 # Where the environment is made, the group comes first, so that Spark is installed once.
 CONNECT := .venv-connect
-.PHONY: test-kafka
-test-kafka:  ## read and write a real Kafka, an S3 and Delta Lake on this machine; fetches jars
+PYTEST_CONNECT := AIOWHEEL_NO_EXTENSIONS=1 $(CONNECT)/bin/python -m pytest tests/jobs/connectors
+.PHONY: connect
+connect:
 	$(MAKE) --no-print-directory VENV=$(CONNECT) $(CONNECT)/.stamp-venv
 	$(CONNECT)/bin/python -m pip --disable-pip-version-check install --quiet --group connect
 	$(MAKE) --no-print-directory VENV=$(CONNECT) build
-	AIOWHEEL_NO_EXTENSIONS=1 $(CONNECT)/bin/python -m pytest -m kafka tests/jobs/connectors $(TEST_ARGS)
+
+ROWS ?= 5000000
+.PHONY: test-kafka
+test-kafka: connect  ## send ROWS=5000000 through a real Kafka that is killed; S3 and Delta Lake; fetches jars
+	AIOWHEEL_KAFKA_ROWS=$(ROWS) $(PYTEST_CONNECT) -s -m "kafka and not spark_cluster" $(TEST_ARGS)
+
+KILLS ?= 20
+.PHONY: test-cluster
+test-cluster: build connect  ## kill each part of a Spark cluster under each stream KILLS=20 times; an hour long
+	failed=; export AIOWHEEL_KILLS=$(KILLS); \
+	$(PYTEST) -m "spark_cluster and not kafka" $(TEST_ARGS) || failed=1; \
+	$(PYTEST_CONNECT) -m "spark_cluster and kafka" $(TEST_ARGS) || failed=1; [ -z "$$failed" ]
 
 MINUTES ?= 20
 SOAK_LOOPS := "asyncio" "uvloop" "wheel on asyncio" "wheel on uvloop"

@@ -128,6 +128,7 @@ def _stream(options: StreamOptions, table: TableOptions) -> "IdleStream | IdleTa
         max_lateness_ms=late_ms,
         shards=options.limits.shards,
         files_per_batch=options.limits.files_per_batch,
+        delete_files=options.limits.delete_files,
     )
 
 
@@ -149,8 +150,9 @@ def _table_stream(options: StreamOptions, table: TableOptions) -> "IdleTableStre
         check_places(watched_folder([str(watched)]), place, checkpoint)
     latest, limit = table.bounds_of_stream(options.timeout)
     most = options.limits.files_per_batch, options.limits.records_per_batch
+    delete = options.limits.delete_files
     return IdleTableStream(
-        touches=Source.of_stream(touches, table.format or Format.PARQUET, *most),
+        touches=Source.of_stream(touches, table.format or Format.PARQUET, *most, delete=delete),
         out=out,
         rejects=rejects,
         checkpoint=Checkpoint(checkpoint.resolve()),

@@ -174,6 +174,7 @@ def _stream(options: PurgatoryStreamOptions) -> "PurgatoryStream":
         shards=options.limits.shards,
         files_per_batch=options.limits.files_per_batch,
         records_per_batch=options.limits.records_per_batch,
+        delete_files=options.limits.delete_files,
     )
 
 

@@ -44,6 +44,10 @@ Shards = Annotated[
 FilesPerBatch = Annotated[
     int, typer.Option(min=1, help="Stream: of each folder, at most so many files a micro-batch.")
 ]
+DeleteFiles = Annotated[
+    bool,
+    typer.Option("--delete-files", help="Stream: of folders, delete each file after its rows."),
+]
 RecordsPerBatch = Annotated[
     int, typer.Option(min=1, help="Stream: of each topic, at most so many records a micro-batch.")
 ]
@@ -61,6 +65,7 @@ class StreamLimits:
         drain: The same, and let time run out for what is open.
         shards: Engines that share the keys.
         files_per_batch: The most files of a folder in one micro-batch.
+        delete_files: Whether each file of a folder is deleted after its micro-batch.
         records_per_batch: The most records of a topic in one micro-batch.
     """
 
@@ -71,6 +76,7 @@ class StreamLimits:
     drain: bool = False
     shards: int = 16
     files_per_batch: int = 100
+    delete_files: bool = False
     records_per_batch: int = 1_000_000
 
     def until(self) -> Until:

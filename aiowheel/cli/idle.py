@@ -21,6 +21,7 @@ from aiowheel.cli._spark_options import (
 )
 from aiowheel.cli._stream_run import (
     CheckpointFolder,
+    DeleteFiles,
     Drain,
     FilesPerBatch,
     MaxLateness,
@@ -75,6 +76,7 @@ def idle(
     drain: Drain = False,
     shards: Shards = StreamLimits.shards,
     files_per_batch: FilesPerBatch = StreamLimits.files_per_batch,
+    delete_files: DeleteFiles = False,
     records_per_batch: RecordsPerBatch = StreamLimits.records_per_batch,
     master: Master = None,
     conf: Conf = None,
@@ -107,6 +109,7 @@ def idle(
         drain=drain,
         shards=shards,
         files_per_batch=files_per_batch,
+        delete_files=delete_files,
         records_per_batch=records_per_batch,
     )
     if stream:

@@ -25,6 +25,7 @@ from aiowheel.cli._spark_options import (
 )
 from aiowheel.cli._stream_run import (
     CheckpointFolder,
+    DeleteFiles,
     Drain,
     FilesPerBatch,
     MaxLateness,
@@ -94,6 +95,7 @@ def purgatory(
     drain: Drain = False,
     shards: Shards = StreamLimits.shards,
     files_per_batch: FilesPerBatch = StreamLimits.files_per_batch,
+    delete_files: DeleteFiles = False,
     records_per_batch: RecordsPerBatch = StreamLimits.records_per_batch,
     master: Master = None,
     conf: Conf = None,
@@ -124,6 +126,7 @@ def purgatory(
         drain=drain,
         shards=shards,
         files_per_batch=files_per_batch,
+        delete_files=delete_files,
         records_per_batch=records_per_batch,
     )
     if stream:

@@ -1,17 +1,17 @@
-"""Streams and runs that lose an executor, a worker or their driver lose and double no event.
+"""Streams and runs that lose an executor or a worker lose and double no event.
 
 Each is a process of its own, as users start it. `make test-cluster` runs them; they take minutes.
+In `test_kills` streams lose executors, workers and drivers at many moments.
 """
 
 import contextlib
 import json
 import os
-import random
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -92,10 +92,10 @@ def start(command: list[str], tmp_path: Path) -> "subprocess.Popen[str]":
     )
 
 
-def finish(process: "subprocess.Popen[str]") -> dict[str, int | str]:
+def finish(process: "subprocess.Popen[str]", patience: float = PATIENCE) -> dict[str, int | str]:
     """Wait for its end; the report it printed."""
     try:
-        out, err = process.communicate(timeout=PATIENCE)
+        out, err = process.communicate(timeout=patience)
     finally:
         kill_tree(process.pid)
     assert process.returncode == 0, err
@@ -124,9 +124,11 @@ def executors(pid: int) -> list[psutil.Process]:
     return found
 
 
-def wait_until(condition: Callable[[], bool], process: "subprocess.Popen[str]") -> None:
+def wait_until(
+    condition: Callable[[], bool], process: "subprocess.Popen[str]", patience: float = PATIENCE
+) -> None:
     """Look at a condition until it holds; a process that ended first will not make it true."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience
     while not condition():
         assert process.poll() is None, process.communicate()[1]
         assert time.monotonic() < deadline
@@ -144,35 +146,6 @@ def test_an_executor_dies_in_mid_stream(arriving: Arriving, tmp_path: Path) -> N
     report = finish(process)
     assert (report["total_events"], report["sha256"], report["late"]) == (*NASA_30, 0)
     assert list((tmp_path / "tmp").iterdir()) == []
-
-
-@pytest.mark.realtime
-def test_the_driver_dies_at_three_moments(arriving: Arriving, tmp_path: Path) -> None:
-    """SIGKILL of driver, JVM and workers; the last start goes to the end."""
-    source = random.Random(7)
-    for round_ in range(3):
-        process = start(arriving.command("local[2]"), tmp_path)
-        wait_until(partial(arriving.has_committed, round_ + 1), process)
-        time.sleep(source.random() * 3)
-        kill_tree(process.pid)
-        process.communicate()
-
-    report = finish(start(arriving.command("local[2]"), tmp_path))
-
-    assert (report["total_events"], report["sha256"]) == NASA_30
-
-
-@pytest.mark.realtime
-def test_a_worker_dies_in_mid_stream(arriving: Arriving, tmp_path: Path) -> None:
-    """On a standalone master with two workers: the other one takes over."""
-    with standalone(tmp_path) as (master, workers):
-        process = start(arriving.command(master), tmp_path)
-        wait_until(partial(arriving.has_committed, 2), process)
-
-        kill_tree(workers[0].pid)
-
-        report = finish(process)
-    assert (report["total_events"], report["sha256"], report["late"]) == (*NASA_30, 0)
 
 
 @pytest.mark.realtime
@@ -225,58 +198,59 @@ def standalone(
 ) -> "Generator[tuple[str, list[subprocess.Popen[bytes]]]]":
     """A master and two workers of one core each, from the installed package.
 
-    Of the folder *own* each of the workers has one that no other process sees.
+    Of the folder *own* each of the workers has one that no other process sees. A test may put
+    another worker in the place of one that it has killed.
     """
+    workers: list[subprocess.Popen[bytes]] = []
+    port = str(free_port())
+    options = ("--host", "127.0.0.1", "--port", port)
+    master = launch(tmp_path / "master", "master.Master", *options, until="New state: ALIVE")
+    try:
+        address = f"spark://127.0.0.1:{port}"
+        workers.extend(start_worker(tmp_path / f"worker{n}", address, own) for n in range(2))
+        yield address, workers
+    finally:
+        for process in (master, *workers):
+            kill_tree(process.pid)
+            process.wait(10)
+
+
+def start_worker(folder: Path, master: str, own: Path | None = None) -> "subprocess.Popen[bytes]":
+    """A worker of one core; its files, temporary ones too, lie in a folder that only it uses."""
+    apart = [] if own is None else [*OWN_DISK, str(own)]
+    options = ("--host", "127.0.0.1", "--cores", "1", "--memory", "1g", master)
+    return launch(folder, "worker.Worker", *options, until="Successfully registered", before=apart)
+
+
+def launch(
+    folder: Path, kind: str, *arguments: str, until: str, before: Sequence[str] = ()
+) -> "subprocess.Popen[bytes]":
+    """Start a daemon of Spark's, whose command follows *before*; wait for a text in its log."""
     import pyspark
 
+    log = folder / "log"
+    (folder / "tmp").mkdir(parents=True)
     program = Path(pyspark.__file__).parent / "bin" / "spark-class"
+    command = [*before, program, f"org.apache.spark.deploy.{kind}", "--webui-port", "0", *arguments]
     environment = os.environ | {
         "JAVA_HOME": str(spark_java_home(find_java())),
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_LOCAL_DIRS": str(tmp_path / "spark-local"),
-        "SPARK_WORKER_DIR": str(tmp_path / "spark-work"),
+        "SPARK_LOCAL_DIRS": str(folder / "local"),
+        "SPARK_WORKER_DIR": str(folder / "work"),
+        "TMPDIR": str(folder / "tmp"),
     }
-    started: list[subprocess.Popen[bytes]] = []
-
-    def launch(name: str, *arguments: str, until: str) -> "subprocess.Popen[bytes]":
-        log = tmp_path / f"{name}.log"
-        kind = "master.Master" if name == "master" else "worker.Worker"
-        apart = [*OWN_DISK, str(own)] if own is not None and name != "master" else []
-        with log.open("wb") as file:
-            process = subprocess.Popen(
-                [
-                    *apart,
-                    program,
-                    f"org.apache.spark.deploy.{kind}",
-                    "--webui-port",
-                    "0",
-                    *arguments,
-                ],
-                stdout=file,
-                stderr=file,
-                env=environment,
-                start_new_session=True,
-            )
-        started.append(process)
-        deadline = time.monotonic() + PATIENCE
-        while until not in log.read_text(encoding="utf-8", errors="replace"):
-            assert process.poll() is None, log.read_text(encoding="utf-8")
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
-        return process
-
-    try:
-        port = str(free_port())
-        launch("master", "--host", "127.0.0.1", "--port", port, until="New state: ALIVE")
-        master = f"spark://127.0.0.1:{port}"
-        worker = ("--host", "127.0.0.1", "--cores", "1", "--memory", "1g", master)
-        ready = "Successfully registered"
-        yield master, [launch(f"worker{n}", *worker, until=ready) for n in range(2)]
-    finally:
-        for process in started:
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            command, stdout=file, stderr=file, env=environment, start_new_session=True
+        )
+    deadline = time.monotonic() + PATIENCE
+    while until not in log.read_text(encoding="utf-8", errors="replace"):
+        if process.poll() is not None or time.monotonic() > deadline:
             kill_tree(process.pid)
-            process.wait(10)
+            pytest.fail(log.read_text(encoding="utf-8", errors="replace"))
+        time.sleep(0.2)
+    return process
 
 
 def free_port() -> int:

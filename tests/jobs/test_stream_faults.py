@@ -119,6 +119,45 @@ def dies_in(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
 @pytest.mark.spark
 @pytest.mark.slow
 @spark_test
+@pytest.mark.parametrize("job", ["idle", pytest.param("purgatory", marks=_SLOW)])
+def test_only_files_whose_rows_are_worked_off_are_deleted(
+    job: str,
+    request: pytest.FixtureRequest,
+    say: Say,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each when the next micro-batch begins; none that comes while the stream ends."""
+    command: list[str] = request.getfixturevalue(job)
+    command = [*command, "--files-per-batch", "1", "--delete-files"]
+    folder = tmp_path / ("in" if job == "idle" else "ops")
+
+    def arrive(number: int) -> None:
+        row = touch("a", number) if job == "idle" else operation(f"o{number}", number)
+        put(folder / f"{number}.ndjson", row)
+        os.utime(folder / f"{number}.ndjson", (1e9 + number, 1e9 + number))  # in this order
+
+    def left() -> list[str]:
+        return sorted(file.stem for file in folder.iterdir())
+
+    arrive(1)
+    arrive(2)
+    assert say([*command, "--once"])[0] == 0
+    assert left() == ["2"]
+
+    arrive(3)
+    with monkeypatch.context() as patch, pytest.raises(DeathError):
+        dies_in(patch, "send_flush")
+        run([*command, "--drain"])
+    arrive(4)
+    code, found, _ = say([*command, "--drain"])
+    assert (code, found["ended"], found["rows"]) == (0, "drained", 0)
+    assert left() == ["3", "4"]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@spark_test
 @pytest.mark.parametrize("step", ["send_flush", pytest.param("end", marks=_SLOW)])
 def test_an_idle_stream_finishes_an_end_that_was_cut_off(
     step: str, idle: list[str], say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

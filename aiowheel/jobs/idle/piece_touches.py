@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from aiowheel.errors import BadInputError
 from aiowheel.jobs.idle.batch import FoundIdle
+from aiowheel.jobs.spark.values import ddl
 from aiowheel.readers import Format, Inputs, Piece, Reject, Scan, Tally, TimedRows, pieces_of
 from aiowheel.readers._inputs import Source
 
@@ -33,10 +34,6 @@ _NOTE = pa.struct(
     }
 )
 _ROWS = pa.schema({"key": pa.string(), "t": pa.int64(), "note": _NOTE})
-_DDL = (
-    "key string, t bigint, note struct<source: binary, line: bigint, reason: binary, raw: binary,"
-    " used: boolean, format: string, accepted: bigint, ends_source: boolean>"
-)
 
 _TASK_BYTES = 16 << 20
 _ROW_BYTES = 40
@@ -68,7 +65,7 @@ class PieceTouches:
         tasks = _tasks_of(pieces)
         read = _reader(tasks, rows.by_the_same_rules(inputs, None))
         numbers = spark.range(0, len(tasks), 1, len(tasks))
-        return cls(numbers.mapInArrow(read, _DDL), inputs.total_bytes // _ROW_BYTES)
+        return cls(numbers.mapInArrow(read, ddl(_ROWS)), inputs.total_bytes // _ROW_BYTES)
 
     def found(self, idle: FoundIdle) -> Iterator[Reject | Tally | BadInputError]:
         """Walk over the notes among the events, in the order of the inputs."""

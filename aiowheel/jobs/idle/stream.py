@@ -20,15 +20,15 @@ from aiowheel.jobs.idle.merge import merged_parts
 from aiowheel.jobs.idle.processor import EVENTS_DDL, IdleProcessor
 from aiowheel.jobs.idle.touch_files import TOUCHES_DDL, TouchFiles
 from aiowheel.jobs.spark.checkpoint import Checkpoint
+from aiowheel.jobs.spark.query import start_query
 from aiowheel.jobs.spark.sinks import BatchFolders, batch_folders
-from aiowheel.jobs.spark.source_files import refuse_missing_files
+from aiowheel.jobs.spark.sources import watch_options
 from aiowheel.jobs.spark.stream_run import Phase
 from aiowheel.jobs.spark.uris import spark_path
 from aiowheel.jobs.spark.watermark import flushes, timestamp
 from aiowheel.readers import Unit
 
 _FILES_DDL = "path string, modificationTime timestamp, length bigint, content binary"
-_LONGEST_AGE = "36500d"  # else Spark forgets, in silence, files a week older than the newest
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class IdleStream:
         max_lateness_ms: How far a row may lie behind the newest row of the batches before its own.
         shards: Engines that share the keys; fixed for the life of the checkpoint.
         files_per_batch: At most so many files make a micro-batch.
+        delete_files: Whether each file is deleted after its micro-batch.
         written: Idle events per micro-batch of this run.
     """
 
@@ -55,6 +56,7 @@ class IdleStream:
     max_lateness_ms: int
     shards: int = 16
     files_per_batch: int = 100
+    delete_files: bool = False
     written: dict[int, int] = field(default_factory=dict[int, int])
 
     @property
@@ -95,30 +97,20 @@ class IdleStream:
         folders = BatchFolders(self.events, self.checkpoint.folder)
 
         def write(frame: DataFrame, batch_id: int) -> None:
-            if phase is not Phase.FINISH:
-                refuse_missing_files(frame.sparkSession, self.checkpoint.folder, batch_id)
             self.written[batch_id] = folders.write(by_fire(frame), batch_id)
 
         touches = self._touches(spark, phase)
         end = flushes(spark, self.checkpoint)
         packs = touches.unionByName(end, allowMissingColumns=True)
         events = detected(packs, self.timeout, self.files.unit, self.max_lateness_ms)
-        return (
-            events.writeStream.queryName("aiowheel-idle")
-            .outputMode("append")
-            .option("checkpointLocation", str(self.checkpoint.folder))
-            .trigger(**phase.trigger)
-            .foreachBatch(write)
-            .start()
-        )
+        return start_query(events, "aiowheel-idle", self.checkpoint, phase, write)
 
     def _touches(self, spark: SparkSession, phase: Phase) -> DataFrame:
+        delete = self.delete_files and phase is not Phase.FINISH  # which reads no file
         files = (
             spark.readStream.format("binaryFile")
             .schema(_FILES_DDL)
-            .option("recursiveFileLookup", "true")
-            .option("maxFilesPerTrigger", self.files_per_batch)
-            .option("maxFileAge", _LONGEST_AGE)
+            .options(**watch_options(self.files_per_batch, delete=delete))
             .load(spark_path(self.folder))
         )
         paths = phase.of_input(files).select("path")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
@@ -12,7 +12,7 @@ from aiowheel.jobs.idle.parquet_touches import flaw_of_touch
 from aiowheel.jobs.idle.stream import by_fire, detected
 from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.jobs.spark.packs import PACK_DDL, pack_rows
-from aiowheel.jobs.spark.source_files import refuse_missing_files
+from aiowheel.jobs.spark.query import start_query
 from aiowheel.jobs.spark.sources import Source, read_touches, readable, unreadable
 from aiowheel.jobs.spark.stream_run import Phase
 from aiowheel.jobs.spark.targets import Sink, open_sink
@@ -81,42 +81,35 @@ class IdleTableStream:
             BadInputError: The place of a result holds that of another stream, or the table has
                 other columns.
         """
-        folder = self.checkpoint.folder
-        events = open_sink(spark, self.out, checkpoint=str(folder), key=("key", "fire"))
+        folder = str(self.checkpoint.folder)
+        events = open_sink(spark, self.out, checkpoint=folder, key=("key", "fire"))
         refused: Sink | None = None
         if self.rejects is not None:
             key = ("source", "raw")
-            refused = open_sink(spark, self.rejects, checkpoint=str(folder), key=key)
+            refused = open_sink(spark, self.rejects, checkpoint=folder, key=key)
 
         def write(frame: DataFrame, batch_id: int) -> None:
-            if phase is not Phase.FINISH:
-                refuse_missing_files(frame.sparkSession, folder, batch_id)
             if refused is None:
                 self.written[batch_id] = events.write(by_fire(frame), batch_id)
                 return
             frame.persist()  # else the shards run once for each of the two tables
             try:
-                found = frame.where(F.col("reason").isNull()).select("fire", "key")
-                self.written[batch_id] = events.write(by_fire(found), batch_id)
+                idle = frame.where(F.col("reason").isNull()).select("fire", "key")
+                self.written[batch_id] = events.write(by_fire(idle), batch_id)
                 bad = frame.where(F.col("reason").isNotNull()).select("source", "reason", "raw")
                 refused.write(bad, batch_id)
             finally:
                 frame.unpersist()
 
-        return (
-            self._found(spark, phase)
-            .writeStream.queryName("aiowheel-idle")
-            .outputMode("append")
-            .option("checkpointLocation", str(folder))
-            .trigger(**phase.trigger)
-            .foreachBatch(write)
-            .start()
-        )
+        found = self._found(spark, phase)
+        return start_query(found, "aiowheel-idle", self.checkpoint, phase, write)
 
     def _found(self, spark: SparkSession, phase: Phase) -> DataFrame:
         latest = latest_now(self.unit, _AHEAD_MS) if self.latest is None else F.lit(self.latest)
         flaw = flaw_of_touch(self.earliest, F.least(latest, F.lit(self.limit)))
-        rows = phase.of_input(read_touches(spark, self.touches, flaw))
+        delete = self.touches.delete and phase is not Phase.FINISH  # which reads no file
+        touches = replace(self.touches, delete=delete)
+        rows = phase.of_input(read_touches(spark, touches, flaw))
         seen = rows.observe(
             "touches",
             F.count(F.lit(1)).alias("rows"),
@@ -124,8 +117,8 @@ class IdleTableStream:
             F.sum(F.lit(0)).alias("irregular"),
         )
         shard = F.pmod(F.xxhash64("key"), F.lit(self.shards)).cast("int").alias("shard")
-        touches = readable(seen).select(shard, F.col("t").alias("time"), "key")
-        packs = touches.mapInArrow(pack_rows, PACK_DDL).select(
+        used = readable(seen).select(shard, F.col("t").alias("time"), "key")
+        packs = used.mapInArrow(pack_rows, PACK_DDL).select(
             "shard", "pack", timestamp("latest", self.unit).alias("ts")
         )
         packs = packs.unionByName(flushes(spark, self.checkpoint), allowMissingColumns=True)

@@ -19,8 +19,8 @@ from aiowheel.errors import BadInputError
 from aiowheel.jobs.operations.rows import parquet_files
 from aiowheel.jobs.operations.schemas import ALL, ANY, EVENTS, LATEST, OPERATIONS, Flaw
 from aiowheel.jobs.operations.text_frames import (
-    EVENT_DDL,
-    OPERATION_DDL,
+    CHECKED_EVENTS,
+    CHECKED_OPERATIONS,
     checked_events,
     checked_operations,
 )
@@ -52,7 +52,8 @@ def read_operations(spark: SparkSession, source: Source) -> DataFrame:
     # That reader of Spark 4 fails on a file in which all elements of all `thresholds` are null:
     # "Index 0 out of bounds for length 0".
     spark.conf.set("spark.sql.parquet.enableNestedColumnVectorizedReader", "false")
-    return _read(spark, source, _Table("operations", OPERATIONS, OPERATION_DDL), check_operations)
+    table = _Table("operations", OPERATIONS, CHECKED_OPERATIONS)
+    return _read(spark, source, table, check_operations)
 
 
 def read_events(spark: SparkSession, source: Source) -> DataFrame:
@@ -61,7 +62,7 @@ def read_events(spark: SparkSession, source: Source) -> DataFrame:
     Args and extra columns as of `read_operations`; else ``key``, ``time`` and ``value`` as in
     `rules.Event`.
     """
-    return _read(spark, source, _Table("events", EVENTS, EVENT_DDL), check_events)
+    return _read(spark, source, _Table("events", EVENTS, CHECKED_EVENTS), check_events)
 
 
 def check_operations(
@@ -142,7 +143,7 @@ class _Table(NamedTuple):
 
     name: str
     schema: pa.Schema
-    checked_ddl: str
+    checked: pa.Schema
 
 
 def _read(
@@ -158,7 +159,7 @@ def _read(
     if source.form is not Format.PARQUET:
         lines = checked_operations if table.name == "operations" else checked_events
         check_lines = partial(lines, form=source.form, keep_raw=source.per_batch is not None)
-        return _lines(spark, source, place).mapInArrow(check_lines, table.checked_ddl)
+        return _lines(spark, source, place).mapInArrow(check_lines, ddl(table.checked))
     rows = load_files(spark, source, place, ddl(table.schema), _parquet_in(source, place, table))
     # Not `_metadata.file_path`: Spark would make that up for every row, used or not.
     return check(rows.withColumn("url", F.input_file_name()), _path_of("url"))

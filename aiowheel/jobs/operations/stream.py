@@ -22,7 +22,7 @@ from aiowheel.jobs.operations.schemas import OUTCOMES, REJECTS
 from aiowheel.jobs.operations.settling import Settling, counted_sound, flawed_if_ahead
 from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.jobs.spark.progress import observed
-from aiowheel.jobs.spark.source_files import refuse_missing_files
+from aiowheel.jobs.spark.query import start_query
 from aiowheel.jobs.spark.sources import RECORDS_PER_BATCH, Source
 from aiowheel.jobs.spark.stream_run import Phase
 from aiowheel.jobs.spark.targets import open_sink
@@ -83,6 +83,7 @@ class PurgatoryStream:
         shards: Of each stage; fixed for the life of the checkpoint.
         files_per_batch: At most so many files of each folder make a micro-batch.
         records_per_batch: At most so many records of each topic.
+        delete_files: Whether each file of a folder is deleted after its micro-batch.
         written: What this run wrote, by batch; the last one may not be finished.
     """
 
@@ -99,7 +100,12 @@ class PurgatoryStream:
     shards: int = 16
     files_per_batch: int = 100
     records_per_batch: int = RECORDS_PER_BATCH
+    delete_files: bool = False
     written: dict[int, Written] = field(default_factory=dict[int, "Written"])
+
+    def __post_init__(self) -> None:
+        """Check the two tables, before there is a session."""
+        self._sources(Phase.FOLLOW)
 
     @property
     def settings(self) -> dict[str, object]:
@@ -121,17 +127,12 @@ class PurgatoryStream:
         Raises:
             BadInputError: *out* is that of another stream.
         """
-        most = self.files_per_batch, self.records_per_batch
+        sources = self._sources(phase)
         operations, events = (
-            flawed_if_ahead(
-                phase.of_input(read(spark, Source.of_stream(str(place), form, *most))),
-                time,
-                self.unit,
-                self.max_ahead_ms,
-            )
-            for read, place, form, time in (
-                (read_operations, self.operations, self.operations_format, "created"),
-                (read_events, self.events, self.events_format, "time"),
+            flawed_if_ahead(phase.of_input(read(spark, source)), time, self.unit, self.max_ahead_ms)
+            for read, source, time in (
+                (read_operations, sources[0], "created"),
+                (read_events, sources[1], "time"),
             )
         )
         decided = Decided(self.checkpoint.folder / "decided")
@@ -143,15 +144,9 @@ class PurgatoryStream:
             flushes(spark, self.checkpoint),
         )
         # One query for both, so that one look at a row decides where it goes.
-        return (
-            found.unionByName(bad, allowMissingColumns=True)
-            .writeStream.queryName("aiowheel-purgatory")
-            .outputMode("append")
-            .option("checkpointLocation", str(self.checkpoint.folder))
-            .trigger(**phase.trigger)
-            .foreachBatch(self._write(spark, phase, decided))
-            .start()
-        )
+        rows = found.unionByName(bad, allowMissingColumns=True)
+        write = self._write(spark, decided)
+        return start_query(rows, "aiowheel-purgatory", self.checkpoint, phase, write)
 
     def checked_counts(self, batch: StreamingQueryProgress) -> Counts:
         """What a finished micro-batch of this run read, and how much of it was late.
@@ -214,18 +209,25 @@ class PurgatoryStream:
                 f"and {after:,} wait"
             )
 
-    def _write(
-        self, spark: SparkSession, phase: Phase, decided: Decided
-    ) -> Callable[[DataFrame, int], None]:
-        folder = self.checkpoint.folder
+    def _sources(self, phase: Phase) -> list[Source]:
+        most = self.files_per_batch, self.records_per_batch
+        delete = self.delete_files and phase is not Phase.FINISH  # which reads no file
+        return [
+            Source.of_stream(str(place), form, *most, delete=delete)
+            for place, form in (
+                (self.operations, self.operations_format),
+                (self.events, self.events_format),
+            )
+        ]
+
+    def _write(self, spark: SparkSession, decided: Decided) -> Callable[[DataFrame, int], None]:
+        folder = str(self.checkpoint.folder)
         outcomes, refused = (
-            open_sink(spark, inside(str(self.out), name), checkpoint=str(folder), key=key)
+            open_sink(spark, inside(str(self.out), name), checkpoint=folder, key=key)
             for name, key in (("outcomes", ("id",)), ("rejects", ("source", "raw")))
         )
 
         def write(frame: DataFrame, batch_id: int) -> None:
-            if phase is not Phase.FINISH:
-                refuse_missing_files(frame.sparkSession, folder, batch_id)
             frame.persist()  # else the stages run once for each of the two tables
             try:
                 entered = frame.select(F.sum("entered")).first()

@@ -22,22 +22,22 @@ from aiowheel.rules import Event, Operation
 
 _ROWS: Final = 8_192
 _CHECKED: Final = {"flaw": pa.string(), "source": pa.string(), "raw": pa.string()}
-_OPERATION: Final = {
-    "id": pa.string(),
-    "keys": pa.list_(pa.string()),
-    "thresholds": pa.list_(pa.int64()),
-    "wanted": pa.int32(),
-    "created": pa.int64(),
-    "deadline": pa.int64(),
-}
-_EVENT: Final = {"key": pa.string(), "time": pa.int64(), "value": pa.int64()}
 
-#: What `checked_operations` and `checked_events` yield, as Spark writes it.
-OPERATION_DDL: Final = (
-    "id string, keys array<string>, thresholds array<bigint>, wanted int, created bigint, "
-    "deadline bigint, flaw string, source string, raw string"
+#: What `checked_operations` and `checked_events` yield.
+CHECKED_OPERATIONS: Final = pa.schema(
+    {
+        "id": pa.string(),
+        "keys": pa.list_(pa.string()),
+        "thresholds": pa.list_(pa.int64()),
+        "wanted": pa.int32(),
+        "created": pa.int64(),
+        "deadline": pa.int64(),
+        **_CHECKED,
+    }
 )
-EVENT_DDL: Final = "key string, time bigint, value bigint, flaw string, source string, raw string"
+CHECKED_EVENTS: Final = pa.schema(
+    {"key": pa.string(), "time": pa.int64(), "value": pa.int64(), **_CHECKED}
+)
 
 _Lines = Iterable[pa.RecordBatch]
 
@@ -57,13 +57,13 @@ def checked_operations(
         BadInputError: A csv has another header.
     """
     rows = _checked(batches, form, OPERATIONS, parse_operation, keep_raw=keep_raw)
-    return _batches(rows, pa.schema(_OPERATION | _CHECKED))
+    return _batches(rows, CHECKED_OPERATIONS)
 
 
 def checked_events(batches: _Lines, form: Format, *, keep_raw: bool) -> Iterator[pa.RecordBatch]:
     """Check lines of events, as `checked_operations` does."""
     rows = _checked(batches, form, EVENTS, parse_event, keep_raw=keep_raw)
-    return _batches(rows, pa.schema(_EVENT | _CHECKED))
+    return _batches(rows, CHECKED_EVENTS)
 
 
 def _checked(
@@ -74,7 +74,8 @@ def _checked(
     *,
     keep_raw: bool,
 ) -> Iterator[tuple[Any, ...]]:
-    nothing = (None,) * (len(_OPERATION) if schema is OPERATIONS else len(_EVENT))
+    checked = CHECKED_OPERATIONS if schema is OPERATIONS else CHECKED_EVENTS
+    nothing = (None,) * (len(checked) - len(_CHECKED))
     for (url, start), part in groupby(_lines(batches), itemgetter(0, 1)):
         parts = urlsplit(url)
         source = unquote(parts.path if parts.scheme in {"", "file"} else url)

@@ -40,7 +40,9 @@ class DeltaAppends:
             raise AssertionError("write is for foreachBatch")
         with kept_on_disk(frame) as (kept, count):
             writer = kept.write.format("delta").mode("append")
-            writer.options(txnAppId=stream, txnVersion=batch_id).save(self.table.folder.path)
+            # Without optimizeWrite each task writes a file, however few rows it has.
+            options = {"txnAppId": stream, "txnVersion": batch_id, "optimizeWrite": True}
+            writer.options(**options).save(self.table.folder.path)
         return count
 
 

@@ -34,6 +34,8 @@ from aiowheel.jobs.spark.values import (
 from aiowheel.readers import Format
 
 _LONGEST_AGE: Final = "36500d"  # Spark forgets, in silence, files a week older than the newest
+#: Else a folder's files in folders of their own are left out, or give columns by their names.
+_WHOLE_FOLDER: Final = {"recursiveFileLookup": "true"}
 _NUMBER: Final = r"^-?[0-9]{1,19}$"
 #: Of a topic, where nothing else is wanted.
 RECORDS_PER_BATCH: Final = 1_000_000
@@ -50,6 +52,7 @@ class Source:
         value_form: Of the values of a topic: JSON or Avro.
         per_batch: None reads what is there now. A number makes a stream whose micro-batches have at
             most so many files, or records of a topic.
+        delete: Whether a stream deletes the files of a folder, each after its micro-batch.
         options: More options for Spark's reader, such as ``kafka.security.protocol``.
     """
 
@@ -57,10 +60,13 @@ class Source:
     form: Format = Format.PARQUET
     value_form: ValueFormat = ValueFormat.JSON
     per_batch: int | None = None
+    delete: bool = False
     options: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @classmethod
-    def of_stream(cls, uri: str, form: Format, files: int, records: int) -> Self:
+    def of_stream(
+        cls, uri: str, form: Format, files: int, records: int, *, delete: bool = False
+    ) -> Self:
         """Make the source of a stream.
 
         Args:
@@ -68,16 +74,19 @@ class Source:
             form: Of files.
             files: At most so many make a micro-batch, of a folder or a Delta table.
             records: At most so many, of a topic.
+            delete: Whether to delete the files of a folder, each after its micro-batch.
         """
         is_topic = isinstance(parse_uri(uri), Topic)
-        return cls(uri, form, per_batch=records if is_topic else files)
+        return cls(uri, form, per_batch=records if is_topic else files, delete=delete)
 
     def __post_init__(self) -> None:
-        """Check the format and the number."""
+        """Check the format, the number and what is deleted."""
         if self.form not in _FILES:
             raise BadInputError(f"format must be {', '.join(_FILES)}, got {self.form}")
         if self.per_batch is not None and self.per_batch < 1:
             raise BadInputError(f"per_batch must be 1 or more, got {self.per_batch}")
+        if self.delete and not isinstance(parse_uri(self.uri), Folder):
+            raise BadInputError(f"{self.uri}: is no folder, whose files alone can be deleted")
 
 
 def read_touches(spark: SparkSession, source: Source, flaw: Column | None = None) -> DataFrame:
@@ -194,9 +203,20 @@ def _file_options(source: Source) -> dict[str, str]:
 
 
 def _folder_options(source: Source) -> dict[str, str]:
-    # Else a folder's files in folders of their own are left out, or give columns by their names.
-    options = _file_options(source) | {"recursiveFileLookup": "true"}
-    return options if source.per_batch is None else options | {"maxFileAge": _LONGEST_AGE}
+    if source.per_batch is None:
+        return _WHOLE_FOLDER
+    return watch_options(source.per_batch, delete=source.delete)
+
+
+def watch_options(files: int, *, delete: bool) -> dict[str, str]:
+    """Options of Spark's readers for a folder where files arrive.
+
+    Args:
+        files: At most so many make a micro-batch.
+        delete: Whether each is deleted when its micro-batch is done and the next one begins.
+    """
+    options = _WHOLE_FOLDER | {"maxFilesPerTrigger": str(files), "maxFileAge": _LONGEST_AGE}
+    return options | {"cleanSource": "delete"} if delete else options
 
 
 def _read_files(spark: SparkSession, source: Source, folder: Folder) -> DataFrame:

@@ -25,6 +25,13 @@ TOUCHES: Final = pa.schema(
         pa.field("t", pa.int64(), nullable=False),
     ]
 )
+_SPARK_TYPES: Final = {
+    pa.string(): "string",
+    pa.int64(): "bigint",
+    pa.int32(): "int",
+    pa.bool_(): "boolean",
+    pa.binary(): "binary",
+}
 _TABLES: Final = {"touches": TOUCHES, "operations": OPERATIONS, "events": EVENTS}
 
 _BROKEN: Final = "_broken"
@@ -47,7 +54,10 @@ def spark_type(kind: pa.DataType) -> str:
     """The type of a column as Spark writes it."""
     if pa.types.is_list(kind):
         return f"array<{spark_type(kind.value_type)}>"
-    return {pa.string(): "string", pa.int64(): "bigint"}[kind]
+    if pa.types.is_struct(kind):
+        fields = ", ".join(f"{field.name}: {spark_type(field.type)}" for field in kind)
+        return f"struct<{fields}>"
+    return _SPARK_TYPES[kind]
 
 
 def ddl(schema: pa.Schema) -> str:

@@ -7,8 +7,8 @@ import socket
 import subprocess
 import tempfile
 import uuid
-from collections.abc import Generator
 from pathlib import Path
+from typing import Self
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -59,41 +59,58 @@ def kafka_jars() -> Path:
     return jars
 
 
-@contextlib.contextmanager
-def running_kafka(folder: Path) -> Generator[str]:
-    """Run a broker whose files lie in *folder*; gives its ``HOST:PORT``."""
-    classpath = f"{kafka_jars()}/*"
-    port, controller = free_ports(2)
-    properties = folder / "server.properties"
-    properties.write_text(_PROPERTIES.format(port=port, controller=controller, folder=folder))
-    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    tool: list[str | Path] = [
-        _java(),
-        "-cp",
-        classpath,
-        "kafka.tools.StorageTool",
-        "format",
-        "-t",
-        cluster,
-    ]
-    subprocess.run([*tool, "-c", properties], check=True, capture_output=True, timeout=60)
-    flags = ["-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
-    with (folder / "output").open("wb") as output:
-        command: list[str | Path] = [_java(), *flags, "-cp", classpath, "kafka.Kafka", properties]
-        broker = subprocess.Popen(command, stdout=output, stderr=output)
-    try:
-        address = f"127.0.0.1:{port}"
-        AdminClient({"bootstrap.servers": address, "log_level": 0}).list_topics(
-            timeout=_START_SECONDS
+class Broker:
+    """A broker whose files lie in *folder*; started inside a with block.
+
+    Attributes:
+        address: Its ``HOST:PORT``, which it keeps when it is started again.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        port, controller = free_ports(2)
+        self.address = f"127.0.0.1:{port}"
+        self._properties = folder / "server.properties"
+        self._properties.write_text(
+            _PROPERTIES.format(port=port, controller=controller, folder=folder)
         )
-        yield address
-    finally:
-        broker.terminate()
+        self._output = folder / "output"
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        tool = self._command("kafka.tools.StorageTool", "format", "-t", cluster, "-c")
+        subprocess.run([*tool, self._properties], check=True, capture_output=True, timeout=60)
+
+    def __enter__(self) -> Self:
+        """Start it."""
+        self.start()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        """Stop it as its own script does."""
+        self._process.terminate()
         try:
-            broker.wait(_STOP_SECONDS)
+            self._process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
-            broker.kill()
-            broker.wait()
+            self.kill()
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        flags = ["-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+        with self._output.open("ab") as output:
+            self._process = subprocess.Popen(
+                [*self._command(*flags, "kafka.Kafka"), self._properties],
+                stdout=output,
+                stderr=output,
+            )
+        client = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
+        client.list_topics(timeout=_START_SECONDS)
+
+    def kill(self) -> None:
+        """SIGKILL; `start` goes on with what it has stored."""
+        self._process.kill()
+        self._process.wait()
+
+    @staticmethod
+    def _command(*arguments: str) -> list[str | Path]:
+        return [_java(), "-cp", f"{kafka_jars()}/*", *arguments]
 
 
 def _java() -> Path:

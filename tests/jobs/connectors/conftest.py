@@ -1,6 +1,5 @@
 """Real services on this machine: Kafka from its jars, S3 from moto, and a Spark that opens both."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,24 +14,21 @@ from aiowheel.errors import AiowheelError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from .broker import Broker
+
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 BUCKET = "wheel"
+MANY = 20_000  #: rows, where a test sends more than a few
 
 
 @pytest.fixture(scope="session")
-def many() -> int:
-    """How many rows the tests of volume send; AIOWHEEL_KAFKA_ROWS raises it."""
-    return int(os.environ.get("AIOWHEEL_KAFKA_ROWS", "20000"))
-
-
-@pytest.fixture(scope="session")
-def kafka(needs_spark: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """``HOST:PORT`` of a broker of these tests."""
+def broker(needs_spark: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator["Broker"]:
+    """A broker of these tests."""
     pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
-    from .broker import running_kafka
+    from .broker import Broker
 
-    with running_kafka(tmp_path_factory.mktemp("kafka")) as address:
-        yield address
+    with Broker(tmp_path_factory.mktemp("kafka")) as started:
+        yield started
 
 
 @pytest.fixture(scope="session")
@@ -131,9 +127,9 @@ class Topics:
 
 
 @pytest.fixture(scope="session")
-def topics(kafka: str) -> Topics:
+def topics(broker: "Broker") -> Topics:
     """Topics on the broker."""
-    return Topics(kafka)
+    return Topics(broker.address)
 
 
 @pytest.fixture

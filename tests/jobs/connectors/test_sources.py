@@ -11,6 +11,8 @@ from aiowheel.errors import BadInputError
 from aiowheel.readers import Format
 from aiowheel.rules import NEVER, NO_VALUE
 
+from .conftest import MANY
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -147,7 +149,7 @@ def test_avro_values(spark: "SparkSession", topics: "Topics") -> None:
 
 
 def test_a_stream_goes_on_where_its_checkpoint_stands(
-    spark: "SparkSession", topics: "Topics", tmp_path: Path, many: int
+    spark: "SparkSession", topics: "Topics", tmp_path: Path
 ) -> None:
     """From the beginning of the topic, in micro-batches, each record in one of them."""
     from pyspark.sql import functions as F  # noqa: N812
@@ -156,7 +158,7 @@ def test_a_stream_goes_on_where_its_checkpoint_stands(
     from aiowheel.jobs.spark.sources import Source
 
     uri = topics.make("events", partitions=3)
-    numbers = spark.range(many).withColumn(
+    numbers = spark.range(MANY).withColumn(
         "value",
         F.expr("to_json(struct(concat('k', id % 100) AS key, id AS time, id % 7 AS value))"),
     )
@@ -170,7 +172,7 @@ def test_a_stream_goes_on_where_its_checkpoint_stands(
         batches[batch_id] = 1
 
     def run() -> None:
-        rows = read_events(spark, Source(uri, per_batch=many // 2))
+        rows = read_events(spark, Source(uri, per_batch=MANY // 2))
         query = (
             rows.where("flaw is null")
             .writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
@@ -180,12 +182,12 @@ def test_a_stream_goes_on_where_its_checkpoint_stands(
         )
         query.awaitTermination()
 
-    for half in (numbers.where(f"id < {many // 2}"), numbers.where(f"id >= {many // 2}")):
+    for half in (numbers.where(f"id < {MANY // 2}"), numbers.where(f"id >= {MANY // 2}")):
         half.select("value").write.format("kafka").options(**to_kafka).save()
         run()
 
     times = spark.read.parquet(found)
-    assert times.count() == times.distinct().count() == many
+    assert times.count() == times.distinct().count() == MANY
     assert len(batches) >= 2
 
 

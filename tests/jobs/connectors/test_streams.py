@@ -11,7 +11,9 @@ from aiowheel.cli import run
 from aiowheel.jobs.operations.shard import Shard
 from aiowheel.recipes._idle_trace import idle_events
 from aiowheel.rules import COMPLETED, NEVER, NO_VALUE, Event, Operation
+from tests.jobs.kills import event_lines, operation_lines, touch_lines
 
+from .conftest import MANY
 from .test_targets import records_of
 
 if TYPE_CHECKING:
@@ -35,38 +37,37 @@ def told(command: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, An
     return report
 
 
-def encoded(rows: list[dict[str, Any]]) -> list[bytes | None]:
-    """Rows as values of records."""
-    return [json.dumps(row).encode() for row in rows]
+def encoded(lines: list[str]) -> list[bytes | None]:
+    """Lines as values of records."""
+    return [line.encode() for line in lines]
 
 
 def test_touches_from_kafka_to_delta(
     spark: "SparkSession",
     topics: "Topics",
     bucket: str,
-    many: int,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Two runs find what the wheel finds; bad rows go to S3, and the report counts all."""
     source = random.Random(3)
-    touches = [(source.randrange(1_000_000), f"k{source.randrange(500)}") for _ in range(many)]
+    touches = [(source.randrange(1_000_000), f"k{source.randrange(500)}") for _ in range(MANY)]
     touches.sort()
-    values = encoded([{"key": key, "t": t} for t, key in touches])
+    values = encoded(touch_lines(touches))
     uri = topics.make("stream-touches")
     out = f"{bucket}/idle"
     command = ["idle", uri, "--stream", "--unit", "ms", "--timeout", "5", "--max-lateness", "3600"]
     command += ["--out", f"delta:{out}", "--rejects", f"{bucket}/rejects"]
     command += ["--checkpoint", str(tmp_path / "checkpoint")]
 
-    topics.send("stream-touches", [*values[: many // 2], b'{"key": ""}', b"none", None])
+    topics.send("stream-touches", [*values[: MANY // 2], b'{"key": ""}', b"none", None])
     once = told([*command, "--once"], capsys)
-    topics.send("stream-touches", values[many // 2 :])
-    drained = told([*command, "--drain", "--records-per-batch", str(many)], capsys)
+    topics.send("stream-touches", values[MANY // 2 :])
+    drained = told([*command, "--drain", "--records-per-batch", str(MANY)], capsys)
 
     assert (once["ended"], drained["ended"]) == ("once", "drained")
-    assert (once["rows"], once["rejected"], once["late"]) == (many // 2, 3, 0)
-    assert (drained["rows"], drained["rejected"], drained["late"]) == (many - many // 2, 0, 0)
+    assert (once["rows"], once["rejected"], once["late"]) == (MANY // 2, 3, 0)
+    assert (drained["rows"], drained["rejected"], drained["late"]) == (MANY - MANY // 2, 0, 0)
     found = spark.read.format("delta").load(out).collect()
     assert sorted(tuple(row) for row in found) == list(idle_events(touches, 5_000))
     bad = spark.read.parquet(f"{bucket}/rejects").collect()
@@ -77,7 +78,6 @@ def test_touches_from_kafka_to_delta(
 def test_operations_from_kafka_to_kafka(
     spark: "SparkSession",
     topics: "Topics",
-    many: int,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -85,11 +85,11 @@ def test_operations_from_kafka_to_kafka(
     source = random.Random(4)
     operations = [
         Operation(f"o{n}", (f"k{n % 700}", f"k{n % 900}x"), (NO_VALUE,) * 2, 1 + n % 2, n, n + 400)
-        for n in range(many // 4)
+        for n in range(MANY // 4)
     ]
     events = [
         Event(f"k{source.randrange(900)}" + source.choice(("", "x")), n, NO_VALUE)
-        for n in range(many // 4)
+        for n in range(MANY // 4)
     ]
     shard = Shard(10)
     shard.feed(operations, events)
@@ -98,18 +98,8 @@ def test_operations_from_kafka_to_kafka(
     topics.make("stream-events")
     for name in ("outcomes", "rejects"):
         topics.make(f"stream-found.{name}")
-    rows = [
-        {
-            "id": row.id,
-            "keys": list(row.keys),
-            "mode": "all" if row.wanted == 2 else "any",
-            "created": row.created,
-            "deadline": row.deadline,
-        }
-        for row in operations
-    ]
-    topics.send("stream-ops", [*encoded(rows), b"none"])
-    topics.send("stream-events", encoded([{"key": row.key, "time": row.time} for row in events]))
+    topics.send("stream-ops", [*encoded(operation_lines(operations)), b"none"])
+    topics.send("stream-events", encoded(event_lines(events)))
     address = topics.address
     command = ["purgatory", f"kafka://{address}/stream-ops", f"kafka://{address}/stream-events"]
     command += ["--stream", "--tick", "10", "--max-lateness", "3600", "--shards", "2", "--drain"]
@@ -119,7 +109,7 @@ def test_operations_from_kafka_to_kafka(
     report = told(command, capsys)
 
     counts = [report[name] for name in ("operations", "events", "rejected", "late", "pending")]
-    assert counts == [many // 4 + 1, many // 4, 1, 0, 0]
+    assert counts == [MANY // 4 + 1, MANY // 4, 1, 0, 0]
     assert report["outcomes"] == len(wanted) == len(operations)
     found = [json.loads(value) for _, value in records_of(spark, f"{command[-3]}.outcomes")]
     ends = [(row["id"], row["outcome"], row["completed_by"], row["at"]) for row in found]

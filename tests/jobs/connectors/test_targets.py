@@ -10,6 +10,8 @@ import pytest
 
 from aiowheel.errors import BadInputError
 
+from .conftest import MANY
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -31,7 +33,12 @@ class QueryEndedError(Exception):
 
 
 def stream(
-    spark: "SparkSession", folder: Path, write: Write, *, fails_after: int | None = None
+    spark: "SparkSession",
+    folder: Path,
+    write: Write,
+    *,
+    checkpoint: str | None = None,
+    fails_after: int | None = None,
 ) -> None:
     """Stream the numbers in *folder* through *write*, with state, one file a micro-batch.
 
@@ -39,6 +46,7 @@ def stream(
         spark: The session.
         folder: Of ``in`` and ``checkpoint``.
         write: Of a sink.
+        checkpoint: A place elsewhere than in *folder*.
         fails_after: The number of the micro-batch after whose write the query fails, so that the
             next start repeats it.
     """
@@ -54,7 +62,7 @@ def stream(
         .option("maxFilesPerTrigger", 1)
         .json(str(folder / "in"))
         .dropDuplicates(["id"])
-        .writeStream.option("checkpointLocation", str(folder / "checkpoint"))
+        .writeStream.option("checkpointLocation", checkpoint or str(folder / "checkpoint"))
         .trigger(availableNow=True)
         .foreachBatch(write_or_fail)
         .start()
@@ -100,7 +108,9 @@ def test_a_repeated_batch_is_in_a_delta_table_once(
     stream(spark, work, write, fails_after=1)
     stream(spark, work, write)
 
-    assert ids(spark.read.format("delta").load(path)) == "abcde"
+    table = spark.read.format("delta").load(path)
+    assert ids(table) == "abcde"
+    assert len(table.inputFiles()) == 3  # one a micro-batch, however many tasks wrote it
     assert counts == [2, 2, 2, 2, 1]
 
 
@@ -117,22 +127,23 @@ def test_another_stream_adds_its_rows(spark: "SparkSession", work: Path) -> None
     assert ids(spark.read.format("delta").load(f"{work}/table")) == "aabbccddee"
 
 
-@pytest.mark.parametrize("place", ["s3", "file"])
+@pytest.mark.parametrize("place", ["s3", "file", "s3, checkpoint too"])
 def test_a_repeated_batch_is_in_its_folder_once(
     spark: "SparkSession", work: Path, bucket: str, place: str
 ) -> None:
-    """The same on an object store and on a disk, whole or not at all."""
+    """The same on an object store and on a disk, whole or not at all; state in S3, too."""
     import pyarrow as pa
 
     from aiowheel.jobs.spark.hadoop import read_whole_folders
     from aiowheel.jobs.spark.targets import open_sink
     from aiowheel.jobs.spark.uris import Folder, parse_uri
 
-    uri = f"{bucket}/out" if place == "s3" else f"file://{work}/out[1]"
+    uri = f"file://{work}/out[1]" if place == "file" else f"{bucket}/out"
     folder = parse_uri(uri)
     assert isinstance(folder, Folder)
     schema = pa.schema([("id", pa.string()), ("n", pa.int64())])
-    checkpoint, counts = str(work / "checkpoint"), list[int]()
+    checkpoint = f"{bucket if 'checkpoint' in place else work}/checkpoint"
+    counts = list[int]()
     for fails_after in (0, 1, None):
         sink = open_sink(spark, uri, checkpoint=checkpoint, key=["id"])
 
@@ -140,7 +151,7 @@ def test_a_repeated_batch_is_in_its_folder_once(
             counts.append(sink.write(frame, batch_id))
             return counts[-1]
 
-        stream(spark, work, write, fails_after=fails_after)
+        stream(spark, work, write, checkpoint=checkpoint, fails_after=fails_after)
 
     assert ids(read_whole_folders(spark, folder, schema)) == "abcde"
     assert counts == [2, 2, 2, 2, 1]
@@ -193,24 +204,22 @@ def test_a_repeated_batch_has_the_same_keys_in_a_topic(
     ]
 
 
-def test_the_result_of_a_batch(
-    spark: "SparkSession", topics: "Topics", bucket: str, many: int
-) -> None:
+def test_the_result_of_a_batch(spark: "SparkSession", topics: "Topics", bucket: str) -> None:
     """Idle events, to every place; twice, as a run that is started again."""
     from aiowheel.jobs.spark.targets import write_rows
 
-    rows = spark.range(many).selectExpr("id AS fire", "concat('k', id % 10) AS key")
+    rows = spark.range(MANY).selectExpr("id AS fire", "concat('k', id % 10) AS key")
     topic = topics.make("idle")
     uris = [f"{bucket}/parquet", f"delta:{bucket}/delta", topic]
 
     counts = [write_rows(rows, uri, key=["key", "fire"]) for uri in uris for _ in range(2)]
 
-    assert counts == [many] * 6
-    assert spark.read.parquet(uris[0]).count() == many
-    assert spark.read.format("delta").load(f"{bucket}/delta").count() == many
+    assert counts == [MANY] * 6
+    assert spark.read.parquet(uris[0]).count() == MANY
+    assert spark.read.format("delta").load(f"{bucket}/delta").count() == MANY
     records = records_frame(spark, topic)
-    assert records.count() == 2 * many
-    assert records.select("key").distinct().count() == many
+    assert records.count() == 2 * MANY
+    assert records.select("key").distinct().count() == MANY
     assert records.where('value = \'{"fire":3,"key":"k3"}\'').first()["key"] == (  # type: ignore[index]
         '{"key":"k3","fire":3}'
     )

@@ -1,0 +1,155 @@
+"""Millions of rows through a Kafka that is killed in the middle: what the wheel engine finds.
+
+`make test-kafka` sends 5,000,000 touches, and as many operations and events together; `make
+test-kafka ROWS=200000` is quicker. `-s` shows the rates.
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aiowheel.jobs.operations.schemas import OUTCOMES
+from tests.jobs.test_cluster import finish, start, wait_until
+
+from .test_streams import told
+from .test_targets import records_frame
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, SparkSession
+
+    from .broker import Broker
+    from .conftest import Topics
+
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.realtime,
+    pytest.mark.slow,
+    pytest.mark.spark,
+    pytest.mark.timeout(7_200),
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),  # PySpark 4.0's own
+]
+
+ROWS = int(os.environ.get("AIOWHEEL_KAFKA_ROWS", "5000000"))
+BATCHES = 6
+KEYS = 10_000
+PARTITIONS = 4
+PATIENCE = 3_600.0
+STREAM = ["--stream", "--drain", "--unit", "ms", "--max-lateness", "60", "--json"]
+
+
+def drawn(name: str, below: int) -> "Column":
+    """A number that looks random and is the same in every run."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.pmod(F.xxhash64(F.lit(name), "id"), F.lit(below))
+
+
+def run_and_kill(command: list[str], broker: "Broker", tmp_path: Path) -> dict[str, Any]:
+    """Run a stream; kill the broker in its middle and start it again; the report."""
+    checkpoint = tmp_path / "checkpoint"
+    process = start([*command, "--checkpoint", str(checkpoint), "--master", "local[2]"], tmp_path)
+    commits = checkpoint / "commits"
+    wait_until((commits / str(BATCHES // 2 - 1)).exists, process, PATIENCE)
+    broker.kill()
+    broker.start()
+    assert not (commits / str(BATCHES - 1)).exists(), "all was read before the broker came back"
+    report = finish(process, PATIENCE)
+    assert (report["ended"], report["late"], report["rejected"]) == ("drained", 0, 0)
+    sys.stdout.write(
+        f"\n{command[0]}: {report['rows']:,} rows, {report['rows_per_second']:,} a second\n"
+    )
+    return report
+
+
+def test_touches(
+    spark: "SparkSession",
+    broker: "Broker",
+    topics: "Topics",
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """From a topic to Parquet; the digest of the events is that of one process."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    from aiowheel.jobs.spark.targets import write_rows
+
+    # A touch each millisecond, half a second out of order; one task keeps the order in the topic.
+    rows = spark.range(ROWS, numPartitions=1).select(
+        F.concat(F.lit("key-"), drawn("key", KEYS)).alias("key"),
+        (F.col("id") + drawn("t", 500)).alias("t"),
+    )
+    rows.write.parquet(str(tmp_path / "touches"))
+    uri = topics.make("volume-touches", PARTITIONS)
+    write_rows(rows, uri, key=["key"])
+    timeout = ["--timeout", "20"]
+
+    command = ["idle", uri, *STREAM, *timeout, "--out", str(tmp_path / "out")]
+    command += ["--records-per-batch", str(ROWS // BATCHES)]
+    report = run_and_kill(command, broker, tmp_path)
+
+    files = [str(tmp_path / "touches"), "--key", "key", "--time", "t", "--unit", "ms"]
+    one = told(["idle", *files, *timeout, "--out", str(tmp_path / "idle.csv")], capsys)
+    assert report["rows"] == one["rows"] == ROWS
+    assert one["idle_events"] > 0
+    assert (report["total_events"], report["sha256"]) == (one["idle_events"], one["sha256"])
+
+
+def test_operations(
+    spark: "SparkSession",
+    broker: "Broker",
+    topics: "Topics",
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """From two topics to a third, whose distinct records are what one process finds."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    from aiowheel.jobs.spark.targets import write_rows
+    from aiowheel.jobs.spark.values import ddl
+
+    numbers = spark.range(ROWS // 2, numPartitions=1)
+    created = F.col("id") + drawn("created", 500)
+    tables = {
+        "ops": numbers.select(
+            F.concat(F.lit("operation-"), "id").alias("id"),
+            F.array(
+                F.concat(F.lit("a"), drawn("a", KEYS)), F.concat(F.lit("b"), drawn("b", KEYS))
+            ).alias("keys"),
+            F.array(drawn("least", 5), F.lit(None)).alias("thresholds"),
+            F.when(drawn("mode", 4) == 0, "all").otherwise("any").alias("mode"),
+            created.alias("created"),
+            (created + 10_000).alias("deadline"),
+        ),
+        "events": numbers.select(
+            F.concat(
+                F.when(drawn("family", 2) == 0, "a").otherwise("b"), drawn("event", KEYS)
+            ).alias("key"),
+            (F.col("id") + drawn("time", 500)).alias("time"),
+            drawn("value", 10).alias("value"),
+        ),
+    }
+    uris: list[str] = []
+    for name, table in tables.items():
+        table.write.parquet(str(tmp_path / name))
+        uris.append(topics.make(f"volume-{name}", PARTITIONS))
+        write_rows(table, uris[-1], key=table.columns[:1])
+    out = topics.make("volume-found.outcomes", PARTITIONS).removesuffix(".outcomes")
+
+    command = ["purgatory", *uris, *STREAM, "--tick", "10", "--out", out]
+    command += ["--records-per-batch", str(ROWS // 2 // BATCHES)]
+    report = run_and_kill(command, broker, tmp_path)
+
+    folders = [str(tmp_path / name) for name in tables]
+    one = ["purgatory", *folders, "--unit", "ms", "--tick", "10", "--out", str(tmp_path / "one")]
+    counts = told(one, capsys)
+    assert report["rows"] == counts["operations"] + counts["events"] == ROWS // 2 * 2
+    assert report["outcomes"] == counts["completed"] + counts["expired"] == ROWS // 2
+    assert min(counts["completed"], counts["expired"]) > 0
+    wanted = spark.read.parquet(str(tmp_path / "one" / "outcomes")).select(*OUTCOMES.names)
+    records = records_frame(spark, f"{out}.outcomes").distinct()  # a repeated one has the same key
+    found = records.select(F.from_json("value", ddl(OUTCOMES)).alias("row")).select("row.*")
+    assert found.exceptAll(wanted).isEmpty()
+    assert wanted.exceptAll(found).isEmpty()

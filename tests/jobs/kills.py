@@ -1,0 +1,173 @@
+"""A stream on a standalone cluster, parts of which are killed at random moments."""
+
+import json
+import os
+import random
+import time
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from pathlib import Path
+
+from aiowheel.jobs.operations.shard import Shard
+from aiowheel.jobs.spark.checkpoint import Checkpoint
+from aiowheel.recipes._idle_trace import idle_events
+from aiowheel.rules import NEVER, NO_VALUE, Ending, Event, Operation
+
+from .test_cluster import (
+    CONF,
+    executors,
+    finish,
+    kill_tree,
+    standalone,
+    start,
+    start_worker,
+    wait_until,
+)
+
+KILLS = int(os.environ.get("AIOWHEEL_KILLS", "20"))
+PARTS = KILLS + 1  # of the input: one before each kill, and one after the last
+ROWS = 1_000  # of a table, in each part
+PART_MS = 10_000
+TIMEOUT_MS = 5_000
+TICK_MS = 10
+#: A micro-batch takes about as long on this cluster.
+BATCH_SECONDS = 2.0
+#: How both kinds of streams are run; a part of the input may make several micro-batches.
+STREAM = ["--stream", "--unit", "ms", "--max-lateness", str(2 * PART_MS // 1_000), "--shards", "4"]
+IDLE = [*STREAM, "--timeout", str(TIMEOUT_MS // 1_000)]
+PURGATORY = [*STREAM, "--tick", str(TICK_MS)]
+
+
+class Victim(StrEnum):
+    """What is killed, always with all of its children."""
+
+    EXECUTOR = "executor"
+    WORKER = "worker"
+    DRIVER = "driver"
+
+
+def endure(
+    victim: Victim,
+    command: list[str],
+    checkpoint: Path,
+    feed: Callable[[int], object],
+    tmp_path: Path,
+) -> None:
+    """Run a stream to its end, and kill *victim* with SIGKILL at `KILLS` moments.
+
+    Each moment lies up to two seconds after the begin of a micro-batch with new rows.
+
+    Args:
+        victim: What is killed. Spark replaces an executor; a worker and a driver are started again.
+        command: Of the stream, which follows its input, without the master.
+        checkpoint: Of the stream.
+        feed: Lets the part of the input with this number arrive.
+        tmp_path: Gets the files of all processes.
+    """
+    source = random.Random(f"{victim} {command[0]}")
+    with standalone(tmp_path) as (master, workers):
+        conf = [part for one in CONF for part in ("--conf", one)]
+        command = [*command, "--json", "--master", master, *conf]
+        process = start(command, tmp_path)
+        try:
+            for moment in range(KILLS):
+                wait_until(lambda: all(executors(worker.pid) for worker in workers), process)
+                begun = newest_batch(checkpoint)
+                feed(moment)
+                wait_until(lambda begun=begun: newest_batch(checkpoint) > begun, process)
+                time.sleep(source.random() * BATCH_SECONDS)
+                if victim is Victim.DRIVER:
+                    kill_tree(process.pid)
+                    process.communicate()
+                    process = start(command, tmp_path)
+                elif victim is Victim.WORKER:
+                    kill_tree(workers.pop(0).pid)
+                    workers.append(start_worker(tmp_path / f"worker-after-{moment}", master))
+                else:
+                    for executor in executors(source.choice(workers).pid):
+                        kill_tree(executor.pid)
+            feed(KILLS)
+            Checkpoint(checkpoint).request_flush()
+            report = finish(process)
+        finally:
+            kill_tree(process.pid)
+    assert (report["ended"], report["late"]) == ("drained", 0)
+
+
+def newest_batch(checkpoint: Path) -> int:
+    """The number of the micro-batch that has begun last; -1 before the first."""
+    names = (file.name for file in (checkpoint / "offsets").glob("[0-9]*"))
+    return max(map(int, names), default=-1)
+
+
+def touches(part: int) -> list[tuple[int, str]]:
+    """A part of the touches, in no order."""
+    source = random.Random(part)
+    first = part * PART_MS
+    return [(first + source.randrange(PART_MS), f"k{source.randrange(400)}") for _ in range(ROWS)]
+
+
+def operations(part: int) -> list[Operation]:
+    """A part of the operations, on any or all of two keys."""
+    source = random.Random(part + PARTS)
+    found: list[Operation] = []
+    for number in range(part * ROWS, (part + 1) * ROWS):
+        keys = tuple(f"{family}{source.randrange(400)}" for family in "ab")
+        created = part * PART_MS + source.randrange(PART_MS)
+        wanted = source.choice((1, 2))
+        least = (NO_VALUE,) * 2
+        found.append(Operation(f"o{number}", keys, least, wanted, created, created + TIMEOUT_MS))
+    return found
+
+
+def events(part: int) -> list[Event]:
+    """A part of the events."""
+    source = random.Random(part + 2 * PARTS)
+    return [
+        Event(
+            f"{source.choice('ab')}{source.randrange(400)}",
+            part * PART_MS + source.randrange(PART_MS),
+            NO_VALUE,
+        )
+        for _ in range(ROWS)
+    ]
+
+
+def touch_lines(rows: Iterable[tuple[int, str]]) -> list[str]:
+    """Touches as JSON."""
+    return [json.dumps({"key": key, "t": t}) for t, key in rows]
+
+
+def operation_lines(rows: Iterable[Operation]) -> list[str]:
+    """Operations without thresholds as JSON."""
+    return [
+        json.dumps(
+            {
+                "id": row.id,
+                "keys": list(row.keys),
+                "mode": "any" if row.wanted == 1 else "all",
+                "created": row.created,
+                "deadline": row.deadline,
+            }
+        )
+        for row in rows
+    ]
+
+
+def event_lines(rows: Iterable[Event]) -> list[str]:
+    """Events without values as JSON."""
+    return [json.dumps({"key": row.key, "time": row.time}) for row in rows]
+
+
+def undisturbed_idle() -> list[tuple[int, str]]:
+    """The idle events that one process finds."""
+    rows = sorted(touch for part in range(PARTS) for touch in touches(part))
+    return sorted(idle_events(rows, TIMEOUT_MS))
+
+
+def undisturbed_outcomes() -> list[Ending]:
+    """The outcomes that one process finds."""
+    shard = Shard(TICK_MS)
+    for part in range(PARTS):
+        shard.feed(operations(part), events(part))
+    return sorted(shard.settle(NEVER - 1))

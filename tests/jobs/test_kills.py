@@ -1,0 +1,105 @@
+"""Streams of files that lose executors, workers or drivers at random moments: every row once.
+
+`make test-cluster` runs them, 20 kills each; `make test-cluster KILLS=3` is quicker.
+"""
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from aiowheel.jobs.operations.schemas import OUTCOMES
+from aiowheel.rules import NO_VALUE, Ending, Event
+
+from . import kills
+from .test_cluster import finish, kill_tree, start, wait_until
+
+pytestmark = [
+    pytest.mark.realtime,
+    pytest.mark.slow,
+    pytest.mark.spark,
+    pytest.mark.spark_cluster,
+    pytest.mark.timeout(3_600),
+    pytest.mark.usefixtures("needs_spark"),
+]
+
+
+def put(folder: Path, part: int, lines: list[str]) -> None:
+    """A file that arrives whole."""
+    hidden = folder / f".{part}.ndjson"
+    hidden.write_text("".join(f"{line}\n" for line in lines))
+    hidden.rename(folder / f"{part}.ndjson")
+
+
+@pytest.mark.parametrize("victim", kills.Victim)
+def test_idle_keys(victim: kills.Victim, tmp_path: Path) -> None:
+    """From files to Parquet."""
+    from aiowheel.jobs.idle.stream import read_idle_events
+
+    folder, out = tmp_path / "touches", tmp_path / "out"
+    folder.mkdir()
+    command = ["idle", str(folder), *kills.IDLE, "--key", "key", "--time", "t"]
+    command += ["--format", "ndjson", "--out", str(out)]
+
+    kills.endure(
+        victim,
+        command,
+        out / "checkpoint",
+        lambda part: put(folder, part, kills.touch_lines(kills.touches(part))),
+        tmp_path,
+    )
+
+    assert sorted(read_idle_events(out / "events")) == kills.undisturbed_idle()
+
+
+@pytest.fixture
+def purgatory(tmp_path: Path) -> list[str]:
+    """A command over two folders that are empty yet."""
+    folders = tmp_path / "ops", tmp_path / "events"
+    for folder in folders:
+        folder.mkdir()
+    command = ["purgatory", *map(str, folders), *kills.PURGATORY, "--format", "ndjson"]
+    return [*command, "--out", str(tmp_path / "out")]
+
+
+def put_part(part: int, tmp_path: Path) -> None:
+    """A file of each table."""
+    put(tmp_path / "ops", part, kills.operation_lines(kills.operations(part)))
+    put(tmp_path / "events", part, kills.event_lines(kills.events(part)))
+
+
+def outcomes(tmp_path: Path) -> list[Ending]:
+    """Every row that any reader of the folder sees."""
+    from aiowheel.jobs.spark.sinks import read_batches
+
+    found = read_batches(tmp_path / "out" / "outcomes", OUTCOMES).to_pylist()
+    return sorted(Ending(*row.values()) for row in found)
+
+
+@pytest.mark.parametrize("victim", kills.Victim)
+def test_operations(victim: kills.Victim, purgatory: list[str], tmp_path: Path) -> None:
+    """From files to Parquet."""
+    feed = partial(put_part, tmp_path=tmp_path)
+
+    kills.endure(victim, purgatory, tmp_path / "out" / "checkpoint", feed, tmp_path)
+
+    assert outcomes(tmp_path) == kills.undisturbed_outcomes()
+
+
+def test_a_driver_killed_at_its_end_finishes_it(purgatory: list[str], tmp_path: Path) -> None:
+    """Whatever options the next run has, and without the rows that came since."""
+    for part in range(kills.PARTS):
+        put_part(part, tmp_path)
+    command = [*purgatory, "--json", "--master", "local[2]"]
+
+    process = start([*command, "--drain"], tmp_path)
+    wait_until((tmp_path / "out" / "checkpoint" / "flush" / "flush-0").exists, process)
+    kill_tree(process.pid)
+    process.communicate()
+    late = Event("a1", kills.PARTS * kills.PART_MS, NO_VALUE)
+    put(tmp_path / "events", kills.PARTS, kills.event_lines([late]))
+    report = finish(start([*command, "--once"], tmp_path))
+
+    counts = [report[name] for name in ("ended", "rows", "late", "pending")]
+    assert counts == ["drained", 0, 0, 0]
+    assert outcomes(tmp_path) == kills.undisturbed_outcomes()
