@@ -6,8 +6,10 @@ import asyncio
 import time
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
+from copy import deepcopy
 from datetime import datetime
 from math import ceil
+from typing import TypeAlias
 
 from aiowheel._arguments import checked_int
 from aiowheel.durable._instants import to_us
@@ -30,7 +32,7 @@ from aiowheel.durable._operations import (
     part_of,
 )
 from aiowheel.durable._store import Store
-from aiowheel.errors import TimerExistsError
+from aiowheel.errors import StoreError, TimerExistsError
 
 
 class _Part:
@@ -43,6 +45,11 @@ class _Part:
         self.horizon_us = 0
         self.order: list[tuple[int, int]] = []  # (due, id)
         self.inbox: list[int] = []
+
+
+_State: TypeAlias = tuple[
+    list[_Part], dict[str, int], dict[int, Row], dict[str, int], dict[int, DeadLetter]
+]
 
 
 class MemoryStore(Store):
@@ -70,8 +77,13 @@ class MemoryStore(Store):
         self._rows: dict[int, Row] = {}
         self._ids: dict[str, int] = {}
         self._dead: dict[int, DeadLetter] = {}
+        # A crash does not set them back: an id is never used again.
         self._last_id = 0
         self._last_dead = 0
+        self._synced: _State | None = None  # what a crash leaves; None: all
+        self._begun: _State | None = None  # before the transaction, while a crash is to come
+        self._statements_left = 0  # until it crashes; 0: it does not
+        self._down_until = float("-inf")
 
     async def open(self, *, create: bool = True) -> None:  # noqa: ARG002 - for others
         """Start the clock at the first call."""
@@ -88,15 +100,71 @@ class MemoryStore(Store):
             return self._start_us
         return self._start_us + round((asyncio.get_running_loop().time() - origin) * 1e6)
 
+    # --- faults -------------------------------------------------------------------------------
+
+    def stop_syncing(self) -> None:
+        """Keep the commits that follow in memory alone: the next crash loses them."""
+        self._synced = self._saved()
+
+    def crash(self, down: float = 0.0) -> None:
+        """Crash: all commits before `stop_syncing` stay, and calls fail for *down* seconds.
+
+        Transactions run from beginning to end in one turn of the loop, so none is under way.
+        """
+        if self._synced is not None:
+            self._restore(self._synced)
+            self._synced = None
+        self._down_until = asyncio.get_running_loop().time() + down
+
+    def crash_after(self, statements: int) -> None:
+        """Crash at the end of that many statements of transactions, from 1 on; the call raises.
+
+        A transaction has a statement for each operation, a renewal of leases has two, and the last
+        statement of each is the commit. A crash before the end of the commit rolls it back.
+        """
+        self._statements_left = checked_int("statements", statements, 1, 1_000_000)
+
+    def _saved(self) -> _State:
+        return deepcopy((self._parts, self._members, self._rows, self._ids, self._dead))
+
+    def _restore(self, state: _State) -> None:
+        self._parts, self._members, self._rows, self._ids, self._dead = state
+
+    def _check(self) -> None:
+        if asyncio.get_running_loop().time() < self._down_until:
+            raise StoreError("the store in memory is down")
+
+    def _begin(self) -> None:
+        self._check()
+        self._begun = self._saved() if self._statements_left else None
+
+    def _commit(self, *, is_hint: bool) -> None:
+        self._begun = None
+        if is_hint:
+            asyncio.get_running_loop().call_soon(self._hint)
+        self._end_statement()
+
+    def _end_statement(self) -> None:
+        if self._statements_left:
+            self._statements_left -= 1
+            if not self._statements_left:
+                if self._begun is not None:
+                    self._restore(self._begun)
+                self.crash()
+                raise StoreError("the store in memory crashed")
+
     # --- writing ------------------------------------------------------------------------------
 
     async def commit(self, owner: str, operations: Sequence[Operation]) -> list[Result]:
         """Execute the operations at once; a list of them cannot fail half-way."""
         await asyncio.sleep(0)  # other tasks run during a commit, as with a database
+        self._begin()
         touched: set[int] = set()
-        results: list[Result] = [self._execute(owner, each, touched) for each in operations]
-        if touched:
-            asyncio.get_running_loop().call_soon(self._hint)
+        results: list[Result] = []
+        for operation in operations:
+            results.append(self._execute(owner, operation, touched))
+            self._end_statement()
+        self._commit(is_hint=bool(touched))
         return results
 
     def _execute(self, owner: str, operation: Operation, touched: set[int]) -> Result:
@@ -246,14 +314,14 @@ class MemoryStore(Store):
     ) -> Leased:
         """Prolong, take and release partitions; see `Store.renew`."""
         await asyncio.sleep(0)
+        self._begin()
         now = self.clock_us()
         self._members = {name: until for name, until in self._members.items() if until >= now}
         self._members[owner] = now + lease_us
         share = ceil(self.partitions / len(self._members))
         for number in give_up:
             self._give_up(owner, self._parts[number])
-        if give_up:
-            asyncio.get_running_loop().call_soon(self._hint)
+        self._end_statement()
         owned = sum(part.owner == owner for part in self._parts)
         for number, part in enumerate(self._parts):
             is_free = number not in give_up and (not part.owner or part.until_us < now)
@@ -262,10 +330,13 @@ class MemoryStore(Store):
                 owned += 1
             if part.owner == owner:
                 part.until_us, part.horizon_us = now + lease_us, now + horizon_us
+        self._end_statement()
         epochs = {n: part.epoch for n, part in enumerate(self._parts) if part.owner == owner}
         others = [part.until_us for part in self._parts if part.owner not in {"", owner}]
         expiry = min(others, default=None)
-        return Leased(now, epochs, share, expiry, self._take_changes(owner))
+        changes = self._take_changes(owner)
+        self._commit(is_hint=bool(give_up))
+        return Leased(now, epochs, share, expiry, changes)
 
     @staticmethod
     def _give_up(owner: str, part: _Part) -> None:
@@ -274,15 +345,19 @@ class MemoryStore(Store):
 
     async def release(self, owner: str) -> None:
         """Give up all partitions of *owner*."""
+        self._begin()
         self._members.pop(owner, None)
         for part in self._parts:
             self._give_up(owner, part)
-        asyncio.get_running_loop().call_soon(self._hint)
+        self._commit(is_hint=True)
 
     async def changes(self, owner: str) -> tuple[list[Change], bool]:
         """Take the changes."""
         await asyncio.sleep(0)
-        return self._take_changes(owner), any(not part.owner for part in self._parts)
+        self._begin()
+        changes = self._take_changes(owner)
+        self._commit(is_hint=False)
+        return changes, any(not part.owner for part in self._parts)
 
     def _take_changes(self, owner: str) -> list[Change]:
         found: dict[int, Change] = {}
@@ -296,6 +371,7 @@ class MemoryStore(Store):
 
     async def page(self, cursors: Sequence[Cursor], until_us: int, limit: int) -> list[list[Row]]:
         """Return rows in order."""
+        self._check()
         pages: list[list[Row]] = []
         for cursor in cursors:
             order = self._parts[cursor.part].order
@@ -307,19 +383,23 @@ class MemoryStore(Store):
 
     async def get(self, name: str) -> Row | None:
         """Return the timer of that name."""
+        self._check()
         return self._rows.get(self._ids.get(name, 0))
 
     async def rows(self, *, after: str = "", prefix: str = "", limit: int = 1000) -> list[Row]:
         """Return timers by name."""
+        self._check()
         names = sorted(each for each in self._ids if each > after and each.startswith(prefix))
         return [self._rows[self._ids[name]] for name in names[:limit]]
 
     async def dead_letters(self, *, after: int = 0, limit: int = 1000) -> list[DeadLetter]:
         """Return dead letters by id."""
+        self._check()
         return [dead for number, dead in self._dead.items() if number > after][:limit]
 
     async def summary(self) -> Summary:
         """Count."""
+        self._check()
         now = self.clock_us()
         owners: dict[str, int] = {}
         for part in self._parts:

@@ -317,9 +317,12 @@ class SharedCounters:
 
     def _repair(self) -> None:
         """Publish again, after a gap, what a server that failed over may have lost."""
-        values = self._recent.of(self._open().epoch)
+        epoch = self._open().epoch
+        values = self._recent.of(epoch)
         if values:
-            task = asyncio.get_running_loop().create_task(self._publish_again(values))
+            loop = asyncio.get_running_loop()
+            self._recent.add(epoch, values, loop.time())  # another crash may lose them again
+            task = loop.create_task(self._publish_again(values))
             self._repairs.add(task)
             task.add_done_callback(self._repairs.discard)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Self
 
+from aiowheel._arguments import checked_int
 from aiowheel.errors import StoreUnavailableError
 from aiowheel.shared import CounterPage, HintListener
 from aiowheel.shared._store import new_epoch, page_of
@@ -45,23 +46,16 @@ class MemoryCounters:
     async def raise_to(self, values: Mapping[str, int]) -> str:
         """Raise counters to values; see `CounterStore`."""
         server = self._server
-        server.check()
-        epoch = server.current_epoch()
+        epoch = server.begin()
         raised = {key: value for key, value in values.items() if server.values.get(key, -1) < value}
-        server.values.update(raised)
-        server.send(epoch, raised)
-        server.lose_answer()
+        server.commit(raised)
         return epoch
 
     async def add_one(self, keys: Collection[str]) -> str:
         """Add one to counters; see `CounterStore`."""
         server = self._server
-        server.check()
-        epoch = server.current_epoch()
-        raised = {key: server.values.get(key, 0) + 1 for key in keys}
-        server.values.update(raised)
-        server.send(epoch, raised)
-        server.lose_answer()
+        epoch = server.begin()
+        server.commit({key: server.values.get(key, 0) + 1 for key in keys})
         return epoch
 
     async def read(self, keys: Collection[str]) -> tuple[str, dict[str, int]]:
@@ -84,20 +78,15 @@ class MemoryCounters:
     ) -> tuple[str, set[str]]:
         """Change counters that stand where they are expected; see `CounterStore`."""
         server = self._server
-        server.check()
-        epoch, values = server.current_epoch(), server.values
-        changed = {key for key, (old, _) in changes.items() if values.get(key) == old}
-        raised: dict[str, int] = {}
-        for key in changed:
-            new = changes[key][1]
-            if new is None:
-                del values[key]
-            else:
-                raised[key] = new
-        values.update(raised)
-        server.send(epoch, raised)
-        server.lose_answer()
-        return epoch, changed
+        epoch = server.begin()
+        accepted = {
+            key: new for key, (old, new) in changes.items() if server.values.get(key) == old
+        }
+        server.commit(
+            {key: new for key, new in accepted.items() if new is not None},
+            removed=[key for key, new in accepted.items() if new is None],
+        )
+        return epoch, set(accepted)
 
     async def now_ms(self) -> int:
         """Return the loop's time, which may be virtual; see `CounterStore`."""
@@ -106,9 +95,8 @@ class MemoryCounters:
 
     async def forget(self, keys: Collection[str]) -> None:
         """Remove counters; see `CounterStore`."""
-        self._server.check()
-        for key in keys:
-            self._server.values.pop(key, None)
+        self._server.begin()
+        self._server.commit({}, removed=keys)
 
     async def aclose(self) -> None:
         """End the subscription; see `CounterStore`."""
@@ -140,14 +128,35 @@ class MemoryCounters:
 
     def lose_history(self) -> None:
         """Lose all counters and the epoch, as a server without a disk does when it restarts."""
-        self._server.values.clear()
-        self._server.epoch = ""
-        for access in list(self._server.accesses):
-            access.subscribe_again()
+        self._server.synced = ("", {})
+        self._server.crash()
 
     def lose_answers(self, count: int) -> None:
         """Make the next *count* writes and raise `StoreUnavailableError` all the same."""
         self._server.answers_to_lose = count
+
+    def stop_syncing(self) -> None:
+        """Keep the writes that follow in memory alone: the next crash loses them."""
+        self._server.stop_syncing()
+
+    def crash(self) -> None:
+        """Crash and restart: the epoch and all writes before `stop_syncing` stay.
+
+        Every process has had a gap.
+        """
+        self._server.crash()
+
+    def crash_after(self, statements: int) -> None:
+        """Crash at the end of that many statements of writes, from 1 on; the call raises.
+
+        A write has three statements: it reads the epoch, changes the counters, and sends the hints.
+        """
+        self._server.statements_left = checked_int("statements", statements, 1, 1_000_000)
+
+    @property
+    def crashes(self) -> int:
+        """The number of crashes so far."""
+        return self._server.crashes
 
     def receive(self, epoch: str, values: Mapping[str, int]) -> None:
         """Deliver a hint to the listener of this process."""
@@ -164,6 +173,9 @@ class _Server:
         self.accesses: list[MemoryCounters] = []
         self.down = False
         self.answers_to_lose = 0
+        self.synced: tuple[str, dict[str, int]] | None = None  # what a crash leaves; None: all
+        self.statements_left = 0  # until it crashes; 0: it does not
+        self.crashes = 0
 
     def check(self) -> None:
         if self.down:
@@ -173,13 +185,41 @@ class _Server:
         self.epoch = self.epoch or new_epoch()
         return self.epoch
 
-    def send(self, epoch: str, values: Mapping[str, int]) -> None:
+    def begin(self) -> str:
+        """Begin a write; return its epoch."""
+        self.check()
+        epoch = self.current_epoch()
+        self._end_statement()
+        return epoch
+
+    def commit(self, values: Mapping[str, int], removed: Iterable[str] = ()) -> None:
+        """Set and remove counters at once, then send the hints and the answer."""
+        for key in removed:
+            self.values.pop(key, None)
+        self.values.update(values)
+        self._end_statement()
         if values:
             loop = asyncio.get_running_loop()
             for access in self.accesses:
-                loop.call_soon(access.receive, epoch, values)
-
-    def lose_answer(self) -> None:
+                loop.call_soon(access.receive, self.epoch, values)
+        self._end_statement()
         if self.answers_to_lose:
             self.answers_to_lose -= 1
             raise StoreUnavailableError("the answer of the store in memory was lost")
+
+    def _end_statement(self) -> None:
+        if self.statements_left:
+            self.statements_left -= 1
+            if not self.statements_left:
+                self.crash()
+                raise StoreUnavailableError("the store in memory crashed")
+
+    def stop_syncing(self) -> None:
+        self.synced = (self.epoch, dict(self.values))
+
+    def crash(self) -> None:
+        if self.synced is not None:
+            (self.epoch, self.values), self.synced = self.synced, None
+        self.crashes += 1
+        for access in list(self.accesses):
+            access.subscribe_again()

@@ -71,6 +71,7 @@ class Version:
         over: When another call confirmed its end.
         is_firm: Whether `over` binds all processes.
         is_moved: Whether it was rescheduled: it fires again if its fire had begun.
+        is_lost: Whether a crash of the store may have taken a change of it back.
     """
 
     token: bytes
@@ -79,6 +80,7 @@ class Version:
     over: float = NEVER
     is_firm: bool = True
     is_moved: bool = False
+    is_lost: bool = False
 
 
 @dataclass
@@ -98,9 +100,23 @@ class History:
     faulty: bool
     lease: float = LEASE
     versions: dict[str, list[Version]] = field(default_factory=dict[str, list[Version]])
+    changed: dict[str, float] = field(default_factory=dict[str, float])
     begun: list[Begun] = field(default_factory=list[Begun])
     ended: dict[bytes, int] = field(default_factory=dict[bytes, int])
     left: list[str] = field(default_factory=list[str])
+    losses: int = 0
+
+    def lose(self, since: float) -> None:
+        """Take note that the store has lost every change since then."""
+        self.losses += 1
+        for name, changed in self.changed.items():
+            if changed >= since:
+                self.lose_changes(name)
+
+    def lose_changes(self, name: str) -> None:
+        """Take note that changes of a timer may be lost: any version of it may be there."""
+        for version in self.versions[name]:
+            version.is_sure, version.over, version.is_lost = False, NEVER, True
 
 
 class Play:
@@ -290,7 +306,8 @@ def flaws_of(history: History) -> Iterator[str]:
             yield f"{begun} is early: {version}"
         if begun.time > version.over + (0 if version.is_firm else history.lease + 1):
             yield f"{begun} came after its end: {version}"
-        if ids.setdefault(begun.id, begun.token) != begun.token:
+        other = known[ids.setdefault(begun.id, begun.token)]
+        if other is not version and not (other.is_lost or version.is_lost):
             yield f"{begun} has the id of another fire"
     for version in known.values():
         if version.is_sure and version.token not in fired:

@@ -12,8 +12,8 @@ pytestmark = [pytest.mark.one_build, pytest.mark.slow]
 
 
 def test_durable_timers_keep_their_rules() -> None:
-    """Across crashes, stalls and lost connections."""
+    """Across crashes of processes and of the store, stalls, lost connections and lost commits."""
     found = explore(DurableWorld, seeds=range(10))
 
-    assert found.faults["crash"] > 0
-    assert found.faults["process stall"] > 0
+    for kind in ("crash", "process stall", "store crash", "lost commits"):
+        assert found.faults[kind] > 0

@@ -9,13 +9,40 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Hashable
 
-from aiowheel.durable import StoreError
+from aiowheel.durable import MemoryStore, StoreError
 from aiowheel.testing.simulation import World, step
 
-from .histories import LEASE, FaultyLink, MemoryPlay, doubt, flaws_of
+from .histories import LEASE, NEVER, FaultyLink, History, MemoryPlay, doubt, flaws_of, now
 
 _NAMES = ("a", "b", "c", "d", "e", "f")
 _CRASHES = frozenset({"crash", "leave", "start", "process stall", "lost connection"})
+_STORE = frozenset({"store crash", "lost commits"})
+_BEHIND = (0.0, 0.3, 4.0)  # seconds for which a store does not sync before it crashes
+
+
+class CrashingStore(MemoryStore):
+    """A store whose history knows what a crash has lost.
+
+    It is down for the time of a lease, so that every process fails to renew its own, and reads its
+    window again.
+    """
+
+    def __init__(self, partitions: int, history: History) -> None:
+        super().__init__(partitions=partitions)
+        self.history = history
+        self.since = NEVER
+
+    def stop_syncing(self) -> None:
+        """Note since when commits are lost."""
+        super().stop_syncing()
+        self.since = now()
+
+    def crash(self, down: float = LEASE) -> None:
+        """Lose them."""
+        super().crash(down)
+        if self.since < NEVER:
+            self.history.lose(self.since)
+            self.since = NEVER
 
 
 class SimulatedPlay(MemoryPlay):
@@ -23,6 +50,7 @@ class SimulatedPlay(MemoryPlay):
 
     def __init__(self, world: DurableWorld) -> None:
         super().__init__(0)
+        self.base = CrashingStore(world.random.choice((1, 3, 8)), self.history)
         self.chance = world.loop.chance
         self.world = world
 
@@ -31,7 +59,7 @@ class DurableWorld(World):
     """Up to three processes, and a client for each of six timers."""
 
     longest_pause = 3.0  # leases are renewed every second
-    faults = frozenset({"reorder", "delay", "stall", "cancel", "error"}) | _CRASHES
+    faults = frozenset({"reorder", "delay", "stall", "cancel", "error"}) | _CRASHES | _STORE
 
     async def setup(self) -> None:
         """Start one to three processes."""
@@ -73,6 +101,8 @@ class DurableWorld(World):
         play = self.play
         versions = self.history.versions.setdefault(name, [])
         _, timers = self.random.choice(play.processes)
+        losses = self.history.losses
+        self.history.changed[name] = NEVER  # not before the call has returned
         try:
             if verb == "schedule":
                 await play.schedule(timers, name, versions)
@@ -88,13 +118,23 @@ class DurableWorld(World):
             doubt(versions)
             raise
         finally:
+            if self.history.losses != losses:
+                self.history.lose_changes(name)
+            self.history.changed[name] = now()
             self.busy.discard(name)
 
     # --- processes --------------------------------------------------------------------------
 
     def strike(self, kind: str) -> None:
-        """Crash, close, start, stall or cut a process."""
+        """Crash, close, start, stall or cut a process, or crash the store."""
         play, chance = self.play, self.loop.chance
+        if kind == "store crash":
+            play.base.crash_after(chance.randint(1, 12))
+            return
+        if kind == "lost commits":
+            play.base.stop_syncing()
+            self.loop.call_later(chance.choice(_BEHIND), play.base.crash)
+            return
         place = chance.randrange(len(play.processes))
         link, timers = play.processes[place]
         if kind == "start":

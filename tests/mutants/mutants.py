@@ -6,7 +6,7 @@ A program, run for each part by `make mutants`:
 
 cosmic-ray makes the mutants, in a copy of the tree under `build/mutants/PART`; the session file
 there keeps what was tried, so that a run that was ended goes on where it stood. The tests are the
-part's own, on the pure build, the quick ones first. A mutant that survives and changes nothing is
+part's own, on the pure build; `judge` runs them. A mutant that survives and changes nothing is
 listed in `equivalent.txt` with the reason; every other survivor is a test that is missing.
 """
 
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parent.parent.parent
 EQUIVALENT = Path(__file__).with_name("equivalent.txt")
 COPIED = ("aiowheel", "tests", "pyproject.toml", "_aiowheel_pytestplugin.py")
 LEAST_KILLED = 0.9
-#: Quick files first: most mutants end at the first failure.
+#: Quick files first, for mutants that have a process of their own; the empty name is the folder.
 TESTS = {
     "wheel": ("test_wheel.py", "test_level_edges.py", "test_wakeups.py", "test_occupancy.py", ""),
     "timer": ("test_manual_timer.py", "test_handle.py", "test_timer.py", "test_fairness.py", ""),
@@ -49,7 +49,7 @@ class Mutant:
     """One mutant that was tried.
 
     Attributes:
-        name: File, line as it was and line as it is: the same for as long as the code is.
+        name: File, function, line as it was and line as it is: the same as long as the code is.
         survived: Whether every test passed.
     """
 
@@ -82,14 +82,15 @@ class Session:
             else:
                 shutil.copy2(source, self._tree / name)
         self._config.write_text(self._configuration())
-        self._run("init", self._tree)
+        self._python(self._tree, "cosmic_ray.cli", "init", self._config, self._file)
         self._leave_out(sample, seed)
 
     def run(self) -> None:
         """Try the mutants that have not been tried."""
         shutil.rmtree(self._work, ignore_errors=True)
         shutil.copytree(self._tree, self._work)
-        self._run("exec", self._work)
+        tests = (f"tests/{self._part}/{name}" for name in TESTS[self._part])
+        self._python(self._work, "tests.mutants.judge", self._file, self._tree, *tests)
 
     def mutants(self) -> list[Mutant]:
         """Return those that were tried."""
@@ -99,14 +100,13 @@ class Session:
         for line in dumped.splitlines():
             item, result = json.loads(line)
             if result is not None:
-                place = Path(item["mutations"][0]["module_path"])
-                name = f"{self._part}/{place.name}: {_changed(result['diff'] or '')}"
+                mutation = item["mutations"][0]
+                place = f"{self._part}/{Path(mutation['module_path']).name}"
+                name = f"{place} {mutation['definition_name']}: {_changed(result['diff'])}"
                 found.append(Mutant(name, result["test_outcome"] == "survived"))
         return found
 
     def _configuration(self) -> str:
-        tests = " ".join(f"tests/{self._part}/{name}" for name in TESTS[self._part])
-        command = f"{sys.executable} -m pytest -x -q -p no:cacheprovider -m 'not slow' {tests}"
         files = sorted((self._tree / "aiowheel" / self._part).glob("_[a-z]*.py"))
         modules = [str(path.relative_to(self._tree)) for path in files]
         return "\n".join(
@@ -114,7 +114,7 @@ class Session:
                 "[cosmic-ray]",
                 f"module-path = {json.dumps(modules)}",
                 "timeout = 600.0",
-                f"test-command = {json.dumps(command)}",
+                'test-command = ""',
                 "[cosmic-ray.distributor]",
                 'name = "local"',
                 "",
@@ -139,10 +139,17 @@ class Session:
                 session.executemany(f"DELETE FROM {table} WHERE job_id = ?", gone)
         print(f"{self._part}: {len(kept)} of {len(rows)} mutants")
 
-    def _run(self, verb: str, tree: Path) -> None:
-        command = [sys.executable, "-m", "cosmic_ray.cli", verb, str(self._config), str(self._file)]
-        pure = {"AIOWHEEL_NO_EXTENSIONS": "1", "PYTHONPATH": str(tree)}
-        subprocess.run(command, check=True, cwd=tree, env={**os.environ, **pure})
+    @staticmethod
+    def _python(folder: Path, module: str, *words: object) -> None:
+        command = [sys.executable, "-m", module, *map(str, words)]
+        pure = {"AIOWHEEL_NO_EXTENSIONS": "1", "PYTHONPATH": str(folder)}
+        subprocess.run(
+            command,
+            check=True,
+            cwd=folder,
+            env={**os.environ, **pure},
+            stdout=subprocess.DEVNULL,  # the dots of pytest
+        )
 
 
 def _changed(diff: str) -> str:

@@ -1,6 +1,7 @@
 """The world of shared counters: two processes, one store, and hints that cannot be trusted. Rank 4.
 
-The oracle knows every value that was published, and in which history of the store.
+The oracle knows every value that was written, and in which history of the store: histories begin
+with small values, so that a value of an earlier one is more than the present one has.
 """
 
 from __future__ import annotations
@@ -21,9 +22,15 @@ _OWN = frozenset(
     {
         *("lost hints", "late hint", "repeated hint"),
         *("store down", "failed read", "lost answer", "lost history"),
+        *("crash", "lost writes"),
     }
 )
 _LATENCIES = (0.0, 0.0, 0.001, 0.05, 1.0)
+_LATE = (0.001, 0.05, 1.0, 20.0)  # for a hint
+_LINGER = 5.0
+#: Seconds for which a store falls behind before it crashes. Processes publish again what they have
+#: published within the lingering time: a store that loses more has lost it.
+_BEHIND = (0.0, 0.3, 4.0)
 
 
 class UnreliableCounters(MemoryCounters):
@@ -41,11 +48,16 @@ class UnreliableCounters(MemoryCounters):
         await asyncio.sleep(self.world.loop.chance.choice(_LATENCIES))
 
     async def raise_to(self, values: Mapping[str, int]) -> str:
-        """Write after a time, and answer after another one."""
-        values = dict(values)
+        """Write after a time, and answer after another one; a crash in between ends the answer."""
+        values, world = dict(values), self.world
         await self.pause()
+        before, _ = await super().read(())
+        world.note_write(before, values)
         epoch = await super().raise_to(values)
+        crashes, history = self.crashes, world.history
         await self.pause()
+        if self.crashes != crashes and world.history == history:
+            raise StoreUnavailableError("the store crashed before it answered")
         return epoch
 
     async def read(self, keys: Collection[str]) -> tuple[str, dict[str, int]]:
@@ -61,11 +73,11 @@ class UnreliableCounters(MemoryCounters):
         """Deliver a hint: now, later, or twice."""
         world = self.world
         if world.happens("late hint", 0.2):
-            world.loop.call_later(world.loop.chance.choice(_LATENCIES), self.deliver, epoch, values)
+            world.loop.call_later(world.loop.chance.choice(_LATE), self.deliver, epoch, values)
         else:
             self.deliver(epoch, values)
         if world.happens("repeated hint", 0.1):
-            world.loop.call_later(world.loop.chance.choice(_LATENCIES), self.deliver, epoch, values)
+            world.loop.call_later(world.loop.chance.choice(_LATE), self.deliver, epoch, values)
 
     def deliver(self, epoch: str, values: Mapping[str, int]) -> None:
         """Give a hint to the listener."""
@@ -99,7 +111,7 @@ class SharedWorld(World):
         self.stores = [first, first.beside().in_world(self)]
         self.purgatories = [Purgatory(f"process {place}") for place in range(2)]
         self.processes = [
-            SharedCounters(purgatory, store, linger=5.0, patience=10.0)
+            SharedCounters(purgatory, store, linger=_LINGER, patience=10.0)
             for purgatory, store in zip(self.purgatories, self.stores, strict=True)
         ]
         for process in self.processes:
@@ -107,8 +119,9 @@ class SharedWorld(World):
         self.history = 0
         self.number = 0
         self.waits: list[Wait] = []
-        self.tried: dict[str, int] = {}
-        self.confirmed: dict[str, int] = {}
+        self.tried: dict[str, int] = {}  # in this history
+        self.confirmed: dict[str, int] = {}  # in this history
+        self.written: dict[tuple[str, str], int] = {}  # by epoch and key
         self.is_open = True
 
     # --- steps ------------------------------------------------------------------------------
@@ -124,7 +137,7 @@ class SharedWorld(World):
         self.spawn(self.publisher(process, key, value), f"publish {self.number}")
 
     async def publisher(self, process: SharedCounters, key: str, value: int) -> None:
-        """Publish, and take note of what was confirmed."""
+        """Publish; note what was confirmed."""
         history = self.history
         try:
             await process.advance(key, value)
@@ -132,6 +145,15 @@ class SharedWorld(World):
             return
         if history == self.history:
             self.confirmed[key] = max(value, self.confirmed.get(key, -1))
+
+    def note_write(self, epoch: str, values: Mapping[str, int]) -> None:
+        """Take note of what a store is about to write."""
+        for key, value in values.items():
+            self.written[epoch, key] = max(value, self.highest(epoch, key))
+
+    def highest(self, epoch: str, key: str) -> int:
+        """Return the highest value that a counter has had in a history; -1 if it had none."""
+        return self.written.get((epoch, key), -1)
 
     @step(weight=5)
     def wait(self) -> None:
@@ -153,7 +175,7 @@ class SharedWorld(World):
             assert not self.is_open or wait.process.epoch != wait.epoch
             return
         if reached:
-            known = self.tried.get(wait.key, -1)
+            known = self.highest(wait.epoch, wait.key)
             assert known >= wait.least, f"{wait.key} was never at {wait.least}, but at {known}"
         elif self.is_open:
             assert wait.timeout is not None, "a wait without a timeout timed out"
@@ -167,9 +189,9 @@ class SharedWorld(World):
         self.number += 1
 
     async def reader(self, process: SharedCounters, key: str) -> None:
-        """Read: a value that was never published is wrong."""
+        """Read: a value that was never written in this history is wrong."""
         value = await process.value(key)
-        assert value is None or value <= self.tried.get(key, -1)
+        assert value is None or value <= self.highest(process.epoch, key)
 
     def strike(self, kind: str) -> None:
         """Break the store; it comes back after a while."""
@@ -186,8 +208,14 @@ class SharedWorld(World):
             store.lose_answers(chance.randint(1, 3))
         elif kind == "lost history":
             self.history += 1
+            self.tried.clear()
             self.confirmed.clear()
             store.lose_history()
+        elif kind == "crash":
+            store.crash_after(chance.randint(1, 9))
+        elif kind == "lost writes":
+            store.stop_syncing()
+            self.loop.call_later(chance.choice(_BEHIND), store.crash)
 
     # --- rules ------------------------------------------------------------------------------
 

@@ -1,0 +1,86 @@
+"""The faults of the store in memory: what a crash leaves, wherever it comes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aiowheel.durable import MemoryStore, StoreError
+from aiowheel.durable._operations import Cancel, Put, Removed
+
+pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
+
+FAR_US = 2**52
+
+
+async def names_in(store: MemoryStore) -> list[str]:
+    """Return the names of the timers; the indexes must fit them."""
+    assert await store.check() == []
+    return [row.name for row in await store.rows()]
+
+
+async def test_a_crash_loses_what_was_not_synced() -> None:
+    """The timers of before are there again, and a new one gets an id of its own."""
+    store = MemoryStore()
+    await store.open()
+    await store.commit("a", [Put("old", "h", FAR_US, b"")])
+    store.stop_syncing()
+    _, lost = await store.commit("a", [Cancel("old"), Put("lost", "h", FAR_US, b"")])
+    store.crash()
+    assert await names_in(store) == ["old"]
+
+    (new,) = await store.commit("a", [Put("new", "h", FAR_US, b"")])
+    store.crash()
+
+    assert await names_in(store) == ["new", "old"]
+    assert new.row.id > lost.row.id  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("statements", [1, 2, 3, 4])
+async def test_a_crash_comes_at_each_statement_of_a_commit(statements: int) -> None:
+    """Up to the last operation nothing was done; then all was, and the answer is lost."""
+    store = MemoryStore()
+    await store.open()
+    await store.commit("a", [Put("old", "h", FAR_US, b"")])
+    store.crash_after(statements)
+    operations = [Cancel("old"), Put("new", "h", FAR_US, b"")]
+    if statements < 4:
+        with pytest.raises(StoreError, match="crashed"):
+            await store.commit("a", operations)
+    else:
+        assert isinstance((await store.commit("a", operations))[0], Removed)
+
+    assert await names_in(store) == (["old"] if statements < 3 else ["new"])
+
+
+@pytest.mark.parametrize("statements", [1, 2, 3])
+async def test_a_crash_comes_at_each_statement_of_a_renewal(statements: int) -> None:
+    """The leases are those of before, or all new ones."""
+    store = MemoryStore(partitions=2)
+    await store.open()
+    store.crash_after(statements)
+    with pytest.raises(StoreError, match="crashed"):
+        await store.renew("a", lease_us=10**6, horizon_us=10**6)
+
+    owners = (await store.summary()).owners
+    assert owners == ({"": 2} if statements < 3 else {"a": 2})
+
+
+async def test_a_store_that_crashed_is_down_for_a_while() -> None:
+    """Each call raises until then."""
+    store = MemoryStore()
+    await store.open()
+    store.crash(down=5)
+    for call in (store.rows(), store.get("a"), store.summary(), store.release("a")):
+        with pytest.raises(StoreError, match="is down"):
+            await call
+    await asyncio.sleep(5)
+    assert await names_in(store) == []
+
+
+@pytest.mark.parametrize("statements", [0, -1, 1_000_001])
+def test_a_number_of_statements_out_of_range_is_refused(statements: int) -> None:
+    """As everywhere."""
+    with pytest.raises(ValueError, match="statements must be from 1 to 1000000"):
+        MemoryStore().crash_after(statements)

@@ -1,0 +1,72 @@
+"""Puts changed source in the place of the functions of a module that is imported already.
+
+Code that runs when the module is imported has had its effect, so only functions can be changed.
+"""
+
+from __future__ import annotations
+
+import gc
+import inspect
+from collections.abc import Iterator
+from types import CodeType, FunctionType, ModuleType
+
+#: Functions of a module, with the code that each of them gets.
+Swap = list[tuple[FunctionType, CodeType]]
+
+
+def swap_of(module: ModuleType, before: str, after: str) -> Swap | None:
+    """Return what makes the functions of *module* those of the source *after*.
+
+    None if other code than that of functions differs, or a function that differs does not live.
+
+    Raises:
+        SyntaxError: *after* cannot be compiled.
+    """
+    file = str(module.__file__)
+    old = compile(before, file, "exec", dont_inherit=True)
+    new = compile(after, file, "exec", dont_inherit=True)
+    functions = _functions_of(module)
+    found: Swap = []
+    for pair in _changed(old, new):
+        living = functions.get(_place(pair[0]), []) if pair else []
+        if pair is None or not living or pair[0].co_freevars != pair[1].co_freevars:
+            return None
+        found += [(function, pair[1]) for function in living]
+    return found
+
+
+def _functions_of(module: ModuleType) -> dict[tuple[str, int], list[FunctionType]]:
+    found: dict[tuple[str, int], list[FunctionType]] = {}
+    for each in gc.get_objects():
+        if isinstance(each, FunctionType) and each.__globals__ is vars(module):
+            found.setdefault(_place(each.__code__), []).append(each)
+    return found
+
+
+def _place(code: CodeType) -> tuple[str, int]:
+    return code.co_qualname, code.co_firstlineno
+
+
+def _changed(before: CodeType, after: CodeType) -> Iterator[tuple[CodeType, CodeType] | None]:
+    """Yield the code of each function that differs, and None where other code differs."""
+    if _alone(before) != _alone(after):
+        yield None
+        return
+    for old, new in zip(_inner(before), _inner(after), strict=True):
+        if old.co_flags & inspect.CO_OPTIMIZED:  # of a function, not of the body of a class
+            if old != new:
+                yield old, new
+        else:
+            yield from _changed(old, new)
+
+
+def _inner(code: CodeType) -> list[CodeType]:
+    return [each for each in code.co_consts if isinstance(each, CodeType)]
+
+
+def _alone(code: CodeType) -> CodeType:
+    """Return code without line numbers, and without what it defines."""
+    constants = tuple(
+        each.co_name if isinstance(each, CodeType) else each for each in code.co_consts
+    )
+    return code.replace(co_consts=constants, co_linetable=b"", co_firstlineno=1)
