@@ -77,13 +77,13 @@ def ignore(_done: int, _of: int) -> None:
     """Nobody watches the progress."""
 
 
-QUICK_CROWD: dict[str, float] = {
+QUICK_CROWD: dict[str, Any] = {
     "poll_timeout": 2.0,
     "publish_over": 0.2,
     "idle_timeout": 1.5,
     "ping_every": 0.05,
 }
-QUICK_HOLD = {"shortest_timeout": 1.5, "longest_timeout": 1.8, "events_over": 0.1}
+QUICK_HOLD: dict[str, Any] = {"shortest_timeout": 1.5, "longest_timeout": 1.8, "events_over": 0.1}
 # The command as a user runs it, but for its waits.
 QUICK_DEMO = f"""
 import sys
