@@ -1,5 +1,7 @@
 """Awaiting an operation: every way to stop waiting leaves nothing behind."""
 
+from __future__ import annotations
+
 import asyncio
 import gc
 import weakref

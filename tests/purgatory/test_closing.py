@@ -1,5 +1,7 @@
 """Closing a purgatory: who still waits, what still comes, and who learns of it."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import cast

@@ -1,5 +1,7 @@
 """One end for every operation, whoever comes first and whatever runs in between."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Callable, Hashable
 from typing import cast

@@ -1,5 +1,7 @@
 """What a purgatory tells of itself: counts, histograms, events, instruments."""
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable, Iterator
 

@@ -1,5 +1,7 @@
 """Watching keys: who is asked, in which order, and what is refused. All of it without a loop."""
 
+from __future__ import annotations
+
 import copy
 import math
 import pickle
