@@ -75,21 +75,19 @@ demo: build  ## run the main job: `aiowheel demo`
 
 .PHONY: test
 test: build  ## run the suite on the compiled and on the pure build
-	@# Two lanes for two cores: the compiled build, and beside it Spark's tests and then the pure
-	@# build. Neither Spark's tests nor the marked ones can tell the builds apart. pytest ends with 5
-	@# where it was given no test.
-	@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; failed=; \
+	@# Much of a run is waiting, so Spark's tests and the pure build run beside the compiled one.
+	@# Neither Spark's tests nor the marked ones can tell the builds apart. pytest ends with 5 where
+	@# it was given no test.
+	@logs=$$(mktemp -d); trap 'rm -rf "$$logs"' EXIT; failed=; \
 	part() { "$$@" $(TEST_ARGS) || [ $$? = 5 ]; }; \
-	spark() { part $(PYTEST) -m "$(ORDINARY) and spark"; }; \
-	pure() { part env AIOWHEEL_NO_EXTENSIONS=1 $(PYTEST) -m "$(ORDINARY) and not spark$$1"; }; \
+	part $(PYTEST) -m "$(ORDINARY) and spark" >"$$logs/spark" 2>&1 & beside=$$!; \
 	if $(WHICH_BUILD); then \
-		(failed=; spark || failed=1; pure " and not one_build" || failed=1; [ -z "$$failed" ]) >"$$log" 2>&1 & \
+		part env AIOWHEEL_NO_EXTENSIONS=1 $(PYTEST) -m "$(ORDINARY) and not spark and not one_build" \
+			>"$$logs/pure" 2>&1 & beside="$$beside $$!"; \
 		part env AIOWHEEL_REQUIRE_EXTENSIONS=1 $(PYTEST) -m "$(ORDINARY) and not spark" || failed=1; \
-	else \
-		spark >"$$log" 2>&1 & \
-		pure "" || failed=1; \
-	fi; \
-	wait $$! || failed=1; cat "$$log"; [ -z "$$failed" ]
+	else part env AIOWHEEL_NO_EXTENSIONS=1 $(PYTEST) -m "$(ORDINARY) and not spark" || failed=1; fi; \
+	for each in $$beside; do wait "$$each" || failed=1; done; \
+	cat "$$logs"/*; [ -z "$$failed" ]
 
 .PHONY: test-compiled
 test-compiled: build  ## run the whole suite on the compiled build, where there is a C compiler
