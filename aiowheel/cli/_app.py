@@ -58,7 +58,10 @@ def run(argv: Sequence[str] | None = None) -> int:
         is_stream = "--stream" in arguments
         with signals_kept() if is_stream else terminated_like_interrupted():
             code = build_app(names)(
-                args=arguments or ["--help"], prog_name="aiowheel", standalone_mode=False
+                args=arguments or ["--help"],
+                prog_name="aiowheel",
+                standalone_mode=False,
+                obj=arguments,
             )
     except typer.TyperException as exc:
         return _refuse(_reason(exc), exc.exit_code)

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,6 +25,7 @@ _OTHER_FILES = 100  # what the process has open beside connections
 
 
 def serve(
+    context: typer.Context,
     *,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="0: one that is free.")] = 8080,
@@ -99,7 +101,8 @@ def serve(
     """Serve named topics: publish, long-poll, subscribe. In memory, or in a store.
 
     Stops at SIGTERM or Ctrl+C: requests that wait are answered with 503 and Retry-After. SIGHUP
-    reads the files of tokens and of the certificate again, and ends no connection.
+    reads the files of tokens and of the certificate again; with --workers it replaces the workers,
+    which then have the code that is installed, and refuses no request meanwhile.
 
     \b
     Example:
@@ -151,7 +154,8 @@ def serve(
         limits, access=access(), dashboard=dashboard, access_log=access_log, store=store
     )
     certificate = None if tls_cert is None else service.Certificate(tls_cert, tls_key)
-    _allow_files(max_connections + _OTHER_FILES)
+    if not service.is_worker():  # it has the limit of its parent
+        _allow_files(max_connections + _OTHER_FILES)
     if access_log:
         _log_on_stderr()
 
@@ -181,8 +185,16 @@ def serve(
         certificate=certificate,
         reload=reload,
         workers=workers,
+        command=_same_command(context.obj),
         notice=notice,
     )
+
+
+def _same_command(arguments: Sequence[str]) -> list[str]:
+    """Return what starts this command in a new process."""
+    # `-m` finds modules in the current folder, where this process may not look for them.
+    safely = [] if str(Path.cwd()) in sys.path else ["-P"]
+    return [sys.executable, *safely, "-m", "aiowheel", *arguments]
 
 
 def _tokens(option: str, text: str | None) -> frozenset[str]:

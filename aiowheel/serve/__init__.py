@@ -8,5 +8,6 @@ from aiowheel.serve._app import TopicApp as TopicApp
 from aiowheel.serve._certificate import Certificate as Certificate
 from aiowheel.serve._limits import Limits as Limits
 from aiowheel.serve._server import serve as serve
+from aiowheel.serve._workers import is_worker as is_worker
 
-__all__ = ("Access", "Certificate", "Limits", "TopicApp", "serve")
+__all__ = ("Access", "Certificate", "Limits", "TopicApp", "is_worker", "serve")

@@ -138,14 +138,18 @@ class TopicApp:
         guarded = Guarded(self._app, self._service.access)
         return AccessLog(guarded) if self._with_access_log else guarded
 
-    async def stop(self) -> None:
+    async def stop(self, *, replaced: bool = False) -> None:
         """Answer every request that waits with 503 and `Retry-After`; refuse every later one.
 
         Call it when the server begins to stop, before it waits for its requests to end.
+
+        Args:
+            replaced: Another process takes new connections: answer who waits, and who comes over
+                the old ones, as if the time to wait were over.
         """
         if self._dashboard is not None:
             self._dashboard.close()
-        await self._service.stop()
+        await self._service.stop(replaced=replaced)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncGenerator[dict[str, object], None]:

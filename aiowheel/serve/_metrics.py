@@ -73,10 +73,11 @@ class Metrics:
 
     async def _of_all(self) -> list[Metric]:
         assert self._siblings is not None
-        answers = await self._siblings.ask_all({"ask": "metrics"}, _PATIENCE)
+        found = await self._siblings.ask_all({"ask": "metrics"}, _PATIENCE)
+        # One of each number: while the workers are replaced, there are two.
+        answers = {name.partition("-")[0]: answer for name, answer in found.items()}
         families: dict[str, Metric] = {}
-        for name, answer in answers.items():
-            worker = name.partition("-")[0]
+        for worker, answer in answers.items():
             for each in answer["families"]:
                 family = families.setdefault(
                     each["name"], Metric(each["name"], each["text"], each["type"])

@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from pathlib import Path
 from ssl import SSLContext
@@ -25,10 +25,11 @@ from aiowheel.serve._certificate import Certificate
 from aiowheel.serve._limits import Limits
 from aiowheel.serve._listen import address_of, listeners
 from aiowheel.serve._protocol import TopicProtocol, TopicSocket
-from aiowheel.serve._workers import Workers
+from aiowheel.serve._workers import REPLACED, Workers, post_of_this_process, work_at
 
 _BACKLOG = 4_096
 _GRACE = 4  # seconds for the answers to leave when the service stops
+_LAST_REQUESTS = 1.0  # seconds for the first request of a connection that was just made
 
 
 def _keep_quiet(_line: str) -> None:
@@ -40,13 +41,16 @@ class TopicServer(uvicorn.Server):
 
     SIGHUP calls *reload*, between two turns of the loop.
 
+    A worker that is replaced loses no request: it takes no more connections, answers who waits as
+    if the time were over, and closes connections without a request a second later.
+
     Args:
         config: Of uvicorn.
         app: What it serves.
         ready: Called once clients can connect.
         reload: See `serve`; None: SIGHUP is left alone.
-        lifeline: In a worker, what has something to read when it is to stop; -1: there is none.
-            SIGINT is then left to the parent.
+        line: In a worker, what has something to read when it is to end; signals but SIGTERM are
+            then left to the parent.
     """
 
     def __init__(
@@ -55,24 +59,28 @@ class TopicServer(uvicorn.Server):
         app: TopicApp,
         ready: Callable[[], None],
         reload: Callable[[], object] | None,
-        lifeline: int = -1,
+        line: socket.socket | None = None,
     ) -> None:
         super().__init__(config)
         self._topic_app = app
         self._ready = ready
         self._reload = reload
-        self._lifeline = lifeline
+        self._line = line
+        self._is_replaced = False
         self._must_reload = False
         self._has_signal = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        if self._lifeline >= 0:
-            asyncio.get_running_loop().add_reader(self._lifeline, self._end)
+        if self.should_exit:  # the application could not start
+            return
+        if self._line is not None:
+            asyncio.get_running_loop().add_reader(self._line, self._end, self._line)
         self._ready()
 
-    def _end(self) -> None:
-        asyncio.get_running_loop().remove_reader(self._lifeline)
+    def _end(self, line: socket.socket) -> None:
+        asyncio.get_running_loop().remove_reader(line)
+        self._is_replaced = line.recv(1) == REPLACED
         self.should_exit = True
 
     async def on_tick(self, counter: int) -> bool:
@@ -82,7 +90,13 @@ class TopicServer(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await self._topic_app.stop()
+        if self._is_replaced:
+            for server in self.servers:
+                server.close()
+            await self._topic_app.stop(replaced=True)
+            await asyncio.sleep(_LAST_REQUESTS)
+        else:
+            await self._topic_app.stop()
         await super().shutdown(sockets)
 
     @contextlib.contextmanager
@@ -98,7 +112,7 @@ class TopicServer(uvicorn.Server):
 
         with contextlib.ExitStack() as stack:
             stack.enter_context(handled_by(stop, signal.SIGTERM))
-            if self._lifeline < 0:
+            if self._line is None:
                 stack.enter_context(handled_by(stop, signal.SIGINT))
             if self._reload is not None and sys.platform != "win32":
                 stack.enter_context(handled_by(hang_up, signal.SIGHUP))
@@ -116,6 +130,7 @@ def serve(
     certificate: Certificate | None = None,
     reload: Callable[[], None] | None = None,
     workers: int = 1,
+    command: Sequence[str] = (),
     notice: Callable[[str], None] = _keep_quiet,
 ) -> None:
     """Serve until SIGTERM or SIGINT.
@@ -132,54 +147,68 @@ def serve(
         unix: Path of a Unix socket to listen on, in place of *host* and *port*. Who may connect is
             what the file's permissions say.
         certificate: For TLS.
-        reload: Called at SIGHUP, which then does not end the process, in every worker as well; it
-            raises `AiowheelError` where nothing was renewed.
-        workers: Processes that serve. More than one need an *app* with a store, and a system with
-            `fork`; call this in the main thread of a process without other threads. The limits
-            hold in each.
+        reload: Called at SIGHUP, which then does not end the process; it raises `AiowheelError`
+            where the new settings cannot be used. Several workers are then replaced by new ones.
+        workers: Processes that serve. More than one need an *app* with a store, and a POSIX system;
+            call this in the main thread. The limits hold in each.
+        command: Starts a process that calls this with the same arguments; it serves then as one of
+            the workers.
         notice: Called with a line for the operator: what SIGHUP did, and which worker has died.
 
     Raises:
         AiowheelError: The address cannot be listened on, or the store cannot be used.
-        BadInputError: There are several workers, and no store or no `fork`.
+        BadInputError: There are several workers, and no store or no POSIX system.
     """
     if workers > 1 and app.store is None:
         raise BadInputError(f"several workers need a store, got {workers} workers and no store")
-    if workers > 1 and not hasattr(os, "fork"):
+    if workers > 1 and os.name != "posix":
         raise BadInputError(f"workers must be 1 on this system, got {workers}")
+    if workers > 1 and not command:
+        raise BadInputError(f"several workers need a command, got {workers} workers and none")
     silence = max(limits.heartbeat, limits.receive_timeout)
     config = _config(app, limits, certificate)
+    post = post_of_this_process()
+    if post is not None:
+
+        def work(
+            sockets: list[socket.socket], line: socket.socket, serves: Callable[[], None]
+        ) -> None:
+            app.be_worker(Path(post.folder), post.number)
+            _serve_on(sockets, TopicServer(config, app, serves, None, line), app)
+
+        work_at(post, work)
+        return
     with listeners(host, port, unix, silence) as sockets:
 
         def listening() -> None:
             for each in sockets:
                 ready(address_of(each, tls=certificate is not None))
 
-        def work(folder: Path, serves: Callable[[], None], lifeline: int, number: int) -> None:
-            app.be_worker(folder, number)
-            again = None if reload is None else partial(_renewed, reload, notice, quiet=True)
-            _serve_on(sockets, TopicServer(config, app, serves, again, lifeline), app)
-
-        again = None if reload is None else partial(_renewed, reload, notice)
-        if workers == 1:
-            _serve_on(sockets, TopicServer(config, app, listening, again), app)
+        if workers > 1:
+            renew = partial(_renewed, reload or _keep_settings, notice)
+            with TemporaryDirectory(prefix="aiowheel-") as folder:
+                Workers(workers, command, sockets, Path(folder), listening, renew, notice).run()
             return
-        with TemporaryDirectory(prefix="aiowheel-") as folder:
-            worker = partial(work, Path(folder))
-            Workers(workers, worker, sockets, listening, again or bool, notice).run()
+
+        def renewed(settings: Callable[[], None]) -> None:
+            if _renewed(settings, notice):
+                notice("reloaded")
+
+        again = None if reload is None else partial(renewed, reload)
+        _serve_on(sockets, TopicServer(config, app, listening, again), app)
 
 
-def _renewed(
-    reload: Callable[[], None], notice: Callable[[str], None], *, quiet: bool = False
-) -> bool:
-    """Reload, and return whether that succeeded; with *quiet* only a failure is noticed."""
+def _keep_settings() -> None:
+    """Renew nothing."""
+
+
+def _renewed(reload: Callable[[], None], notice: Callable[[str], None]) -> bool:
+    """Reload, and return whether that succeeded."""
     try:
         reload()
     except AiowheelError as error:
         notice(f"not reloaded: {error}")
         return False
-    if not quiet:
-        notice("reloaded")
     return True
 
 

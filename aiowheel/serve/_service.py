@@ -33,6 +33,7 @@ class Service:
         crowd: Counts the clients that wait.
         purgatory: Holds their requests.
         stopping: Whether it is shutting down.
+        replaced: Whether another process serves on, and nothing waits here any more.
     """
 
     def __init__(self, limits: Limits, access: Access, store: TopicStore) -> None:
@@ -42,6 +43,7 @@ class Service:
         self.crowd = Crowd(limits)
         self.purgatory: Purgatory  # once the application has started
         self.stopping = False
+        self.replaced = False
 
     async def poll(self, request: Request) -> Response:
         """GET: news since a version, at once or as soon as there is some."""
@@ -51,7 +53,7 @@ class Service:
         seconds = timeout(query, self.limits)
         self.refuse_when_stopping()
         news = await self.store.news(name, has)
-        if seconds > 0 and news.threshold is not None:
+        if seconds > 0 and news.threshold is not None and not self.replaced:
             self.refuse_when_stopping()  # it may have begun while the store was read
             with self.crowd.seat(request):
                 waiting = self.store.wait(name, news.threshold, seconds)
@@ -59,7 +61,9 @@ class Service:
                     return Response(status_code=499)  # the client has left: for the log
             self.refuse_when_stopping()
             news = await self.store.news(name, has)
-        return Response(news.text, media_type="application/json")
+        # A client that comes back reaches a process that waits.
+        headers = {"Connection": "close"} if self.replaced else None
+        return Response(news.text, headers=headers, media_type="application/json")
 
     async def publish(self, request: Request) -> Response:
         """POST: one more message."""
@@ -107,7 +111,7 @@ class Service:
             headers = {**retry_after(), "Connection": "close"}
             raise Refusal(503, "shutting_down", detail, headers)
 
-    async def stop(self) -> None:
-        """Answer every request that waits, and refuse every later one."""
-        self.stopping = True
+    async def stop(self, *, replaced: bool) -> None:
+        """Answer every request that waits, and refuse every later one unless *replaced*."""
+        self.stopping, self.replaced = not replaced, replaced
         await self.purgatory.aclose(drain="expire")

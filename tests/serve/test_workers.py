@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -260,15 +261,29 @@ def test_workers_end_when_their_parent_is_killed(store: str) -> None:
     assert (len(gone), alive) == (2, [])
 
 
-@sqlite
-def test_a_hangup_reaches_every_worker(store: str, tmp_path: Path) -> None:
-    """A file that cannot be used reaches none; a worker that is started later has the new one."""
-    old, new = "old-token-0123456789", "new-token-0123456789"
-    tokens = tmp_path / "tokens"
-    tokens.write_text(old)
-    with process("--workers", "2", "--store", store, "--token", f"@{tokens}") as server:
-        assert server.process.stderr is not None
+# Python runs it at its start; here it stands for code that is installed anew.
+CODE = """
+import pathlib
+import aiowheel._build
+version = pathlib.Path(__file__).with_name("version").read_text()
+if version == "broken":
+    raise SystemExit(3)
+aiowheel._build.__version__ = version
+"""
 
+
+@sqlite
+def test_a_hangup_replaces_every_worker(store: str, tmp_path: Path) -> None:
+    """They have the new code and the new token; what cannot be used replaces none."""
+    old, new = "old-token-0123456789", "new-token-0123456789"
+    tokens, version = tmp_path / "tokens", tmp_path / "version"
+    tokens.write_text(old)
+    version.write_text("1")
+    (tmp_path / "sitecustomize.py").write_text(CODE)
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    arguments = ["--workers", "2", "--store", store, "--token", f"@{tokens}"]
+    with process(*arguments, environment={**os.environ, "PYTHONPATH": path}) as server:
+        assert server.process.stderr is not None
         client = httpx.Client(timeout=60, headers={"Connection": "close"})
 
         def statuses(token: str) -> set[int]:
@@ -276,20 +291,68 @@ def test_a_hangup_reaches_every_worker(store: str, tmp_path: Path) -> None:
             address = f"{server.url}/topics/a?timeout=0"
             return {client.get(address, headers=headers).status_code for _ in range(10)}
 
+        def versions() -> set[str]:
+            return {client.get(server.url).json()["version"] for _ in range(10)}
+
+        def hang_up() -> str:
+            server.process.send_signal(signal.SIGHUP)
+            assert server.process.stderr is not None
+            # What fails while Python starts says more.
+            return next(each for each in server.process.stderr if each.startswith("aiowheel: "))
+
+        first = workers_of(server)
         tokens.write_text("")
-        server.process.send_signal(signal.SIGHUP)
-        assert "not reloaded: --token" in server.process.stderr.readline()
-        assert statuses(old) == {200}
+        assert "not reloaded: --token" in hang_up()
         tokens.write_text(new)
-        server.process.send_signal(signal.SIGHUP)
-        assert server.process.stderr.readline() == "aiowheel: reloaded\n"
-        while statuses(new) != {200}:
-            pass
+        version.write_text("broken")
+        assert re.search("not reloaded: worker . ended with exit code", hang_up())
+        while workers_of(server) != first:  # the new ones that did not fail are killed
+            time.sleep(0.02)
+        assert (statuses(old), versions()) == ({200}, {"1"})
+
+        version.write_text("2")
+        assert hang_up() == "aiowheel: reloaded\n"
+        psutil.wait_procs(first, timeout=60)
+        assert len(workers_of(server)) == 2
+        assert (statuses(new), statuses(old), versions()) == ({200}, {401}, {"2"})
         workers_of(server)[0].kill()
         assert "it is started again" in server.process.stderr.readline()
-        assert statuses(new) == {200}
-        assert statuses(old) == {401}
+        assert (statuses(new), versions()) == ({200}, {"2"})
         client.close()
+        assert server.stop() == (0, "")
+
+
+@sqlite
+async def test_a_hangup_refuses_no_request(store: str) -> None:
+    """Who waits is answered without news; every later connection is served, and readers go on."""
+    with process("--workers", "2", "--store", store, "--heartbeat", "1") as server:
+        assert server.process.stderr is not None
+        old = workers_of(server)
+        async with httpx.AsyncClient(timeout=240, headers={"Connection": "close"}) as client:
+            address = f"{server.url}/topics/a?timeout=120"
+            polls = [asyncio.create_task(client.get(address)) for _ in range(COUNT)]
+            while not await all_wait(client, server):  # noqa: ASYNC110 - no event
+                await asyncio.sleep(0.02)
+            readers = (by_poll, by_websocket, by_events)
+            reading = [asyncio.create_task(seen_by(each(server.url, "b"))) for each in readers]
+            server.process.send_signal(signal.SIGHUP)
+            statuses: set[int] = set()
+            published = 0
+            while any(each.is_running() for each in old):
+                answer = await client.post(f"{server.url}/topics/b", content=str(published))
+                published += 1
+                page = await client.get(f"{server.url}/topics/b?since={published}")
+                statuses |= {answer.status_code, page.status_code}
+            await client.post(f"{server.url}/topics/b", content=LAST)
+            answers = await asyncio.gather(*polls)
+            seen = await asyncio.gather(*reading)
+        assert await asyncio.to_thread(server.stop) == (0, "aiowheel: reloaded\n")
+
+    assert statuses == {200, 201}
+    assert {answer.status_code for answer in answers} == {200}
+    assert {len(answer.json()["messages"]) for answer in answers} == {0}
+    expected = [(number + 1, str(number)) for number in range(published)]
+    assert seen == [[*expected, (published + 1, LAST)]] * len(readers)
 
 
 def samples(text: str, name: str) -> dict[str, float]:
