@@ -162,7 +162,7 @@ connect:
 ROWS ?= 5000000
 .PHONY: test-kafka
 test-kafka: connect  ## send ROWS=5000000 through a real Kafka that is killed; S3 and Delta Lake; fetches jars
-	AIOWHEEL_KAFKA_ROWS=$(ROWS) $(PYTEST_CONNECT) -s -m "kafka and not spark_cluster" $(TEST_ARGS)
+	AIOWHEEL_KAFKA_ROWS=$(ROWS) $(PYTEST_CONNECT) -m "kafka and not spark_cluster" $(TEST_ARGS)
 
 KILLS ?= 20
 .PHONY: test-cluster
