@@ -111,6 +111,7 @@ print("dropped")
 """
 
 
+@pytest.mark.slow
 def test_a_long_chain_of_entries_is_freed_without_recursion() -> None:
     """Half a million entries or handles, each referring to the next by itself or through others."""
     run = run_alone(DROP_LONG_CHAINS)
