@@ -157,7 +157,7 @@ class Judge:
     def _pass(self, names: Sequence[str]) -> bool:
         """Run tests up to the first failure; this process ends where one takes too long."""
         for name, following in zip(names, [*names[1:], None], strict=True):
-            limit = PATIENCE + 20 * self._seconds.get(name, 0.0)
+            limit = PATIENCE + 20 * self._seconds.get(name, PATIENCE)
             faulthandler.dump_traceback_later(limit, exit=True)
             item = self._items[name]
             item.ihook.pytest_runtest_protocol(

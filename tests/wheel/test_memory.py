@@ -111,6 +111,7 @@ print("dropped")
 """
 
 
+@pytest.mark.slow
 def test_a_long_chain_of_entries_is_freed_without_recursion() -> None:
     """A hundred thousand entries or handles, each of which refers to the next one."""
     run = run_alone(DROP_LONG_CHAINS)

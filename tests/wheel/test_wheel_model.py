@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -154,4 +155,4 @@ class WheelMatchesHeap(RuleBasedStateMachine):
 WheelMatchesHeap.TestCase.settings = settings(
     max_examples=150, stateful_step_count=50, deadline=None
 )
-TestWheelMatchesHeap = WheelMatchesHeap.TestCase
+TestWheelMatchesHeap = pytest.mark.slow(WheelMatchesHeap.TestCase)
