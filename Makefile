@@ -195,6 +195,15 @@ mutants: build  ## change the wheel, the timer and the purgatory at one place at
 	failed=; for part in wheel timer purgatory; do \
 		$(BIN)/python -m tests.mutants.mutants $$part $(MUTANTS_ARGS) || failed=1; done; [ -z "$$failed" ]
 
+# Each seed stops the process of pytest at other moments.
+STALL_SEEDS := 1 2 3
+STALLED_TESTS := tests/bench tests/durable tests/loop tests/serve tests/shared tests/timer
+.PHONY: test-stalls
+test-stalls: build  ## run the tests on the real clock, stopped half of the time: none may be in a hurry
+	failed=; for seed in $(STALL_SEEDS); do \
+		$(BIN)/python -m tests.stalls.stalls $$seed $(PYTEST) -m "$(ORDINARY) and realtime" \
+			$(STALLED_TESTS) $(TEST_ARGS) || failed=1; done; [ -z "$$failed" ]
+
 .PHONY: test-stdlib
 test-stdlib: build  ## run CPython's and uvloop's own tests on our loops, minutes long
 	$(PIP) install --quiet pyopenssl  # some of uvloop's tests import it

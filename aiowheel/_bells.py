@@ -80,21 +80,22 @@ class Bells:
         try:
             with os.scandir(self._folder) as entries:
                 names = [entry.name for entry in entries if own or entry.name != self._name]
-        except OSError:  # no process listens, or there are no such sockets
+            sender = self._sender or self._make_sender()
+        except OSError:  # no process listens, there are no such sockets, or no descriptor is left
             return
-        sender = self._sender
-        if sender is None:
-            sender = self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-            sender.setblocking(False)
         for name in names:
-            address = self._address(name)
             try:
-                sender.sendto(message, address)
+                sender.sendto(message, self._address(name))
             except ConnectionRefusedError:
                 with contextlib.suppress(OSError):
-                    Path(address).unlink()
+                    Path(self._address(name)).unlink()
             except OSError:  # its queue is full: messages are waiting there
                 continue
+
+    def _make_sender(self) -> socket.socket:
+        self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._sender.setblocking(False)
+        return self._sender
 
     def close(self) -> None:
         """Remove our own socket; idempotent."""

@@ -1,13 +1,20 @@
-"""A program whose process is stopped, or forks, while deadlines are pending.
+"""A program to which things happen while deadlines are pending.
 
-It prints one JSON object: for "stop", a line "armed" first, then when each deadline was due and
-when it fired; for "fork", what fired in the parent and in the child.
+It prints one JSON object. For "stop", whose process is stopped: a line "armed" first, then when
+each deadline was due and when it fired. For "fork": what fired in the parent and in the child. For
+"clock", where libfaketime sets the wall clock: how far it went, and what fired. For "descriptors",
+which has none left: what worked, and the error of what needs one.
 """
 
 import asyncio
 import json
 import os
+import resource
 import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
 
 import aiowheel
 
@@ -66,10 +73,84 @@ def in_child(fired: list[str], writing: int) -> None:
         os._exit(1)
 
 
+async def clock() -> dict[str, object]:
+    """Set the wall clock a day ahead, a day back and right, each with deadlines ahead of it."""
+    offset = Path(os.environ["FAKETIME_TIMESTAMP_FILE"])
+    steps: list[float] = []
+    fired: list[tuple[float, float]] = []
+    async with aiowheel.Timer() as timer:
+
+        def note(due: float) -> None:
+            fired.append((due, timer.time()))
+
+        hour = timer.call_later(3600, note, -1.0)
+        for seconds in (86_400, -86_400, 0):
+            ahead = timer.time() + 0.01
+            timer.call_at(ahead, note, ahead)
+            before = time.time()
+            offset.write_text(f"{seconds:+}\n")  # noqa: ASYNC240 - nothing else runs
+            steps.append(time.time() - before)
+            await timer.sleep(0.02)
+        pending = len(timer)
+        hour.cancel()
+    return {"steps": steps, "fired": fired, "pending": pending}
+
+
+async def without_descriptors() -> list[str]:
+    """Take every descriptor, and use timers of each kind; return what fired."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+    taken: list[int] = []
+    with suppress(OSError):
+        while True:
+            taken.append(os.dup(1))
+    fired: list[str] = []
+    async with aiowheel.Timer() as timer, aiowheel.Purgatory("p", timer=timer) as purgatory:
+        timer.call_later(0.001, fired.append, "timer")
+        aiowheel.call_later(0.001, fired.append, "shared timer")
+        thread = threading.Thread(
+            target=timer.call_later_threadsafe, args=(0.001, fired.append, "thread")
+        )
+        thread.start()
+        if not await purgatory.wait_until({"key": 1}, timeout=0.001):
+            fired.append("operation")
+        thread.join()
+        while len(fired) < 4:
+            await timer.sleep(0.001)
+    for each in taken:
+        os.close(each)
+    return fired
+
+
+def loop_without_descriptors() -> tuple[int | None, bool]:
+    """Make a loop where there is no descriptor left, and one when there are some again.
+
+    Returns the number of the error, and whether the second loop ran.
+    """
+    taken: list[int] = []
+    number = None
+    with suppress(OSError):
+        while True:
+            taken.append(os.dup(1))
+    try:
+        aiowheel.new_event_loop(uvloop=False)
+    except OSError as error:
+        number = error.errno
+    for each in taken:
+        os.close(each)
+    return number, aiowheel.run(asyncio.sleep(0.001, True), uvloop=False)
+
+
 def main() -> None:
     """Do what the argument says."""
     if sys.argv[1] == "stop":
         asyncio.run(stop())
+        return
+    if sys.argv[1] == "clock":
+        print(json.dumps([asyncio.run(clock()), aiowheel.run(clock(), uvloop=False)]))
+        return
+    if sys.argv[1] == "descriptors":
+        fired = asyncio.run(without_descriptors())
+        print(json.dumps({"fired": fired, "loop": loop_without_descriptors()}))
         return
     fired, child, reading = asyncio.run(fork())
     status = os.waitpid(child, 0)[1]

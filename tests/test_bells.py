@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import socket
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,3 +38,26 @@ async def test_a_socket_that_cannot_be_bound_is_closed(
     del bells
     gc.collect()
     assert [each for each in recwarn if each.category is ResourceWarning] == []
+
+
+async def test_a_process_without_descriptors_rings_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is to be hinted at was written: the hint alone is lost, and the next one is sent."""
+    rung = asyncio.Event()
+    listening, ringing = Bells(tmp_path / "bells"), Bells(tmp_path / "bells")
+    listening.listen(asyncio.get_running_loop(), lambda _: rung.set())
+
+    def refuse(*_: Any) -> socket.socket:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as limited:
+        limited.setattr(socket, "socket", refuse)
+        ringing.ring()
+    assert not rung.is_set()
+
+    ringing.ring()
+
+    await rung.wait()
+    listening.close()
+    ringing.close()

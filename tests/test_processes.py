@@ -1,5 +1,6 @@
-"""A process that is stopped and goes on, and one that forks while deadlines are pending."""
+"""A process that is stopped, forks, has its clock set or has no descriptor left, with deadlines."""
 
+import errno
 import json
 import os
 import signal
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,3 +54,49 @@ def test_a_forked_child_has_a_loop_of_its_own() -> None:
     found = json.loads(run.stdout)
     assert sorted(found["parent"]) == ["parent", "timer of the parent"]
     assert (found["child"], found["status"]) == (["child"], 0)
+
+
+def run_program(what: str, **environment: str) -> Any:
+    """Run the program, which must write nothing to stderr; return what it printed."""
+    run = subprocess.run(
+        [sys.executable, str(PROGRAM), what],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | environment,
+    )
+    assert run.stderr == ""
+    return json.loads(run.stdout)
+
+
+@pytest.mark.linux
+def test_a_wall_clock_that_is_set_changes_no_deadline(tmp_path: Path) -> None:
+    """A day ahead fires nothing early, a day back holds nothing up: `Timer` and wheel loop."""
+    libraries = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
+    if not libraries:
+        pytest.skip("libfaketime is not installed; on Debian: apt-get install libfaketime")
+    (tmp_path / "offset").write_text("+0\n")
+
+    runs = run_program(
+        "clock",
+        LD_PRELOAD=str(libraries[0]),
+        FAKETIME_TIMESTAMP_FILE=str(tmp_path / "offset"),
+        FAKETIME_NO_CACHE="1",
+        FAKETIME_DONT_FAKE_MONOTONIC="1",
+    )
+
+    for found in runs:
+        days = [round(step / 86_400) for step in found["steps"]]
+        assert days == [1, -2, 1]
+        assert len(found["fired"]) == 3
+        assert all(due <= at for due, at in found["fired"])
+        assert found["pending"] == 1
+
+
+@pytest.mark.linux
+def test_timers_need_no_descriptor_and_a_loop_says_that_it_does() -> None:
+    """At the limit of open files: the loop's error is the system's, and leaves nothing behind."""
+    found = run_program("descriptors")
+
+    assert sorted(found["fired"]) == ["operation", "shared timer", "thread", "timer"]
+    assert found["loop"] == [errno.EMFILE, True]

@@ -15,6 +15,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -100,7 +101,8 @@ class SqliteCounters:
         """Make the tables where they are missing, and listen; see `CounterStore`."""
         loop = asyncio.get_running_loop()
         self._listener = listener
-        self._bells.listen(loop, self._heard)
+        with suppress(OSError):  # no socket can be made there: the looks remain
+            self._bells.listen(loop, self._heard)
         self._seen, _ = await self._reader.run(_read_all, ())
         self._task = loop.create_task(self._watch(listener), name="aiowheel sqlite hints")
 

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.one_build, pytest.mark.realtime]
 
 @pytest.mark.slow
 async def test_waits_in_one_process_are_woken_by_another(tmp_path: Path) -> None:
-    """The figures of one round of one rate."""
+    """The figures of one round of one rate; on a busy machine all wake-ups may come too late."""
     rounds = workloads.wakes(
         store="sqlite",
         address=str(tmp_path / "counters.db"),
@@ -39,7 +39,8 @@ async def test_waits_in_one_process_are_woken_by_another(tmp_path: Path) -> None
     figures = await anext(rounds)
     await rounds.aclose()
 
-    assert figures["p50_ms"] > 0
+    assert 0 <= figures["p50_ms"] <= figures["p99_ms"]
+    assert figures["reached_percent"] > 0
     assert 0 < figures["writes_a_publish"] <= 1
 
 

@@ -31,6 +31,15 @@ def poll(path: str) -> bytes:
     return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
 
 
+def read_until(connection: socket.socket, end: bytes) -> None:
+    """Read up to *end*, which the server must send."""
+    received = b""
+    while end not in received:
+        chunk = connection.recv(65_536)
+        assert chunk, received
+        received += chunk
+
+
 def refusal(answer: bytes) -> tuple[int, str]:
     """Status and error of a raw answer."""
     head, _, body = answer.partition(b"\r\n\r\n")
@@ -237,8 +246,7 @@ async def test_a_subscriber_that_takes_nothing_gives_its_place_back(
     """It has not answered a ping, so nobody waits for it to read its goodbye."""
     url = f"ws://127.0.0.1:{generous_server.port}/topics/huge"
     async with connect(url, compression=None) as subscriber:
-        subscriber.transport.pause_reading()
-        await waiters_reach(generous_server, 1)
+        subscriber.transport.pause_reading()  # it has its place: that comes before the handshake
         await waiters_reach(generous_server, 0)
         subscriber.transport.abort()
 
@@ -290,6 +298,38 @@ def test_clients_that_leave_at_once_leave_nothing(server: Process) -> None:
     metrics = httpx.get(f"{server.url}/metrics", timeout=60).text
     assert 'aiowheel_purgatory_pending{name="topics"} 0.0' in metrics
     assert 'aiowheel_purgatory_watched{name="topics"} 0.0' in metrics
+
+
+@pytest.mark.linux
+def test_a_server_without_descriptors_keeps_the_connections_that_it_has() -> None:
+    """Further ones wait or are closed; they are served again as soon as there are descriptors."""
+    resource = pytest.importorskip("resource")
+    with process() as running, running.connect() as waiting, running.connect() as publishing:
+        waiting.sendall(poll("/topics/a?timeout=60"))
+        publishing.sendall(poll("/health"))
+        read_until(publishing, b"}")
+        asyncio.run(waiters_reach(running, 1))
+        used = {int(name) for name in os.listdir(f"/proc/{running.process.pid}/fd")}  # noqa: PTH208
+        free = min(set(range(len(used) + 1)) - used)
+        soft, hard = resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE, (free, hard))
+        crowd = [running.connect() for _ in range(10)]
+        for each in crowd:
+            with contextlib.suppress(OSError):  # closed already
+                each.sendall(poll("/health"))
+
+        publishing.sendall(
+            b"POST /topics/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nhi"
+        )
+
+        read_until(publishing, b"}")
+        read_until(waiting, b'"hi"')
+        resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE, (soft, hard))
+        for each in crowd:
+            with each, contextlib.suppress(ConnectionResetError):
+                assert each.recv(65_536)[:15] in {b"", b"HTTP/1.1 200 OK"}
+        assert httpx.get(f"{running.url}/health", timeout=60).status_code == 200
+        assert running.stop()[0] == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

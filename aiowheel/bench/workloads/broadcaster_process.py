@@ -51,7 +51,7 @@ async def publish(part: Part, broadcast: Any) -> dict[str, float | list[float]]:
 
     async def again() -> None:
         nonlocal made
-        while (elapsed := perf_counter() - began) < part.seconds:
+        while (elapsed := perf_counter() - began) < part.seconds or not made:
             if part.rate and made >= elapsed * part.rate:
                 await asyncio.sleep(TURN)
                 continue

@@ -28,7 +28,6 @@ STORES: Mapping[str, Callable[[str], CounterStore]] = {
     "redis": RedisCounters,
 }
 TURN = 0.001  # seconds between two looks at what is due
-_PATIENCE = 5.0  # seconds for the last wake-ups
 SAMPLE = 1_000  # quantiles that stand for all latencies of a process
 _AT_ONCE = 1_000  # publishes under way, where as many as possible are made
 
@@ -119,7 +118,8 @@ async def publish(part: Part, shared: SharedCounters) -> dict[str, float | list[
 
     if part.rate:
         tasks: set[asyncio.Task[None]] = set()
-        while (elapsed := perf_counter() - began) < part.seconds:
+        # One at least, also where the machine stood still for all of the time.
+        while (elapsed := perf_counter() - began) < part.seconds or not made:
             for _ in range(int(elapsed * part.rate) - made - len(tasks)):
                 task = asyncio.create_task(one())
                 tasks.add(task)
