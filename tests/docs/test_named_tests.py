@@ -16,6 +16,7 @@ PAGES = [
     ROOT / "docs/explanation/tested-scenarios.md",
     ROOT / "docs/explanation/timing-guarantees.md",
     ROOT / "docs/explanation/durable-guarantees.md",
+    ROOT / "docs/explanation/what-breaks.md",
 ]
 NAMED = re.compile(r"`([\w/]+\.py)::(\w+)`")
 WITHOUT_FILE = re.compile(r"held by `([\w/]+\.py)::`")

@@ -31,6 +31,7 @@ FACTS = [  # view, timeout in seconds, idle events, sha256 of the "fire<TAB>key"
     ("logpod", 300, 776, "5e9e41221b92b1173dc49c48223671f8141951b852992ea378f988cc67fdf7ba"),
     ("logpod", 1800, 135, "6772bfb146f5bf1889908ec21367cb6be7bde905b876d46d9b3d8fd08c11b615"),
 ]
+ODD = "[1] {a,b} * ? x\\y 50%"  # a folder that Spark takes for a pattern, or writes as in a URL
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 

@@ -1,6 +1,9 @@
-"""Jobs in folders with names that Spark takes for a pattern, or writes as in a URL."""
+"""Runs over folders with names that Spark takes for a pattern, or writes as in a URL.
 
-from dataclasses import asdict, replace
+The streams of `test_stream_faults` work in such a folder.
+"""
+
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,20 +14,12 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from aiowheel.errors import BadInputError
-from aiowheel.jobs.idle.stream import IdleStream, read_idle_events
-from aiowheel.jobs.idle.touch_files import TouchFiles
 from aiowheel.jobs.operations.batch import run_purgatory
 from aiowheel.jobs.operations.files import write_events, write_operations
-from aiowheel.jobs.operations.pending import pending_operations
 from aiowheel.jobs.operations.schemas import OUTCOMES
-from aiowheel.jobs.operations.stream import PurgatoryStream
 from aiowheel.jobs.report.job import read_trace_frame
-from aiowheel.jobs.spark.checkpoint import Checkpoint
-from aiowheel.jobs.spark.sinks import read_batches, read_folder
-from aiowheel.jobs.spark.stream_run import StreamRun, Until
+from aiowheel.jobs.spark.sinks import read_folder
 from aiowheel.jobs.spark.uris import spark_path
-from aiowheel.readers import Format, TimeFormat, Unit
 from aiowheel.rules import NEVER, NO_VALUE, Event, Operation
 from aiowheel.trace import TRACE_SCHEMA
 
@@ -35,7 +30,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-ODD = "[1] {a,b} * ? x\\y 50%"
 IN_9999 = 253_402_300_799_000  # ms; databases say so for "never"
 
 
@@ -107,40 +101,3 @@ def test_a_query_reads_its_own_folders(spark: "SparkSession", tmp_path: Path) ->
     assert result.operations == 3
     assert_nothing_lost(asdict(result), out, 5)
     assert sorted(tuple(row.values()) for row in found) == ENDINGS
-
-
-def test_a_stream_of_touches_finds_its_files_and_its_end(
-    spark: "SparkSession", tmp_path: Path
-) -> None:
-    """Both the watched folder and the checkpoint, where the flush lies, have an odd name."""
-    folder = tmp_path / ODD
-    (folder / "in").mkdir(parents=True)
-    (folder / "in" / "0.csv").write_text("key,t\na,1\nb,100\n")
-    files = TouchFiles("key", "t", Format.CSV, TimeFormat.EPOCH, Unit.S, 0, None, 10**9)
-    out = folder / "out"
-    stream = IdleStream(folder / "in", out, Checkpoint(out / "checkpoint"), files, 30, 0, shards=2)
-
-    StreamRun(stream, spark).run(Until.DRAINED)
-
-    assert list(read_idle_events(stream.events)) == [(31, "a"), (130, "b")]
-    elsewhere = replace(stream, folder=tmp_path)  # Spark would end in the middle of a batch
-    with pytest.raises(BadInputError, match="was made with folder"):
-        elsewhere.checkpoint.check(elsewhere.settings)
-
-
-def test_a_stream_of_operations_ends_all_that_has_a_deadline(
-    spark: "SparkSession", tmp_path: Path
-) -> None:
-    """In an odd folder, where also what still waits can be listed."""
-    folder = tmp_path / ODD
-    tables = write_tables(folder, "own")
-    checkpoint = Checkpoint(folder / "checkpoint")
-    stream = PurgatoryStream(*tables, folder / "out", checkpoint, Unit.MS, shards=2)
-
-    StreamRun(stream, spark).run(Until.DRAINED)
-
-    found = read_batches(folder / "out" / "outcomes", OUTCOMES).to_pylist()
-    assert sorted(tuple(row.values()) for row in found) == ENDINGS
-    assert [row.id for row in pending_operations(spark, checkpoint.folder, 9)] == ["own ever"]
-    with pytest.raises(BadInputError, match="was made with events"):
-        checkpoint.check(replace(stream, events=tmp_path).settings)

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 pytestmark = [
+    pytest.mark.spark_cluster,
     pytest.mark.slow,
     pytest.mark.realtime,
     pytest.mark.usefixtures("needs_spark"),
@@ -70,9 +71,9 @@ def java_begins(folder: Path) -> bool:
 @pytest.mark.parametrize(
     ("when", "tell", "number"),
     [
-        pytest.param(batch_is_done, os.kill, signal.SIGINT, marks=pytest.mark.spark_cluster),
-        pytest.param(batch_is_done, os.killpg, signal.SIGTERM, marks=pytest.mark.spark_cluster),
-        pytest.param(java_begins, os.killpg, signal.SIGTERM, marks=pytest.mark.spark),
+        (batch_is_done, os.kill, signal.SIGINT),
+        (batch_is_done, os.killpg, signal.SIGTERM),
+        (java_begins, os.killpg, signal.SIGTERM),
     ],
 )
 def test_a_stream_that_is_told_to_end_reports(
@@ -93,7 +94,6 @@ def test_a_stream_that_is_told_to_end_reports(
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-@pytest.mark.spark_cluster
 def test_a_java_that_dies_is_one_line(tmp_path: Path) -> None:
     """And an exit code of 1; the next run goes on."""
     with streaming(tmp_path) as process:

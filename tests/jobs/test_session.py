@@ -1,16 +1,22 @@
 """A session of Spark begins quietly and leaves nothing behind.
 
-Each test is a Python process of its own: this one may have a session already.
+Most tests are Python processes of their own: this one may have a session already.
 """
 
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -33,46 +39,97 @@ def run_python(code: str, environment: dict[str, str]) -> "subprocess.CompletedP
 
 @pytest.mark.linux
 def test_two_sessions_one_after_the_other(needs_spark: None, tmp_path: Path) -> None:
-    """Each has its own JVM and settings; files, processes and environment are as before."""
+    """The first is given up in the middle of a call, the second left with the process.
+
+    Each has its own JVM and settings; files, processes and environment are as before, and there is
+    no traceback of the connection to the JVM.
+    """
     code = f"""
-import os, re
+import os, re, signal, sys, threading
+from pyspark import SparkContext
 from aiowheel.errors import AiowheelError
 from aiowheel.jobs.spark.session import open_session
 before = dict(os.environ)
-def heap_of(pid):
-    return re.search(r"-Xmx\\w+", open(f"/proc/{{pid}}/cmdline").read())[0]
-from pyspark import SparkContext
-for heap in ("512m", "768m"):
-    with open_session({QUICK.replace('"1g"', "heap")}, conf={{"spark.app.name": heap}}) as spark:
-        jvm = SparkContext._gateway.proc
-        # A program that is started now must not take our folder for the user's.
-        for name in ("SPARK_CONF_DIR", "AIOWHEEL_SPARK_LOG"):
-            assert os.environ.get(name) == before.get(name)
-        print(spark.conf.get("spark.app.name"), heap_of(jvm.pid))
-        with open_session("another") as same:  # as in a notebook: it is the caller's, and stays
-            assert same is spark
-        print(spark.range(3).count())
-        try:
-            with open_session(master="local[1]"):
-                pass
-        except AiowheelError as error:
-            print(error)
-    assert jvm.poll() is not None
+def session(heap):
+    return open_session({QUICK.replace('"1g"', "heap")}, conf={{"spark.app.name": heap}})
+def use(spark):
+    jvm = SparkContext._gateway.proc
+    # A program that is started now must not take our folder for the user's.
+    for name in ("SPARK_CONF_DIR", "AIOWHEEL_SPARK_LOG"):
+        assert os.environ.get(name) == before.get(name)
+    heap = re.search(r"-Xmx\\w+", open(f"/proc/{{jvm.pid}}/cmdline").read())[0]
+    print(*(spark.conf.get(name) for name in ("spark.app.name", "spark.master")), heap)
+    with open_session("another") as same:  # as in a notebook: it is the caller's, and stays
+        assert same is spark
+    print(spark.range(3).count())
+    try:
+        with open_session(master="local[1]"):
+            pass
+    except AiowheelError as error:
+        print(error)
+    return jvm
+try:
+    with session("512m") as spark:
+        jvm = use(spark)
+        threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        spark._jvm.java.lang.Thread.sleep(60_000)
+except KeyboardInterrupt:
+    print("given up")
+assert jvm.poll() is not None
 changed = {{name for name, value in os.environ.items() if before.get(name) != value}}
 assert changed <= {{"SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE"}}, changed  # PySpark's own
+assert os.listdir(os.environ["TMPDIR"]) == []
+context = session("768m")
+use(context.__enter__())
+sys.exit(3)
 """
     done = run_python(code, {"TMPDIR": str(tmp_path)})
 
     refusal = "a Spark session is open in this process: it takes no other spark.master"
-    expected = ["512m -Xmx512m", "3", refusal, "768m -Xmx768m", "3", refusal]
-    assert (done.returncode, done.stdout.splitlines()) == (0, expected), done.stderr
+    first = ["512m local[*] -Xmx512m", "3", refusal, "given up"]
+    expected = [*first, "768m local[*] -Xmx768m", "3", refusal]
+    assert (done.returncode, done.stdout.splitlines()) == (3, expected), done.stderr
     assert done.stderr == ""
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.posix
-def test_what_the_user_has_configured_wins(needs_spark: None, tmp_path: Path) -> None:
+def test_workers_import_pyspark_as_it_is_installed(spark: "SparkSession") -> None:
+    """From its archive each of them would compile it anew."""
+    import pyspark
+
+    def where(_batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        import pyarrow as pa
+        import pyspark
+
+        yield pa.RecordBatch.from_pydict({"file": [pyspark.__file__]})
+
+    row = spark.range(1).mapInArrow(where, "file string").first()
+
+    assert row is not None
+    assert row.file == pyspark.__file__
+
+
+@pytest.mark.posix
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        (
+            'conf={"spark.sql.session.timeZone": "Europe/Paris"}',
+            "local[1] theirs 640m Europe/Paris",
+        ),
+        pytest.param('"ours"', "local[1] theirs 640m Asia/Tokyo", marks=pytest.mark.spark_cluster),
+        pytest.param(
+            'master="local[2]"', "local[2] theirs 640m Asia/Tokyo", marks=pytest.mark.spark_cluster
+        ),
+    ],
+    ids=["setting", "nothing", "master"],
+)
+def test_what_the_user_has_configured_wins(
+    given: str, shown: str, needs_spark: None, tmp_path: Path
+) -> None:
     """The files of SPARK_CONF_DIR and PYSPARK_PYTHON; only what is given overrides them."""
+    (tmp_path / "tmp").mkdir()
     settings = tmp_path / "conf"
     settings.mkdir()
     (settings / "spark-defaults.conf").write_text(
@@ -88,28 +145,26 @@ def test_what_the_user_has_configured_wins(needs_spark: None, tmp_path: Path) ->
     )
     python = tmp_path / "python"
     python.symlink_to(sys.executable)
-    code = """
-from pyspark import SparkContext
+    code = f"""
 from aiowheel.jobs.spark.session import open_session
 names = ["spark.master", "spark.app.name", "spark.driver.memory", "spark.sql.session.timeZone",
          "spark.sql.shuffle.partitions", "spark.ui.enabled"]
-for given in ({}, {"conf": {"spark.sql.session.timeZone": "Europe/Paris"}, "master": "local[2]"}):
-    with open_session("ours", **given) as spark:
-        print(*(spark.conf.get(name) for name in names))
-        heap = spark._jvm.java.lang.Runtime.getRuntime().maxMemory() >> 20
-        print(500 < heap < 700, spark.sparkContext.pythonExec)
+with open_session({given}) as spark:
+    print(*(spark.conf.get(name) for name in names))
+    heap = spark._jvm.java.lang.Runtime.getRuntime().maxMemory() >> 20
+    print(500 < heap < 700, spark.sparkContext.pythonExec)
 """
-    environment = {"SPARK_CONF_DIR": str(settings), "PYSPARK_PYTHON": str(python)}
+    environment = {
+        "SPARK_CONF_DIR": str(settings),
+        "PYSPARK_PYTHON": str(python),
+        "TMPDIR": str(tmp_path / "tmp"),
+    }
 
     done = run_python(code, environment)
 
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [
-        "local[1] theirs 640m Asia/Tokyo 7 false",
-        f"True {python}",
-        "local[2] theirs 640m Europe/Paris 7 false",
-        f"True {python}",
-    ]
+    assert done.stdout.splitlines() == [f"{shown} 7 false", f"True {python}"]
+    assert list((tmp_path / "tmp").iterdir()) == []
     assert "INFO" in (tmp_path / "theirs.log").read_text()
     assert {file.name for file in settings.iterdir()} == {
         "spark-defaults.conf",
@@ -117,7 +172,12 @@ for given in ({}, {"conf": {"spark.sql.session.timeZone": "Europe/Paris"}, "mast
     }
 
 
-def test_a_command_under_spark_submit(needs_spark: None, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("out", "code"), [("idle.csv", 0), pytest.param(".", 2, marks=pytest.mark.spark_cluster)]
+)
+def test_a_command_under_spark_submit(
+    out: str, code: int, needs_spark: None, tmp_path: Path
+) -> None:
     """The submission has the settings, and ends with the exit code of the command."""
     import pyspark
 
@@ -130,34 +190,31 @@ def test_a_command_under_spark_submit(needs_spark: None, tmp_path: Path) -> None
     submit += ["--conf", "spark.sql.session.timeZone=Asia/Tokyo", "job.py"]
     table = ["--key", "key", "--time", "t", "--timeout", "10", "--engine", "spark"]
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    environment = os.environ | {
-        "PYTHONPATH": paths,
-        "JAVA_HOME": str(spark_java_home(find_java())),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-    }
+    done = subprocess.run(
+        [*submit, "idle", "touches.csv", *table, "--out", out],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=170,
+        env=os.environ
+        | {
+            "PYTHONPATH": paths,
+            "JAVA_HOME": str(spark_java_home(find_java())),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+        },
+        check=False,
+    )
 
-    def submitted(*arguments: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [*submit, *arguments],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=170,
-            env=environment,
-            check=False,
-        )
-
-    done = submitted("idle", "touches.csv", *table, "--out", "idle.csv")
-    refused = submitted("idle", "touches.csv", *table, "--out", ".")
-
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "idle.csv").read_text() == "fire,key\n11,a\n15,b\n30,a\n"
-    assert refused.returncode == 2, refused.stderr
-    # Spark sends both outputs there.
-    assert "aiowheel: --out must be a file, got .: it is a folder" in refused.stdout
     left = {path.name for path in tmp_path.iterdir()}
-    assert left == {"job.py", "touches.csv", "idle.csv"}
+    assert done.returncode == code, done.stderr
+    if code:
+        # Spark sends both outputs there.
+        assert "aiowheel: --out must be a file, got .: it is a folder" in done.stdout
+        assert left == {"job.py", "touches.csv"}
+    else:
+        assert (tmp_path / "idle.csv").read_text() == "fire,key\n11,a\n15,b\n30,a\n"
+        assert left == {"job.py", "touches.csv", "idle.csv"}
 
 
 def test_a_session_of_spark_connect_is_refused() -> None:
@@ -191,40 +248,6 @@ with open_session(driver_memory="512m") as spark:
     assert done.returncode == 0, done.stderr
     expected = ["-XX:+UseG1GC", "-XX:-UseG1GC", "-XX:+UseParallelGC"]
     assert done.stdout.splitlines()[-1] == str(expected)
-
-
-def test_leaving_the_process_inside_a_session(needs_spark: None, tmp_path: Path) -> None:
-    """An exit in the middle of a job leaves no folder either."""
-    code = f"""
-import sys
-from aiowheel.jobs.spark.session import open_session
-context = open_session({QUICK})
-spark = context.__enter__()
-print(spark.conf.get("spark.master"))
-sys.exit(3)
-"""
-    done = run_python(code, {"TMPDIR": str(tmp_path)})
-
-    assert (done.returncode, done.stdout, done.stderr) == (3, "local[*]\n", "")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_giving_up_in_the_middle_of_a_call(needs_spark: None, tmp_path: Path) -> None:
-    """Nobody asked for the tracebacks of the connection to the JVM, and nothing stays."""
-    code = f"""
-import os, signal, threading
-from aiowheel.jobs.spark.session import open_session
-try:
-    with open_session({QUICK}) as spark:
-        threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
-        spark._jvm.java.lang.Thread.sleep(60_000)
-except KeyboardInterrupt:
-    print("given up")
-"""
-    done = run_python(code, {"TMPDIR": str(tmp_path)})
-
-    assert (done.stderr, done.stdout) == ("", "given up\n")
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.posix

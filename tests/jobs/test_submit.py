@@ -1,7 +1,9 @@
-"""Commands submitted to a standalone cluster that has nothing but a wheel of this package."""
+"""Commands submitted to a standalone cluster: every job, and workers that have only a wheel."""
 
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -10,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from aiowheel.jobs.operations.schemas import OUTCOMES
 from aiowheel.jobs.spark.java import find_java, spark_java_home
 
 from .test_cluster import CONF, PATIENCE, standalone
+from .test_odd_paths import write_trace
 
 pytestmark = [
     pytest.mark.spark,
@@ -23,6 +27,43 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).parents[2]
+TABLE = ["--key", "key", "--time", "t", "--timeout", "10"]
+ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+SETTINGS = {
+    "spark.app.name": "theirs",
+    "spark.sql.session.timeZone": "Asia/Tokyo",
+    "spark.sql.shuffle.partitions": "3",
+    "spark.sql.streaming.stateStore.providerClass": ROCKS,
+    **dict(setting.split("=") for setting in CONF),
+}
+#: The jobs by name, and the exit code of each.
+JOBS: dict[str, tuple[list[str], int]] = {
+    "idle": (["idle", "touches.csv", *TABLE, "--engine", "spark", "--out", "idle.csv"], 0),
+    "idle stream": (["idle", "in", *TABLE, "--stream", "--drain", "--out", "idle"], 0),
+    "purgatory": (["purgatory", "ops", "events", "--engine", "spark", "--out", "found"], 0),
+    "purgatory stream": (["purgatory", "ops", "events", "--stream", "--once", "--out", "out"], 0),
+    "pending": (["pending", "--checkpoint", "out/checkpoint", "--json"], 0),
+    "flush": (["flush", "--checkpoint", "out/checkpoint"], 0),
+    "the flushed stream": (["purgatory", "ops", "events", "--stream", "--out", "out"], 0),
+    "report": (["report", "trace", "--out", "report"], 0),
+    "tune": (["tune", "trace", "--tick", "0.001", "--wheel-size", "64", "--out", "tuned"], 0),
+    "simulate": (["simulate", "--operations", "100", "--shards", "2", "--out", "simulated"], 0),
+    "refused": (["idle", "touches.csv", *TABLE, "--engine", "spark", "--out", "."], 2),
+    "without input": (["report", "in", "--out", "none"], 2),
+    "flushed before": (["purgatory", "ops", "events", "--stream", "--once", "--out", "out"], 2),
+}
+#: Runs them in the session of its submission; its own exit code is none of theirs.
+EVERY = """
+import json, sys
+from pyspark.sql import SparkSession
+from aiowheel.cli import run
+spark = SparkSession.builder.getOrCreate()
+settings, jobs = json.load(open("jobs.json"))
+codes = {name: run(command) for name, command in jobs.items()}
+found = {name: spark.conf.get(name) for name in settings}
+print("told", json.dumps([codes, found, spark.sparkContext.defaultParallelism]))
+sys.exit(7)
+"""
 #: A job that looks where the package of the workers lies, and runs commands in its session.
 CODE = """
 from pyspark.sql import SparkSession
@@ -35,9 +76,7 @@ def where(batches):
         yield pyarrow.RecordBatch.from_pydict({"file": [aiowheel.__file__]})
 
 table = ["--key", "key", "--time", "t", "--timeout", "10"]
-rocks = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-builder = SparkSession.builder.config("spark.sql.streaming.stateStore.providerClass", rocks)
-spark = builder.getOrCreate()
+spark = SparkSession.builder.getOrCreate()
 print("found", spark.range(1).mapInArrow(where, "file string").first()[0])
 print("batch", run(["idle", "touches.csv", *table, "--engine", "spark", "--out", "idle.csv"]))
 print("stream", run(["idle", "in", *table, "--stream", "--drain", "--shards", "2", "--out", "out"]))
@@ -54,6 +93,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([*build, "--wheel-dir", folder, ROOT], check=True, env=environment, timeout=300)
     (built,) = folder.glob("*.whl")
     return built
+
+
+@pytest.fixture(scope="module")
+def archive(wheel: Path) -> Path:
+    """The wheel under a name that spark-submit takes for Python."""
+    return Path(shutil.copy(wheel, wheel.with_name("aiowheel.zip")))
 
 
 @pytest.fixture(scope="module")
@@ -94,18 +139,22 @@ def _own(more: dict[str, str]) -> dict[str, str]:
 def submit(
     master: str, python: Path, folder: Path, *arguments: str | Path
 ) -> "subprocess.CompletedProcess[str]":
-    """Submit a job from *folder*."""
+    """Submit a job from *folder*, with settings in the user's SPARK_CONF_DIR."""
     import pyspark
 
     program = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-    settings = [part for one in CONF for part in ("--conf", one)]
+    settings = folder / "conf"
+    settings.mkdir()
+    lines = "".join(f"{name} {value}\n" for name, value in SETTINGS.items())
+    (settings / "spark-defaults.conf").write_text(lines)
     more = {
         "JAVA_HOME": str(spark_java_home(find_java())),
         "PYSPARK_PYTHON": str(python),
+        "SPARK_CONF_DIR": str(settings),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
     return subprocess.run(
-        [program, "--master", master, *settings, *arguments],
+        [program, "--master", master, *arguments],
         cwd=folder,
         env=_own(more),
         capture_output=True,
@@ -115,9 +164,16 @@ def submit(
     )
 
 
+def write_touches(folder: Path) -> None:
+    """Touches of two keys, as a file and as a folder that is watched."""
+    (folder / "in").mkdir()
+    for file in ("touches.csv", "in/0.csv"):
+        (folder / file).write_text("key,t\na,1\na,20\nb,5\n")
+
+
 @pytest.mark.parametrize("shipped", ["py-files", "installed"])  # an installed one stays
 def test_workers_have_only_a_wheel(
-    shipped: str, wheel: Path, bare_python: Path, master: str, tmp_path: Path
+    shipped: str, wheel: Path, archive: Path, bare_python: Path, master: str, tmp_path: Path
 ) -> None:
     """It is installed beside what it needs, or goes along with the job; results are the same."""
     files: list[str | Path] = []
@@ -127,13 +183,10 @@ def test_workers_have_only_a_wheel(
         install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
         subprocess.run([*install, "--target", packages, wheel], check=True, timeout=120)
     else:
-        place = tmp_path / "aiowheel.zip"
-        place.write_bytes(wheel.read_bytes())
-        files = ["--py-files", place]
+        place = archive
+        files = ["--py-files", archive]
     (tmp_path / "all.py").write_text(CODE)
-    (tmp_path / "in").mkdir()
-    for file in ("touches.csv", "in/0.csv"):
-        (tmp_path / file).write_text("key,t\na,1\na,20\nb,5\n")
+    write_touches(tmp_path)
 
     done = submit(master, bare_python, tmp_path, *files, "all.py")
 
@@ -145,3 +198,59 @@ def test_workers_have_only_a_wheel(
     assert {"batch 0", "stream 0", "refused 2"} <= set(printed)
     assert (tmp_path / "idle.csv").read_text() == "fire,key\n11,a\n15,b\n30,a\n"
     assert re.search(r"^all events +3$", done.stdout, re.MULTILINE)
+
+
+def test_every_job_runs_in_the_session_of_its_submission(
+    archive: Path, bare_python: Path, master: str, tmp_path: Path
+) -> None:
+    """Its results are written, its exit code is right, and the user's settings stay."""
+    from aiowheel.jobs.idle.stream import read_idle_events
+    from aiowheel.jobs.spark.sinks import read_batches, read_folder
+
+    write_touches(tmp_path)
+    for name, row in (
+        ("ops", {"id": "met", "keys": ["k"], "created": 1}),
+        ("ops", {"id": "over", "keys": ["no"], "created": 1, "deadline": 5}),
+        ("ops", {"id": "ever", "keys": ["no"], "created": 1}),
+        ("events", {"key": "k", "time": 3}),
+    ):
+        (tmp_path / name).mkdir(exist_ok=True)
+        with (tmp_path / name / "0.ndjson").open("a") as file:
+            file.write(f"{json.dumps(row)}\n")
+    write_trace(tmp_path / "trace", "r")
+    commands = {name: command for name, (command, _) in JOBS.items()}
+    (tmp_path / "jobs.json").write_text(json.dumps([SETTINGS, commands]))
+    (tmp_path / "every.py").write_text(EVERY)
+
+    done = submit(master, bare_python, tmp_path, "--py-files", archive, "every.py")
+
+    assert done.returncode == 7, done.stderr
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith("told "))
+    codes, settings, cores = json.loads(line.removeprefix("told "))
+    assert codes == {name: code for name, (_, code) in JOBS.items()}, done.stdout
+    assert (settings, cores) == (SETTINGS, 2)
+    wanted = [(11, "a"), (15, "b"), (30, "a")]
+    lines = [f"{fire},{key}" for fire, key in wanted]
+    assert (tmp_path / "idle.csv").read_text().splitlines() == ["fire,key", *lines]
+    assert list(read_idle_events(tmp_path / "idle" / "events")) == wanted
+    ends = [("met", "completed", "k", 3), ("over", "expired", None, 5)]
+    for table in (
+        read_folder(tmp_path / "found" / "outcomes", OUTCOMES),
+        read_batches(tmp_path / "out" / "outcomes", OUTCOMES),
+    ):
+        assert sorted(tuple(row.values()) for row in table.to_pylist()) == ends
+    for page in ("report/report.html", "tuned/tune.html", "simulated/simulate.html"):
+        assert (tmp_path / page).is_file()
+
+
+def test_a_submission_ends_with_the_exit_code_of_its_command(
+    archive: Path, bare_python: Path, master: str, tmp_path: Path
+) -> None:
+    """By the program that the documentation shows."""
+    write_touches(tmp_path)
+    job = ROOT / "examples" / "spark" / "job.py"
+
+    done = submit(master, bare_python, tmp_path, "--py-files", archive, job, *JOBS["refused"][0])
+
+    assert done.returncode == 2, done.stderr
+    assert "aiowheel: .: is a folder" in done.stdout  # where Spark sends both outputs

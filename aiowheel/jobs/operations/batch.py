@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel.jobs.operations.files import format_of_trace, refuse_for_want_of_good_rows
-from aiowheel.jobs.operations.first_events import TraceSize
+from aiowheel.jobs.operations.first_events import trace_size
 from aiowheel.jobs.operations.frames import read_events, read_operations, rejects, sound
 from aiowheel.jobs.operations.results import PurgatoryResult, results_beside
 from aiowheel.jobs.operations.rows import parquet_files
@@ -94,11 +94,12 @@ def run_purgatory(
         if rejected:  # else there is nothing to leave out, and no row to be checked again
             operation_rows, event_rows = sound(operation_rows), sound(event_rows)
         last_event = _literal(happened.get["last"] if event_count else -1)
-        size = TraceSize(
+        mean = operation_rows.agg(mean_wait(last_event, tick)).first()
+        size = trace_size(
             events=_literal(event_count),
             first_event=_literal(happened.get["first"] or 0),
             last_event=last_event,
-            mean_wait=mean_wait(operation_rows, last_event, tick),
+            mean_wait=_literal(mean[0] if mean else 1),
         )
         partitions = max(_partitions(spark), event_count // _EVENTS_PER_PARTITION)
         kept.enter_context(_setting(spark, _PARTITIONS, str(partitions)))

@@ -9,7 +9,6 @@ it leaves open, a tenth as a rule, the second looks up in wider ones.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -25,27 +24,29 @@ _SAMPLE: Final = 1_000_000  # events in which to look for busy keys, if there ar
 _MOST_BUSY: Final = 100_000  # keys, of which every worker holds the list
 
 
-@dataclass(frozen=True, slots=True)
-class TraceSize:
-    """What the query must know of a trace, as literals or as subqueries with one row.
+def trace_size(
+    events: Column, first_event: Column, last_event: Column, mean_wait: Column
+) -> Column:
+    """Make a struct of what the query must know of a trace.
 
-    Attributes:
+    Args:
         events: How many there are.
         first_event: The time of the first one, or 0.
         last_event: The time of the last one, or -1.
         mean_wait: How long an operation may wait for them in the mean, at least 1.
     """
-
-    events: Column
-    first_event: Column
-    last_event: Column
-    mean_wait: Column
+    return F.struct(
+        events.alias("events"),
+        first_event.alias("first_event"),
+        last_event.alias("last_event"),
+        mean_wait.alias("mean_wait"),
+    )
 
 
 def first_events(
     waiting: DataFrame,
     events: DataFrame,
-    size: TraceSize,
+    size: Column,
     keep: Callable[[DataFrame], DataFrame],
 ) -> DataFrame:
     """Select ``id``, ``key``, ``wanted``, ``expiry`` and ``time`` of each key an operation meets.
@@ -57,14 +58,16 @@ def first_events(
         waiting: ``id``, ``keys``, ``thresholds``, ``wanted``, ``created`` and ``expiry``, before
             which an event must come.
         events: With the columns of `rules.Event`.
-        size: Of the trace.
+        size: A `trace_size`: of literals, or a subquery with one row.
         keep: Called with frames that are used several times; may persist them.
     """
-    events = events.withColumn("hash", F.xxhash64("key"))
-    busy = F.broadcast(keep(_busy_keys(events, size)))
-    width = F.coalesce("busy_width", _wide(size))
+    # As a column of the rows: Spark plans a subquery at each place where it stands.
+    waiting = waiting.withColumn("size", size)
+    events = events.withColumns({"hash": F.xxhash64("key"), "size": size})
+    busy = F.broadcast(keep(_busy_keys(events)))
+    width = F.coalesce("busy_width", _wide())
     keys = _by_key(waiting).join(busy, "hash", how="left")
-    first_bin, last_bin = _bins(size, width)
+    first_bin, last_bin = _bins(width)
     open_end = F.col("busy_width").isNotNull() & (last_bin > first_bin)
     looked_into = F.when(open_end, first_bin).otherwise(last_bin)
     soon = keep(
@@ -82,48 +85,54 @@ def first_events(
             how="left",
         ).where(F.col("time").isNotNull() | F.col("rest_from").isNotNull() | F.col("leads"))
     )
-    rest = soon.where(F.col("time").isNull() & F.col("rest_from").isNotNull()).withColumn(
-        "created", F.col("rest_from")
+    rest = soon.where(F.col("time").isNull() & F.col("rest_from").isNotNull()).withColumns(
+        {"created": F.col("rest_from"), "size": size}
     )
-    first_wide, last_wide = _bins(size, size.mean_wait)
+    mean_wait = F.col("size.mean_wait")
+    first_wide, last_wide = _bins(mean_wait)
     late = _first(
         rest.withColumn("bin", F.explode(F.sequence(first_wide, last_wide))),
         events.join(busy, "hash", how="left_semi").withColumn(
-            "bin", _bin(F.col("time"), size.mean_wait)
+            "bin", _bin(F.col("time"), mean_wait)
         ),
         how="inner",
     )
     return soon.unionByName(late)
 
 
-def _busy_keys(events: DataFrame, size: TraceSize) -> DataFrame:
+def _busy_keys(events: DataFrame) -> DataFrame:
     """Keys on which an operation of usual length would meet many events: how wide a bin is.
 
     By their hashes, which are faster to look up; keys that share one have bins of one width.
     A sample is enough. It and the order are certain: worked out twice, the list is the same.
     """
-    span = F.greatest(size.last_event - size.first_event, F.lit(1))
-    one_in = F.greatest(F.call_function("div", size.events, F.lit(_SAMPLE)), F.lit(1))
+    span = F.greatest(F.col("size.last_event") - F.col("size.first_event"), F.lit(1))
+    one_in = F.greatest(F.call_function("div", "size.events", F.lit(_SAMPLE)), F.lit(1))
     # As floats: the product may exceed 64 bits.
     in_bin = span.cast("double") * _IN_BIN / one_in
-    width = F.greatest(F.lit(1), F.least(in_bin / F.col("count"), F.lit(float(_WIDEST))))
+    bin_of_key = F.least(F.col("in_bin") / F.col("count"), F.lit(float(_WIDEST)))
     return (
         events.where(F.pmod(F.xxhash64("hash", "time"), one_in) == 0)
         .groupBy("hash")
-        .count()
+        .agg(
+            F.count(F.lit(1)).alias("count"),
+            F.any_value(in_bin).alias("in_bin"),
+            F.any_value(_wide()).alias("wide"),
+        )
         .orderBy(F.desc("count"), "hash")
         .limit(_MOST_BUSY)
-        .select("hash", width.cast("bigint").alias("busy_width"))
-        .where(F.col("busy_width") < F.call_function("div", _wide(size), F.lit(2)))
+        .withColumn("busy_width", F.greatest(F.lit(1), bin_of_key).cast("bigint"))
+        .where(F.col("busy_width") < F.call_function("div", "wide", F.lit(2)))
+        .select("hash", "busy_width")
     )
 
 
-def _wide(size: TraceSize) -> Column:
-    return F.least(size.mean_wait, F.lit(_WIDEST // _WAITS_IN_BIN)) * _WAITS_IN_BIN
+def _wide() -> Column:
+    return F.least(F.col("size.mean_wait"), F.lit(_WIDEST // _WAITS_IN_BIN)) * _WAITS_IN_BIN
 
 
 def _by_key(waiting: DataFrame) -> DataFrame:
-    operation = "id", "wanted", "created", "expiry"
+    operation = "id", "wanted", "created", "expiry", "size"
     return waiting.select(*operation, "thresholds", F.posexplode("keys").alias("at", "key")).select(
         *operation,
         "at",
@@ -153,9 +162,9 @@ def _first(keys: DataFrame, events: DataFrame, how: str) -> DataFrame:
     )
 
 
-def _bins(size: TraceSize, width: Column) -> tuple[Column, Column]:
+def _bins(width: Column) -> tuple[Column, Column]:
     """The first and the last bin in which an operation waits; one at least."""
-    until = F.least(F.col("expiry"), size.last_event + 1)
+    until = F.least(F.col("expiry"), F.col("size.last_event") + 1)
     first = _bin(F.col("created"), width)
     return first, F.greatest(first, _bin(until - 1, width))
 

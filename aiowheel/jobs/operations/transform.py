@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 from aiowheel._arguments import checked_choice, checked_int, safe_repr
 from aiowheel._units import delay_to_ns
 from aiowheel.errors import AiowheelError
-from aiowheel.jobs.operations.first_events import TraceSize, first_events
+from aiowheel.jobs.operations.first_events import first_events, trace_size
 from aiowheel.jobs.operations.frames import (
     EVENT_TYPES,
     OPERATION_TYPES,
@@ -137,15 +137,9 @@ def settle_operations(
         if value is not None:
             raise ValueError(f"{name} must be None for batches, got {safe_repr(value)}")
     waiting, happened = sound(checked_operations), sound(checked_events)
-    size = event_size(happened)
+    any_only = "mode" not in operations.columns
     return Settled(
-        endings(
-            waiting,
-            happened,
-            tick,
-            TraceSize(**size, mean_wait=mean_wait(waiting, size["last_event"], tick)),
-            any_only="mode" not in operations.columns,
-        ),
+        endings(waiting, happened, tick, _size(waiting, happened, tick), any_only=any_only),
         rejects(checked_operations).unionByName(rejects(checked_events)),
     )
 
@@ -207,27 +201,26 @@ def _typed(argument: str, rows: DataFrame, types: Mapping[str, str]) -> DataFram
     return rows.select(*columns)
 
 
-def event_size(events: DataFrame) -> dict[str, Column]:
-    """The part of a `TraceSize` that events tell, worked out by the query that uses it."""
-    found = events.agg(F.struct(*event_measures()).alias("found")).scalar()
-    return {name: found[name] for name in ("events", "first_event", "last_event")}
+def _size(operations: DataFrame, events: DataFrame, tick: int) -> Column:
+    """The size of a trace, worked out by the query that uses it."""
+    count = F.count(F.lit(1)).alias("events")
+    first = F.coalesce(F.min("time"), F.lit(0)).alias("first_event")
+    last = F.coalesce(F.max("time"), F.lit(-1)).alias("last_event")
+    measured = operations.crossJoin(F.broadcast(events.agg(count, first, last)))
+    size = trace_size(
+        events=F.any_value("events"),
+        first_event=F.any_value("first_event"),
+        last_event=F.any_value("last_event"),
+        mean_wait=mean_wait(F.col("last_event"), tick),
+    )
+    return measured.agg(size.alias("size")).scalar()
 
 
-def event_measures() -> list[Column]:
-    """Aggregates of usable events."""
-    return [
-        F.count(F.lit(1)).alias("events"),
-        F.coalesce(F.min("time"), F.lit(0)).alias("first_event"),
-        F.coalesce(F.max("time"), F.lit(-1)).alias("last_event"),
-    ]
-
-
-def mean_wait(operations: DataFrame, last_event: Column, tick: int) -> Column:
-    """How long an operation may wait for the events in the mean, worked out by the query."""
+def mean_wait(last_event: Column, tick: int) -> Column:
+    """Aggregate how long an operation may wait for the events in the mean, at least 1."""
     until = F.least(_expiry(tick), last_event + 1)
     wait = F.greatest(until - F.col("created"), F.lit(1))
-    mean = operations.agg(F.coalesce(F.avg(wait), F.lit(1.0)).alias("mean")).scalar()
-    return F.greatest(mean.cast("bigint"), F.lit(1))
+    return F.coalesce(F.avg(wait).cast("bigint"), F.lit(1))
 
 
 def _as_it_is(frame: DataFrame) -> DataFrame:
@@ -238,7 +231,7 @@ def endings(
     operations: DataFrame,
     events: DataFrame,
     tick: int,
-    size: TraceSize,
+    size: Column,
     *,
     any_only: bool,
     keep: Callable[[DataFrame], DataFrame] = _as_it_is,
@@ -251,7 +244,7 @@ def endings(
         operations: With the columns of `rules.Operation`; ids are unique.
         events: With the columns of `rules.Event`.
         tick: Of the wheel, in the unit of the times, at least 1.
-        size: Of the trace.
+        size: Of the trace, as of `trace_size`.
         any_only: Every operation is over with the first key it meets.
         keep: Called with frames that are used several times; may persist them.
 

@@ -325,8 +325,8 @@ def _java_environment(
     master = given.get("spark.master") or _configured_master(their_lines)
     if _is_on_this_machine(master) and "SPARK_LOCAL_IP" not in os.environ:
         ours["SPARK_LOCAL_IP"] = "127.0.0.1"  # else a warning about the host's name
-    if master.startswith("local-cluster") and "SPARK_HOME" not in os.environ:
-        ours["SPARK_HOME"] = str(_movable_spark(folder))
+    if master.startswith("local") and "SPARK_HOME" not in os.environ and os.name == "posix":
+        ours |= _spark_of_links(folder)
     return ours
 
 
@@ -367,16 +367,26 @@ def _environment_set(ours: Mapping[str, str]) -> Generator[None]:
                 os.environ[name] = value
 
 
-def _movable_spark(folder: Path) -> Path:
-    """A SPARK_HOME of links: workers of a local cluster write into it, and nowhere else."""
+def _spark_of_links(folder: Path) -> dict[str, str]:
+    """A SPARK_HOME of links: workers of a local cluster write into it, and nowhere else.
+
+    It lacks PySpark's archive if the workers run this Python, which has PySpark: each worker would
+    compile what it imports from there, for more than a second.
+    """
     import pyspark
 
+    package = Path(pyspark.__file__).parent
+    if not (package / "jars").is_dir():
+        return {}  # it lies in a Spark of its own, which PySpark finds
     home = folder / "spark"
     home.mkdir()
-    for part in Path(pyspark.__file__).parent.iterdir():
-        if part.name in {"bin", "jars", "python", "sbin", "RELEASE"}:
+    parts = {"bin", "jars", "sbin", "RELEASE"}
+    if os.environ.get("PYSPARK_PYTHON", sys.executable) != sys.executable:
+        parts.add("python")
+    for part in package.iterdir():
+        if part.name in parts:
             (home / part.name).symlink_to(part)
-    return home
+    return {"SPARK_HOME": str(home)}
 
 
 def _silence() -> None:
