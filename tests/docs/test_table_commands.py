@@ -28,7 +28,7 @@ COMMANDS = [
 
 def test_the_pages_show_such_commands() -> None:
     """Of Kafka, object stores and Delta Lake."""
-    words = {word for each in COMMANDS for word in each.values[0]}
+    words = {word for page in PAGES for line in command_lines(page) for word in line}
 
     for scheme in ("kafka://", "s3a://", "delta:"):
         assert any(word.startswith(scheme) for word in words)

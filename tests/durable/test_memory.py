@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from aiowheel.durable import MemoryStore, StoreError
-from aiowheel.durable._operations import Cancel, Put, Removed
+from aiowheel.durable._operations import Cancel, Operation, Put, Removed
 
 pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
 
@@ -44,7 +44,7 @@ async def test_a_crash_comes_at_each_statement_of_a_commit(statements: int) -> N
     await store.open()
     await store.commit("a", [Put("old", "h", FAR_US, b"")])
     store.crash_after(statements)
-    operations = [Cancel("old"), Put("new", "h", FAR_US, b"")]
+    operations: list[Operation] = [Cancel("old"), Put("new", "h", FAR_US, b"")]
     if statements < 4:
         with pytest.raises(StoreError, match="crashed"):
             await store.commit("a", operations)

@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterable
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 
 from aiowheel.jobs.operations.shard import Shard
@@ -74,7 +75,7 @@ def endure(
                 wait_until(lambda: all(executors(worker.pid) for worker in workers), process)
                 begun = newest_batch(checkpoint)
                 feed(moment)
-                wait_until(lambda begun=begun: newest_batch(checkpoint) > begun, process)
+                wait_until(partial(has_gone_on, checkpoint, begun), process)
                 time.sleep(source.random() * BATCH_SECONDS)
                 if victim is Victim.DRIVER:
                     kill_tree(process.pid)
@@ -98,6 +99,11 @@ def newest_batch(checkpoint: Path) -> int:
     """The number of the micro-batch that has begun last; -1 before the first."""
     names = (file.name for file in (checkpoint / "offsets").glob("[0-9]*"))
     return max(map(int, names), default=-1)
+
+
+def has_gone_on(checkpoint: Path, batch: int) -> bool:
+    """Return whether a micro-batch after *batch* has begun."""
+    return newest_batch(checkpoint) > batch
 
 
 def touches(part: int) -> list[tuple[int, str]]:

@@ -231,7 +231,14 @@ def launch(
     log = folder / "log"
     (folder / "tmp").mkdir(parents=True)
     program = Path(pyspark.__file__).parent / "bin" / "spark-class"
-    command = [*before, program, f"org.apache.spark.deploy.{kind}", "--webui-port", "0", *arguments]
+    command = [
+        *before,
+        str(program),
+        f"org.apache.spark.deploy.{kind}",
+        "--webui-port",
+        "0",
+        *arguments,
+    ]
     environment = os.environ | {
         "JAVA_HOME": str(spark_java_home(find_java())),
         "SPARK_DAEMON_MEMORY": "256m",

@@ -41,8 +41,9 @@ class DeltaAppends:
         with kept_on_disk(frame) as (kept, count):
             writer = kept.write.format("delta").mode("append")
             # Without optimizeWrite each task writes a file, however few rows it has.
-            options = {"txnAppId": stream, "txnVersion": batch_id, "optimizeWrite": True}
-            writer.options(**options).save(self.table.folder.path)
+            writer = writer.option("optimizeWrite", True)
+            writer = writer.option("txnAppId", stream).option("txnVersion", batch_id)
+            writer.save(self.table.folder.path)
         return count
 
 
