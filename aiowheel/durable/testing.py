@@ -132,6 +132,35 @@ class StoreContract:
             assert (await store.summary()).pending == 1000
             assert await store.check() == []
 
+    async def test_new_and_known_names_of_one_commit(self) -> None:
+        """What is there is treated as each put says; what is new is written beside it."""
+        async with _Opened(await self.make_store()) as store:
+            names = [f"t{n}" for n in range(40)]
+            old = await store.commit("me", [Put(name, "h", 1, b"old") for name in names[::4]])
+            puts = [
+                Put(name, "h", 2, b"new", if_exists=mode)
+                for name, mode in zip(
+                    names, ("replace", "keep", "error", "revise") * 10, strict=True
+                )
+            ]
+            puts[4] = puts[4]._replace(if_exists="keep")
+            puts[8] = puts[8]._replace(if_exists="error")
+
+            results = await store.commit("me", puts)
+
+            assert results[4] is None
+            assert isinstance(results[8], TimerExistsError)
+            placed = {each.row.name: each for each in results if isinstance(each, Placed)}
+            assert [name for name in names if name not in placed] == ["t4", "t8"]
+            assert [name for name in names if name in placed and not placed[name].is_new] == [
+                name for name in names[::4] if name not in {"t4", "t8"}
+            ]
+            assert placed["t0"].row.id == _row(old[0]).id
+            for each in placed.values():
+                assert each.row == await store.get(each.row.name)
+            assert [row.payload for row in await store.rows()].count(b"old") == 2
+            assert len({row.id for row in await store.rows()}) == len(names)
+
     # --- settling -----------------------------------------------------------------------------
 
     async def test_a_settled_timer_is_gone(self) -> None:
