@@ -5,10 +5,9 @@ A program that `mutants` runs, in a copy of the tree:
     python -m tests.mutants.judge SESSION PRISTINE TEST...
 
 pytest collects the tests once and, instead of running them, calls the plugin below. It notes which
-lines each test executes and how long it takes. For each mutant a fork gets the changed functions
-and runs the tests of the changed line, then those of the rest of the function, the quick ones
-first, up to the first failure. A mutant that is no function, and one that no test executes, is
-tried in a process of its own.
+functions each test calls and how long it takes. For each mutant a fork gets the changed functions
+and runs the tests that call them, the quickest first, up to the first failure. A mutant that is no
+function, and one that no test calls, is tried in a process of its own.
 """
 
 from __future__ import annotations
@@ -24,12 +23,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import CodeType, FrameType
 from typing import Any
 
-import coverage
 import pytest
 
 from .swap import Swap, swap_of
@@ -40,8 +40,10 @@ _work_db: Any = importlib.import_module("cosmic_ray.work_db")
 _work_item: Any = importlib.import_module("cosmic_ray.work_item")
 
 OPTIONS = ("-q", "-p", "no:cacheprovider", "-m", "not slow")
-#: Real seconds of one test, beside twenty times those that it took before: it may wait for ever.
-PATIENCE = 20.0
+#: Seconds of the processor; a test that takes more is left out.
+SLOW = 0.25
+#: Real seconds after which a test is taken for one that waits for ever, as mutants make them.
+PATIENCE = 30.0
 _MOST_MEMORY = 4 << 30  # bytes: a mutant may never stop allocating
 
 
@@ -71,9 +73,10 @@ class Judge:
         self._database = database
         self._pristine = pristine
         self._tests = tests
+        self._patience = 600.0
         self._items: dict[str, pytest.Item] = {}
-        self._seconds: dict[str, float] = {}  # by the name of a test
-        self._covered: dict[str, dict[str, list[str]]] = {}  # names, by file and line
+        self._quick: list[str] = []  # the names of tests, the quickest first
+        self._calls: dict[str, set[str]] = {}  # the places of functions, by the name of a test
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Try every mutant that has not been tried."""
@@ -89,29 +92,38 @@ class Judge:
     # --- before -----------------------------------------------------------------------------
 
     def _measure(self) -> None:
-        """Note the lines and the seconds of each test; those that fail are left out."""
+        """Note the calls and the seconds of each test; those that fail are left out."""
         with tempfile.TemporaryFile("w+") as notes:
             in_fork(lambda: self._watch(notes.fileno()))
             notes.seek(0)
-            self._seconds, self._covered = json.load(notes)
-        if not in_fork(lambda: self._pass(sorted(self._seconds, key=self._seconds.__getitem__))):
+            seconds, calls = json.load(notes)
+        self._quick = sorted((name for name in seconds if seconds[name] < SLOW), key=seconds.get)
+        self._calls = {name: set(places) for name, places in calls.items()}
+        if not in_fork(lambda: self._pass(self._quick)):
             raise pytest.UsageError("tests that fail without a mutant must be mended first")
+        self._patience = PATIENCE
 
     def _watch(self, notes: int) -> bool:
-        watcher = coverage.Coverage(data_file=None, config_file=False, include=["aiowheel/*"])
         seconds: dict[str, float] = {}
-        watcher.start()
+        calls: dict[str, list[str]] = {}
+        called: set[CodeType] = set()
+
+        def trace(frame: FrameType, _event: str, _argument: object) -> None:
+            called.add(frame.f_code)
+
         for name in self._items:
-            watcher.switch_context(name)
-            began = time.perf_counter()
-            if self._pass([name]):
-                seconds[name] = time.perf_counter() - began
+            called.clear()
+            sys.settrace(trace)
+            threading.settrace(trace)
+            began = time.process_time()
+            passed = self._pass([name])
+            sys.settrace(None)
+            if passed:
+                seconds[name] = time.process_time() - began
+                calls[name] = [_place(code) for code in called if "/aiowheel/" in code.co_filename]
             self._session.testsfailed = 0
-        watcher.stop()
-        data = watcher.get_data()
-        covered = {file: data.contexts_by_lineno(file) for file in data.measured_files()}
         with os.fdopen(os.dup(notes), "w") as file:
-            json.dump([seconds, covered], file)
+            json.dump([seconds, calls], file)
         return True
 
     # --- one mutant -------------------------------------------------------------------------
@@ -122,32 +134,24 @@ class Judge:
         before = path.read_text("utf-8")
         after: str = _mutating.mutate_code(before, operator, mutation.occurrence)
         lines = before.splitlines(), after.splitlines()
-        survived = self._survives(path, mutation.start_pos[0], before, after)
+        survived = self._survives(path, before, after)
         return _work_item.WorkResult(
             worker_outcome=_work_item.WorkerOutcome.NORMAL,
             test_outcome="survived" if survived else "killed",
             diff="\n".join(difflib.unified_diff(*lines, lineterm="", n=0)),
         )
 
-    def _survives(self, path: Path, line: int, before: str, after: str) -> bool:
+    def _survives(self, path: Path, before: str, after: str) -> bool:
         module = importlib.import_module(".".join(path.with_suffix("").parts))
         try:
             swap = swap_of(module, before, after)
         except SyntaxError:
             return False
-        tests = self._tests_of(str(module.__file__), line, swap or [])
+        changed = {_place(function.__code__) for function, _ in swap or ()}
+        tests = [name for name in self._quick if not changed.isdisjoint(self._calls[name])]
         if not tests:
             return self._survives_alone(path, after)
         return in_fork(lambda: self._pass_with(swap or [], tests))
-
-    def _tests_of(self, file: str, line: int, swap: Swap) -> list[str]:
-        """Return the tests of these functions, those of *line* first, the quick ones first."""
-        covered = self._covered.get(file, {})
-        exact = set(covered.get(str(line), ()))
-        own = {each for function, _ in swap for _, _, each in function.__code__.co_lines()}
-        found = {name for each in own for name in covered.get(str(each), ())}
-        found &= self._seconds.keys()
-        return sorted(found, key=lambda name: (name not in exact, self._seconds[name]))
 
     def _pass_with(self, swap: Swap, tests: Sequence[str]) -> bool:
         for function, code in swap:
@@ -157,8 +161,7 @@ class Judge:
     def _pass(self, names: Sequence[str]) -> bool:
         """Run tests up to the first failure; this process ends where one takes too long."""
         for name, following in zip(names, [*names[1:], None], strict=True):
-            limit = PATIENCE + 20 * self._seconds.get(name, PATIENCE)
-            faulthandler.dump_traceback_later(limit, exit=True)
+            faulthandler.dump_traceback_later(self._patience, exit=True)
             item = self._items[name]
             item.ihook.pytest_runtest_protocol(
                 item=item, nextitem=None if following is None else self._items[following]
@@ -185,6 +188,10 @@ class Judge:
         finally:
             shutil.copy2(self._pristine / path, path)
         return done.returncode == 0
+
+
+def _place(code: CodeType) -> str:
+    return f"{code.co_filename}:{code.co_firstlineno}:{code.co_qualname}"
 
 
 def main(session: str, pristine: str, *tests: str) -> int:

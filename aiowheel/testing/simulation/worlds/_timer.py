@@ -181,6 +181,9 @@ class TimerWorld(World):
             assert block.expired()
             late = self.now_ns - began - limit_ns
             assert late >= 0 or self.was_set_back(began), f"timed out {-late} ns early"
+            task = asyncio.current_task()
+            assert task is not None
+            assert task.cancelling() == 0, "the limit did not take its cancellation back"
             self.note("timed out")
         else:
             assert not block.expired()
