@@ -35,8 +35,8 @@ Where we lose:
   its tasks do: there is an operation to make, whose condition is evaluated twice, and a deadline.
 - A purgatory that is purged lazily falls behind when much is pending: a purge looks at all of it.
 - A wait for a shared counter uses twice the CPU of a subscription of broadcaster on the same
-  server, at 1,000 publishes a second. At 100 publishes a second, a wake-up comes after as much time
-  as 10 to 17 raw writes of the store take.
+  server. At 100 publishes a second, a wake-up comes after as much time as 10 to 17 raw writes of
+  the store take.
 - Scheduling durable timers by 100 tasks reaches 4 times the raw commits of one row, not the 15 that
   we want, and by 1,000 tasks a fifth (SQLite) or a third (PostgreSQL) of raw commits of 1,000 rows:
   Python is the limit there, not the disk.

@@ -52,7 +52,7 @@ class TimerPlan:
 
 
 QUICK = TimerPlan(
-    sizes=(1_000, 10_000), operations=2_000, rounds=3, firings=5_000, slice_seconds=0.3, burst=5_000
+    sizes=(1_000, 10_000), operations=2_000, rounds=3, firings=5_000, slice_seconds=0.1, burst=5_000
 )
 
 
