@@ -18,23 +18,23 @@ pytest.importorskip("pyspark")
 
 pytestmark = pytest.mark.one_build
 
-COMMANDS = [
-    pytest.param(line, id=f"{relative(page)}:{' '.join(line[:2])}")
+COMMANDS = {
+    f"{relative(page)}:{' '.join(line[:2])}": line
     for page in PAGES
     for line in command_lines(page)
     if any("kafka://" in word or "s3a://" in word for word in line)
-]
+}
 
 
 def test_the_pages_show_such_commands() -> None:
     """Of Kafka, object stores and Delta Lake."""
-    words = {word for page in PAGES for line in command_lines(page) for word in line}
+    words = [word for line in COMMANDS.values() for word in line]
 
     for scheme in ("kafka://", "s3a://", "delta:"):
         assert any(word.startswith(scheme) for word in words)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_a_command_on_a_page_is_accepted(
     command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

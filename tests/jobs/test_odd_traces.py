@@ -24,6 +24,8 @@ from .conftest import assert_nothing_lost
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+Nothing = Callable[[str, Path, pytest.CaptureFixture[str]], None]
+
 ODD_EVENTS = [
     b'[{"key": "a", "time": 1}, {"key": "b", "time": 2}]',
     b"[]",
@@ -418,7 +420,7 @@ def run_over(
     return report
 
 
-def nothing_from_nothing(engine: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def nothing_from_parquet(engine: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Tables without rows, as one file or as Spark writes them, among parts with rows."""
     for table, schema in (("ops", OPERATIONS), ("events", EVENTS)):
         (folder / table).mkdir()
@@ -435,29 +437,37 @@ def nothing_from_nothing(engine: str, folder: Path, capsys: pytest.CaptureFixtur
     assert_nothing_lost(report, folder / "out", 1)
     assert report["pending"] == 1
 
+
+def nothing_from_text(engine: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A header alone, and files without a line."""
+    for table in ("ops", "events"):
+        (folder / table).mkdir()
     for form, text in (("csv", ",".join(OPERATIONS.names) + "\n"), ("ndjson", "")):
         (folder / "ops" / f"0.{form}").write_text(text)
         (folder / "events" / f"0.{form}").write_text("")
-        for file in folder.glob("*/*.parquet"):
-            file.unlink()
         assert_nothing_lost(run_over(folder, engine, form, capsys), folder / "out", 0)
         assert list((folder / "out" / "outcomes").glob("*.parquet"))
         (folder / "ops" / f"0.{form}").unlink()
         (folder / "events" / f"0.{form}").unlink()
 
 
+@pytest.mark.parametrize("nothing", [nothing_from_parquet, nothing_from_text])
 def test_tables_without_rows_have_an_empty_result(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    nothing: Nothing, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of one process."""
-    nothing_from_nothing("wheel", tmp_path, capsys)
+    nothing("wheel", tmp_path, capsys)
 
 
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_session")
+@pytest.mark.parametrize(
+    "nothing",
+    [nothing_from_parquet, pytest.param(nothing_from_text, marks=pytest.mark.spark_cluster)],
+)
 def test_tables_without_rows_have_an_empty_result_on_spark(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    nothing: Nothing, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Likewise."""
-    nothing_from_nothing("spark", tmp_path, capsys)
+    nothing("spark", tmp_path, capsys)

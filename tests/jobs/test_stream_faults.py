@@ -242,6 +242,7 @@ def test_once_ends_while_files_keep_arriving(
     idle: list[str], say: Say, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It works off what lies there at its start; `flush` has the next one end the stream."""
+    idle += ["--files-per-batch", "100000"]  # on a busy machine thousands arrive meanwhile
     over = threading.Event()
     put(folder / "in" / "first.ndjson", touch("first", 1))
     written = 1
@@ -467,15 +468,20 @@ def test_a_checkpoint_goes_with_its_folders(tmp_path: Path) -> None:
     """With another input Spark would end in mid-batch; other results would be a part of them."""
     other = tmp_path / "other"
     idle, purgatory = idle_stream(tmp_path / "1"), purgatory_stream(tmp_path / "2")
-    for stream, name, others in (
-        (idle, "out", replace(idle, out=other)),
-        (purgatory, "out", replace(purgatory, out=other)),
-        (idle, "folder", replace(idle, folder=other)),
-        (purgatory, "events", replace(purgatory, events=other)),
+    for checkpoint, settings, name, others in (
+        (idle.checkpoint, idle.settings, "out", replace(idle, out=other).settings),
+        (idle.checkpoint, idle.settings, "folder", replace(idle, folder=other).settings),
+        (purgatory.checkpoint, purgatory.settings, "out", replace(purgatory, out=other).settings),
+        (
+            purgatory.checkpoint,
+            purgatory.settings,
+            "events",
+            replace(purgatory, events=other).settings,
+        ),
     ):
-        stream.checkpoint.open(stream.settings)
+        checkpoint.open(settings)
         with pytest.raises(BadInputError, match=f"was made with {name} .*, not {other}"):
-            stream.checkpoint.open(others.settings)
+            checkpoint.open(others)
 
 
 def test_a_changed_unit_is_named_as_such(tmp_path: Path) -> None:
