@@ -9,6 +9,7 @@ from aiowheel.durable._operations import (
     Cancel,
     Change,
     Cursor,
+    IfExists,
     Leased,
     Move,
     Operation,
@@ -137,11 +138,10 @@ class StoreContract:
         async with _Opened(await self.make_store()) as store:
             names = [f"t{n}" for n in range(40)]
             old = await store.commit("me", [Put(name, "h", 1, b"old") for name in names[::4]])
+            modes: tuple[IfExists, ...] = ("replace", "keep", "error", "revise")
             puts = [
                 Put(name, "h", 2, b"new", if_exists=mode)
-                for name, mode in zip(
-                    names, ("replace", "keep", "error", "revise") * 10, strict=True
-                )
+                for name, mode in zip(names, modes * 10, strict=True)
             ]
             puts[4] = puts[4]._replace(if_exists="keep")
             puts[8] = puts[8]._replace(if_exists="error")

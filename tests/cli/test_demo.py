@@ -312,6 +312,7 @@ def quick_demo(*arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         timeout=300,
+        env=os.environ | {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"},  # as the JVM of our jobs
         check=False,
     )
 
