@@ -17,9 +17,10 @@ ANYIO = ("-p", "anyio")
 
 
 @pytest.fixture(autouse=True)
-def named_plugins_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Load no plugin that is not named: most of the time of a run is that of its imports."""
+def own_project(monkeypatch: pytest.MonkeyPatch, pytester: pytest.Pytester) -> None:
+    """Read no settings of a folder above; load no plugin that is not named: imports take long."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    pytester.makeini("[pytest]")
 
 
 def run(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:
