@@ -31,7 +31,7 @@ def run_python(code: str, environment: dict[str, str]) -> "subprocess.CompletedP
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=280,
         env=os.environ | {"PYTHONPATH": paths} | environment,
         check=False,
     )

@@ -133,8 +133,8 @@ def open_session(
             with _environment_set(environment), _interrupts_held_back():
                 if not has_java:
                     jvm = _start_java(given)
-                atexit.register(_stop, jvm)  # for a process that ends inside the block
-                stack.callback(atexit.unregister, _stop)
+                atexit.register(stack.close)  # for a process that ends inside the block
+                stack.callback(atexit.unregister, stack.close)
                 stack.callback(_stop, jvm)
                 SparkContext._ensure_initialized()
                 settings = _settings(defaults, given)
