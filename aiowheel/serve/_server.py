@@ -29,6 +29,7 @@ from aiowheel.serve._workers import REPLACED, Workers, post_of_this_process, wor
 
 _BACKLOG = 4_096
 _GRACE = 4  # seconds for the answers to leave when the service stops
+_LONG_GRACE = 60  # the same for a worker that is replaced, which nothing waits for
 _LAST_REQUESTS = 1.0  # seconds for the first request of a connection that was just made
 
 
@@ -41,8 +42,8 @@ class TopicServer(uvicorn.Server):
 
     SIGHUP calls *reload*, between two turns of the loop.
 
-    A worker that is replaced loses no request: it takes no more connections, answers who waits as
-    if the time were over, and closes connections without a request a second later.
+    A worker that is replaced loses no request: it takes no more connections, answers polls that
+    wait as if their time were over, and closes connections without a request a second later.
 
     Args:
         config: Of uvicorn.
@@ -95,6 +96,7 @@ class TopicServer(uvicorn.Server):
                 server.close()
             await self._topic_app.stop(replaced=True)
             await asyncio.sleep(_LAST_REQUESTS)
+            self.config.timeout_graceful_shutdown = _LONG_GRACE
         else:
             await self._topic_app.stop()
         await super().shutdown(sockets)

@@ -35,6 +35,7 @@ _MOST_REPORTED = 4_000  # bytes
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds before a worker is started again
 _LONG_LIFE = 10.0  # seconds after which a worker's death is no failure to start
 _PATIENCE = 15.0  # seconds until a worker that does not stop is killed
+_LONG_PATIENCE = 90.0  # the same for one that is replaced
 _VARIABLE = "AIOWHEEL_WORKER"
 
 
@@ -220,10 +221,10 @@ class Workers:
         for each in self._sockets:
             each.close()
         for worker in self._workers:
-            self._end(worker, b"")
+            self._end(worker, b"", _PATIENCE)
 
-    def _end(self, worker: _Worker, word: bytes) -> None:
-        worker.last_moment = time.monotonic() + _PATIENCE
+    def _end(self, worker: _Worker, word: bytes, patience: float) -> None:
+        worker.last_moment = time.monotonic() + patience
         with contextlib.suppress(OSError):  # it has ended
             worker.line.sendall(word)
             worker.line.shutdown(SHUT_WR)
@@ -251,7 +252,7 @@ class Workers:
         """Have the new workers serve, and the old ones end."""
         assert self._coming is not None
         for worker in self._of(self._serving):
-            self._end(worker, REPLACED)
+            self._end(worker, REPLACED, _LONG_PATIENCE)
         self._due.clear()
         self._serving, self._coming = self._coming, None
         if self._ready is None:
