@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import difflib
 import faulthandler
-import gc
 import importlib
 import json
 import os
@@ -82,11 +81,10 @@ class Judge:
         """Try every mutant that has not been tried."""
         self._session = session
         self._items = {item.nodeid: item for item in session.items}
-        gc.collect()
-        gc.freeze()  # a collection in a fork would copy every page
         self._measure()
-        for work in self._database.pending_work_items:
-            self._database.set_result(work.job_id, self._result(work.mutations[0]))
+        for try_one in (self._survives, self._survives_alone):  # forks first: they are quick
+            for work in self._database.pending_work_items:
+                self._try(work, try_one)
         return True
 
     # --- before -----------------------------------------------------------------------------
@@ -128,30 +126,33 @@ class Judge:
 
     # --- one mutant -------------------------------------------------------------------------
 
-    def _result(self, mutation: Any) -> Any:
+    def _try(self, work: Any, survives: Callable[[Path, str, str], bool | None]) -> None:
+        mutation = work.mutations[0]
         path: Path = mutation.module_path
         operator = _plugins.get_operator(mutation.operator_name)()
         before = path.read_text("utf-8")
         after: str = _mutating.mutate_code(before, operator, mutation.occurrence)
+        survived = survives(path, before, after)
+        if survived is None:
+            return
         lines = before.splitlines(), after.splitlines()
-        survived = self._survives(path, before, after)
-        return _work_item.WorkResult(
+        result = _work_item.WorkResult(
             worker_outcome=_work_item.WorkerOutcome.NORMAL,
             test_outcome="survived" if survived else "killed",
             diff="\n".join(difflib.unified_diff(*lines, lineterm="", n=0)),
         )
+        self._database.set_result(work.job_id, result)
 
-    def _survives(self, path: Path, before: str, after: str) -> bool:
+    def _survives(self, path: Path, before: str, after: str) -> bool | None:
+        """Return whether a mutant survives in a fork; None if it cannot be tried there."""
         module = importlib.import_module(".".join(path.with_suffix("").parts))
         try:
-            swap = swap_of(module, before, after)
+            swap = swap_of(module, before, after) or []
         except SyntaxError:
             return False
-        changed = {_place(function.__code__) for function, _ in swap or ()}
+        changed = {_place(function.__code__) for function, _ in swap}
         tests = [name for name in self._quick if not changed.isdisjoint(self._calls[name])]
-        if not tests:
-            return self._survives_alone(path, after)
-        return in_fork(lambda: self._pass_with(swap or [], tests))
+        return in_fork(lambda: self._pass_with(swap, tests)) if tests else None
 
     def _pass_with(self, swap: Swap, tests: Sequence[str]) -> bool:
         for function, code in swap:
@@ -171,7 +172,7 @@ class Judge:
                 return False
         return True
 
-    def _survives_alone(self, path: Path, after: str) -> bool:
+    def _survives_alone(self, path: Path, _before: str, after: str) -> bool:
         path.write_text(after, "utf-8")
         command = [sys.executable, "-m", "pytest", *OPTIONS, "-x", *self._tests]
         try:

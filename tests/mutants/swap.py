@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import inspect
 from collections.abc import Iterator
+from functools import cache
 from types import CodeType, FunctionType, ModuleType
 
 #: Functions of a module, with the code that each of them gets.
@@ -35,6 +36,7 @@ def swap_of(module: ModuleType, before: str, after: str) -> Swap | None:
     return found
 
 
+@cache
 def _functions_of(module: ModuleType) -> dict[tuple[str, int], list[FunctionType]]:
     found: dict[tuple[str, int], list[FunctionType]] = {}
     for each in gc.get_objects():

@@ -57,10 +57,17 @@ def test_one_bucket_is_counted_beyond_the_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("level", "slot", "text"),
-    [(1, 0, "level must be from 0 to 0, got 1"), (0, 8, "slot must be from 0 to 7, got 8")],
+    ("level", "slot", "most", "text"),
+    [
+        (2, 0, 1, "level must be from 0 to 1, got 2"),
+        (0, 8, 1, "slot must be from 0 to 7, got 8"),
+        (0, 0, 0, "most must be from 1 to 2147483647, got 0"),
+        (0, 0, 2**31, "most must be from 1 to 2147483647, got 2147483648"),
+    ],
 )
-def test_a_bucket_that_does_not_exist_is_refused(level: int, slot: int, text: str) -> None:
+def test_a_count_out_of_range_is_refused(level: int, slot: int, most: int, text: str) -> None:
     """With the legal range."""
+    wheel = TimingWheel(tick=1, wheel_size=8)
+    wheel.schedule(45)
     with pytest.raises(ValueError, match=text):
-        TimingWheel(tick=1, wheel_size=8).count_bucket(level, slot, 1)
+        wheel.count_bucket(level, slot, most)
