@@ -7,6 +7,8 @@ from aiowheel.jobs.wheels.drawn_load import Waits, draw
 from aiowheel.jobs.wheels.feed import Chunk
 from aiowheel.jobs.wheels.run import NEVER
 
+pytestmark = pytest.mark.one_build
+
 MS = 1_000_000
 WAITS = Waits.from_quantiles(0.02, 0.06)
 

@@ -7,6 +7,8 @@ import pytest
 from aiowheel.errors import AiowheelError, BadInputError
 from aiowheel.jobs.spark.failures import explain_failure, one_line_failures
 
+pytestmark = pytest.mark.one_build
+
 
 class FakeSparkError(Exception):
     """An error that seems to come from PySpark."""

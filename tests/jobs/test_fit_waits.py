@@ -8,6 +8,8 @@ pytest.importorskip("pyspark")
 from aiowheel.jobs.wheels.drawn_load import Waits
 from aiowheel.jobs.wheels.fit import fit_waits
 
+pytestmark = pytest.mark.one_build
+
 TRUE = Waits.from_quantiles(0.05, 0.1)
 
 

@@ -15,6 +15,8 @@ from aiowheel.recipes._idle_trace import idle_events
 
 from .conftest import FACTS
 
+pytestmark = pytest.mark.one_build
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -40,8 +42,17 @@ VIEWS = {
     "pod": View(SPANS, "PodName", "StartTimeUnixNano", Unit.NS, 508_018, 0, 56),
     "logpod": View(LOGS, "PodName", "TimeUnixNano", Unit.NS, 267_301, 124, 54),
 }
+LARGE = {"trace", "pod"}  # half a million rows each
 each_fact = pytest.mark.parametrize(
-    ("name", "seconds", "events", "sha256"), FACTS, ids=[f"{view}-{t}" for view, t, *_ in FACTS]
+    ("name", "seconds", "events", "sha256"),
+    [
+        pytest.param(
+            *fact,
+            id=f"{fact[0]}-{fact[1]}",
+            marks=[pytest.mark.thorough] if fact[0] in LARGE else [],
+        )
+        for fact in FACTS
+    ],
 )
 each_fact_on_spark = pytest.mark.parametrize(
     ("name", "seconds", "events", "sha256"),
@@ -113,7 +124,10 @@ def spark_rows(
     return read
 
 
-@pytest.mark.parametrize("name", VIEWS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.thorough] if name in LARGE else []) for name in VIEWS],
+)
 def test_rows_are_read_and_rejected_as_listed(name: str, read_view: ReadView) -> None:
     """The 124 log rows of a negative time are rejected; the one with ten fields is kept."""
     rows, batches = read_view(name)

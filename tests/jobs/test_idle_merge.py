@@ -7,6 +7,8 @@ import pytest
 
 from aiowheel.cli._idle_file import write_idle_events
 
+pytestmark = pytest.mark.one_build
+
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 

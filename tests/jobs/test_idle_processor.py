@@ -16,6 +16,8 @@ testing = pytest.importorskip("pyspark.sql.streaming.tws_tester", exc_type=Impor
 from aiowheel.jobs.spark.packs import pack  # noqa: E402 - it needs what is asked for above
 from aiowheel.jobs.spark.watermark import FLUSH_MS  # noqa: E402
 
+pytestmark = pytest.mark.one_build
+
 if TYPE_CHECKING:
     from pandas import DataFrame
 

@@ -16,6 +16,8 @@ from aiowheel.jobs.idle.shard import IdleShard, condensed
 from aiowheel.recipes._idle_trace import idle_events
 from aiowheel.rules import NEVER
 
+pytestmark = pytest.mark.one_build
+
 TIMEOUT = 10
 touches = st.tuples(st.integers(0, 120), st.sampled_from("abc"))
 

@@ -10,6 +10,8 @@ import pytest
 from aiowheel.errors import MissingExtraError
 from aiowheel.jobs.spark.java import Java, find_java, spark_java_home
 
+pytestmark = pytest.mark.one_build
+
 find_spec = importlib.util.find_spec
 
 

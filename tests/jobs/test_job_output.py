@@ -6,6 +6,8 @@ import pytest
 
 from aiowheel.cli._job_output import print_json, print_lines, print_table
 
+pytestmark = pytest.mark.one_build
+
 
 def test_columns_are_aligned_and_what_rows_share_is_said_once(
     capsys: pytest.CaptureFixture[str],

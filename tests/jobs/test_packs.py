@@ -6,6 +6,8 @@ pa = pytest.importorskip("pyarrow")
 
 from aiowheel.jobs.spark.packs import pack, pack_rows, unpack  # noqa: E402 - it needs pyarrow
 
+pytestmark = pytest.mark.one_build
+
 
 def test_rows_are_packed_by_shard() -> None:
     """Batch by batch; an empty one makes no pack, and the columns keep their order."""

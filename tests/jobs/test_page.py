@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from aiowheel.jobs.report.charts import bar_chart, line_chart, round_ticks
 from aiowheel.jobs.report.html import Page
 
+pytestmark = pytest.mark.one_build
+
 EVIL = '<script>"&\x1b'
 
 

@@ -13,6 +13,8 @@ from aiowheel.cli import run
 from aiowheel.jobs.wheels.replay import replay_trace
 from aiowheel.trace import TRACE_SCHEMA, TraceRecorder
 
+pytestmark = pytest.mark.one_build
+
 MS = 1_000_000
 
 

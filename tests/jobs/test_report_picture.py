@@ -12,6 +12,8 @@ from matplotlib.figure import Figure
 
 from aiowheel.jobs.report.picture import draw_picture
 
+pytestmark = pytest.mark.one_build
+
 
 def tables_of(purgatory: str, kind: str) -> dict[str, pa.Table]:
     """What the picture is drawn from: one timeout and one completion."""

@@ -10,6 +10,8 @@ from aiowheel.jobs.report.layout import LAYOUT
 from aiowheel.jobs.report.spans import span_text
 from aiowheel.jobs.report.text import print_report
 
+pytestmark = pytest.mark.one_build
+
 MS = 1_000_000
 SECOND = 1_000 * MS
 

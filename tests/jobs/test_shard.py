@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from aiowheel.jobs.operations.shard import LONGEST_TICK, Shard
 from aiowheel.rules import NEVER, NO_VALUE, Ending, Event, Operation
 
-pytestmark = pytest.mark.overdue  # some deadlines lie before the creation
+pytestmark = [pytest.mark.one_build, pytest.mark.overdue]  # some deadlines lie before the creation
 
 END = NEVER - 1
 KEYS = ["a", "b", "c", "é", "\U00010000", "￿"]

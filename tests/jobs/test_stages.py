@@ -21,6 +21,8 @@ from aiowheel.jobs.operations.shard_state import STATE_VERSION, read_state  # no
 from aiowheel.jobs.spark import watermark as _event_time  # noqa: E402 - it needs what is asked for above
 from aiowheel.jobs.spark.packs import pack_rows, unpack  # noqa: E402
 
+pytestmark = pytest.mark.one_build
+
 if TYPE_CHECKING:
     from pandas import DataFrame
 
