@@ -144,8 +144,8 @@ class TopicApp:
         Call it when the server begins to stop, before it waits for its requests to end.
 
         Args:
-            replaced: Another process takes new connections. Polls that wait, and those that come
-                over old connections, are answered as if their time were over.
+            replaced: Another process takes new connections: answer the waiting requests, and
+                new ones over the old connections, as if the time to wait were over.
         """
         if self._dashboard is not None:
             self._dashboard.close()

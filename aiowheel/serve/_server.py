@@ -42,8 +42,8 @@ class TopicServer(uvicorn.Server):
 
     SIGHUP calls *reload*, between two turns of the loop.
 
-    A worker that is replaced loses no request: it takes no more connections, answers polls that
-    wait as if their time were over, and closes connections without a request a second later.
+    A worker that is replaced loses no request: it takes no more connections, answers the waiting
+    requests as if the time were over, and closes connections without a request a second later.
 
     Args:
         config: Of uvicorn.

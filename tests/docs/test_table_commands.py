@@ -50,7 +50,7 @@ def test_a_command_on_a_page_is_accepted(
         yield
 
     monkeypatch.setattr("aiowheel.jobs.spark.session.open_session", no_session)
-    monkeypatch.setattr("importlib.metadata.version", lambda _name: "4.3.1")  # of delta-spark
+    monkeypatch.setattr("importlib.metadata.version", str)  # of delta-spark, which may be absent
 
     assert run(command) == 1
 
