@@ -195,6 +195,10 @@ mutants: build  ## change the wheel, the timer and the purgatory at one place at
 	failed=; for part in wheel timer purgatory; do \
 		$(BIN)/python -m tests.mutants.mutants $$part $(MUTANTS_ARGS) || failed=1; done; [ -z "$$failed" ]
 
+.PHONY: test-strangers
+test-strangers: build  ## run the suites of eight other projects on base loops and on ours, and compare; an hour
+	$(BIN)/python -m tests.strangers.compare_suites $(TEST_ARGS)
+
 # Each seed stops the process of pytest at other moments.
 STALL_SEEDS := 1 2 3
 STALLED_TESTS := tests/bench tests/durable tests/loop tests/serve tests/shared tests/timer
