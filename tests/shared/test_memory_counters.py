@@ -22,7 +22,7 @@ class Heard:
         self.hints: list[Mapping[str, int]] = []
         self.gaps = 0
 
-    def hint(self, _: str, values: Mapping[str, int]) -> None:
+    def hint(self, epoch: str, values: Mapping[str, int]) -> None:
         """Note a hint."""
         self.hints.append(dict(values))
 
