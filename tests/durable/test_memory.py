@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from aiowheel.durable import MemoryStore, StoreError
-from aiowheel.durable._operations import Cancel, Operation, Put, Removed
+from aiowheel.durable._operations import Cancel, Operation, Placed, Put, Removed
 
 pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
 
@@ -34,7 +34,9 @@ async def test_a_crash_loses_what_was_not_synced() -> None:
     store.crash()
 
     assert await names_in(store) == ["new", "old"]
-    assert new.row.id > lost.row.id  # type: ignore[union-attr]
+    assert isinstance(new, Placed)
+    assert isinstance(lost, Placed)
+    assert new.row.id > lost.row.id
 
 
 @pytest.mark.parametrize("statements", [1, 2, 3, 4])
