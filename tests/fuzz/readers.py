@@ -109,7 +109,7 @@ def operations(data: bytes) -> None:
     try:
         rows = list(rows_of_lines("table", lines, form, schema))
     except BadInputError as error:
-        check_reason(error, "table: line 1: ")
+        check_reason(error, "table: line 1 must be the columns ")
         return
     pa.Table.from_pylist([row for row, _ in rows if not isinstance(row, Flaw)], schema=nullable)
     for _, raw in rows:

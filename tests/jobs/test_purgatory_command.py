@@ -348,7 +348,7 @@ def test_that_nothing_waits_is_told(
 ) -> None:
     """As of a stream that has not begun, or has ended."""
     pytest.importorskip("pyspark")
-    monkeypatch.setattr("aiowheel.cli.pending.spark_session", lambda *_, **__: nullcontext())
+    monkeypatch.setattr("aiowheel.cli.pending.job_session", lambda *_, **__: nullcontext())
     monkeypatch.setattr("aiowheel.jobs.operations.pending.pending_operations", lambda *_: [])
 
     assert run(["pending", "--checkpoint", "checkpoint"]) == 0
