@@ -100,7 +100,15 @@ def small_disk() -> None:
     """Let no file grow beyond 8 KiB while the test runs: to its code, that is a full disk."""
     resource = pytest.importorskip("resource")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    _small_disk.append(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limits))
+    writes_no_bytecode = sys.dont_write_bytecode
+
+    def end() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        sys.dont_write_bytecode = writes_no_bytecode
+
+    _small_disk.append(end)
+    # The files of modules that are imported meanwhile would stay, cut off.
+    sys.dont_write_bytecode = True
     resource.setrlimit(resource.RLIMIT_FSIZE, (8_192, limits[1]))
 
 

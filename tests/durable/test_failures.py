@@ -6,6 +6,7 @@ import asyncio
 import json
 import signal
 import sqlite3
+import sys
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
@@ -185,8 +186,11 @@ async def buffers(database: str, query: str) -> int:
 # --- SQLite -------------------------------------------------------------------------------------
 
 
-async def test_a_full_disk_is_an_error_for_as_long_as_it_is_full(tmp_path: Path) -> None:
+async def test_a_full_disk_is_an_error_for_as_long_as_it_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No file may grow for a while; nothing that was confirmed is lost."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # else cut off, for good
     resource = pytest.importorskip("resource")
     fired = Fired()
     path = tmp_path / "app.db"

@@ -394,7 +394,13 @@ def test_spark_names_a_bad_file(
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "reason"), [("0.tgz", "reads no archives"), ("0.csv", "is gzip")])
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("0.tgz", "0.tgz: .*reads no archives"),
+        ("0.csv", "the name of a gzipped file must end in .gz for Spark, got .*0.csv"),
+    ],
+)
 def test_what_spark_would_unpack_otherwise_is_refused(
     name: str, reason: str, tmp_path: Path, spark: "SparkSession"
 ) -> None:
@@ -404,7 +410,7 @@ def test_what_spark_would_unpack_otherwise_is_refused(
 
     (tmp_path / name).write_bytes(gzip.compress(b"key,time,value\n"))
 
-    with pytest.raises(BadInputError, match=f"{name}: .*{reason}"):
+    with pytest.raises(BadInputError, match=reason):
         frames.read_events(spark, Source(str(tmp_path), Format.CSV))
 
 

@@ -322,6 +322,7 @@ def test_a_hangup_replaces_every_worker(store: str, tmp_path: Path) -> None:
         assert server.stop() == (0, "")
 
 
+@pytest.mark.thorough
 @sqlite
 async def test_a_hangup_refuses_no_request(store: str) -> None:
     """Who waits is answered without news; every later connection is served, and readers go on."""
