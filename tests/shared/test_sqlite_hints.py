@@ -50,8 +50,9 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 
 
 @pytest.fixture
-async def heard(tmp_path: Path) -> AsyncGenerator[Heard]:
-    """What one process hears of the file."""
+async def heard(tmp_path: Path, looks: list[tuple[str, int]]) -> AsyncGenerator[Heard]:
+    """What one process hears of the file. It makes its first look after *looks* can see it."""
+    assert looks == []
     listener = Heard()
     store = SqliteCounters(tmp_path / "counters.db")
     await store.open(listener)
@@ -60,10 +61,9 @@ async def heard(tmp_path: Path) -> AsyncGenerator[Heard]:
 
 
 @pytest.fixture
-async def other(tmp_path: Path, heard: Heard) -> AsyncGenerator[SqliteCounters]:
-    """The store of another process, which writes."""
+async def other(tmp_path: Path) -> AsyncGenerator[SqliteCounters]:
+    """The store of another process, which writes and hears nothing."""
     store = SqliteCounters(tmp_path / "counters.db")
-    await store.open(Heard())
     yield store
     await store.aclose()
 
