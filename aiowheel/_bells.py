@@ -12,9 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 BARE = b"!"  #: a message that says no more than that there is something new
-LONGEST_MESSAGE = (
-    4_000  #: bytes; unread messages count against the send buffer of the ringing process
-)
+LONGEST_MESSAGE = 4_000  #: bytes; unread messages count against the send buffer of their sender
 _LONGEST_ADDRESS = 100  # bytes of a socket's path; Linux takes 107, macOS 103
 
 

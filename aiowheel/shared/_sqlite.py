@@ -16,6 +16,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -92,7 +93,6 @@ class SqliteCounters:
         self._reader = SqliteThread(self._path, "aiowheel sqlite reader", synced=synced)
         self._bells = Bells(self._path.with_name(f"{self._path.name}-hints"))
         self._rung = asyncio.Event()
-        self._listener: HintListener | None = None
         self._task: asyncio.Task[None] | None = None
         self._seen = ("", -1)  # epoch and revision up to which hints were given
         self._look = FileLook(self._path)
@@ -100,27 +100,14 @@ class SqliteCounters:
     async def open(self, listener: HintListener) -> None:
         """Make the tables where they are missing, and listen; see `CounterStore`."""
         loop = asyncio.get_running_loop()
-        self._listener = listener
         with suppress(OSError):  # no socket can be made there: the looks remain
-            self._bells.listen(loop, self._heard)
+            self._bells.listen(loop, partial(self._heard, listener))
         self._seen, _ = await self._reader.run(_read_all, ())
         self._task = loop.create_task(self._watch(listener), name="aiowheel sqlite hints")
 
     async def raise_to(self, values: Mapping[str, int]) -> str:
         """Raise counters to values; see `CounterStore`."""
-        items = dict(values)
-
-        def write(file: sqlite3.Connection) -> tuple[str, int]:
-            epoch, rev = _next_rev(file)
-            file.executemany(_RAISE, [(key, value, rev) for key, value in items.items()])
-            return epoch, rev
-
-        def written(file: sqlite3.Connection, _: object) -> str:
-            epoch, rev = _in_transaction(file, write)
-            self._bells.ring(_message(epoch, rev, items))
-            return epoch
-
-        return await self._writer.run(written, None)
+        return await self._writer.run(self._raised, dict(values))
 
     async def add_one(self, keys: Collection[str]) -> str:
         """Add one to counters; see `CounterStore`."""
@@ -222,23 +209,26 @@ class SqliteCounters:
         await self._reader.aclose()
         self._bells.close()
 
+    def _raised(self, file: sqlite3.Connection, values: dict[str, int]) -> str:
+        with transaction(file):
+            epoch, rev = _next_rev(file)
+            file.executemany(_RAISE, [(key, value, rev) for key, value in values.items()])
+        self._bells.ring(_message(epoch, rev, values))
+        return epoch
+
     def _written(self, file: sqlite3.Connection, write: Callable[[sqlite3.Connection], T]) -> T:
         result = _in_transaction(file, write)
         self._bells.ring()
         return result
 
-    def _heard(self, messages: Sequence[bytes]) -> None:
-        """Give the hint of a single message that follows what is known; else look at the file."""
-        try:
-            (message,) = messages
-            epoch, rev, values = json.loads(message)
-        except ValueError:  # several messages, or one without values
+    def _heard(self, listener: HintListener, messages: Sequence[bytes]) -> None:
+        """Give the hint of a message that follows what is known; otherwise look at the file."""
+        hint = _hint_after(self._seen, messages)
+        if hint is None:
             self._rung.set()
             return
-        if (epoch, rev - 1) != self._seen or self._listener is None:
-            self._rung.set()
-            return
-        self._listener.hint(epoch, values)
+        epoch, rev, values = hint
+        listener.hint(epoch, values)
         self._seen = (epoch, rev)
 
     async def _watch(self, listener: HintListener) -> None:
@@ -274,6 +264,18 @@ def _message(epoch: str, rev: int, values: Mapping[str, int]) -> bytes:
     """Return the hint of a write; without values where they are too long."""
     message = json.dumps([epoch, rev, values], separators=(",", ":")).encode()
     return message if len(message) <= LONGEST_MESSAGE else BARE
+
+
+def _hint_after(
+    seen: tuple[str, int], messages: Sequence[bytes]
+) -> tuple[str, int, dict[str, int]] | None:
+    """Return the hint of a single message with values, if its revision follows *seen*."""
+    try:
+        (message,) = messages
+        epoch, rev, values = json.loads(message)
+    except ValueError:  # There are several messages, or the message has no values.
+        return None
+    return (epoch, rev, values) if (epoch, rev - 1) == seen else None
 
 
 # --- statements, on the thread of a connection ------------------------------------------------
