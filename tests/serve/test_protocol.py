@@ -1,4 +1,4 @@
-"""What a websocket of the service does in the turn in which its connection is given up."""
+"""Connections of the service in virtual time: slow readers, and websockets that end."""
 
 import asyncio
 import logging
@@ -16,21 +16,75 @@ from .conftest import started
 
 pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
 
-LIMITS = Limits(heartbeat=5.0)
+LIMITS = Limits(heartbeat=5.0, receive_timeout=10.0)
 
 
-async def subscribed(app: TopicApp, wire: Wire) -> Any:
-    """Open a subscription on *wire*; return its protocol."""
+class SlowWire(Wire):
+    """A transport with bytes that its client has not taken."""
+
+    unsent = 1_000_000
+
+    def get_write_buffer_size(self) -> int:
+        """Return the number of bytes that wait."""
+        return self.unsent
+
+    def close(self) -> None:
+        """Stay open, as a real transport does until the last byte has left."""
+
+    abort = Wire.close
+
+
+def connected(app: TopicApp, wire: Wire) -> Any:
+    """Open a connection on *wire*; return its protocol."""
     loop = asyncio.get_running_loop()
     config = _config(app, LIMITS, None)
     config.load()
     state = {"timer": app._service.purgatory._timer}
     wire.protocol = config.http_protocol_class(config, ServerState(), state, loop)  # type: ignore[call-arg]
     wire.protocol.connection_made(wire)
-    wire.protocol.data_received(HANDSHAKE)
+    return wire.protocol
+
+
+async def subscribed(app: TopicApp, wire: Wire) -> Any:
+    """Open a subscription on *wire*; return its protocol."""
+    connected(app, wire).data_received(HANDSHAKE)
     await asyncio.sleep(0.1)
     assert b" 101 " in wire.sent
     return wire.protocol
+
+
+async def test_an_answer_may_take_longer_than_the_limit_while_it_progresses() -> None:
+    """One byte within each limit is enough; none within a limit ends the connection."""
+    app, wire = TopicApp(LIMITS), SlowWire()
+    async with started(app):
+        protocol = connected(app, wire)
+        protocol.data_received(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await asyncio.sleep(0.1)
+        protocol.pause_writing()
+
+        for _ in range(10):
+            await asyncio.sleep(9.9)
+            wire.unsent -= 1
+        assert not wire.closing
+
+        await asyncio.sleep(20)
+        assert wire.closing
+
+
+async def test_an_answer_that_has_left_sets_no_limit_to_the_client() -> None:
+    """The next answer may stall from the beginning of its own limit."""
+    app, wire = TopicApp(LIMITS), SlowWire()
+    async with started(app):
+        protocol = connected(app, wire)
+        protocol.data_received(b"GET /topics/news?timeout=60 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        protocol.pause_writing()
+        await asyncio.sleep(9)
+        protocol.resume_writing()
+
+        await asyncio.sleep(40)
+        assert not wire.closing
+        wire.abort()
+        await asyncio.sleep(1)
 
 
 async def test_a_message_in_the_turn_of_the_end_is_no_error(
