@@ -51,7 +51,8 @@ class Reader:
         self._package = package
         self._terminals: dict[str, subprocess.Popen[str]] = {}
         self._environment = os.environ | {"PATH": f"{folder}/tutorial/bin:{os.environ['PATH']}"}
-        self._environment.pop("PYTHONPATH", None)
+        for name in ("PYTHONPATH", "PYTEST_ADDOPTS"):
+            self._environment.pop(name, None)
         if package is None:
             self._environment["PYTHONPATH"] = str(ROOT)
             self._use_this_python()

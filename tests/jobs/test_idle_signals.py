@@ -56,10 +56,8 @@ def interrupted(
     return process.returncode, out, err
 
 
-@pytest.mark.parametrize(
-    "number",
-    [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.spark_cluster)],
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_run_over_files(number: signal.Signals, folder: Path) -> None:
     """It is given up, once Spark has started and can be stopped."""
     out = folder / "idle.csv"

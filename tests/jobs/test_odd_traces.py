@@ -465,13 +465,11 @@ def test_tables_without_rows_have_an_empty_result(
     nothing("wheel", tmp_path, capsys)
 
 
+@pytest.mark.thorough
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_session")
-@pytest.mark.parametrize(
-    "nothing",
-    [nothing_from_parquet, pytest.param(nothing_from_text, marks=pytest.mark.spark_cluster)],
-)
+@pytest.mark.parametrize("nothing", [nothing_from_parquet, nothing_from_text])
 def test_tables_without_rows_have_an_empty_result_on_spark(
     nothing: Nothing, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

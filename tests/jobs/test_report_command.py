@@ -164,6 +164,7 @@ def test_commands_on_a_damaged_page_leave_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["trace"]
 
 
+@pytest.mark.thorough
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_tuning_and_a_simulation_on_a_full_disk_leave_nothing(

@@ -37,6 +37,7 @@ def run_python(code: str, environment: dict[str, str]) -> "subprocess.CompletedP
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.linux
 def test_two_sessions_one_after_the_other(needs_spark: None, tmp_path: Path) -> None:
     """The first is given up in the middle of a call, the second left with the process.

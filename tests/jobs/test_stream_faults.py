@@ -235,6 +235,7 @@ def test_an_end_that_an_older_release_began_is_refused(tmp_path: Path) -> None:
     checkpoint.open({"job": "idle"})
 
 
+@pytest.mark.thorough
 @pytest.mark.spark
 @pytest.mark.slow
 @spark_test
@@ -276,6 +277,7 @@ def test_once_ends_while_files_keep_arriving(
 # --- files ------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.spark
 @pytest.mark.slow
 @spark_test

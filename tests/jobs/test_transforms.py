@@ -192,6 +192,7 @@ def test_operations_end_as_in_a_purgatory(spark: "SparkSession") -> None:
     ]
 
 
+@pytest.mark.thorough
 def test_operations_of_which_any_key_will_do(spark: "SparkSession") -> None:
     """Without the columns that are optional, and without events."""
     from aiowheel.jobs import settle_operations
