@@ -212,7 +212,7 @@ async def test_a_closed_dashboard_ends_its_streams() -> None:
 
 
 async def test_a_stream_that_begins_while_the_dashboard_closes_ends() -> None:
-    """Before its first look: a client that reads slowly, say."""
+    """Before its first snapshot: a client that reads slowly, say."""
     dashboard = made()
     exchange = Exchange()
 
@@ -246,7 +246,7 @@ async def test_a_signal_ends_the_streams() -> None:
 
 
 async def test_a_reload_starts_with_the_last_minutes() -> None:
-    """The history is kept while nobody looks, and is sent before the first look."""
+    """The history is kept while nobody snapshots, and is sent before the first snapshot."""
     timer = ManualTimer()
     dashboard = Dashboard(timer, [], example="curl {origin}")
     timer.call_later(0.1, int)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aiowheel import ManualTimer
-from aiowheel.dashboard._durable import DurableLooks, merged_durable
+from aiowheel.dashboard._durable import DurableSampler, merged_durable
 from aiowheel.dashboard._sample import Sampler
 from aiowheel.durable import DurableTimers, Fire, MemoryStore, Retry, Store, StoreError
 from aiowheel.durable._operations import Summary
@@ -57,12 +57,12 @@ def made(store: Store) -> DurableTimers:
     return timers
 
 
-async def looked(looks: DurableLooks) -> Any:
-    """The look after the count of the store has ended."""
-    looks.look()
+async def looked(snapshots: DurableSampler) -> Any:
+    """The snapshot after the count of the store has ended."""
+    snapshots.snapshot()
     await asyncio.sleep(0.1)
-    (look,) = looks.look()
-    return json.loads(json.dumps(look))
+    (snapshot,) = snapshots.snapshot()
+    return json.loads(json.dumps(snapshot))
 
 
 async def test_the_store_and_the_process_are_counted() -> None:
@@ -76,33 +76,37 @@ async def test_the_store_and_the_process_are_counted() -> None:
         ):
             await timers.schedule(name, handler, due=due * HOUR)
         await asyncio.sleep(3600)
-        look = await looked(DurableLooks({"mail": timers}))
+        snapshot = await looked(DurableSampler({"mail": timers}))
 
-    assert (look["name"], look["owner"], look["failure"]) == ("mail", timers.owner, None)
-    assert (look["in_flight"], look["partitions"]) == (1, 4)
-    store = look["store"]
+    assert (snapshot["name"], snapshot["owner"], snapshot["failure"]) == (
+        "mail",
+        timers.owner,
+        None,
+    )
+    assert (snapshot["in_flight"], snapshot["partitions"]) == (1, 4)
+    store = snapshot["store"]
     assert (store["pending"], store["overdue"], store["dead"]) == (3, 1, 1)
     assert store["hours"] == [1, 1, *[0] * 22]
     assert store["owners"] == {timers.owner: 4}
 
 
 async def test_the_store_is_counted_for_a_hundredth_of_the_time() -> None:
-    """However often somebody looks; never again by a viewer who has left."""
+    """However often somebody snapshots; never again by a viewer who has left."""
     store = Slow()
     async with made(store) as timers:
-        looks = DurableLooks({"mail": timers})
+        snapshots = DurableSampler({"mail": timers})
         for _ in range(80):
-            looks.look()
+            snapshots.snapshot()
             await asyncio.sleep(0.25)
         assert store.counts == 4
 
         store.counts, store.seconds = 0, 2.0
         for _ in range(4 * 410):
-            looks.look()
+            snapshots.snapshot()
             await asyncio.sleep(0.25)
         assert store.counts == 3
 
-        looks.rest()
+        snapshots.discard()
         await asyncio.sleep(1_000)
         assert store.counts == 3
 
@@ -111,14 +115,14 @@ async def test_a_store_that_fails_leaves_the_last_count() -> None:
     """With the kind of the error, and without its text, which may hold an address."""
     store = Slow()
     async with made(store) as timers:
-        looks = DurableLooks({"mail": timers})
-        before = await looked(looks)
+        snapshots = DurableSampler({"mail": timers})
+        before = await looked(snapshots)
         store.fails = True
         await asyncio.sleep(10)
-        after = await looked(looks)
+        after = await looked(snapshots)
         store.fails = False
         await asyncio.sleep(10)
-        again = await looked(looks)
+        again = await looked(snapshots)
 
     assert (before["failure"], after["failure"], again["failure"]) == (None, "StoreError", None)
     assert after["store"] == before["store"]
@@ -128,13 +132,13 @@ async def test_a_store_that_fails_leaves_the_last_count() -> None:
 async def test_closed_timers_do_no_harm() -> None:
     """Neither before they are opened nor after they were closed."""
     timers = made(MemoryStore())
-    looks = DurableLooks({"mail": timers})
-    assert (await looked(looks))["failure"] == "DurableTimersClosedError"
+    snapshots = DurableSampler({"mail": timers})
+    assert (await looked(snapshots))["failure"] == "DurableTimersClosedError"
     async with timers:
         await asyncio.sleep(10)
-        assert (await looked(looks))["failure"] is None
+        assert (await looked(snapshots))["failure"] is None
     await asyncio.sleep(10)
-    assert (await looked(looks))["failure"] == "DurableTimersClosedError"
+    assert (await looked(snapshots))["failure"] == "DurableTimersClosedError"
 
 
 async def test_points_count_fires_and_their_lateness() -> None:
@@ -159,10 +163,10 @@ async def test_processes_that_share_a_store_are_added() -> None:
     store = MemoryStore()
     async with made(store) as one, made(store) as other:
         await one.schedule("a", "do", due=HOUR)
-        looks = [await looked(DurableLooks({"mail": timers})) for timers in (one, other)]
-        total = merged_durable(looks)
+        snapshots = [await looked(DurableSampler({"mail": timers})) for timers in (one, other)]
+        total = merged_durable(snapshots)
 
-    assert total["partitions"] == sum(look["partitions"] for look in looks) == 4
-    assert total["store"] == looks[1]["store"]
+    assert total["partitions"] == sum(snapshot["partitions"] for snapshot in snapshots) == 4
+    assert total["store"] == snapshots[1]["store"]
     assert total["store"]["pending"] == 1
-    assert merged_durable([{**looks[0], "store": None}])["store"] is None
+    assert merged_durable([{**snapshots[0], "store": None}])["store"] is None

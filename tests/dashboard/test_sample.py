@@ -1,4 +1,4 @@
-"""What one look tells, and that its cost does not grow with what waits."""
+"""What one snapshot tells, and that its cost does not grow with what waits."""
 
 import asyncio
 import gc
@@ -28,9 +28,9 @@ def sampled(timer: Timer, *purgatories: Purgatory) -> Sampler:
     return Sampler(timer, named(purgatories), {}, "run")
 
 
-def look(sampler: Sampler) -> Any:
-    """One look, as a viewer gets it."""
-    return json.loads(json.dumps(sampler.look()), parse_constant=pytest.fail)
+def snapshot(sampler: Sampler) -> Any:
+    """One snapshot, as a viewer gets it."""
+    return json.loads(json.dumps(sampler.snapshot()), parse_constant=pytest.fail)
 
 
 def test_a_look_tells_of_the_timer() -> None:
@@ -40,7 +40,7 @@ def test_a_look_tells_of_the_timer() -> None:
         timer.call_later(delay, int)
     timer.advance(1.0)
 
-    seen = look(sampled(timer))
+    seen = snapshot(sampled(timer))
 
     assert (seen["process"]["run"], seen["tick"]) == ("run", 0.01)
     assert (seen["pending"], seen["fired"]) == (2, 1)
@@ -50,7 +50,7 @@ def test_a_look_tells_of_the_timer() -> None:
 
 def test_a_look_names_process_and_build() -> None:
     """So that nobody has to guess what runs there."""
-    process = look(sampled(ManualTimer()))["process"]
+    process = snapshot(sampled(ManualTimer()))["process"]
 
     assert process["id"] == os.getpid()
     assert process["host"] == socket.gethostname()
@@ -68,7 +68,7 @@ def test_buckets_shine_by_powers_of_two() -> None:
         for _ in range(count):
             timer.call_later(slot, int)
 
-    (level,) = look(sampled(timer))["levels"]
+    (level,) = snapshot(sampled(timer))["levels"]
 
     assert level["lit"] == "01223490"
     assert (level["width"], level["hand"]) == (1.0, 0.0)
@@ -80,7 +80,7 @@ def test_a_hand_stands_where_the_time_does() -> None:
     timer.call_later(3_600, int)
     timer.advance(0.3)
 
-    finest, coarser, *_ = look(sampled(timer))["levels"]
+    finest, coarser, *_ = snapshot(sampled(timer))["levels"]
 
     assert finest["hand"] % 0.256 == pytest.approx(0.3 - 0.256)
     assert coarser["hand"] == pytest.approx(0.3)
@@ -97,7 +97,7 @@ def test_the_oldest_say_why_they_wait() -> None:
     timer.advance(1)
     purgatory.check_and_complete("x")
 
-    (seen,) = look(sampled(timer, purgatory))["purgatories"]
+    (seen,) = snapshot(sampled(timer, purgatory))["purgatories"]
 
     first, second = seen["oldest"]
     assert (first["kind"], first["key"], first["more"]) == ("Asked", "('topic', 1)", 1)
@@ -114,7 +114,7 @@ async def test_a_counter_says_where_it_stands() -> None:
     purgatory.advance("news", 3)
     waiting = purgatory.wait_until({"news": 5}, 30)
 
-    (seen,) = look(sampled(timer, purgatory))["purgatories"]
+    (seen,) = snapshot(sampled(timer, purgatory))["purgatories"]
 
     (oldest,) = seen["oldest"]
     assert (oldest["kind"], oldest["value"], oldest["wants"]) == ("wait_until", "3", "5")
@@ -136,7 +136,7 @@ async def test_a_counter_says_where_it_stands() -> None:
     ids=["inf", "-inf", "beyond a double", "fraction", "endless"],
 )
 async def test_any_number_can_be_told(number: float, text: str) -> None:
-    """JSON has no infinity, and one would leave the page without a look."""
+    """JSON has no infinity, and one would leave the page without a snapshot."""
     timer = ManualTimer()
     purgatory = Purgatory("p", timer=timer)
     purgatory.advance("low", number)
@@ -145,7 +145,7 @@ async def test_any_number_can_be_told(number: float, text: str) -> None:
         purgatory.wait_until({"low": math.inf}, 30),
     ]
 
-    (seen,) = look(sampled(timer, purgatory))["purgatories"]
+    (seen,) = snapshot(sampled(timer, purgatory))["purgatories"]
     told = {each["key"]: (each["value"], each["wants"]) for each in seen["oldest"]}
     assert told["high"] == (None, text)
     assert told.get("low", (text, "inf")) == (text, "inf")
@@ -164,10 +164,10 @@ async def test_a_key_has_one_line_for_all_its_waiters() -> None:
         timer.advance(1)
     sampler = sampled(timer, purgatory)
 
-    ((first,),) = [each["oldest"] for each in look(sampler)["purgatories"]]
+    ((first,),) = [each["oldest"] for each in snapshot(sampler)["purgatories"]]
     waiting[5].cancel()
     await asyncio.sleep(0)
-    ((second,),) = [each["oldest"] for each in look(sampler)["purgatories"]]
+    ((second,),) = [each["oldest"] for each in snapshot(sampler)["purgatories"]]
 
     assert (first["key"], first["waiters"], first["wants"], first["age"]) == ("news", 4, "5", 4.0)
     assert (second["waiters"], second["wants"], second["age"]) == (3, "9", 3.0)
@@ -175,28 +175,28 @@ async def test_a_key_has_one_line_for_all_its_waiters() -> None:
 
 
 def test_the_last_ended_operations_are_shown() -> None:
-    """With how each ended and what it took, if a look had found it before; the last ones stay."""
+    """Each has its outcome and duration, if an earlier snapshot found it; the last ones stay."""
     timer = ManualTimer()
     purgatory = Purgatory("p", timer=timer)
     purgatory.try_complete_else_watch(Asked(2), ["x"])
     purgatory.try_complete_else_watch(Asked(90), ["y"])
     sampler = sampled(timer, purgatory)
-    assert look(sampler)["purgatories"][0]["ended"] == []
+    assert snapshot(sampler)["purgatories"][0]["ended"] == []
 
     timer.advance(3)
-    seen = look(sampler)["purgatories"][0]
+    seen = snapshot(sampler)["purgatories"][0]
 
     assert [each["key"] for each in seen["oldest"]] == ["y"]
     (ended,) = seen["ended"]
     assert (ended["key"], ended["outcome"]) == ("x", "expired")
     assert ended["took"] == pytest.approx(2, abs=0.01)
-    assert look(sampler)["purgatories"][0]["ended"] == [ended]
+    assert snapshot(sampler)["purgatories"][0]["ended"] == [ended]
 
 
 def test_purgatories_of_one_name_are_told_apart() -> None:
     """The second one has a number."""
     timer = ManualTimer()
-    seen = look(sampled(timer, *(Purgatory("p", timer=timer) for _ in range(3))))
+    seen = snapshot(sampled(timer, *(Purgatory("p", timer=timer) for _ in range(3))))
 
     assert [each["name"] for each in seen["purgatories"]] == ["p", "p (2)", "p (3)"]
 
@@ -208,16 +208,16 @@ def test_nothing_is_kept_while_nobody_looks() -> None:
     sampler = sampled(timer, purgatory)
     operation = Asked(100)
     purgatory.try_complete_else_watch(operation, ["x"])
-    look(sampler)
+    snapshot(sampler)
 
-    sampler.rest()
+    sampler.discard()
     timer.advance(1_000)
     gone = weakref.ref(operation)
     del operation
     gc.collect()
 
     assert gone() is None
-    (seen,) = look(sampler)["purgatories"]
+    (seen,) = snapshot(sampler)["purgatories"]
     assert (seen["ended"], seen["oldest"], seen["keys"]) == ([], [], [])
 
 
@@ -232,7 +232,7 @@ def test_a_rotation_finds_everything_in_time() -> None:
     rotation = Rotation(purgatory)
 
     for _ in range(11):
-        rotation.look()
+        rotation.snapshot()
 
     assert rotation.hottest()[0] == (f"key {7 * KEYS}", 6)
     assert len({each.key for each in rotation.oldest()}) == SHOWN
@@ -260,7 +260,7 @@ def test_a_look_examines_a_bounded_number() -> None:
         rotation = Rotation(purgatory)
         asked.clear()
         for _ in range(4):
-            rotation.look()
+            rotation.snapshot()
         counts.append(len(asked))
 
     assert counts[1] <= counts[0] * 1.1
@@ -273,7 +273,7 @@ def test_a_long_key_is_told_in_short(key: object) -> None:
     purgatory = Purgatory("p", timer=timer)
     purgatory.try_complete_else_watch(Asked(9), [key])
 
-    (seen,) = look(sampled(timer, purgatory))["purgatories"]
+    (seen,) = snapshot(sampled(timer, purgatory))["purgatories"]
 
     assert 0 < len(seen["oldest"][0]["key"]) < 80
 
@@ -289,7 +289,7 @@ def test_a_key_whose_repr_fails_does_not_matter() -> None:
     purgatory = Purgatory("p", timer=timer)
     purgatory.try_complete_else_watch(Asked(9), [Rude()])
 
-    (seen,) = look(sampled(timer, purgatory))["purgatories"]
+    (seen,) = snapshot(sampled(timer, purgatory))["purgatories"]
 
     assert "Rude" in seen["oldest"][0]["key"]
 
@@ -301,9 +301,9 @@ async def test_a_closed_timer_or_room_is_no_sight() -> None:
     sampler = sampled(timer, purgatory)
     await purgatory.aclose()
     with pytest.raises(PurgatoryClosedError):
-        sampler.look()
+        sampler.snapshot()
 
     alone = sampled(timer)
     await timer.aclose()
     with pytest.raises(TimerClosedError):
-        alone.look()
+        alone.snapshot()

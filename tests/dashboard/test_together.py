@@ -26,9 +26,9 @@ from .conftest import Asked
 from .test_app import Exchange, asked, scope
 
 
-def has_points(least: int, look: dict[str, Any]) -> bool:
-    """Return whether a look shows the points of that many seconds."""
-    return len(look["points"]) >= least
+def has_points(least: int, snapshot: dict[str, Any]) -> bool:
+    """Return whether a snapshot shows the points of that many seconds."""
+    return len(snapshot["points"]) >= least
 
 
 pytestmark = [
@@ -38,14 +38,14 @@ pytestmark = [
 
 
 def look_of(name: str, waiting: dict[str, int]) -> Any:
-    """A look at a purgatory with as many operations for each key."""
+    """A snapshot at a purgatory with as many operations for each key."""
     timer = ManualTimer()
     purgatory = Purgatory(name, timer=timer)
     for key, count in waiting.items():
         for _ in range(count):
             purgatory.try_complete_else_watch(Asked(10), [key])
         timer.advance(1)
-    return Sampler(timer, named([purgatory]), {}, "run").look()
+    return Sampler(timer, named([purgatory]), {}, "run").snapshot()
 
 
 def test_purgatories_of_one_name_are_added() -> None:
@@ -74,7 +74,7 @@ def test_purgatories_of_different_names_stay_apart() -> None:
 async def watching(
     dashboard: Dashboard, process: str = ""
 ) -> AsyncGenerator[Callable[[Callable[[Any], bool]], Any]]:
-    """A viewer; call it with a condition to wait for a look that meets it."""
+    """A viewer; call it with a condition to wait for a snapshot that meets it."""
     exchange = Exchange()
     request = scope("/events", query=f"process={process}")
     stream = asyncio.create_task(dashboard(request, exchange.receive, exchange.send))
@@ -82,9 +82,9 @@ async def watching(
     async def wait_for(condition: Callable[[Any], bool]) -> Any:
         while True:
             parts = [part for part in exchange.body.split(b"\n\n") if part.startswith(b"data: ")]
-            looks = [json.loads(part.removeprefix(b"data: ")) for part in parts[-1:]]
-            if looks and condition(looks[0]):
-                return looks[0]
+            snapshots = [json.loads(part.removeprefix(b"data: ")) for part in parts[-1:]]
+            if snapshots and condition(snapshots[0]):
+                return snapshots[0]
             await asyncio.sleep(0.02)
 
     yield wait_for
@@ -102,12 +102,12 @@ async def test_each_dashboard_shows_all_or_one(tmp_path: Path) -> None:
     both: Any = None
     for dashboard in dashboards:
         async with watching(dashboard) as together:
-            both = await together(lambda look: len(look["processes"]) == 2)
+            both = await together(lambda snapshot: len(snapshot["processes"]) == 2)
             assert (both["pending"], both["levels"]) == (2, [])
 
     name: str = both["processes"][0]["name"]
     async with watching(dashboards[0], name) as alone:
-        one = await alone(lambda look: "pending" in look)
+        one = await alone(lambda snapshot: "pending" in snapshot)
         assert (one["pending"], len(one["levels"]), one["process"]["run"]) == (
             1,
             1,
@@ -115,10 +115,10 @@ async def test_each_dashboard_shows_all_or_one(tmp_path: Path) -> None:
         )
     async with watching(dashboards[0]) as all_of_them, watching(dashboards[0], "nobody") as gone:
         assert (await gone(lambda _: True))["gone"] == "nobody"
-        await all_of_them(lambda look: len(look["processes"]) == 2)
+        await all_of_them(lambda snapshot: len(snapshot["processes"]) == 2)
         dashboards[1].close()
         dashboards[1].close()
-        left = await all_of_them(lambda look: len(look["processes"]) == 1)
+        left = await all_of_them(lambda snapshot: len(snapshot["processes"]) == 1)
         assert (left["pending"], len(left["levels"])) == (1, 1)
     dashboards[0].close()
     async with watching(dashboards[0]):
@@ -150,8 +150,8 @@ async def test_a_process_of_another_version_is_not_shown(
         watching(dashboard) as together,
     ):
         for least in (1, 2):  # the points of two seconds: many searches
-            look = await together(partial(has_points, least))
-            runs |= {each["run"] for each in look["processes"]}
+            snapshot = await together(partial(has_points, least))
+            runs |= {each["run"] for each in snapshot["processes"]}
     dashboard.close()
     gc.collect()
 
@@ -175,8 +175,8 @@ async def test_a_folder_that_is_lost_leaves_the_own_process(
         folder.write_text("")
     for _ in range(2):
         async with watching(dashboard) as together:
-            look = await together(lambda _: True)
-            assert (look["pending"], len(look["levels"])) == (1, 1)
+            snapshot = await together(lambda _: True)
+            assert (snapshot["pending"], len(snapshot["levels"])) == (1, 1)
     dashboard.close()
 
     assert [record.getMessage() for record in caplog.records] == [

@@ -1,4 +1,4 @@
-"""One sampling for everybody who looks, and none while nobody does."""
+"""One sampling for everybody who snapshots, and none while nobody does."""
 
 import asyncio
 import contextlib
@@ -12,59 +12,59 @@ from aiowheel.errors import TimerClosedError
 pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
 
 
-class Looks:
-    """Counts the looks taken, and the rests."""
+class Snapshots:
+    """Counts the snapshots taken, and the discards."""
 
     def __init__(self) -> None:
         self.taken = 0
-        self.rests = 0
+        self.discards = 0
 
     def __call__(self) -> bytes:
         """Take one."""
         self.taken += 1
         return b"%d" % self.taken
 
-    def rest(self) -> None:
+    def discard(self) -> None:
         """Rest."""
-        self.rests += 1
+        self.discards += 1
 
 
 async def test_no_look_is_taken_without_a_viewer() -> None:
     """Neither before the first came nor after the last has left."""
-    looks = Looks()
-    viewers = Viewers(looks, looks.rest)
+    snapshots = Snapshots()
+    viewers = Viewers(snapshots, snapshots.discard)
     await asyncio.sleep(10)
-    assert looks.taken == 0
+    assert snapshots.taken == 0
 
-    async with contextlib.aclosing(viewers.looks()) as seen:
+    async with contextlib.aclosing(viewers.snapshots()) as seen:
         assert await anext(seen) == b"1"
     await asyncio.sleep(10)
 
-    assert looks.taken == 1
-    assert looks.rests == 1
+    assert snapshots.taken == 1
+    assert snapshots.discards == 1
     assert len(viewers) == 0
 
 
 async def test_all_viewers_share_the_looks() -> None:
     """Ten of them cost what one does."""
-    looks = Looks()
-    viewers = Viewers(looks, looks.rest)
+    snapshots = Snapshots()
+    viewers = Viewers(snapshots, snapshots.discard)
 
     async def watch(stream: AsyncGenerator[bytes, None]) -> list[bytes]:
         async with contextlib.aclosing(stream):
             return [await anext(stream) for _ in range(8)]
 
-    seen = await asyncio.gather(*(watch(viewers.looks()) for _ in range(10)))
+    seen = await asyncio.gather(*(watch(viewers.snapshots()) for _ in range(10)))
 
-    assert looks.taken == 8
+    assert snapshots.taken == 8
     assert seen == [[b"%d" % n for n in range(1, 9)]] * 10
 
 
 async def test_a_slow_viewer_skips() -> None:
-    """It gets the latest look, and the others wait for nobody."""
-    viewers = Viewers(looks := Looks(), looks.rest)
+    """It gets the latest snapshot, and the others wait for nobody."""
+    viewers = Viewers(snapshots := Snapshots(), snapshots.discard)
 
-    async with contextlib.aclosing(viewers.looks()) as seen:
+    async with contextlib.aclosing(viewers.snapshots()) as seen:
         assert await anext(seen) == b"1"
         await asyncio.sleep(10.5 * SECONDS)
         assert await anext(seen) == b"11"
@@ -72,10 +72,10 @@ async def test_a_slow_viewer_skips() -> None:
 
 async def test_closing_ends_every_stream() -> None:
     """Those that wait and those that come."""
-    viewers = Viewers(looks := Looks(), looks.rest)
+    viewers = Viewers(snapshots := Snapshots(), snapshots.discard)
 
     async def watch() -> int:
-        return len([look async for look in viewers.looks()])
+        return len([snapshot async for snapshot in viewers.snapshots()])
 
     watching = [asyncio.create_task(watch()) for _ in range(3)]
     await asyncio.sleep(2.5 * SECONDS)
@@ -87,9 +87,9 @@ async def test_closing_ends_every_stream() -> None:
 
 
 async def test_a_closed_timer_ends_every_stream() -> None:
-    """There is nothing left to look at."""
+    """There is nothing left to snapshot at."""
 
-    def look() -> bytes:
+    def snapshot() -> bytes:
         raise TimerClosedError("closed")
 
-    assert [each async for each in Viewers(look, Looks().rest).looks()] == []
+    assert [each async for each in Viewers(snapshot, Snapshots().discard).snapshots()] == []
