@@ -213,7 +213,7 @@ async def test_a_cancelled_subscription_leaves_nothing() -> None:
             await reading
         await asyncio.sleep(0)
 
-        assert len(app._service.crowd) == 0
+        assert len(app._service.waiters) == 0
         assert len(app._service.purgatory) == 0
 
 

@@ -73,7 +73,7 @@ async def test_nothing_is_left_of_a_poll(serving: Serving) -> None:
 
         assert health == {"status": "ok", "topics": 0, "waiters": 0}
         assert (len(app._service.purgatory), app._service.purgatory.watched) == (0, 0)
-        assert app._service.crowd.clients == 0
+        assert app._service.waiters.clients == 0
 
 
 async def test_a_crowd_is_answered_at_once(serving: Serving) -> None:

@@ -360,7 +360,9 @@ def test_a_bad_address_is_refused(address: str) -> None:
 @pytest.mark.parametrize("store", ["sqlite"], indirect=True)
 def test_names_must_fit_into_a_store(store: str) -> None:
     """A store's keys are bounded."""
-    with pytest.raises(BadInputError, match="at most 1000 characters in a store"):
+    with pytest.raises(
+        BadInputError, match="at most 1000 with a store, got 1001"
+    ):
         TopicApp(Limits(name_length=1_001), store=store)
 
 
@@ -434,7 +436,7 @@ async def test_topics_in_use_are_noted_in_slices(monkeypatch: pytest.MonkeyPatch
     store = SharedStore(tables, Limits())
     names = [f"t{number}" for number in range(100_000)]
     monkeypatch.setattr(store, "_used", dict.fromkeys(names))
-    await store._keep_house()
+    await store._maintain()
 
     assert noted == names
     assert max(calls) <= 1_000

@@ -124,7 +124,7 @@ def test_topics_are_bounded() -> None:
     topics.publish("a", b"1")
     topics.publish("b", b"1")
 
-    with pytest.raises(Refusal, match="at most 2 may exist"):
+    with pytest.raises(Refusal, match="at most 2 topics may exist"):
         topics.publish("c", b"1")
 
     topics.publish("a", b"2")

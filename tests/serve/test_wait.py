@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("starlette")
 
 from aiowheel import Purgatory, Timer
-from aiowheel.serve._wait import answered
+from aiowheel.serve._wait import done_before_disconnect
 
 pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
 
@@ -31,7 +31,9 @@ async def test_news_interrupt_the_listening() -> None:
     async with Timer() as timer, Purgatory("p", timer=timer) as purgatory:
         asyncio.get_running_loop().call_later(1, purgatory.advance, "a", 1)
 
-        assert await answered(purgatory.wait_until({"a": 1}, 60), leaving_after(3_600))
+        assert await done_before_disconnect(
+            purgatory.wait_until({"a": 1}, 60), leaving_after(3_600)
+        )
 
         task = asyncio.current_task()
         assert task is not None
@@ -44,14 +46,16 @@ async def test_a_timeout_interrupts_it_too() -> None:
     async with Timer() as timer, Purgatory("p", timer=timer) as purgatory:
         waiting = purgatory.wait_until({"a": 1}, 2)
 
-        assert await answered(waiting, leaving_after(3_600))
+        assert await done_before_disconnect(waiting, leaving_after(3_600))
         assert await waiting is False
 
 
 async def test_an_operation_goes_with_its_client() -> None:
     """Nothing is left in the purgatory, nor on the wheel."""
     async with Timer() as timer, Purgatory("p", timer=timer) as purgatory:
-        assert not await answered(purgatory.wait_until({"a": 1}, 60), leaving_after(1))
+        assert not await done_before_disconnect(
+            purgatory.wait_until({"a": 1}, 60), leaving_after(1)
+        )
         await asyncio.sleep(0)
 
         assert (len(purgatory), purgatory.watched, len(timer)) == (0, 0, 0)
@@ -61,7 +65,7 @@ async def test_a_cancelled_request_gives_its_operation_up() -> None:
     """Cancelling by the server passes through."""
     async with Timer() as timer, Purgatory("p", timer=timer) as purgatory:
         waiting = purgatory.wait_until({"a": 1}, 60)
-        task = asyncio.ensure_future(answered(waiting, leaving_after(3_600)))
+        task = asyncio.ensure_future(done_before_disconnect(waiting, leaving_after(3_600)))
         await asyncio.sleep(1)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -82,7 +86,7 @@ async def test_news_and_leaving_in_one_turn(first: str) -> None:
             return DISCONNECT
 
         async def serve() -> None:
-            await answered(purgatory.wait_until({"a": 1}, 60), receive)
+            await done_before_disconnect(purgatory.wait_until({"a": 1}, 60), receive)
             await asyncio.sleep(5)  # a cancellation that comes late would end this
 
         task = asyncio.ensure_future(serve())
