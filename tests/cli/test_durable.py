@@ -67,7 +67,7 @@ def test_show_and_cancel_one_timer(store: str, capsys: pytest.CaptureFixture[str
     assert answer(capsys, "cancel", store, "order:1")["will_not_fire"]
 
     assert run(["durable", "show", store, "order:1"]) == 2
-    assert "NAME must be that of a pending timer, got 'order:1'" in capsys.readouterr().err
+    assert "NAME must be the name of a pending timer, got 'order:1'" in capsys.readouterr().err
     assert run(["durable", "cancel", store, "order:1"]) == 2
 
 

@@ -251,7 +251,7 @@ TRUNCATED = gzip.compress(b"key,t\n" + b"k,1\n" * 99)[:-10]
         ),
         (b"key,t\nk,1\n", ["--timeout", "soon"], "must be a duration such as 30, 1.5"),
         (b"key,t\nk,1\n", ["--format", "xml"], "for '--format': 'xml' is not one of 'tsv'"),
-        (b"key,t\nk,1\n", ["--key", ""], "--key is needed"),
+        (b"key,t\nk,1\n", ["--key", ""], "--key must be the name of a column"),
         (b"key,t\nk,1\n", ["missing.csv"], "missing.csv: no such file"),
         (b"key,t\nk,1\n", ["--out", "no/out.csv"], "no: no such folder for --out"),
         (b"key,t\nk,1\n", ["--out", "in.csv"], "--out must be another file than the inputs"),

@@ -34,7 +34,7 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["in", "--stream", "--max-lateness", "nan"], "Invalid value for '--max-lateness'"),
         (["in", "--stream", "--max-lateness", "-1"], "Invalid value for '--max-lateness'"),
         (["in", "--stream", "--files-per-batch", "0"], "Invalid value for '--files-per-batch'"),
-        (["in", "--stream", "--key", ""], "--key is needed: which column?"),
+        (["in", "--stream", "--key", ""], "--key must be the name of a column, got none"),
         (["in", "--stream", "--out", "in/out"], "must be outside the watched folder, got in/out"),
         (["in", "--stream", "--checkpoint", "in"], "--checkpoint must be outside the watched"),
         (["in", "--stream", "--out", "a.csv"], "--out must be a folder, got a.csv: a.csv"),
