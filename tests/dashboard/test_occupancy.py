@@ -1,4 +1,4 @@
-"""The counts of full buckets: right in the end, at a bounded cost a snapshot."""
+"""Deep counts of full buckets: correct after some snapshots, at a bounded cost per snapshot."""
 
 import itertools
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.one_build
 
 
 def test_full_buckets_are_counted_in_turns() -> None:
-    """Each within a few snapshots, and none of them is lost meanwhile."""
+    """All are counted within a few snapshots, and keep their counts meanwhile."""
     wheel = TimingWheel(tick=1, wheel_size=16)
     sizes = {slot: 500 * slot for slot in range(1, 9)}
     for slot, size in sizes.items():
@@ -28,7 +28,7 @@ def test_full_buckets_are_counted_in_turns() -> None:
 
 
 def test_a_bucket_beyond_the_scale_does_not_stop_the_others() -> None:
-    """It has the last power."""
+    """It gets the last power of the scale."""
     wheel = TimingWheel(tick=1, wheel_size=4)
     for slot, size in ((1, 2 * DEEP), (2, 2 * DEEP), (3, 100)):
         for _ in range(size):
@@ -40,7 +40,7 @@ def test_a_bucket_beyond_the_scale_does_not_stop_the_others() -> None:
 
 
 def test_a_bucket_that_was_emptied_is_dark() -> None:
-    """Whatever it held before."""
+    """Its earlier deep count is dropped."""
     wheel = TimingWheel(tick=1, wheel_size=4)
     entries = [wheel.schedule(2) for _ in range(500)]
     occupancy = Occupancy()
@@ -50,8 +50,8 @@ def test_a_bucket_that_was_emptied_is_dark() -> None:
     assert occupancy.snapshot(wheel)[0][1] == "0010"
 
 
-def test_a_look_visits_a_bounded_number_of_entries() -> None:
-    """However many wait in however many buckets."""
+def test_a_snapshot_visits_a_bounded_number_of_entries() -> None:
+    """The numbers of entries and buckets do not matter."""
     wheel = TimingWheel(tick=1, wheel_size=32)
     for slot in range(1, 31):
         for _ in range(3_000):

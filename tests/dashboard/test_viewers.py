@@ -1,4 +1,4 @@
-"""One sampling for everybody who snapshots, and none while nobody does."""
+"""Viewers that share one series of snapshots; without a viewer there are none."""
 
 import asyncio
 import contextlib
@@ -13,24 +13,24 @@ pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
 
 
 class Snapshots:
-    """Counts the snapshots taken, and the discards."""
+    """Counts the snapshots and the discards."""
 
     def __init__(self) -> None:
         self.taken = 0
         self.discards = 0
 
     def __call__(self) -> bytes:
-        """Take one."""
+        """Take a snapshot."""
         self.taken += 1
         return b"%d" % self.taken
 
     def discard(self) -> None:
-        """Rest."""
+        """Count a discard."""
         self.discards += 1
 
 
-async def test_no_look_is_taken_without_a_viewer() -> None:
-    """Neither before the first came nor after the last has left."""
+async def test_no_snapshot_is_taken_without_a_viewer() -> None:
+    """Neither before the first viewer nor after the last one."""
     snapshots = Snapshots()
     viewers = Viewers(snapshots, snapshots.discard)
     await asyncio.sleep(10)
@@ -45,8 +45,8 @@ async def test_no_look_is_taken_without_a_viewer() -> None:
     assert len(viewers) == 0
 
 
-async def test_all_viewers_share_the_looks() -> None:
-    """Ten of them cost what one does."""
+async def test_all_viewers_share_the_snapshots() -> None:
+    """Ten viewers cause no more snapshots than one."""
     snapshots = Snapshots()
     viewers = Viewers(snapshots, snapshots.discard)
 
@@ -60,8 +60,8 @@ async def test_all_viewers_share_the_looks() -> None:
     assert seen == [[b"%d" % n for n in range(1, 9)]] * 10
 
 
-async def test_a_slow_viewer_skips() -> None:
-    """It gets the latest snapshot, and the others wait for nobody."""
+async def test_a_slow_viewer_misses_snapshots() -> None:
+    """It gets the latest one, and does not delay the others."""
     viewers = Viewers(snapshots := Snapshots(), snapshots.discard)
 
     async with contextlib.aclosing(viewers.snapshots()) as seen:
@@ -71,7 +71,7 @@ async def test_a_slow_viewer_skips() -> None:
 
 
 async def test_closing_ends_every_stream() -> None:
-    """Those that wait and those that come."""
+    """Open streams end, and later streams end at once."""
     viewers = Viewers(snapshots := Snapshots(), snapshots.discard)
 
     async def watch() -> int:
@@ -87,7 +87,7 @@ async def test_closing_ends_every_stream() -> None:
 
 
 async def test_a_closed_timer_ends_every_stream() -> None:
-    """There is nothing left to snapshot at."""
+    """A snapshot then raises an error."""
 
     def snapshot() -> bytes:
         raise TimerClosedError("closed")
