@@ -1,8 +1,8 @@
-"""The command's frame: which subcommands there are, and which error ends in which exit code.
+"""The `aiowheel` command: its subcommands, and the exit codes of errors. Rank 5.
 
-Rank 5. A subcommand is a plain function, or a typer application with subcommands of its own, in a
-file of its own name (`idle` in `idle.py`); such a file imports what is heavy inside the function,
-so that `aiowheel --help` stays quick.
+A subcommand is a plain function, or a typer application with subcommands of its own, in a file of
+the same name (`idle` in `idle.py`). The function itself imports heavy modules, so that
+`aiowheel --help` is quick.
 """
 
 import sys
@@ -35,7 +35,7 @@ COMMANDS = (
     "doctor",
 )
 
-DONE, FAILED, BAD_INPUT, GIVEN_UP = 0, 1, 2, 130
+DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 
 def run(argv: Sequence[str] | None = None) -> int:
@@ -45,16 +45,17 @@ def run(argv: Sequence[str] | None = None) -> int:
         argv: Arguments without the program's name; None means `sys.argv[1:]`.
 
     Returns:
-        0 done, 1 failure, 2 bad usage or bad input. For 1 and 2 one line on stderr says why; an
-        unexpected error keeps its traceback. 130 when given up, by SIGINT or SIGTERM.
+        0: success. 1: failure. 2: bad usage or bad input. 130: interrupted by SIGINT or SIGTERM.
+        With 1 and 2, one line on stderr gives the reason. An unexpected error is raised, with its
+        traceback.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    # One known command needs no other command's module.
+    # For a known command, only its own module is imported.
     names = arguments[:1] if arguments[:1] and arguments[0] in COMMANDS else COMMANDS
-    if isinstance(sys.stdout, TextIOWrapper):  # keys may hold what the locale's encoding lacks
+    if isinstance(sys.stdout, TextIOWrapper):  # the locale's encoding may lack characters of a key
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        # Of a command that does not know the option, parsing ends the run anyway.
+        # If the command has no such option, parsing ends the run anyway.
         is_stream = "--stream" in arguments
         with signals_kept() if is_stream else terminated_like_interrupted():
             code = build_app(names)(
@@ -67,14 +68,14 @@ def run(argv: Sequence[str] | None = None) -> int:
         return _refuse(_reason(exc), exc.exit_code)
     except typer.Abort:
         return _refuse("aborted", FAILED)
-    except KeyboardInterrupt:  # while modules are imported; later typer sees it
-        return GIVEN_UP
+    except KeyboardInterrupt:  # during the imports; later, typer handles it
+        return INTERRUPTED
     except BadInputError as exc:
         return _refuse(str(exc), BAD_INPUT)
     except AiowheelError as exc:
         return _refuse(str(exc), FAILED)
     except OSError as exc:
-        if exc.strerror is None:  # not the system's: an unexpected one of ours
+        if exc.strerror is None:  # not an error of the system, but an unexpected one
             raise
         where = f"{exc.filename}: " if exc.filename else ""
         return _refuse(f"{where}{exc.strerror}", FAILED)
@@ -82,8 +83,8 @@ def run(argv: Sequence[str] | None = None) -> int:
 
 
 def build_app(names: Iterable[str]) -> typer.Typer:
-    """Collect the named subcommands that exist into one typer application."""
-    # Plain help: it is quick, and pipes and NO_COLOR need no care.
+    """Return a typer application of the subcommands *names* that exist."""
+    # Without rich markup the help is quick, and is plain text in pipes and with NO_COLOR.
     app = typer.Typer(rich_markup_mode=None)
     app.callback()(_aiowheel)
     for name in names:
@@ -106,24 +107,24 @@ def _print_version(wanted: bool) -> None:
 
 def _aiowheel(
     *,
-    version: Annotated[  # its callback is what acts
+    version: Annotated[  # handled by its callback
         bool,
         typer.Option(
             "--version", help="Print the version and exit.", callback=_print_version, is_eager=True
         ),
     ] = False,
 ) -> None:
-    """Timing wheels, a purgatory of delayed operations, and the jobs that study them."""
+    """Timing wheels, purgatories of delayed operations, and jobs that analyse them."""
 
 
 def _reason(exc: typer.TyperException) -> str:
-    """Typer's words, and the value where they leave it out."""
+    """Return typer's message, with the bad value if typer leaves it out."""
     text = exc.format_message()
-    flaws = getattr(exc.__cause__, "errors", None)  # of pydantic, which reads values for typer
+    flaws = getattr(exc.__cause__, "errors", None)  # errors of pydantic, which parses for typer
     if flaws is None:
         return text
     flaw = flaws()[0]
-    if flaw["type"] == "value_error":  # of an enumeration, which names the value itself
+    if flaw["type"] == "value_error":  # an error of an enumeration names the value already
         return text.replace("Value error, ", "")
     return f"{text}, got {flaw['input']!r}"
 

@@ -1,4 +1,4 @@
-"""Where `aiowheel bench` writes its rounds: one option for all of its programs. Rank 5."""
+"""The option `--out` of `aiowheel bench`, and the writing of its reports. Rank 5."""
 
 import json
 import sys
@@ -28,14 +28,14 @@ Out = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Where to write all rounds as JSON; - prints them.",
+        help="JSON file for all rounds; - prints them.",
         callback=_destination,
     ),
 ]
 
 
 def publish(report: Report, out: Path | None, *, as_json: bool) -> Path:
-    """Print a report, as tables or JSON, and write it; returns where it is."""
+    """Print a report, as tables or JSON, and write it to a file; return the path of the file."""
     if out is not None and out == STANDARD_OUTPUT:
         print(report.as_json(), end="")
         return out
@@ -52,7 +52,10 @@ def publish(report: Report, out: Path | None, *, as_json: bool) -> Path:
 
 
 def publish_summary(programs: Sequence[str]) -> None:
-    """Draw what *programs* wrote without `--out`, and say where; without matplotlib say so."""
+    """Draw a chart of the default files of *programs*, and print its path.
+
+    Without matplotlib, print that there is no chart.
+    """
     from aiowheel.bench._summary import draw_summary
 
     runs = [json.loads((_FOLDER / f"{name}.json").read_bytes()) for name in programs]

@@ -1,4 +1,4 @@
-"""Where a result may be written: checked before the work, and written whole. Rank 5."""
+"""Checking of the places for results before the work, and atomic writing of files. Rank 5."""
 
 import contextlib
 import io
@@ -21,13 +21,13 @@ def check_destination(path: Path, option: str = "--out", *, or_stdout: bool = Fa
     A symbolic link stands for the file that it points to.
 
     Args:
-        path: As the user wrote it.
-        option: The name of the option.
-        or_stdout: Take `-` as well.
+        path: The path as given.
+        option: Name of the option, for the error.
+        or_stdout: Whether `-` is legal.
 
     Raises:
-        BadInputError: The folder is missing or not writable, or the path is something else than a
-            file. Results are renamed into place, which would put a file where a device was.
+        BadInputError: The folder is missing or not writable, or the path exists and is not a file.
+            A device is refused because the result is renamed into place, which would replace it.
     """
     if path == STANDARD_OUTPUT:
         if or_stdout:
@@ -55,15 +55,17 @@ def _check_existing(path: Path, option: str) -> None:
         raise BadInputError(f"{option} must be a file, got {path}: it is {kind}")
     with contextlib.suppress(OSError):  # a process may have no standard output
         if os.path.samestat(path.stat(), os.fstat(1)):
-            # As /dev/stdout is, sent to a file. What is printed would go to the file replaced.
+            # For example /dev/stdout, redirected to a file: printed lines would go to the file that
+            # the result replaces.
             raise BadInputError(f"{option} must be another file than standard output, got {path}")
 
 
 def check_folder(path: Path, option: str = "--out") -> None:
-    """Refuse a path that is no folder of ours to write to and cannot become one.
+    """Refuse a path that is not a writable folder and cannot become one.
 
     Raises:
-        BadInputError: It is `-`, a file or a device, or closed to us, or lies in such a place.
+        BadInputError: The path, or its nearest existing parent, is `-`, a file or a device, or is
+            not writable.
     """
     if path == STANDARD_OUTPUT:
         raise BadInputError(f"{option} must be a folder, got -: several files are written")
@@ -80,13 +82,13 @@ def check_folder(path: Path, option: str = "--out") -> None:
 
 @contextlib.contextmanager
 def open_destination(path: Path) -> Generator[TextIO]:
-    """Open a file that replaces *path* when the block ends without an error, or standard output.
+    """Open a file that replaces *path* if the block succeeds, or standard output for `-`.
 
-    The text is UTF-8 with the line ends that are written, in both.
+    The text is encoded as UTF-8, and line ends are not changed.
 
     Raises:
-        AiowheelError: The disk refuses, and *path* is as it was before; or the reader of standard
-            output has gone.
+        AiowheelError: The file cannot be written, and *path* is unchanged; or the reader of
+            standard output has closed it.
     """
     if path != STANDARD_OUTPUT:
         with whole_file(path) as file:
@@ -98,7 +100,7 @@ def open_destination(path: Path) -> Generator[TextIO]:
         yield text
         text.flush()
     except OSError as error:
-        # What is left in the buffers would fail once more when the interpreter ends.
+        # Without this, flushing the buffers would raise again when the interpreter exits.
         with contextlib.suppress(OSError), open(os.devnull, "wb") as nothing:  # noqa: PTH123
             os.dup2(nothing.fileno(), sys.stdout.fileno())
         raise AiowheelError(f"standard output: {error.strerror}") from error

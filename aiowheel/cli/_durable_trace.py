@@ -1,8 +1,8 @@
-"""A store of durable timers as a trace, which `aiowheel report` and the Spark jobs read. Rank 5.
+"""Export of a store of durable timers as a trace, for `aiowheel report` and Spark. Rank 5.
 
-Source: the columns of `aiowheel.trace`. A store knows what is to fire and what has failed, not what
-has fired: a pending timer is written as it fires if nothing delays it, an overdue one as if it
-fired at the moment of the export. Needs pyarrow.
+The rows have the columns of `aiowheel.trace`. A store holds pending timers and dead letters, but no
+fires of the past. A pending timer is written with its due time as the time of its fire, an overdue
+timer with the time of the export. Needs pyarrow.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from aiowheel.trace._batch import BATCH_SCHEMA
 from aiowheel.trace._file import TraceFile
 
 _PAGE = 1000
-_LAST_NS = 2**63 - 1  # in the year 2262, the last that a trace can hold
+_LAST_NS = 2**63 - 1  # in the year 2262; the last time that a trace can hold
 
 
 class Exported(NamedTuple):
-    """What an export has written.
+    """The result of an export.
 
     Attributes:
-        file: The file.
-        pending: Timers that are not due yet.
-        overdue: Timers that are due.
-        dead: Dead letters.
+        file: Path of the file.
+        pending: Number of timers that are not due yet.
+        overdue: Number of timers that are due.
+        dead: Number of dead letters.
     """
 
     file: Path
@@ -43,7 +43,7 @@ class Exported(NamedTuple):
 
 
 class _Line(NamedTuple):
-    """Columns of one row of the trace that differ from row to row."""
+    """The columns of one row of the trace, without those that are the same in all rows."""
 
     purgatory: str
     kind: str
@@ -62,17 +62,18 @@ async def export_trace(
     """Write the timers and the dead letters of a store as one file of a trace.
 
     Args:
-        store: Open.
-        folder: Is made if it is missing.
-        progress: Shows the timers and dead letters that were read.
-        ahead_us: Leave out timers that are due later than so far from now; None for all of them.
+        store: An open store.
+        folder: Folder for the trace; created if it is missing.
+        progress: Shows the number of timers and dead letters read so far.
+        ahead_us: Leave out timers that are due later than this many microseconds from now; None:
+            export all timers.
 
     Raises:
         BadInputError: The folder holds a trace already.
-        AiowheelError: The disk refuses; no file is left then.
+        AiowheelError: The file cannot be written; no part of it remains.
         StoreError: The store cannot be used.
 
-    Cost: some 20 us for each timer; a page of them is in memory at a time.
+    Cost: some 20 us per timer; one page of timers is in memory at a time.
     """
     counts: Counter[str] = Counter()
     run = f"durable-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(4)}"

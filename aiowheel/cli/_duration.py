@@ -1,4 +1,4 @@
-"""A span of time on the command line: seconds, or text such as `500ms`, `10m`, `1h30m`. Rank 5."""
+"""Durations on the command line: seconds, or text such as `500ms`, `10m`, `1h30m`. Rank 5."""
 
 import math
 import re
@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-#: Seconds of each unit, the longest first; in this order units follow each other in one text.
+#: Seconds of each unit. The units of one text must follow each other in this order.
 UNITS = {
     "d": Decimal(86_400),
     "h": Decimal(3_600),
@@ -26,7 +26,7 @@ def seconds_of(text: str) -> float:
     A text with units has each unit at most once, the longest first: `1h30m`, `1.5s`, `500ms`.
 
     Raises:
-        ValueError: *text* is neither.
+        ValueError: *text* is not a duration.
     """
     try:
         seconds = float(text)
@@ -52,10 +52,10 @@ def duration(
     """Return an option of typer that takes a duration, for `Annotated[float, ...]`.
 
     Args:
-        names: Of the option; default: that of the parameter.
+        names: Names of the option; default: the name of the parameter.
         help: Text of the help screen.
-        least: Seconds below are refused.
-        most: Seconds above are refused.
+        least: Minimum, in seconds.
+        most: Maximum, in seconds.
         more: Other arguments of `typer.Option`.
     """
 

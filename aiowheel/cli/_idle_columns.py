@@ -1,4 +1,4 @@
-"""Idle events that come as columns, into the same file as those that come one by one. Rank 5."""
+"""Writing of idle events from Arrow batches, with the format of `write_idle_events`. Rank 5."""
 
 import csv
 import io
@@ -15,10 +15,10 @@ _NEEDS_CARE = (b",", b'"', b"\r")
 
 
 def write_idle_columns(batches: Iterable[pa.RecordBatch], path: Path) -> IdleSummary:
-    """Write batches of ``fire: int64, key: string`` as `write_idle_events` writes events.
+    """Write batches of ``fire: int64, key: string`` in the format of `write_idle_events`.
 
     Raises:
-        AiowheelError: The disk refuses; *path* is then as it was before.
+        AiowheelError: The file cannot be written; *path* is then unchanged.
     """
     summarizer = Summarizer()
     with open_destination(path) as file:
@@ -33,17 +33,17 @@ def write_idle_columns(batches: Iterable[pa.RecordBatch], path: Path) -> IdleSum
 
 
 def _lines(batch: pa.RecordBatch) -> bytes:
-    """The lines ``fire<TAB>key<LF>``."""
+    """Return the lines ``fire<TAB>key<LF>``."""
     fires = pc.cast(batch.column("fire"), pa.string())
     lines = pc.binary_join_element_wise(fires, "\t", batch.column("key"), "\n", "")
-    # One text after the other, which is how a column of text lies in memory.
+    # The texts of a column lie in memory one after the other, so that joining them needs no loop.
     whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
     data: bytes = pc.binary_join(whole, "")[0].as_buffer().to_pybytes()
     return data
 
 
 def _rows(batch: pa.RecordBatch, lines: bytes) -> bytes:
-    """The same as CSV: only the tab differs where no key needs quotes."""
+    """Return the batch as CSV; if no key needs quotes, *lines* with commas in place of tabs."""
     plain = lines.count(b"\t") == lines.count(b"\n") == batch.num_rows
     if plain and not any(sign in lines for sign in _NEEDS_CARE):
         return lines.replace(b"\t", b",")

@@ -1,4 +1,4 @@
-"""Idle events as a CSV file, whole or not at all, with a summary of them. Rank 5."""
+"""Writing of idle events to a CSV file, atomically, and a summary of them. Rank 5."""
 
 import csv
 import hashlib
@@ -20,13 +20,13 @@ Event = tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class IdleSummary:
-    """What one file of idle events holds.
+    """The summary of one file of idle events.
 
     Attributes:
-        events: How many there are.
+        events: Number of events.
         first: The first three events.
         last: The last three events.
-        sha256: Digest of the lines ``fire<TAB>key<LF>``, in UTF-8.
+        sha256: SHA-256 of the lines ``fire<TAB>key<LF>`` in UTF-8.
     """
 
     events: int
@@ -36,14 +36,14 @@ class IdleSummary:
 
 
 def write_idle_events(events: Iterable[Event], path: Path) -> IdleSummary:
-    """Write ``fire,key`` lines under a header, LF line ends, keys quoted where they must be.
+    """Write a header and ``fire,key`` lines, with LF line ends; keys are quoted if necessary.
 
     Args:
-        events: In the order in which they are to be written.
-        path: Of the file; `-` is standard output.
+        events: The events, in the order of the file.
+        path: Path of the file; `-` is standard output.
 
     Raises:
-        AiowheelError: The disk refuses; *path* is then as it was before.
+        AiowheelError: The file cannot be written; *path* is then unchanged.
     """
     with open_destination(path) as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -54,7 +54,7 @@ def write_idle_events(events: Iterable[Event], path: Path) -> IdleSummary:
 def summarize(
     events: Iterable[Event], write: Callable[[list[Event]], object] = lambda _: None
 ) -> IdleSummary:
-    """Walk over events once, handing them to *write* some thousand at a time."""
+    """Return the summary of *events*, and pass them to *write* in chunks of some thousands."""
     summarizer = Summarizer()
     source = iter(events)
     while chunk := list(islice(source, _CHUNK)):
@@ -65,7 +65,7 @@ def summarize(
 
 
 class Summarizer:
-    """Collects a summary, chunk by chunk."""
+    """Computes a summary from chunks of events."""
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
@@ -74,7 +74,14 @@ class Summarizer:
         self._count = 0
 
     def add(self, lines: bytes, count: int, first: list[Event], last: list[Event]) -> None:
-        """Take in the lines ``fire<TAB>key<LF>`` of *count* events, and some from both ends."""
+        """Add a chunk.
+
+        Args:
+            lines: The lines ``fire<TAB>key<LF>`` of the chunk.
+            count: Number of events in the chunk.
+            first: The first events of the chunk, up to `SHOWN`.
+            last: The last events of the chunk, up to `SHOWN`.
+        """
         self._digest.update(lines)
         self._first += first[: SHOWN - len(self._first)]
         self._last.extend(last)

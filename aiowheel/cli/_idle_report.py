@@ -1,4 +1,4 @@
-"""What `aiowheel idle` prints at its end: a table or JSON on stdout. Rank 5."""
+"""The report that `aiowheel idle` prints at its end, as a table or JSON. Rank 5."""
 
 import sys
 from dataclasses import asdict, dataclass
@@ -15,20 +15,20 @@ class IdleReport:
 
     Attributes:
         engine: "wheel" or "spark".
-        unit: The unit of every time here and in the file.
-        timeout: In that unit.
-        files: Tables read, members of archives each on its own.
-        rows_read: Rows seen, good and bad.
-        rows: Rows used.
-        rejected: Rows left out.
-        irregular: Rows used although their number of fields was wrong.
-        keys: Distinct keys among the rows used.
-        idle_events: Lines of the file, its header aside.
-        first: The first three events, fire and key.
-        last: The last three.
-        sha256: Digest of the lines ``fire<TAB>key<LF>``.
-        out: Where the file is.
-        seconds: How long the run took.
+        unit: Unit of all times, here and in the file.
+        timeout: Timeout in that unit.
+        files: Number of tables read; each member of an archive counts as one.
+        rows_read: Number of rows read, good and bad.
+        rows: Number of rows used.
+        rejected: Number of rows left out.
+        irregular: Number of rows used although their number of fields was wrong.
+        keys: Number of distinct keys among the rows used.
+        idle_events: Number of events in the file.
+        first: The first three events, as time and key.
+        last: The last three events.
+        sha256: SHA-256 of the lines ``fire<TAB>key<LF>``.
+        out: Path of the file.
+        seconds: Duration of the run.
     """
 
     engine: str
@@ -49,7 +49,7 @@ class IdleReport:
 
 
 def print_remarks(rows: TimedRows) -> None:
-    """Name on stderr the first of the rows that were rejected or irregular."""
+    """Print the first rejected rows and the first irregular rows on stderr."""
     for count, what, named in (
         (rows.rejected, "rejected", rows.rejects),
         (rows.irregular, "irregular, used all the same", rows.irregularities),
@@ -65,7 +65,7 @@ def print_remarks(rows: TimedRows) -> None:
 def print_report(report: IdleReport, *, as_json: bool) -> None:
     """Print the report: JSON, a table for a terminal, or plain lines for a pipe.
 
-    It goes to stdout, or to stderr where stdout has taken the idle events.
+    The report goes to stdout, or to stderr if the idle events go to stdout.
     """
     if as_json:
         print_json(asdict(report))

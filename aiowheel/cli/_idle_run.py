@@ -1,4 +1,4 @@
-"""`aiowheel idle` over files that are all there: rows in, one file of idle events out. Rank 5."""
+"""`aiowheel idle` over complete files: reads rows, writes one file of idle events. Rank 5."""
 
 import os
 import shutil
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Engine(StrEnum):
-    """What finds the idle events; the files are the same byte for byte."""
+    """The engines that find idle events; both write the same file, byte for byte."""
 
     WHEEL = "wheel"
     SPARK = "spark"
@@ -36,7 +36,7 @@ OpenSession = Callable[[], AbstractContextManager["SparkSession"]]
 
 @dataclass(frozen=True, slots=True)
 class FileOptions:
-    """Where the result goes, and the timeout in the unit of the rows."""
+    """The paths of the results, and the timeout in the unit of the rows."""
 
     out: Path
     rejects: Path | None
@@ -51,19 +51,21 @@ def run_files(
     *,
     as_json: bool,
 ) -> None:
-    """Find the idle events of *files*, write them, and tell about it.
+    """Find the idle events of *files*, write them, and print a report.
+
+    If an error is raised, the result file is unchanged.
 
     Args:
-        files: Paths as the user wrote them.
-        options: Where to.
-        table: How to read.
-        open_session: Opens Spark; None for the wheel.
+        files: The paths as given.
+        options: The paths of the results, and the timeout.
+        table: The options on columns and times.
+        open_session: Opens a Spark session; None for the wheel.
         as_json: Print JSON instead of a table.
 
     Raises:
-        BadInputError: The input cannot be used; there is no output, or the earlier one.
+        BadInputError: The input cannot be used.
         MissingExtraError: The Spark engine lacks PySpark or Java.
-        AiowheelError: The disk refuses, or Spark fails; likewise.
+        AiowheelError: A file cannot be written, or Spark fails.
     """
     started = clock.perf_counter()
     check_destination(options.out, or_stdout=True)
@@ -109,14 +111,14 @@ def run_files(
 
 @dataclass(frozen=True, slots=True)
 class IdleRun:
-    """One run over inputs that are all there.
+    """One run over complete inputs.
 
     Attributes:
-        inputs: The files behind *rows*.
-        rows: The table, not read yet; counts what was wrong with it.
-        timeout: In the unit of the rows.
-        out: The file to write.
-        progress: Where to show how far it is.
+        inputs: The files of *rows*.
+        rows: The rows, not read yet; counts rejected and irregular rows.
+        timeout: Timeout in the unit of the rows.
+        out: Path of the result file.
+        progress: Shows the progress.
     """
 
     inputs: Inputs
@@ -126,36 +128,36 @@ class IdleRun:
     progress: Progress
 
     def on_wheel(self) -> tuple[IdleSummary, int]:
-        """Sort on disk, replay through a wheel.
+        """Sort the rows on disk, and replay them on a wheel.
 
         Returns:
-            What the file holds, and the number of distinct keys among the rows.
+            The summary of the file, and the number of distinct keys among the rows.
 
         Raises:
-            BadInputError: The input cannot be used; the file is untouched.
-            AiowheelError: The disk refuses; the file is untouched.
+            BadInputError: The input cannot be used; the file is unchanged.
+            AiowheelError: A file cannot be written; the result file is unchanged.
         """
         try:
             with TimeOrder() as order:
                 for batch in self._batches():
                     order.add(batch)
-                keys = order.distinct_keys()  # may find the disk full: before the file is replaced
+                keys = order.distinct_keys()  # fails on a full disk before the file is replaced
                 replay = self.progress.each(order, "replaying", self.rows.accepted)
                 return write_idle_events(idle_events(replay, self.timeout), self.out), keys
         except sqlite3.Error as error:
             raise AiowheelError(f"sorting on disk failed: {error}") from error
 
     def _batches(self) -> Iterator[Batch]:
-        """Pass the batches of the rows on, and show the bytes that were read from the disk."""
+        """Yield the batches of the rows, and show the bytes read so far."""
         for batch in self.rows.batches():
             self.progress.show("reading", self.inputs.bytes_read, self.inputs.total_bytes)
             yield batch
 
     def on_spark(self, open_session: OpenSession) -> tuple[IdleSummary, int]:
-        """Have Spark read, find and sort, each in parallel; merge the sorted parts into the file.
+        """Read, search and sort in parallel on Spark; then merge the sorted parts into the file.
 
-        The parts stand in a hidden folder beside the file, where the workers of a cluster write as
-        well.
+        Spark's workers write the parts to a hidden folder beside the file, so that a cluster needs
+        a shared disk there.
 
         Raises:
             MissingExtraError: PySpark or Java is missing.

@@ -1,4 +1,4 @@
-"""`aiowheel idle --stream`: follow the stream until a signal or a limit ends it. Rank 5."""
+"""`aiowheel idle --stream`: follows a folder or a table until a signal or a limit. Rank 5."""
 
 import time as clock
 from collections.abc import Callable
@@ -34,15 +34,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """Where a stream runs from and to, and within which bounds.
+    """Input, output and limits of a stream.
 
     Attributes:
         touches: A folder where files arrive, or the URI of a table.
         out: A folder, or the URI of a table.
-        rejects: The URI of a table; None for a folder, which has them inside, and to count only.
-        timeout: In the unit of the rows.
-        limits: The options that both kinds of streams have.
-        until: When to end.
+        rejects: The URI of a table for rejected rows. None: a result folder holds them; with a
+            table as the result, they are only counted.
+        timeout: Timeout in the unit of the rows.
+        limits: The options of all streams.
+        until: Condition of the end.
     """
 
     touches: list[str]
@@ -54,7 +55,7 @@ class StreamOptions:
 
     @property
     def is_of_files(self) -> bool:
-        """Whether the stream reads files of any form and writes a folder, all on this machine."""
+        """Whether the stream reads files and writes a folder, both on this machine."""
         return all(local_path(place) is not None for place in (*self.touches, self.out))
 
 
@@ -65,13 +66,13 @@ def run_stream(
     *,
     as_json: bool,
 ) -> None:
-    """Run a stream, and tell about it when it ends.
+    """Run a stream, and print its report at the end.
 
     Raises:
-        BadInputError: A place or the checkpoint cannot be used, or, when strict, a row or file is
-            bad.
+        BadInputError: A place or the checkpoint cannot be used; with --strict, also for a bad row
+            or file.
         MissingExtraError: PySpark or Java is missing.
-        AiowheelError: Spark fails; a later run goes on after the last finished micro-batch.
+        AiowheelError: Spark fails; a later run continues after the last finished micro-batch.
     """
     started = clock.perf_counter()
     tally = StreamTally(batch_line(as_json=as_json))
@@ -87,12 +88,12 @@ def run_stream(
                 ended = run_until_stopped(StreamRun(stream, spark, tally.take), options.until, stop)
     print_stream_report(
         stream_report(stream, options.out, ended, tally, clock.perf_counter() - started),
-        _where_rejects_are(options),
+        _rejects_hint(options),
         as_json=as_json,
     )
 
 
-def _where_rejects_are(options: StreamOptions) -> str:
+def _rejects_hint(options: StreamOptions) -> str:
     if local_path(options.out) is not None:
         return f"see {inside(options.out, 'rejects')}"
     return "--rejects keeps them" if options.rejects is None else f"see {options.rejects}"
@@ -117,7 +118,7 @@ def _stream(options: StreamOptions, table: TableOptions) -> "IdleStream | IdleTa
     out = on_this_machine(options.out, "")
     checkpoint = checkpoint_of(options.limits.checkpoint, options.out)
     check_places(folder, out, checkpoint)
-    find_java()  # report a missing one before anything is made
+    find_java()  # reports a missing Java before any folder is created
     make_folder(out)
     return IdleStream(
         folder=folder.resolve(),

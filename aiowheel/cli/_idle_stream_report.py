@@ -1,4 +1,4 @@
-"""What `aiowheel idle --stream` prints when it ends. Rank 5."""
+"""The report that `aiowheel idle --stream` prints at its end. Rank 5."""
 
 import sys
 from dataclasses import asdict, dataclass
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class StreamTally(BatchTally):
-    """What the micro-batches of an idle stream read."""
+    """Totals over the micro-batches of an idle stream."""
 
     def __init__(self, report: ReportBatch | None = None) -> None:
         super().__init__(report)
@@ -46,22 +46,24 @@ class StreamReport:
     """The result of one run of a stream; times are integers of ``unit``.
 
     Attributes:
-        unit: The unit of every time in the files.
-        timeout: In that unit.
-        ended: Why this run ended: "stopped", "once" or "drained".
-        micro_batches: How many ran.
-        rows: Rows used.
-        rejected: Rows left out, and damaged files.
-        irregular: Rows used although their number of fields was wrong.
-        late: Rows that came later than allowed, and were dropped.
-        idle_events: Events written by this run.
-        rows_per_second: Rows used, over the time the micro-batches with rows took.
-        batch_seconds: Median of a micro-batch with rows.
-        fixed_seconds: Median of one without, which is what each costs at least; None without one.
-        total_events: Events of all runs in a folder of this machine, when drained.
-        sha256: Digest of their lines ``fire<TAB>key<LF>``, likewise.
-        out: The folder or table.
-        seconds: How long the run took.
+        unit: Unit of all times.
+        timeout: Timeout in that unit.
+        ended: Reason of the end: "stopped", "once" or "drained".
+        micro_batches: Number of micro-batches.
+        rows: Number of rows used.
+        rejected: Number of rows left out and of damaged files.
+        irregular: Number of rows used although their number of fields was wrong.
+        late: Number of rows that arrived later than allowed and were dropped.
+        idle_events: Number of events written by this run.
+        rows_per_second: Rows used, divided by the duration of the micro-batches with rows.
+        batch_seconds: Median duration of the micro-batches with rows.
+        fixed_seconds: Median duration of the micro-batches without rows: the fixed cost of one.
+            None if there were none.
+        total_events: Number of events of all runs; only for a drained stream whose results are in
+            a folder on this machine.
+        sha256: SHA-256 of their lines ``fire<TAB>key<LF>``, with the same condition.
+        out: The folder or table of the results.
+        seconds: Duration of the run.
     """
 
     unit: str
@@ -89,7 +91,7 @@ def stream_report(
     tally: StreamTally,
     seconds: float,
 ) -> StreamReport:
-    """Make the report of a run whose results lie at *out*."""
+    """Return the report of a run whose results are at *out*."""
     from aiowheel.jobs.idle.stream import read_idle_events
 
     folder = local_path(out)
@@ -117,7 +119,10 @@ def stream_report(
 
 
 def print_stream_report(report: StreamReport, rejects: str, *, as_json: bool) -> None:
-    """Print the report on stdout, what was lost on stderr; *rejects* says where these rows are."""
+    """Print the report on stdout, and the numbers of rejected, irregular and late rows on stderr.
+
+    *rejects* is a text that names the place of the rejected rows.
+    """
     if report.late:
         noun = "row" if report.late == 1 else "rows"
         print(

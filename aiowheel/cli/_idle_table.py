@@ -1,4 +1,4 @@
-"""The options by which `aiowheel idle` reads a table, the same for runs and streams. Rank 5."""
+"""The options of `aiowheel idle` on columns and times, for runs and for streams. Rank 5."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from aiowheel.jobs.idle.touch_files import TouchFiles
 
 
-# Key, time and its format where they are the same in every file of a format.
+# Key columns, time column and time format of the formats that fix them.
 _USUAL: dict[Format | None, tuple[tuple[str, ...], str, TimeFormat]] = {
     Format.CLF: (("host",), "time", TimeFormat.CLF),
     Format.ZEEK: ((), "ts", TimeFormat.DECIMAL),
@@ -32,7 +32,7 @@ _USUAL: dict[Format | None, tuple[tuple[str, ...], str, TimeFormat]] = {
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """The options on rows, as given; what is missing depends on the format."""
+    """The options on rows, as given; the defaults depend on the format."""
 
     key: tuple[str, ...]
     time: str
@@ -44,10 +44,10 @@ class TableOptions:
     strict: bool
 
     def ticks(self, option: str, seconds: float) -> int:
-        """Turn the value of an option into a whole number of the unit.
+        """Convert the seconds of an option to a whole number of the unit.
 
         Raises:
-            BadInputError: It is no such number, or not above 0.
+            BadInputError: The result is not a whole number, or not above 0.
         """
         try:
             return duration_in_unit(seconds, self.unit)
@@ -57,7 +57,7 @@ class TableOptions:
     def rows(
         self, inputs: Inputs, timeout: int, put_aside: Callable[[Reject], object] | None
     ) -> TimedRows:
-        """The rows of files that are all there."""
+        """Return the rows of *inputs*."""
         key, time, written = self._columns(inputs.format)
         return TimedRows(
             inputs,
@@ -72,7 +72,7 @@ class TableOptions:
         )
 
     def files(self, timeout: int) -> "TouchFiles":
-        """How to read files that are yet to come."""
+        """Return the description of the files of a stream."""
         from aiowheel.jobs.idle.touch_files import TouchFiles
 
         key, time, written = self._columns(self.format)
@@ -90,17 +90,17 @@ class TableOptions:
         )
 
     def bounds_of_stream(self, timeout: int) -> tuple[int | None, int]:
-        """The latest time to accept, None for a day from now; and what no time may exceed."""
+        """Return the latest accepted time, None for a day from now, and its upper limit."""
         from aiowheel.jobs.idle.processor import LATEST_SECOND
 
         limit = min(LATEST_TIME - timeout, LATEST_SECOND * int(10**self.unit.digits))
         return None if self.latest is None else self._latest(limit), limit
 
     def refuse_columns(self, why: str) -> None:
-        """Refuse the options that choose and read the columns of files.
+        """Refuse the options on columns, times and bad rows of files.
 
         Raises:
-            BadInputError: One is given.
+            BadInputError: One of them is given.
         """
         given = {"--key": self.key, "--time": self.time, "--time-format": self.time_format}
         refuse({**given, "--strict": self.strict}, why)
@@ -110,7 +110,7 @@ class TableOptions:
         key, time = self.key or host, self.time or moment
         for option, is_there in (("--key", key and all(key)), ("--time", time)):
             if not is_there:
-                raise BadInputError(f"{option} is needed: which column?")
+                raise BadInputError(f"{option} must be the name of a column, got none")
         return key, time, self.time_format or written
 
     def _latest(self, limit: int) -> int:
@@ -121,10 +121,10 @@ class TableOptions:
 
 
 def watched_folder(files: list[str]) -> Path:
-    """The one folder that a stream watches.
+    """Return the folder that a stream watches.
 
     Raises:
-        BadInputError: There is no such folder, or several are given.
+        BadInputError: *files* is not exactly one existing folder.
     """
     if len(files) != 1 or not Path(files[0]).is_dir():
         raise BadInputError(f"FILE must be one folder with --stream, got {' '.join(files)}")

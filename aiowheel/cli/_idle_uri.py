@@ -1,4 +1,4 @@
-"""`aiowheel idle` over a table that lies elsewhere: touches in, idle events out, by URI. Rank 5."""
+"""`aiowheel idle` over a table of touches that is given by a URI. Rank 5."""
 
 import sys
 import time as clock
@@ -26,16 +26,16 @@ def run_table(
     open_session: Callable[..., AbstractContextManager["SparkSession"]],
     as_json: bool,
 ) -> None:
-    """Find the idle events of a table of touches, write them as a table, and tell about it.
+    """Find the idle events of a table of touches, write them as a table, and print the result.
 
     Args:
-        uris: One URI, of a table with the columns ``key`` and ``t``.
-        out: The URI that gets the events.
-        rejects: The URI that gets the rows that cannot be used; None counts them only.
-        timeout: In *unit*.
-        unit: Of all times.
-        form: Of files; None is Parquet.
-        open_session: Opens Spark.
+        uris: Exactly one URI, of a table with the columns ``key`` and ``t``.
+        out: URI for the events.
+        rejects: URI for the rows that cannot be used; None: they are only counted.
+        timeout: Timeout in *unit*.
+        unit: Unit of all times.
+        form: Format of files; None: Parquet.
+        open_session: Opens a Spark session.
         as_json: Print JSON instead of lines.
 
     Raises:
@@ -45,7 +45,7 @@ def run_table(
     """
     started = clock.perf_counter()
     if len(uris) != 1:
-        raise BadInputError(f"{' '.join(uris)}: a URI is read by itself, not with other files")
+        raise BadInputError(f"{' '.join(uris)}: a URI must be the only input")
     try:
         from pyspark.sql import Observation
         from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name

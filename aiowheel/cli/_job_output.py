@@ -1,4 +1,4 @@
-"""What commands print on stdout, as lines, a table or JSON, and the session of a job. Rank 5."""
+"""Printing of results as lines, a table or JSON, and the Spark session of a job. Rank 5."""
 
 import contextlib
 import json
@@ -30,18 +30,18 @@ def job_session(
     conf: Sequence[str] | None,
     verbose: bool,
 ) -> Generator["SparkSession"]:
-    """Check what a job reads and writes, then open its session, with a bar of its tasks.
+    """Check the input and output of a job, then open its session, with a progress bar.
 
     Args:
-        command: Its name.
-        trace: The folder or URI of a trace, if it reads one.
-        out: The folder of its results, if it writes any.
-        master: As of `spark_session`.
-        conf: As of `spark_session`.
-        verbose: As of `spark_session`.
+        command: Name of the command.
+        trace: Folder or URI of the trace that the job reads; None if it reads none.
+        out: Folder for the results; None if the job writes none.
+        master: As for `spark_session`.
+        conf: As for `spark_session`.
+        verbose: As for `spark_session`.
 
     Raises:
-        BadInputError: There is no trace, or *out* cannot be a folder; else as `spark_session`.
+        BadInputError: There is no trace, or *out* is not a writable folder; or as `spark_session`.
         AiowheelError: As `spark_session`.
     """
     from aiowheel.jobs.report.trace_check import check_trace
@@ -62,22 +62,21 @@ def job_session(
 
 
 def print_json(value: object) -> None:
-    """Print one JSON value on stdout; what is not printable is escaped as in JSON."""
+    """Print one JSON value on stdout; unprintable characters are escaped as in JSON."""
     lines = json.dumps(value, indent=2, ensure_ascii=False).split("\n")
     print("\n".join(line if line.isprintable() else _escaped(line) for line in lines))
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, texts: int = 0) -> None:
-    """Print rows on stdout as aligned columns; what all rows share is said once, below.
+    """Print rows on stdout as aligned columns.
 
-    What is not printable in a cell is escaped.
-
-    A single row is printed as names and values.
+    A column with the same value in all rows is printed once, below the table. A single row is
+    printed as names and values. Unprintable characters are escaped.
 
     Args:
-        headings: One a column.
-        rows: As they are to be read, at least one.
-        texts: Columns aligned to the left, from the first one on.
+        headings: One heading per column.
+        rows: At least one row of cells.
+        texts: Number of left-aligned columns, from the first one on.
     """
     rows = [[printable(cell) for cell in row] for row in rows]
     if len(rows) == 1:
@@ -100,14 +99,14 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, texts
 def print_lines(lines: Iterable[tuple[str, object]], *, to_stderr: bool = False) -> None:
     """Print names and values on stdout: a table for a terminal, plain lines for a pipe.
 
-    What is not printable is escaped.
+    Unprintable characters are escaped.
     """
     rows = [(name, printable(value)) for name, value in lines]
     console = Console(stderr=to_stderr)
     if console.is_terminal:
         table = Table("what", Column("value", overflow="fold"), show_header=False)
         for name, value in rows:
-            # Text: a key may hold brackets, which a plain cell would take for markup.
+            # Text: rich would read brackets in a plain cell as markup.
             table.add_row(name, Text(value))
         console.print(table)
         return
@@ -117,5 +116,5 @@ def print_lines(lines: Iterable[tuple[str, object]], *, to_stderr: bool = False)
 
 
 def _escaped(line: str) -> str:
-    """A line of JSON, in which only a string can hold what is not printable."""
+    """Return a line of JSON with its unprintable characters escaped; only strings can hold them."""
     return "".join(sign if sign.isprintable() else json.dumps(sign)[1:-1] for sign in line)

@@ -1,4 +1,4 @@
-"""`aiowheel purgatory --stream`: follow two tables until a signal or a limit ends it. Rank 5."""
+"""`aiowheel purgatory --stream`: follows two tables until a signal or a limit. Rank 5."""
 
 import math
 import time as clock
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
     from aiowheel.jobs.operations.stream import PurgatoryStream
 
-FURTHEST_AHEAD = 3_153_600_000  # a hundred years: what is later has no time in nanoseconds
+FURTHEST_AHEAD = 3_153_600_000  # a hundred years; a later time has no 64-bit nanoseconds
 
 
 @dataclass(frozen=True, slots=True)
 class PurgatoryStreamOptions:
-    """The options of a stream, as given; spans of time in seconds."""
+    """The options of a stream, as given; durations are in seconds."""
 
     operations: str
     events: str
@@ -52,7 +52,7 @@ class PurgatoryStreamOptions:
 
 
 class _Tally(BatchTally):
-    """What the micro-batches of a streaming purgatory read."""
+    """Totals over the micro-batches of a streaming purgatory."""
 
     def __init__(self, stream: "PurgatoryStream", report: ReportBatch) -> None:
         super().__init__(report)
@@ -73,12 +73,12 @@ def run_stream(
     *,
     as_json: bool,
 ) -> None:
-    """Run a stream, and tell about it when it ends.
+    """Run a stream, and print its result at the end.
 
     Raises:
         BadInputError: A folder or the checkpoint cannot be used.
         MissingExtraError: PySpark or Java is missing.
-        AiowheelError: Spark fails; a later run goes on after the last finished micro-batch.
+        AiowheelError: Spark fails; a later run continues after the last finished micro-batch.
     """
     started = clock.perf_counter()
     with signals_noted() as stop, Progress() as progress:
@@ -122,7 +122,7 @@ def run_stream(
 
 
 def print_result(result: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print what a run found on stdout; lines leave out what there was nothing to measure of."""
+    """Print the result of a run on stdout; lines of text leave out missing values."""
     if as_json:
         print_json(result)
         return
@@ -179,12 +179,12 @@ def _stream(options: PurgatoryStreamOptions) -> "PurgatoryStream":
 
 
 def _watched(uri: str, options: PurgatoryStreamOptions) -> Path | None:
-    """The folder of this machine that is watched; None for any other table."""
+    """Return the watched folder, if the table is a folder on this machine; otherwise None."""
     folder = local_path(uri)
     if folder is None:
         return None
     if not folder.is_dir():
-        raise BadInputError(f"{uri}: no such folder, and a stream watches folders")
+        raise BadInputError(f"{uri}: no such folder; a stream on this machine watches a folder")
     check_places(folder, local_path(options.out), options.checkpoint)
     return folder
 

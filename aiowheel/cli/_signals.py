@@ -1,4 +1,4 @@
-"""What SIGINT and SIGTERM do to a command: they end it by the door. Rank 5."""
+"""Handling of SIGINT and SIGTERM: a command ends with its cleanup. Rank 5."""
 
 import contextlib
 import signal
@@ -13,9 +13,9 @@ _EARLY: list[int] = []
 
 @contextlib.contextmanager
 def signals_kept() -> Generator[None]:
-    """Keep SIGINT and SIGTERM for a `signals_noted` inside the block.
+    """Record SIGINT and SIGTERM, for a `signals_noted` inside the block.
 
-    A signal ends a stream well; while its modules are imported it can only be kept.
+    Only `signals_noted` can end a stream cleanly. This block covers the imports before it.
     """
     _EARLY.clear()
     with handled_by(lambda number, _frame: _EARLY.append(number), signal.SIGINT, signal.SIGTERM):
@@ -24,9 +24,9 @@ def signals_kept() -> Generator[None]:
 
 @contextlib.contextmanager
 def signals_noted() -> Generator[threading.Event]:
-    """Let SIGINT and SIGTERM set an event inside the block, instead of raising anywhere.
+    """Make SIGINT and SIGTERM set an event during the block, in place of raising an exception.
 
-    An exception in the middle of a call to Spark would leave its connection out of step.
+    An exception in the middle of a call to Spark would leave its connection in a broken state.
     """
     noted = threading.Event()
     with handled_by(lambda _number, _frame: noted.set(), signal.SIGINT, signal.SIGTERM):
@@ -37,15 +37,15 @@ def signals_noted() -> Generator[threading.Event]:
 
 @contextlib.contextmanager
 def terminated_like_interrupted() -> Generator[None]:
-    """Let SIGTERM do inside the block what SIGINT does, so that temporary files go.
+    """Make SIGTERM act like SIGINT during the block, so that temporary files are removed.
 
-    A second one while that cleaning lasts is ignored.
+    A second SIGTERM is ignored, so that it does not interrupt the cleanup.
     """
 
     def interrupt(_number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        handler = signal.getsignal(signal.SIGINT)  # asyncio's own, in a loop: it unwinds tasks
-        if not callable(handler):  # a shell has what it runs in the background ignore SIGINT
+        handler = signal.getsignal(signal.SIGINT)  # in a loop: asyncio's handler, which cancels
+        if not callable(handler):  # background jobs of a shell ignore SIGINT
             raise KeyboardInterrupt
         handler(signal.SIGINT, frame)
 

@@ -1,7 +1,7 @@
-"""What every command that runs Spark shares: its options, and a session that fails in one line.
+"""Options and Spark session of the commands that run Spark. Rank 5.
 
-Rank 5. A command declares ``master: Master = None``, ``conf: Conf = None`` and
-``verbose: Verbose = False``, and hands all three to ``spark_session``.
+A command declares ``master: Master = None``, ``conf: Conf = None`` and
+``verbose: Verbose = False``, and passes all three to ``spark_session``.
 """
 
 import contextlib
@@ -25,10 +25,10 @@ Master = Annotated[
 ]
 Conf = Annotated[
     list[str] | None,
-    typer.Option(metavar="KEY=VALUE", help="A Spark setting; may be given several times."),
+    typer.Option(metavar="KEY=VALUE", help="Spark setting; may be repeated."),
 ]
 Verbose = Annotated[
-    bool, typer.Option("--verbose", help="Show Spark's log, and all of its errors, on stderr.")
+    bool, typer.Option("--verbose", help="Show Spark's log and complete errors on stderr.")
 ]
 
 
@@ -41,7 +41,7 @@ def spark_session(
     verbose: bool = False,
     uris: Iterable[str] = (),
 ) -> Generator["SparkSession"]:
-    """Open a session with the connectors of *uris*; a failure inside the block is one line.
+    """Open a session with the connectors of *uris*; report a failure in the block in one line.
 
     Raises:
         BadInputError: *conf*, *master* or a URI cannot be used.
@@ -61,16 +61,16 @@ def spark_session(
             connectors=connector_settings(uris, settings),
             verbose=verbose,
         ) as spark,
-        one_line_failures(verbose=verbose),  # innermost: a dead JVM cannot tell what it threw
+        one_line_failures(verbose=verbose),  # innermost: it must read the error before the JVM ends
     ):
         yield spark
 
 
 def refuse(given: Mapping[str, object], why: str) -> None:
-    """Refuse the options that are given.
+    """Refuse the options whose value is true.
 
     Raises:
-        BadInputError: One is.
+        BadInputError: An option is given; the error names it and *why*.
     """
     for option, value in given.items():
         if value:
@@ -78,10 +78,11 @@ def refuse(given: Mapping[str, object], why: str) -> None:
 
 
 def on_this_machine(uri: str, why: str) -> Path:
-    """The path of a file or folder.
+    """Return the path of a file or folder on this machine.
 
     Raises:
-        BadInputError: It lies elsewhere, and *why* that will not do; or it is no URI.
+        BadInputError: *uri* is on another system, which the error explains with *why*; or it is
+            malformed.
     """
     path = local_path(uri)
     if path is None:
@@ -90,10 +91,10 @@ def on_this_machine(uri: str, why: str) -> Path:
 
 
 def parse_conf(pairs: Sequence[str] | None) -> dict[str, str]:
-    """Read the values of ``--conf``; of one key given twice the last counts.
+    """Parse the values of ``--conf``; the last value of a key counts.
 
     Raises:
-        BadInputError: One of them is not like KEY=VALUE.
+        BadInputError: A value does not have the form KEY=VALUE.
     """
     settings: dict[str, str] = {}
     for pair in pairs or ():

@@ -1,4 +1,4 @@
-"""What the commands over streams share: limits, a run until a signal, a tally. Rank 5."""
+"""Shared parts of the stream commands: options, a run until a signal, batch totals. Rank 5."""
 
 import json
 import math
@@ -26,30 +26,30 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _LONGEST_LATENESS = 31_536_000  # a year
-_LOOK_SECONDS = 0.5
+_CHECK_SECONDS = 0.5  # between two checks whether the run has ended or must stop
 
 MaxLateness = Annotated[
-    float, duration(least=0, help="Stream: how far a row may lie behind the newest one.")
+    float, duration(least=0, help="Stream: drop rows further behind the newest one.")
 ]
 CheckpointFolder = Annotated[
-    str | None, typer.Option(metavar="FOLDER", help="Stream: default OUT/checkpoint.")
+    str | None, typer.Option(metavar="FOLDER", help="Stream: state; default OUT/checkpoint.")
 ]
-Once = Annotated[bool, typer.Option("--once", help="Stream: end when the input is worked off.")]
+Once = Annotated[bool, typer.Option("--once", help="Stream: end when the input is processed.")]
 Drain = Annotated[
-    bool, typer.Option("--drain", help="Stream: likewise, and let time run out for what is open.")
+    bool, typer.Option("--drain", help="Stream: as --once, and expire all that is pending.")
 ]
 Shards = Annotated[
     int, typer.Option(min=1, help="Stream: engines that share the keys; fixed by the checkpoint.")
 ]
 FilesPerBatch = Annotated[
-    int, typer.Option(min=1, help="Stream: of each folder, at most so many files a micro-batch.")
+    int, typer.Option(min=1, help="Stream: maximum files per folder and micro-batch.")
 ]
 DeleteFiles = Annotated[
     bool,
-    typer.Option("--delete-files", help="Stream: of folders, delete each file after its rows."),
+    typer.Option("--delete-files", help="Stream: delete each file after its rows are processed."),
 ]
 RecordsPerBatch = Annotated[
-    int, typer.Option(min=1, help="Stream: of each topic, at most so many records a micro-batch.")
+    int, typer.Option(min=1, help="Stream: maximum records per topic and micro-batch.")
 ]
 
 
@@ -58,15 +58,15 @@ class StreamLimits:
     """The options that only streams have, with their defaults.
 
     Attributes:
-        max_lateness: How far a row may lie behind the newest one, in seconds.
-        max_ahead: How far a row may lie after now, in seconds; `aiowheel purgatory` only.
-        checkpoint: The folder that remembers how far the stream is; None is inside the results.
-        once: Whether to end when the input is worked off.
-        drain: The same, and let time run out for what is open.
-        shards: Engines that share the keys.
-        files_per_batch: The most files of a folder in one micro-batch.
+        max_lateness: Rows further behind the newest one are dropped; in seconds.
+        max_ahead: Rows further in the future are rejected; in seconds; `aiowheel purgatory` only.
+        checkpoint: Folder of the stream's state; None: inside the results.
+        once: Whether to end when the input is processed.
+        drain: As *once*, and also expire all that is pending.
+        shards: Number of engines that share the keys.
+        files_per_batch: Maximum number of files per folder and micro-batch.
         delete_files: Whether each file of a folder is deleted after its micro-batch.
-        records_per_batch: The most records of a topic in one micro-batch.
+        records_per_batch: Maximum number of records per topic and micro-batch.
     """
 
     max_lateness: float = 0.0
@@ -80,20 +80,20 @@ class StreamLimits:
     records_per_batch: int = 1_000_000
 
     def until(self) -> Until:
-        """When the options let a stream end.
+        """Return the condition that ends the stream.
 
         Raises:
-            BadInputError: Both are given.
+            BadInputError: Both --once and --drain are given.
         """
         if self.once and self.drain:
             raise BadInputError("--once and --drain exclude each other")
         return Until.DRAINED if self.drain else Until.ONCE if self.once else Until.STOPPED
 
     def refuse(self) -> None:
-        """Refuse the options in a run that is no stream; a default is as good as none.
+        """Refuse these options in a run without --stream; default values are accepted.
 
         Raises:
-            BadInputError: One is given.
+            BadInputError: An option differs from its default.
         """
         for each in fields(self):
             if getattr(self, each.name) != each.default:
@@ -101,10 +101,10 @@ class StreamLimits:
 
 
 def lateness_ms(seconds: float) -> int:
-    """The milliseconds of ``--max-lateness``.
+    """Return ``--max-lateness`` in milliseconds.
 
     Raises:
-        BadInputError: It is more than a year.
+        BadInputError: The value is more than a year.
     """
     if not seconds <= _LONGEST_LATENESS:
         raise BadInputError(f"--max-lateness must be at most {_LONGEST_LATENESS} s, got {seconds}")
@@ -112,10 +112,10 @@ def lateness_ms(seconds: float) -> int:
 
 
 def checkpoint_of(given: str | None, out: str) -> Path:
-    """The folder of ``--checkpoint``, by default the one inside *out*.
+    """Return the folder of ``--checkpoint``, by default a folder inside *out*.
 
     Raises:
-        BadInputError: It does not lie on this machine, or neither does.
+        BadInputError: The folder is not on this machine.
     """
     shared = "a folder on a disk that the driver and all workers share"
     if given is not None:
@@ -124,15 +124,15 @@ def checkpoint_of(given: str | None, out: str) -> Path:
 
 
 def check_places(watched: Path, out: Path | None, checkpoint: Path) -> None:
-    """Refuse folders for results in which files are watched for.
+    """Refuse result folders inside the watched folder.
 
     Args:
-        watched: Where files arrive.
-        out: Of the results; None if they lie elsewhere.
-        checkpoint: Of the stream.
+        watched: Folder where files arrive.
+        out: Folder of the results; None if they are not on this machine.
+        checkpoint: Checkpoint of the stream.
 
     Raises:
-        BadInputError: One lies there, or cannot be a folder of ours.
+        BadInputError: A folder lies in *watched*, or is not writable.
     """
     for option, place in (("--out", out), ("--checkpoint", checkpoint)):
         if place is None:
@@ -143,10 +143,10 @@ def check_places(watched: Path, out: Path | None, checkpoint: Path) -> None:
 
 
 def make_folder(out: Path) -> None:
-    """Make the folder of a stream's results.
+    """Create the folder of a stream's results.
 
     Raises:
-        BadInputError: The system refuses.
+        BadInputError: The folder cannot be created.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -158,17 +158,17 @@ def run_until_stopped(run: StreamRun, until: Until, stop: threading.Event) -> Un
     """Run a stream to its end, or until *stop* is set.
 
     Returns:
-        Why it ended.
+        The reason of the end.
 
     Raises:
         BadInputError: The checkpoint does not belong to the stream, or a file is bad.
         PySparkException: Spark failed.
     """
-    # Waiting for Spark cannot be interrupted without harm, so a thread does it.
+    # A thread waits for Spark, because an interrupted call would break the connection to Spark.
     with ThreadPoolExecutor(1) as waiting:
         end = waiting.submit(run.run, until)
         while not (stop.is_set() or end.done()):
-            wait([end], _LOOK_SECONDS)
+            wait([end], _CHECK_SECONDS)
         if not end.done():
             run.stop()
     try:
@@ -176,7 +176,7 @@ def run_until_stopped(run: StreamRun, until: Until, stop: threading.Event) -> Un
     except AiowheelError:
         raise
     except Exception:
-        if stop.is_set():  # a micro-batch that was cut off: the next run repeats it
+        if stop.is_set():  # the stop interrupted a micro-batch; the next run repeats it
             return Until.STOPPED
         raise
 
@@ -186,7 +186,7 @@ ReportBatch = Callable[[int, BatchCounts, float], object]
 
 
 def batch_line(*, as_json: bool) -> ReportBatch:
-    """Make a function that prints a line on stderr for each micro-batch with rows."""
+    """Return a function that prints a line on stderr for each micro-batch with rows."""
 
     def print_batch(number: int, counts: BatchCounts, seconds: float) -> None:
         if not counts.rows:
@@ -203,14 +203,14 @@ def batch_line(*, as_json: bool) -> ReportBatch:
 
 
 class BatchTally:
-    """What the micro-batches of one run did, from Spark's reports on them.
+    """Totals over the micro-batches of one run, from Spark's progress reports.
 
     Args:
-        report: Called with each batch.
+        report: Called for each batch.
 
     Attributes:
-        seconds: How long each took that had rows.
-        empty_seconds: How long each took that had none.
+        seconds: Durations of the batches with rows.
+        empty_seconds: Durations of the batches without rows.
     """
 
     def __init__(self, report: ReportBatch | None = None) -> None:
@@ -227,7 +227,7 @@ class BatchTally:
         """
         for batch in query.recentProgress:
             if batch.batchId <= self._last_batch or "addBatch" not in batch.durationMs:
-                continue  # known, or nothing to do
+                continue  # counted already, or a report without a batch
             self._last_batch = batch.batchId
             seconds = batch.durationMs["triggerExecution"] / 1_000
             counts = self._add(batch)
@@ -237,25 +237,25 @@ class BatchTally:
 
     @abstractmethod
     def _add(self, batch: "StreamingQueryProgress") -> BatchCounts:
-        """Add one batch; returns its rows."""
+        """Add one batch, and return its counts."""
 
     @property
     def batches(self) -> int:
-        """How many there were."""
+        """Number of batches."""
         return len(self.seconds) + len(self.empty_seconds)
 
     @property
     def batch_seconds(self) -> float | None:
-        """Median of those with rows."""
+        """Median duration of the batches with rows; None if there were none."""
         return _median(self.seconds)
 
     @property
     def fixed_seconds(self) -> float | None:
-        """Median of those without, which is what each costs at least."""
+        """Median duration of the batches without rows: the fixed cost of a batch."""
         return _median(self.empty_seconds)
 
     def rate(self, rows: int) -> int:
-        """So many *rows* a second of the batches that had rows."""
+        """Return *rows* divided by the duration of the batches with rows, per second."""
         busy = sum(self.seconds)
         return round(rows / busy) if busy else 0
 

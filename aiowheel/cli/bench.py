@@ -1,4 +1,4 @@
-"""`aiowheel bench`: what it costs here, beside what asyncio and uvloop cost here. Rank 5."""
+"""`aiowheel bench`: measures costs on this machine, beside those of asyncio and uvloop. Rank 5."""
 
 import sys
 from collections.abc import Collection
@@ -11,14 +11,14 @@ from aiowheel.cli._destination import STANDARD_OUTPUT
 from aiowheel.cli._duration import duration
 from aiowheel.errors import BadInputError, MissingExtraError
 
-Quick = Annotated[bool, typer.Option("--quick", help="Small sizes, to see that it runs.")]
-Rounds = Annotated[int | None, typer.Option(min=1, help="Rounds of each side, in turn.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Small sizes, as a trial run.")]
+Rounds = Annotated[int | None, typer.Option(min=1, help="Rounds of each side; sides alternate.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 Loops = Annotated[
     list[str] | None,
     typer.Option(
-        "--side", metavar="MODULE:FACTORY", help="Measure this event loop too; several times."
+        "--side", metavar="MODULE:FACTORY", help="Measure this event loop too; may be repeated."
     ),
 ]
 
@@ -27,9 +27,9 @@ bench: typer.Typer = typer.Typer(rich_markup_mode=None, invoke_without_command=T
 
 @bench.callback()
 def every(context: typer.Context) -> None:
-    """Measure on this machine, all sides in one run, taking turns.
+    """Measure all sides on this machine in one run, in alternating rounds.
 
-    Without a subcommand: as `all --quick`.
+    Without a subcommand, `all --quick` runs.
 
     \b
     Example:
@@ -44,14 +44,14 @@ def every(context: typer.Context) -> None:
 def every_program(
     *,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Small sizes of those that need no clients.")
+        bool, typer.Option("--quick", help="Small sizes, and no benchmarks with clients.")
     ] = False,
 ) -> None:
-    """Every benchmark, one after the other, and one picture of what they found.
+    """Run all benchmarks in turn, and draw one chart of their results.
 
-    The picture is aiowheel-bench/summary.png, with the plot extra: a panel for each table, with the
-    first of its figures. The full size takes hours, --quick some two minutes. What is not installed
-    is left out.
+    The chart is aiowheel-bench/summary.png, and needs the plot extra. It has a panel for each
+    table, with the table's first column. The full size takes hours, --quick some two minutes.
+    Programs that are not installed are left out.
 
     \b
     Example:
@@ -78,7 +78,7 @@ def every_program(
 def wheel(
     *, quick: Quick = False, rounds: Rounds = None, out: Out = None, json: Json = False
 ) -> None:
-    """The passive wheel against asyncio's timers, uvloop's, and a heap.
+    """Compare the passive wheel with the timers of asyncio and uvloop, and with a heap.
 
     \b
     Example:
@@ -103,11 +103,11 @@ def timer(
     out: Out = None,
     json: Json = False,
 ) -> None:
-    """The running timer against asyncio's timers and uvloop's.
+    """Compare the running timer with the timers of asyncio and uvloop.
 
-    Lines: churn, crowd, timeout, wait_for, memory, stall, lateness, burst, idle, fire. rloop is
-    measured where it is installed, and so is zuvloop from Python 3.14 on; --side adds any other
-    event loop, by the function or class that makes one.
+    Lines: churn, crowd, timeout, wait_for, memory, stall, lateness, burst, idle, fire. If rloop is
+    installed, it is measured too; so is zuvloop from Python 3.14 on. --side adds any other event
+    loop, by a function or class that creates it.
 
     \b
     Example:
@@ -138,7 +138,7 @@ def loop(
     out: Out = None,
     json: Json = False,
 ) -> None:
-    """Our event loops' own timers against those of the loops they stand on.
+    """Compare the timers of aiowheel's event loops with those of their base loops.
 
     Lines: churn, timeout, stall, fire. Other loops are measured as in `aiowheel bench timer`.
 
@@ -164,26 +164,28 @@ def loop(
 @bench.command()
 def purgatory(
     *,
-    micro: Annotated[bool, typer.Option("--micro", help="Single calls instead of a load.")] = False,
-    requests: Annotated[int | None, typer.Option(min=100, help="Requests at each rate.")] = None,
+    micro: Annotated[
+        bool, typer.Option("--micro", help="Measure single calls, not a load.")
+    ] = False,
+    requests: Annotated[int | None, typer.Option(min=100, help="Requests per rate.")] = None,
     seconds: Annotated[
-        float | None, duration(least=0, help="Fewer requests at slow rates; 0: never.")
+        float | None, duration(least=0, help="Shorten slow rates to this; 0: never.")
     ] = None,
-    rate: Annotated[list[int] | None, typer.Option(min=1, help="Requests a second.")] = None,
-    case: Annotated[list[str] | None, typer.Option(help="low or high, of timeouts.")] = None,
-    side: Annotated[list[str] | None, typer.Option(help="Run only this one.")] = None,
-    keys: Annotated[int, typer.Option(min=1, help="Keys a request watches.")] = 1,
-    force: Annotated[bool, typer.Option("--force", help="Complete by force, no check.")] = False,
+    rate: Annotated[list[int] | None, typer.Option(min=1, help="Requests per second.")] = None,
+    case: Annotated[list[str] | None, typer.Option(help="Share of timeouts: low or high.")] = None,
+    side: Annotated[list[str] | None, typer.Option(help="Run only this side.")] = None,
+    keys: Annotated[int, typer.Option(min=1, help="Keys per request.")] = 1,
+    force: Annotated[bool, typer.Option("--force", help="Complete without a check.")] = False,
     quick: Quick = False,
     rounds: Rounds = None,
     out: Out = None,
     json: Json = False,
 ) -> None:
-    """The purgatory under load, against older and other designs.
+    """Compare the purgatory with older and other designs under load.
 
-    A load of requests arrives at random, completes at random, or times out after 200 ms; with the
-    plot extra, three charts are drawn beside the JSON file. --rate, --case and --side may be given
-    several times.
+    Requests arrive at random times; each completes after a random time, or times out after 200 ms.
+    With the plot extra, three charts are drawn beside the JSON file. --rate, --case and --side may
+    be repeated.
 
     \b
     Example:
@@ -218,7 +220,7 @@ def purgatory(
     )
     report = load.run(plan)
     path = publish(report, out, as_json=json)
-    if path == STANDARD_OUTPUT:  # there is no file beside which charts could lie
+    if path == STANDARD_OUTPUT:  # charts are written beside the JSON file, and there is none
         return
     try:
         charts = draw(report.series, path)
@@ -234,18 +236,18 @@ def purgatory(
 def idle(
     *,
     connections: Annotated[
-        int | None, typer.Option(min=1, help="Silent ones, and as many that talk.")
+        int | None, typer.Option(min=1, help="Number of silent and of active connections.")
     ] = None,
     quick: Quick = False,
     rounds: Rounds = None,
     out: Out = None,
     json: Json = False,
 ) -> None:
-    """What it costs to close TCP connections that have been silent for too long.
+    """Measure the cost of closing TCP connections that are silent for too long.
 
-    A touch per message, against cancelling and arming a timer of the loop and against a task with
-    a timeout for each connection. Clients are a process of their own. A process may hold only so
-    many connections (ulimit -n): where that is less than wanted, the table says so.
+    Compares a touch per message with cancelling and arming a timer of the loop, and with a task and
+    a timeout for each connection. The clients run in another process. If the limit of open files
+    (ulimit -n) allows fewer connections than wanted, the table gives the number.
 
     \b
     Example:
@@ -269,20 +271,20 @@ def idle(
 @bench.command()
 def longpoll(
     *,
-    clients: Annotated[int | None, typer.Option(min=1, help="Connections that wait.")] = None,
-    topics: Annotated[int | None, typer.Option(min=1, help="What they wait for.")] = None,
-    keys: Annotated[int, typer.Option(min=1, help="Topics a client waits for.")] = 1,
-    rate: Annotated[list[int] | None, typer.Option(min=1, help="Events a second.")] = None,
+    clients: Annotated[int | None, typer.Option(min=1, help="Waiting connections.")] = None,
+    topics: Annotated[int | None, typer.Option(min=1, help="Number of topics.")] = None,
+    keys: Annotated[int, typer.Option(min=1, help="Topics per client.")] = 1,
+    rate: Annotated[list[int] | None, typer.Option(min=1, help="Events per second.")] = None,
     quick: Quick = False,
     rounds: Rounds = None,
     out: Out = None,
     json: Json = False,
 ) -> None:
-    """Ten thousand HTTP clients that wait for news, and how soon they get it.
+    """Measure how fast 10,000 waiting HTTP clients get their messages.
 
-    A purgatory against an event and a task for each topic of each client, and against a condition
-    for each topic, behind the same bare server. The rate rises until one of them does not keep
-    up; --rate may be given several times. Clients are a process of their own.
+    Compares a purgatory with an event and a task for each topic of each client, and with a
+    condition for each topic, behind the same minimal server. The rate rises until one side does not
+    keep up; --rate may be repeated. The clients run in another process.
 
     \b
     Example:
@@ -307,7 +309,7 @@ def longpoll(
     fewest = int(plan.rates[0] * plan.seconds)
     if plan.clients < plan.topics and fewest < 2 * plan.topics:
         least = f"--clients must be at least --topics {plan.topics}, got {plan.clients}"
-        raise BadInputError(f"{least}: {fewest} events may reach next to nobody")
+        raise BadInputError(f"{least}: {fewest} events may reach hardly any client")
     publish(run(plan), out, as_json=json)
 
 
@@ -315,22 +317,20 @@ def longpoll(
 def programs(
     *,
     only: Annotated[str, typer.Option(metavar="PROGRAM", help="Run one program.")] = "",
-    connections: Annotated[
-        int | None, typer.Option(min=1, help="Websockets that are kept alive.")
-    ] = None,
+    connections: Annotated[int | None, typer.Option(min=1, help="Number of websockets.")] = None,
     quick: Quick = False,
     rounds: Rounds = None,
     out: Out = None,
     json: Json = False,
 ) -> None:
-    """What other people's programs gain on a loop whose timers are the wheel.
+    """Measure what programs of other projects gain on aiowheel's event loops.
 
     Programs: aiohttp, uvicorn (with FastAPI), asyncpg, redis, websockets. Each runs unchanged on
-    asyncio's loop, on uvloop, and on both with our timers; where it can do without timeouts, also
-    without. A program that is not installed is left out. PostgreSQL and Redis are started for the
-    measurement, on a free loopback port and on a socket file; where they are missing, asyncpg and
-    redis are left out. A process may hold only so many connections (ulimit -n): where that is less
-    than --connections, the table names the number.
+    asyncio's loop, on uvloop, and on both with the timers of aiowheel; if it can run without
+    timeouts, also without them. Programs that are not installed are left out. PostgreSQL and Redis
+    are started for the measurement, on a free loopback port and on a socket file; if they are
+    missing, asyncpg and redis are left out. If the limit of open files (ulimit -n) allows fewer
+    connections than --connections, the table gives the number.
 
     \b
     Example:
@@ -358,21 +358,21 @@ def programs(
 def shared(
     *,
     only: Annotated[str, typer.Option(metavar="STORE", help="Measure one store.")] = "",
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes that wait.")] = None,
-    waits: Annotated[int | None, typer.Option(min=1, help="Waits of each process.")] = None,
-    seconds: Annotated[float | None, duration(least=0.1, help="A round of one rate.")] = None,
-    rate: Annotated[list[int] | None, typer.Option(min=1, help="Publishes a second.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Waiting processes.")] = None,
+    waits: Annotated[int | None, typer.Option(min=1, help="Waits per process.")] = None,
+    seconds: Annotated[float | None, duration(least=0.1, help="Length of a round.")] = None,
+    rate: Annotated[list[int] | None, typer.Option(min=1, help="Publishes per second.")] = None,
     keys: Annotated[int | None, typer.Option(min=1, help="Idle keys of two processes.")] = None,
     quick: Quick = False,
     rounds: Rounds = None,
     out: Out = None,
     json: Json = False,
 ) -> None:
-    """How soon a publish wakes up waits in other processes, beside a raw write of the store.
+    """Measure how fast a publish wakes waits in other processes, beside a raw write of the store.
 
-    Stores: sqlite, postgres, redis. PostgreSQL and Redis are started for the measurement; where
-    they are missing, they are left out. --rate may be given several times. Idle keys are measured
-    as well, and pgbench beside publishes where it is installed.
+    Stores: sqlite, postgres, redis. PostgreSQL and Redis are started for the measurement; if they
+    are missing, they are left out. --rate may be repeated. Shared idle keys are measured as well.
+    If pgbench is installed, it is measured beside the publishes.
 
     \b
     Example:
@@ -403,18 +403,18 @@ def shared(
 def durable(
     *,
     pending: Annotated[
-        int | None, typer.Option(min=0, help="Timers in the store beforehand.")
+        int | None, typer.Option(min=0, help="Timers in the store at the start.")
     ] = None,
     quick: Quick = False,
     rounds: Rounds = None,
     out: Out = None,
     json: Json = False,
 ) -> None:
-    """Durable timers on SQLite and PostgreSQL, against the databases and the wheel alone.
+    """Compare durable timers on SQLite and PostgreSQL with the databases and the wheel alone.
 
-    Scheduling by 1, 100 and 1,000 tasks, cancelling, bulk, lateness at 1,000 a second, and what is
-    overdue at a restart. Every commit waits for the disk. PostgreSQL is started for the
-    measurement; where it is missing, it is left out.
+    Measures scheduling by 1, 100 and 1,000 tasks, cancelling, bulk scheduling, lateness at 1,000
+    timers per second, and overdue timers after a restart. Every commit is synced to the disk.
+    PostgreSQL is started for the measurement; if it is missing, it is left out.
 
     \b
     Example:
@@ -437,5 +437,5 @@ def durable(
 def _check_names(option: str, given: list[str] | None, known: Collection[str]) -> None:
     for name in given or ():
         if name not in known:
-            names = ", ".join(map(repr, known))  # some have commas of their own
+            names = ", ".join(map(repr, known))  # quoted, because some names contain commas
             raise BadInputError(f"{option} must be one of {names}, got {name!r}")

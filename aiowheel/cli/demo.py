@@ -1,4 +1,4 @@
-"""`aiowheel demo`: the whole library at work, in under two minutes. Rank 5."""
+"""`aiowheel demo`: a demonstration of the library that takes less than two minutes. Rank 5."""
 
 import json as jsonlib
 from pathlib import Path
@@ -11,22 +11,22 @@ from aiowheel.cli._destination import check_folder
 
 def demo(
     *,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the results go.")] = Path(
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the results.")] = Path(
         "aiowheel-demo"
     ),
     clients: Annotated[int, typer.Option(min=1, help="HTTP clients of part 1.")] = 2_000,
     operations: Annotated[int, typer.Option(min=1, help="Operations of part 2.")] = 100_000,
     log: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Your access log, Common or Combined Log Format."),
+        typer.Option(metavar="FILE", help="An access log in Common or Combined Log Format."),
     ] = None,
-    no_spark: Annotated[bool, typer.Option("--no-spark", help="Leave part 3 out.")] = False,
+    no_spark: Annotated[bool, typer.Option("--no-spark", help="Leave out part 3.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Serve a crowd of long-polling clients, hold 100,000 operations, report on both.
+    """Serve 2,000 long-polling clients, hold 100,000 operations, and report on both.
 
-    Needs no file, and no network beyond this machine. With --log it also finds the hosts of an
-    access log that fell idle: no request for more than 30 seconds.
+    The demo needs no files and no network except the loopback interface. With --log it also finds
+    the hosts of an access log that made no request for more than 30 seconds.
 
     \b
     Example:
@@ -48,7 +48,7 @@ def demo(
     allowed = clients_allowed(clients)
     if allowed < clients:
         screen.notice(
-            f"only {allowed:,} of {clients:,} clients: the system allows no more open files"
+            f"only {allowed:,} of {clients:,} clients: the limit of open files allows no more"
         )
     run = DemoRun(CrowdPlan(clients=allowed), HoldPlan(operations=operations), out, screen)
     result = run.run(log, with_spark=not no_spark, as_json=json)

@@ -1,4 +1,4 @@
-"""`aiowheel doctor`: what runs here and what is missing. Rank 5."""
+"""`aiowheel doctor`: shows the build and the installed and missing dependencies. Rank 5."""
 
 import json as jsonlib
 import os
@@ -19,7 +19,7 @@ PACKAGE = "aiowheel"
 def doctor(
     *, json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False
 ) -> None:
-    """Say which build runs and what is installed.
+    """Show which build runs, and which dependencies are installed.
 
     \b
     Example:
@@ -51,7 +51,7 @@ def doctor(
 
 
 def build_lines(build: BuildInfo) -> list[str]:
-    """Rows on the build; a stale module is named, with the cure."""
+    """Return the rows on the build, with the remedy for each stale module."""
     lines = [
         row("version", build.version),
         row("build", "compiled" if build.accelerated else "pure", build.reason),
@@ -63,13 +63,13 @@ def build_lines(build: BuildInfo) -> list[str]:
 
 
 def loop_lines() -> list[str]:
-    """Rows on the event loops a program can choose from."""
+    """Return the rows on the available event loops."""
     uvloop = version_of("uvloop")
     return [row("loop", "asyncio"), row("loop", f"uvloop {uvloop}" if uvloop else "no uvloop")]
 
 
 def extra_line(name: str, packages: dict[str, str | None]) -> str:
-    """Row on one extra: what is there, or the command that brings the rest."""
+    """Return the row on one extra: its packages, or the missing ones and how to install them."""
     missing = [package for package, found in packages.items() if found is None]
     if missing:
         return row(f"[{name}]", f"lacks {', '.join(missing)}", f"pip install '{PACKAGE}[{name}]'")
@@ -77,16 +77,19 @@ def extra_line(name: str, packages: dict[str, str | None]) -> str:
 
 
 def row(name: str, value: str, note: str = "") -> str:
-    """One aligned line."""
+    """Return one aligned line."""
     return f"{name:<12} {value}{f' ({note})' if note else ''}"
 
 
 def installed_extras() -> dict[str, dict[str, str | None]]:
-    """For each extra of the installed package: its direct dependencies and their versions."""
+    """Return the direct dependencies of each extra of the installed package, with versions.
+
+    The version of a missing dependency is None.
+    """
     extras: dict[str, dict[str, str | None]] = {}
     try:
         requirements = requires(PACKAGE) or []
-    except PackageNotFoundError:  # run from the source tree, without an install
+    except PackageNotFoundError:  # aiowheel runs from its source tree, without an installation
         return extras
     for requirement in requirements:
         extra = re.search(r"""extra == ['"]([\w-]+)['"]""", requirement)
@@ -97,7 +100,7 @@ def installed_extras() -> dict[str, dict[str, str | None]]:
 
 
 def version_of(distribution: str) -> str | None:
-    """Version of an installed distribution, or None."""
+    """Return the version of an installed distribution, or None."""
     try:
         return version(distribution)
     except PackageNotFoundError:
@@ -105,7 +108,7 @@ def version_of(distribution: str) -> str | None:
 
 
 def java_found() -> dict[str, str] | None:
-    """Home, version and origin of the Java that Spark would start, or None."""
+    """Return home, version and origin of the Java that Spark would start, or None."""
     from aiowheel.jobs.spark.java import find_java
 
     try:
@@ -116,7 +119,7 @@ def java_found() -> dict[str, str] | None:
 
 
 def java_line(java: dict[str, str] | None) -> str:
-    """Row on Java: which, and how it was found, or the command that brings one."""
+    """Return the row on Java: its version and origin, or how to install one."""
     if java is None:
         return row("java", "none of version 17 or later", str(MissingExtraError("spark-java")))
     how = {
@@ -131,7 +134,7 @@ def java_line(java: dict[str, str] | None) -> str:
 
 
 def spark_found() -> dict[str, str] | None:
-    """Version and place of the Spark that would run, or None."""
+    """Return version, home and origin of the Spark that would run, or None."""
     installed = version_of("pyspark")
     if installed is None:
         return None
@@ -144,7 +147,7 @@ def spark_found() -> dict[str, str] | None:
 
 
 def spark_line(spark: dict[str, str] | None) -> str:
-    """Row on Spark: which, and how it was found, or the command that brings one."""
+    """Return the row on Spark: its version and origin, or how to install it."""
     if spark is None:
         return row("spark", "not installed", str(MissingExtraError("spark")))
     if spark["origin"] == "SPARK_HOME":

@@ -1,4 +1,4 @@
-"""`aiowheel durable`: look into a store of durable timers, and mend it. Rank 5."""
+"""`aiowheel durable`: reads and changes a store of durable timers. Rank 5."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -22,14 +22,14 @@ T = TypeVar("T")
 Where = Annotated[
     str,
     typer.Argument(
-        metavar="STORE", help="An SQLite file, or the address of a PostgreSQL: postgresql://..."
+        metavar="STORE", help="An SQLite file, or a PostgreSQL address: postgresql://..."
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Limit = Annotated[int, typer.Option(min=1, help="Show at most so many.")]
+Limit = Annotated[int, typer.Option(min=1, help="Maximum number shown.")]
 
 durable: typer.Typer = typer.Typer(
-    rich_markup_mode=None, no_args_is_help=True, help="Look into a store of durable timers."
+    rich_markup_mode=None, no_args_is_help=True, help="Read and change a store of durable timers."
 )
 
 
@@ -55,7 +55,7 @@ def _store_at(where: str) -> Store:
 
 def _execute(where: str, operation: Operation) -> Result:
     async def execute(store: Store) -> Result:
-        (result,) = await store.commit("", [operation])  # the owner of the partition reads of it
+        (result,) = await store.commit("", [operation])  # the owner of the partition is notified
         return result
 
     return _with_store(where, execute)
@@ -94,11 +94,11 @@ def _time(instant: datetime) -> str:
 def list_(
     store: Where,
     *,
-    prefix: Annotated[str, typer.Option(help="Only names that begin with this.")] = "",
+    prefix: Annotated[str, typer.Option(help="Only names with this prefix.")] = "",
     limit: Limit = 100,
     json: Json = False,
 ) -> None:
-    """List pending timers by name, after counts of the whole store.
+    """Print counts of the store, and a list of pending timers, sorted by name.
 
     \b
     Example:
@@ -124,7 +124,7 @@ def list_(
 @durable.command()
 def show(
     store: Where,
-    name: Annotated[str, typer.Argument(help="Of a pending timer.")],
+    name: Annotated[str, typer.Argument(help="Name of a pending timer.")],
     *,
     json: Json = False,
 ) -> None:
@@ -136,7 +136,7 @@ def show(
     """
     row = _with_store(store, lambda opened: opened.get(name))
     if row is None:
-        raise BadInputError(f"NAME must be that of a pending timer, got {name!r}")
+        raise BadInputError(f"NAME must be the name of a pending timer, got {name!r}")
     if json:
         print_json(_timer(row))
         return
@@ -147,14 +147,14 @@ def show(
 @durable.command()
 def cancel(
     store: Where,
-    name: Annotated[str, typer.Argument(help="Of a pending timer.")],
+    name: Annotated[str, typer.Argument(help="Name of a pending timer.")],
     *,
     json: Json = False,
 ) -> None:
-    """Delete one pending timer; exit with 1 if it may fire all the same.
+    """Delete one pending timer; exit with 1 if the timer may still fire.
 
-    A timer that is due within the lease of a running process may fire before that process learns
-    of the change.
+    A timer that is due within the lease of a running process may fire before that process reads
+    the change.
 
     \b
     Example:
@@ -162,7 +162,7 @@ def cancel(
     """
     removed = _execute(store, Cancel(name))
     if not isinstance(removed, Removed):
-        raise BadInputError(f"NAME must be that of a pending timer, got {name!r}")
+        raise BadInputError(f"NAME must be the name of a pending timer, got {name!r}")
     if json:
         print_json({"name": name, "deleted": True, "will_not_fire": removed.is_final})
     else:
@@ -196,7 +196,7 @@ def dead(store: Where, *, limit: Limit = 100, json: Json = False) -> None:
 @durable.command()
 def redrive(
     store: Where,
-    number: Annotated[int, typer.Argument(metavar="ID", help="Of a dead letter.")],
+    number: Annotated[int, typer.Argument(metavar="ID", help="Id of a dead letter.")],
     *,
     json: Json = False,
 ) -> None:
@@ -208,7 +208,7 @@ def redrive(
     """
     placed = _execute(store, Redrive(number))
     if not isinstance(placed, Placed):
-        raise BadInputError(f"ID must be that of a dead letter, got {number}")
+        raise BadInputError(f"ID must be the id of a dead letter, got {number}")
     if json:
         print_json(_timer(placed.row))
     else:
@@ -220,18 +220,18 @@ def export(
     store: Where,
     *,
     out: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Where the trace goes; it must hold none yet.")
+        Path, typer.Option(metavar="FOLDER", help="Folder for the trace; must hold no trace.")
     ],
     ahead: Annotated[
         float | None,
-        duration(least=0, most=1e9, help="Leave out timers due later than this from now."),
+        duration(least=0, most=1e9, help="Leave out timers that are due later."),
     ] = None,
     json: Json = False,
 ) -> None:
     """Write the store as a trace for report, tune, simulate and Spark jobs.
 
-    What is pending is written as it fires if nothing delays it, what is overdue with its lateness
-    so far, and dead letters as failures.
+    A pending timer is written as a fire at its due time, an overdue timer as a fire at this moment,
+    with its lateness so far. Dead letters are written as failures.
 
     \b
     Example:
@@ -259,7 +259,7 @@ def export(
 
 @durable.command()
 def migrate(store: Where, *, json: Json = False) -> None:
-    """Create the tables if there are none, and check their version.
+    """Create missing tables, and check the version of existing ones.
 
     \b
     Example:

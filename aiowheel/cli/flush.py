@@ -1,4 +1,4 @@
-"""`aiowheel flush`: end a stream. Rank 5."""
+"""`aiowheel flush`: ends a stream after its input is processed. Rank 5."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,17 +12,17 @@ from aiowheel.jobs.spark.checkpoint import Checkpoint
 def flush(
     *,
     checkpoint: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Of the stream, of either job.")
+        Path, typer.Option(metavar="FOLDER", help="Checkpoint of the stream, of either job.")
     ],
 ) -> None:
-    """Have a stream work off its input, let time run out for all that is open, and end.
+    """Make a stream process its remaining input, expire all that is pending, and end.
 
-    A stream cannot know that nothing will come any more: without this its last operations wait.
-    One that runs ends within seconds, one that does not when it is next started.
+    A stream cannot detect the end of its input; without this command, its last operations stay
+    pending. A running stream ends within seconds, a stopped stream after its next start.
 
     \b
     Example:
       aiowheel flush --checkpoint found/checkpoint
     """
     Checkpoint(checkpoint).request_flush()
-    print(f"the stream of {printable(checkpoint)} ends once its input is worked off")
+    print(f"the stream of {printable(checkpoint)} ends once its input is processed")

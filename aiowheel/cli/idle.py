@@ -1,4 +1,4 @@
-"""`aiowheel idle`: when did each key fall silent? Rank 5."""
+"""`aiowheel idle`: finds when each key fell idle. Rank 5."""
 
 from functools import partial
 from pathlib import Path
@@ -37,36 +37,37 @@ from aiowheel.readers import Format, TimeFormat, Unit
 def idle(
     files: Annotated[
         list[str],
-        typer.Argument(metavar="FILE...", help="Files, folders, globs; gz and tar.gz; or a URI."),
+        typer.Argument(metavar="FILE...", help="Files, folders, globs, gz and tar.gz; or one URI."),
     ],
     *,
-    timeout: Annotated[float, duration(help="Idle after more than this.")],
+    timeout: Annotated[float, duration(help="A key without a row for longer is idle.")],
     out: Annotated[
         str,
-        typer.Option(metavar="OUT.csv", help="The file; with --stream a folder, of a URI a URI."),
+        typer.Option(metavar="OUT.csv", help="Result: a file; a folder with --stream; or a URI."),
     ],
     key: Annotated[
         list[str] | None,
-        typer.Option(metavar="COL", help="Key column; again: the first one present. clf: host."),
+        typer.Option(metavar="COL", help="Key column; repeated: first one present. clf: host."),
     ] = None,
     time: Annotated[
         str, typer.Option(metavar="COL", help="Time column; clf: time; zeek: ts.")
     ] = "",
-    format: Annotated[Format | None, typer.Option(help="Default: by the file's suffix.")] = None,  # noqa: A002
-    unit: Annotated[Unit, typer.Option(help="Unit of the integer times, in and out.")] = Unit.S,
+    format: Annotated[Format | None, typer.Option(help="Default: from the file's suffix.")] = None,  # noqa: A002
+    unit: Annotated[Unit, typer.Option(help="Unit of integer times, read and written.")] = Unit.S,
     time_format: Annotated[
         TimeFormat | None, typer.Option(help="Default: epoch; clf: clf; zeek: decimal.")
     ] = None,
-    earliest: Annotated[int, typer.Option(min=0, help="Reject times below, in the unit.")] = 0,
+    earliest: Annotated[int, typer.Option(min=0, help="Reject earlier times; in the unit.")] = 0,
     latest: Annotated[
         int | None,
-        typer.Option(min=0, help="Reject times above; --stream: by default a day from now."),
+        typer.Option(min=0, help="Reject later times; default with --stream: a day from now."),
     ] = None,
     rejects: Annotated[
-        str | None, typer.Option(metavar="BAD.csv", help="Write bad rows there, with reasons.")
+        str | None,
+        typer.Option(metavar="BAD.csv", help="File for rejected rows and their reasons."),
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="End at the first bad row.")] = False,
-    engine: Annotated[Engine, typer.Option(help="Both write the same file.")] = Engine.WHEEL,
+    strict: Annotated[bool, typer.Option("--strict", help="Fail at the first bad row.")] = False,
+    engine: Annotated[Engine, typer.Option(help="Both write the same result.")] = Engine.WHEEL,
     stream: Annotated[
         bool, typer.Option("--stream", help="Follow a folder or a table by URI. Runs on Spark.")
     ] = False,
@@ -83,7 +84,7 @@ def idle(
     verbose: Verbose = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Find when keys fell idle: no row for more than the timeout.
+    """Find when each key fell idle: it had no row for longer than the timeout.
 
     \b
     Example:

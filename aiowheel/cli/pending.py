@@ -1,4 +1,4 @@
-"""`aiowheel pending`: what does a streaming purgatory still hold? Rank 5."""
+"""`aiowheel pending`: lists the pending operations of a streaming purgatory. Rank 5."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,15 +13,15 @@ from aiowheel.errors import MissingExtraError
 def pending(
     *,
     checkpoint: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Of a streaming purgatory, running or not.")
+        Path, typer.Option(metavar="FOLDER", help="Checkpoint of a stream, running or not.")
     ],
-    limit: Annotated[int, typer.Option(min=1, help="Show at most so many operations.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of operations shown.")] = 100,
     master: Master = None,
     conf: Conf = None,
     verbose: Verbose = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """List the operations that wait as of the last finished micro-batch, the oldest first.
+    """List the operations that wait after the last finished micro-batch, oldest first.
 
     \b
     Example:

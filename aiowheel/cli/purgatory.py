@@ -1,4 +1,4 @@
-"""`aiowheel purgatory`: which operations met their keys in time? Rank 5."""
+"""`aiowheel purgatory`: finds which operations completed in time. Rank 5."""
 
 import sys
 import time as clock
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
     from aiowheel.jobs.operations.results import PurgatoryResult
 
-LONGEST_TICK = 3_600_000_000_000  # as of a timer
+LONGEST_TICK = 3_600_000_000_000  # the limit of `Timer`, in nanoseconds
 
 
 class TraceFormat(StrEnum):
-    """How a trace may be laid out; other formats have no lists of keys."""
+    """The formats of a trace; other formats have no lists of keys."""
 
     PARQUET = Format.PARQUET.value
     NDJSON = Format.NDJSON.value
@@ -56,7 +56,7 @@ class TraceFormat(StrEnum):
 
 
 class PurgatoryEngine(StrEnum):
-    """What works off a trace; both write the same outcomes."""
+    """The engines that replay a trace; both write the same outcomes."""
 
     WHEEL = "wheel"
     SPARK = "spark"
@@ -71,24 +71,24 @@ def purgatory(
     ],
     *,
     out: Annotated[
-        str, typer.Option(metavar="PLACE", help="Gets the tables outcomes and rejects.")
+        str, typer.Option(metavar="PLACE", help="Folder or URI for outcomes and rejects.")
     ],
-    unit: Annotated[Unit, typer.Option(help="Unit of all times, in and out.")] = Unit.MS,
+    unit: Annotated[Unit, typer.Option(help="Unit of all times, read and written.")] = Unit.MS,
     tick: Annotated[
-        int, typer.Option(min=1, max=LONGEST_TICK, help="Of the wheel, in the unit.")
+        int, typer.Option(min=1, max=LONGEST_TICK, help="Tick of the wheel, in the unit.")
     ] = 1,
     format: Annotated[  # noqa: A002
-        TraceFormat | None, typer.Option(help="Default: by the files' suffix.")
+        TraceFormat | None, typer.Option(help="Default: from the files' suffix.")
     ] = None,
     engine: Annotated[
-        PurgatoryEngine, typer.Option(help="Both find the same outcomes.")
+        PurgatoryEngine, typer.Option(help="Both write the same outcomes.")
     ] = PurgatoryEngine.WHEEL,
     stream: Annotated[
         bool, typer.Option("--stream", help="Follow two folders or tables by URI. Runs on Spark.")
     ] = False,
     max_lateness: MaxLateness = StreamLimits.max_lateness,
     max_ahead: Annotated[
-        float, duration(least=0, help="Stream: how far a row may lie after now.")
+        float, duration(least=0, help="Stream: reject rows further in the future.")
     ] = StreamLimits.max_ahead,
     checkpoint: CheckpointFolder = None,
     once: Once = False,
@@ -102,7 +102,7 @@ def purgatory(
     verbose: Verbose = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Replay operations and events: which completed, by which key and when, and which timed out.
+    """Replay operations and events, and find which operations completed and which timed out.
 
     \b
     Example:
@@ -147,7 +147,7 @@ def purgatory(
     _check_out(out, (operations, events))
     try:
         with Progress() as progress:
-            progress.show("working off the trace")
+            progress.show("replaying the trace")
             if engine is PurgatoryEngine.WHEEL:
                 refuse({"--master": master, "--conf": conf}, "is for --engine spark")
                 result = _on_wheel(operations, events, out, tick, form)
@@ -155,7 +155,7 @@ def purgatory(
                 run = _on_spark()
                 with (
                     open_session(uris=(operations, events, out)) as spark,
-                    progress.tasks_of(spark, "working off the trace"),
+                    progress.tasks_of(spark, "replaying the trace"),
                 ):
                     result = run(spark, operations, events, out, tick, form)
     except OSError as error:
@@ -198,12 +198,13 @@ def _on_spark() -> "Callable[..., PurgatoryResult]":
 
 
 def _check_out(out: str, inputs: Sequence[str]) -> None:
-    """Refuse a place for several tables that cannot be one.
+    """Refuse a place that cannot hold the results.
 
-    A folder is read at any depth: the next run would take the results of this one for rows.
+    A folder inside an input folder is refused, because input folders are read recursively: the next
+    run would read the results of this one.
 
     Raises:
-        BadInputError: *out* is no folder that can be written to, or lies in one of *inputs*.
+        BadInputError: *out* is not a writable folder, or lies in one of *inputs*.
     """
     inside(out, "")
     place = local_path(out)

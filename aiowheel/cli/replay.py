@@ -1,4 +1,4 @@
-"""`aiowheel replay`: a recorded trace once more, on another wheel. Rank 5."""
+"""`aiowheel replay`: replays a recorded trace on another wheel. Rank 5."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -18,19 +18,17 @@ _MOST_BUCKETS = 2**24
 
 
 def replay(
-    trace: Annotated[
-        Path, typer.Argument(metavar="TRACE", help="A folder that a TraceRecorder wrote to.")
-    ],
+    trace: Annotated[Path, typer.Argument(metavar="TRACE", help="Folder of a TraceRecorder.")],
     *,
     tick: Annotated[float, duration(help="Width of a bucket.")] = 0.001,
-    wheel_size: Annotated[int, typer.Option(metavar="N", help="Buckets a level.")] = 256,
-    timeout: Annotated[float | None, duration(help="Default: what each operation had.")] = None,
+    wheel_size: Annotated[int, typer.Option(metavar="N", help="Buckets per level.")] = 256,
+    timeout: Annotated[float | None, duration(help="Default: that of each operation.")] = None,
     purgatory: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only this one; default: all.")
+        str | None, typer.Option(metavar="NAME", help="Only this purgatory; default: all.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Replay a trace in virtual time: what another wheel, or timeout, would have done.
+    """Replay a trace in virtual time, on another wheel or with another timeout.
 
     \b
     Example:
@@ -100,8 +98,8 @@ def _print(found: "Replay", origin: Mapping[str, str], *, other_timeout: bool) -
     late = (
         "of the replayed timeouts took longer in the trace than the new timeout"
         if other_timeout
-        else "of the replayed timeouts completed in the trace, or were cancelled, after their "
-        "deadline: the event loop was busy and came to their timeouts too late; this one never is"
+        else "of the replayed timeouts were completed or cancelled in the trace after their "
+        "deadline: the event loop was too busy to fire them in time; a replay has no such delay"
     )
     remarks = [
         (found.ended_late, late),

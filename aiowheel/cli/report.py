@@ -1,4 +1,4 @@
-"""`aiowheel report`: what a trace says about its purgatories. Rank 5."""
+"""`aiowheel report`: a report on the purgatories of a trace. Rank 5."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,10 +13,10 @@ _PIPE_WIDTH = 160
 
 def report(
     trace: Annotated[
-        str, typer.Argument(metavar="TRACE", help="A folder that a TraceRecorder wrote to; or URI.")
+        str, typer.Argument(metavar="TRACE", help="Folder of a TraceRecorder, or a URI.")
     ],
     *,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the report goes.")] = Path(
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the report.")] = Path(
         "report"
     ),
     master: Master = None,
@@ -24,9 +24,9 @@ def report(
     verbose: Verbose = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Report on a trace: what timed out, how late, on which keys.
+    """Report on a trace: timeouts, their lateness, and the keys concerned.
 
-    Writes one HTML page and a Parquet file per table, prints the key tables.
+    Writes an HTML page and a Parquet file per table, and prints the most important tables.
 
     \b
     Example:
@@ -52,6 +52,6 @@ def report(
     from aiowheel.jobs.report.text import print_report
 
     console = Console()
-    # A pipe has no width: wide enough that no name is cut.
+    # A pipe has no width of its own: this one is wide enough not to cut names.
     print_report(result.tables, console if console.is_terminal else Console(width=_PIPE_WIDTH))
     print_lines({**result.origin, "page": str(result.page)}.items())

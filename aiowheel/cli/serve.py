@@ -1,4 +1,4 @@
-"""`aiowheel serve`: named topics over polls, websockets and server-sent events. Rank 5."""
+"""`aiowheel serve`: topics over long polls, websockets and server-sent events. Rank 5."""
 
 import logging
 import sys
@@ -21,39 +21,39 @@ _EXTRA_OF = {
     "websockets": "web",
     "prometheus_client": "metrics",
 }
-_OTHER_FILES = 100  # what the process has open beside connections
+_OTHER_FILES = 100  # open files of the process besides its connections
 
 
 def serve(
     context: typer.Context,
     *,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="0: one that is free.")] = 8080,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="TCP port; 0: a free one.")] = 8080,
     unix: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Unix socket to listen on instead.")
+        str | None, typer.Option(metavar="PATH", help="Listen on a Unix socket instead.")
     ] = None,
     tls_cert: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Certificate chain, PEM: serve https.")
+        str | None, typer.Option(metavar="FILE", help="Certificate chain in PEM, for https.")
     ] = None,
     tls_key: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Its key, where it is a file of its own.")
+        str | None, typer.Option(metavar="FILE", help="Private key, if not in --tls-cert.")
     ] = None,
     token: Annotated[
-        str | None, typer.Option(envvar="AIOWHEEL_TOKEN", help="Needed for everything; or @FILE.")
+        str | None, typer.Option(envvar="AIOWHEEL_TOKEN", help="Token for all requests; or @FILE.")
     ] = None,
     publish_token: Annotated[
         str | None,
-        typer.Option(envvar="AIOWHEEL_PUBLISH_TOKEN", help="Needed to publish and remove."),
+        typer.Option(envvar="AIOWHEEL_PUBLISH_TOKEN", help="Token to publish and remove."),
     ] = None,
     subscribe_token: Annotated[
         str | None,
-        typer.Option(envvar="AIOWHEEL_SUBSCRIBE_TOKEN", help="Needed to poll and subscribe."),
+        typer.Option(envvar="AIOWHEEL_SUBSCRIBE_TOKEN", help="Token to poll and subscribe."),
     ] = None,
     allow_origin: Annotated[
-        list[str] | None, typer.Option(metavar="ORIGIN", help="Web pages that may use it.")
+        list[str] | None, typer.Option(metavar="ORIGIN", help="Allow web pages of this origin.")
     ] = None,
     allow_host: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Host name of the service.")
+        list[str] | None, typer.Option(metavar="NAME", help="Another host name of the service.")
     ] = None,
     store: Annotated[
         str | None,
@@ -63,46 +63,45 @@ def serve(
             help="Keep topics in sqlite:///PATH, postgresql://... or redis://...",
         ),
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes that serve; needs --store.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Number of processes; above 1: --store.")] = 1,
     dashboard: Annotated[
         bool,
-        typer.Option("--dashboard", help="Show the wheels at /dashboard, to this machine only."),
+        typer.Option("--dashboard", help="Show the wheels at /dashboard, only on this machine."),
     ] = False,
     access_log: Annotated[
-        bool, typer.Option("--access-log", help="Log every request on stderr.")
+        bool, typer.Option("--access-log", help="Log each request on stderr.")
     ] = False,
-    max_connections: Annotated[int, typer.Option(min=1, help="Connections at once.")] = 18_000,
-    max_topics: Annotated[int, typer.Option(min=1, help="Topics at once.")] = 10_000,
+    max_connections: Annotated[int, typer.Option(min=1, help="Open connections.")] = 18_000,
+    max_topics: Annotated[int, typer.Option(min=1, help="Number of topics.")] = 10_000,
     max_name: Annotated[int, typer.Option(min=1, help="Characters of a topic's name.")] = 200,
     max_body: Annotated[int, typer.Option(min=1, help="Bytes of a message.")] = 65_536,
-    max_waiters: Annotated[int, typer.Option(min=1, help="Requests that wait at once.")] = 16_000,
+    max_waiters: Annotated[int, typer.Option(min=1, help="Waiting requests.")] = 16_000,
     max_waiters_per_client: Annotated[
-        int, typer.Option(min=1, help="The same of one address.")
+        int, typer.Option(min=1, help="Waiting requests per client address.")
     ] = 10_000,
-    max_timeout: Annotated[
-        float, duration(least=1, help="Of the longest poll; whole seconds.")
-    ] = 120,
+    max_timeout: Annotated[float, duration(least=1, help="Longest poll; whole seconds.")] = 120,
     keep_seconds: Annotated[
         float,
-        duration(least=0.1, most=1e9, help="Life of a message, and of a topic without use."),
+        duration(least=0.1, most=1e9, help="Age limit of messages and of unused topics."),
     ] = 86_400.0,
-    keep: Annotated[int, typer.Option(min=1, help="Messages kept of a topic.")] = 1_000,
-    keep_bytes: Annotated[int, typer.Option(min=1, help="Bytes kept of a topic.")] = 1_048_576,
+    keep: Annotated[int, typer.Option(min=1, help="Messages kept per topic.")] = 1_000,
+    keep_bytes: Annotated[int, typer.Option(min=1, help="Bytes kept per topic.")] = 1_048_576,
     keep_bytes_in_all: Annotated[
         int, typer.Option(min=1, help="Bytes kept of all topics.")
     ] = 268_435_456,
     heartbeat: Annotated[
-        float, duration(least=0.1, most=3_600, help="Between a subscriber's heartbeats.")
+        float, duration(least=0.1, most=3_600, help="Interval of heartbeats to subscribers.")
     ] = 20.0,
     receive_timeout: Annotated[
-        float, duration(least=0.1, most=3_600, help="For a request to arrive.")
+        float, duration(least=0.1, most=3_600, help="Longest time for a request to arrive.")
     ] = 10.0,
 ) -> None:
-    """Serve named topics: publish, long-poll, subscribe. In memory, or in a store.
+    """Serve named topics to publishers, long polls and subscribers.
 
-    Stops at SIGTERM or Ctrl+C: requests that wait are answered with 503 and Retry-After. SIGHUP
-    reads the files of tokens and of the certificate again; with --workers it replaces the workers,
-    which then have the code that is installed, and refuses no request meanwhile.
+    Topics are kept in memory, or with --store in a database. SIGTERM and Ctrl+C stop the service;
+    it then answers waiting requests with 503 and Retry-After. SIGHUP reads the files of tokens and
+    of the certificate again. With --workers, SIGHUP replaces all workers by new ones, which run the
+    installed code; no request is refused during that time.
 
     \b
     Example:
@@ -121,12 +120,12 @@ def serve(
     if tls_key is not None and tls_cert is None:
         raise BadInputError("--tls-key needs --tls-cert")
     if workers > 1 and store is None:
-        raise BadInputError(f"--workers {workers} needs --store: workers share topics in a store")
+        raise BadInputError(f"--workers {workers} needs --store, by which workers share topics")
 
     def access() -> "Access":
         shared = _tokens("--token", token)
         names = list(allow_host or [])
-        if host and ":" not in host:  # no IPv6 address
+        if host and ":" not in host:  # not an IPv6 address
             names.append(host)
         return service.Access(
             hosts=frozenset(each.lower() for each in names),
@@ -154,7 +153,7 @@ def serve(
         limits, access=access(), dashboard=dashboard, access_log=access_log, store=store
     )
     certificate = None if tls_cert is None else service.Certificate(tls_cert, tls_key)
-    if not service.is_worker():  # it has the limit of its parent
+    if not service.is_worker():  # a worker inherits the limit of its parent
         _allow_files(max_connections + _OTHER_FILES)
     if access_log:
         _log_on_stderr()
@@ -162,7 +161,7 @@ def serve(
     def ready(address: str) -> None:
         print(f"serving topics at {address}/topics/NAME", flush=True)
         if dashboard:
-            # It answers this machine only, by a name of this machine; "all addresses" is no name.
+            # The dashboard requires a host name of this machine; 0.0.0.0 and [::] are none.
             here = address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
             print(f"the dashboard is at {here}/dashboard/", flush=True)
 
@@ -191,14 +190,17 @@ def serve(
 
 
 def _same_command(arguments: Sequence[str]) -> list[str]:
-    """Return what starts this command in a new process."""
-    # `-m` finds modules in the current folder, where this process may not look for them.
-    safely = [] if str(Path.cwd()) in sys.path else ["-P"]
-    return [sys.executable, *safely, "-m", "aiowheel", *arguments]
+    """Return the command line that runs this command in a new process."""
+    # Python's `-m` adds the current folder to the module path; `-P` prevents that.
+    safe_path = [] if str(Path.cwd()) in sys.path else ["-P"]
+    return [sys.executable, *safe_path, "-m", "aiowheel", *arguments]
 
 
 def _tokens(option: str, text: str | None) -> frozenset[str]:
-    """The tokens that an option or its environment variable gives, or the file that it names."""
+    """Return the token in *text*, or the tokens in the file that `@FILE` names.
+
+    *text* is the value of *option* or of its environment variable.
+    """
     if text is None:
         return frozenset()
     if not text.startswith("@"):
@@ -207,9 +209,9 @@ def _tokens(option: str, text: str | None) -> frozenset[str]:
     try:
         lines = path.read_text(encoding="utf-8").split()
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no UTF-8"
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise BadInputError(f"{option}: cannot read {path}: {reason}") from error
-    if not lines:  # else everything would be open
+    if not lines:  # without this check, an empty file would allow every client
         raise BadInputError(f"{option}: {path} must hold a token on each line, got none")
     return frozenset(lines)
 
@@ -223,8 +225,8 @@ def _log_on_stderr() -> None:
 
 
 def _allow_files(wanted: int) -> None:
-    """Raise the limit of open files as far as needed and allowed; say where it stays short."""
-    if sys.platform == "win32":  # sockets are not counted as files there
+    """Raise the limit of open files to *wanted*; print a notice if the system allows less."""
+    if sys.platform == "win32":  # sockets do not count as open files on Windows
         return
     import resource
 
@@ -234,5 +236,5 @@ def _allow_files(wanted: int) -> None:
     limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
     if limit < wanted:
-        notice = f"the system allows {limit:,} open files, {wanted:,} may be asked for"
+        notice = f"the system allows {limit:,} open files, the service may need {wanted:,}"
         print(f"aiowheel: {notice}", file=sys.stderr)

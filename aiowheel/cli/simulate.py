@@ -1,4 +1,4 @@
-"""`aiowheel simulate`: what a wheel would do under a load. Rank 5."""
+"""`aiowheel simulate`: simulates wheels under a random load. Rank 5."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,52 +21,53 @@ if TYPE_CHECKING:
 def simulate(
     *,
     operations: Annotated[
-        float, typer.Option(metavar="N", help="Operations of each setting; 1e7 is ten million.")
+        float, typer.Option(metavar="N", help="Operations per setting; 1e7 is ten million.")
     ] = 1e6,
     rate: Annotated[
         list[float] | None,
-        typer.Option(metavar="N", help="Arrivals a second; may be given several times.  [40000]"),
+        typer.Option(metavar="N", help="Arrivals per second; may be repeated.  [40000]"),
     ] = None,
     timeout: Annotated[
         list[float] | None,
-        duration(help="May be given several times.  [0.2]"),
+        duration(help="May be repeated.  [0.2]"),
     ] = None,
     tick: Annotated[
         list[float] | None,
-        duration(help="May be given several times.  [0.001]"),
+        duration(help="May be repeated.  [0.001]"),
     ] = None,
     wheel_size: Annotated[
         list[int] | None,
-        typer.Option(metavar="N", help="Buckets a level; may be given several times.  [256]"),
+        typer.Option(metavar="N", help="Buckets per level; may be repeated.  [256]"),
     ] = None,
     p50: Annotated[
         float | None,
-        duration(help="Half of the operations complete within it.  [0.02]"),
+        duration(help="Half of the operations complete within this.  [0.02]"),
     ] = None,
     p75: Annotated[
         float | None,
-        duration(help="Three quarters complete within it.  [0.06]"),
+        duration(help="Three quarters complete within this.  [0.06]"),
     ] = None,
     fit: Annotated[
-        str | None, typer.Option(metavar="TRACE", help="Take rate, timeout and waits from it.")
+        str | None, typer.Option(metavar="TRACE", help="Trace that gives rate, timeout and waits.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="The same seed is the same load.")] = 1,
-    shards: Annotated[int, typer.Option(help="Wheels that share the load.")] = 16,
+    seed: Annotated[int, typer.Option(help="Seed of the load.")] = 1,
+    shards: Annotated[int, typer.Option(help="Number of wheels that share the load.")] = 16,
     partitions: Annotated[
-        int | None, typer.Option(min=1, help="Spark tasks; changes no result.")
+        int | None, typer.Option(min=1, help="Number of Spark tasks; changes no result.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Where tables and page go.")
+        Path | None, typer.Option(metavar="FOLDER", help="Folder for the tables and the page.")
     ] = None,
     master: Master = None,
     conf: Conf = None,
     verbose: Verbose = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Drive wheels through a drawn load, in virtual time.
+    """Run wheels under a random load, in virtual time.
 
-    Every combination of --tick, --wheel-size, --timeout and --rate is one setting. Arrivals have
-    exponential gaps, times to completion are log-normal; with --fit some may never complete.
+    Each combination of --tick, --wheel-size, --timeout and --rate is one setting. Gaps between
+    arrivals are exponential, and times to completion are log-normal. With --fit, some operations
+    may never complete.
 
     \b
     Example:
@@ -128,7 +129,7 @@ def _fitted(sweep: "Sweep", fit: "Fit", *, rate: bool, timeout: bool, waits: boo
 
 def _whole(operations: float) -> int:
     if operations != operations // 1 or not operations >= 1:
-        raise BadInputError(f"--operations must be a whole number from 1 on, got {operations:g}")
+        raise BadInputError(f"--operations must be a whole number, at least 1, got {operations:g}")
     return int(operations)
 
 

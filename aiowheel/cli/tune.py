@@ -1,4 +1,4 @@
-"""`aiowheel tune`: the tick and wheel size that would have cost least. Rank 5."""
+"""`aiowheel tune`: the cheapest tick and wheel size for a recorded load. Rank 5."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,27 +19,27 @@ _MOST_ROWS = 12
 
 def tune(
     trace: Annotated[
-        str, typer.Argument(metavar="TRACE", help="A folder that a TraceRecorder wrote to; or URI.")
+        str, typer.Argument(metavar="TRACE", help="Folder of a TraceRecorder, or a URI.")
     ],
     *,
-    max_lateness: Annotated[float, duration(help="What the wheel may add to a timeout.")] = 0.01,
+    max_lateness: Annotated[float, duration(help="Maximum delay that the wheel may add.")] = 0.01,
     tick: Annotated[
         list[float] | None,
-        duration(help="May be given several times.  [by the bound]"),
+        duration(help="May be repeated.  [by the bound]"),
     ] = None,
     wheel_size: Annotated[
         list[int] | None,
-        typer.Option(metavar="N", help="Buckets a level; may be given several times.  [16-4096]"),
+        typer.Option(metavar="N", help="Buckets per level; may be repeated.  [16-4096]"),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Where table and page go.")
+        Path | None, typer.Option(metavar="FOLDER", help="Folder for the table and the page.")
     ] = None,
     master: Master = None,
     conf: Conf = None,
     verbose: Verbose = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Find the wheel for a recorded load: the cheapest within a lateness bound.
+    """Find the cheapest wheel for a recorded load, within a bound of lateness.
 
     \b
     Example:

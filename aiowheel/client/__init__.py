@@ -1,4 +1,4 @@
-"""A client of `aiowheel serve` that resumes and loses nothing. Rank 4; needs the extra `client`."""
+"""A client of `aiowheel serve` that resumes its subscriptions. Rank 4; extra `client`."""
 
 from aiowheel.client._client import TopicClient as TopicClient
 from aiowheel.client._messages import Message as Message

@@ -1,7 +1,7 @@
 """Publishing and subscribing over HTTP. Rank 4; needs the `client` extra.
 
-A subscription is a sequence of long polls, each of which names what the client has: an answer that
-is lost on its way is requested again. So a poll may be repeated at any time, and a publish may not.
+A subscription is a sequence of long polls. Each poll has the client's position, so that it can be
+repeated after a lost answer. A publish must not be repeated, because it may have been carried out.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ try:
 except ImportError as error:
     raise MissingExtraError("client") from error
 
-_POLL = 45.0  # seconds for the answer of a poll, which the service gives after 30 at the latest
-_OTHER = 10.0  # seconds for anything else
+_POLL = 45.0  # timeout of a poll in seconds; the service answers after 30 seconds at the latest
+_OTHER = 10.0  # timeout of other requests, in seconds
 _LEAST_DELAY, _MOST_DELAY = 0.1, 5.0  # seconds before a failed request is repeated
 _NAME = re.compile("[A-Za-z0-9._~:-]+")
-_LATER = frozenset(  # the service, or a proxy, may answer otherwise in a while
+_RETRIED = frozenset(  # temporary failures of the service or of a proxy
     {
         HTTPStatus.TOO_MANY_REQUESTS,
         HTTPStatus.BAD_GATEWAY,
@@ -44,10 +44,13 @@ class TopicClient:
     tasks of one event loop.
 
     Args:
-        url: Of the service, without `/topics`: `http://127.0.0.1:8080`.
-        token: Bearer token, where the service needs one.
-        http: An httpx client of your own, for TLS, proxies or Unix sockets; you close it. Its limit
-            of connections (100 by default) is that of subscriptions at once.
+        url: URL of the service without `/topics`, such as `http://127.0.0.1:8080`.
+        token: Bearer token, if the service needs one.
+        http: An httpx client, for TLS, proxies or Unix sockets; the caller closes it. Its limit of
+            connections (100 by default) limits the concurrent subscriptions.
+
+    Raises:
+        ValueError: *url* does not begin with `http://` or `https://`.
     """
 
     def __init__(
@@ -69,26 +72,26 @@ class TopicClient:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the connections, unless the httpx client is yours; idempotent."""
+        """Close the connections, except those of a given httpx client. Idempotent."""
         if self._is_own:
             await self._http.aclose()
 
     async def publish(self, topic: str, data: Any) -> Published:
-        """Publish one message; at most once, because it is sent once.
+        """Publish one message, at most once: the request is not repeated.
 
         Args:
-            topic: Name of the topic, which is made when it is missing.
-            data: What JSON holds.
+            topic: Name of the topic; the service creates a missing topic.
+            data: A value that JSON can represent.
 
         Raises:
-            TypeError: JSON cannot hold *data*.
-            ValueError: *topic* is no name, or *data* holds NaN or an infinity.
-            TopicRefusedError: The service refuses it.
-            httpx.TransportError: The service cannot be reached, or its answer is lost: the message
+            TypeError: JSON cannot represent *data*.
+            ValueError: *topic* is not a legal name, or *data* holds NaN or an infinity.
+            TopicRefusedError: The service refuses the request.
+            httpx.TransportError: The service cannot be reached, or its answer is lost. The message
                 may have been published.
         """
         address = self._address(topic)
-        # Not httpx's own `json`, which sends nothing for None.
+        # Not httpx's argument `json`, which sends an empty body for None.
         body = json.dumps(data, allow_nan=False).encode()
         headers = self._headers | {"Content-Type": "application/json"}
         answer = await self._http.post(address, content=body, headers=headers, timeout=_OTHER)
@@ -99,10 +102,11 @@ class TopicClient:
         return Published(topic, receipt["version"], position, receipt["woken"])
 
     async def remove(self, topic: str) -> bool:
-        """Remove the topic and its messages; return whether there was one.
+        """Remove the topic and its messages; return whether the topic existed.
 
         Raises:
-            TopicRefusedError: The service refuses it.
+            ValueError: *topic* is not a legal name.
+            TopicRefusedError: The service refuses the request.
             httpx.TransportError: The service cannot be reached, or its answer is lost.
         """
         address = self._address(topic)
@@ -112,21 +116,21 @@ class TopicClient:
         return answer.status_code == HTTPStatus.NO_CONTENT
 
     def subscribe(self, topic: str, *, after: str | None = None) -> AsyncGenerator[Message, None]:
-        """Yield every message of the topic, once and in order, without an end.
+        """Yield every message of the topic once and in order; the generator does not end.
 
-        While the service cannot be reached, or has no room, it is tried again: after what
-        `Retry-After` says, else after 0.1 to 5 seconds. The first failure of a series is logged as
-        `aiowheel.topic_unreachable`. Messages that the service has dropped, or lost in a restart,
-        are counted in `missed` and shown by `reset` of the next one.
+        While the service is unreachable or overloaded, requests are repeated: after the time in
+        `Retry-After`, otherwise after 0.1 to 5 seconds. The first failure of a series is logged as
+        `aiowheel.topic_unreachable`. If the service has dropped messages, `missed` of the next
+        message counts them; if it has lost the topic, `reset` of the next message is True.
 
         Args:
-            topic: Name of the topic, which need not exist yet.
-            after: Position of the last message you have, to go on after it; None: from the oldest
-                message that is kept.
+            topic: Name of the topic, which need not exist.
+            after: Position of the last message that the caller has; the subscription continues
+                after it. None: begin with the oldest kept message.
 
         Raises:
-            ValueError: An argument is out of range.
-            TopicRefusedError: The service refuses the subscription; raised by the first `anext`.
+            ValueError: An argument is malformed.
+            TopicRefusedError: The service refuses the subscription; raised by `anext`.
         """
         return self._messages(topic, self._address(topic), Progress.after(after))
 
@@ -159,7 +163,7 @@ class TopicClient:
             else:
                 if answer.status_code == HTTPStatus.OK:
                     return cast("dict[str, Any]", answer.json())
-                if answer.status_code not in _LATER:
+                if answer.status_code not in _RETRIED:
                     raise _refusal(answer)
                 reason = str(_refusal(answer))
                 wanted = answer.headers.get("retry-after", "")
@@ -170,9 +174,9 @@ class TopicClient:
             await asyncio.sleep(delay)
 
     def _address(self, topic: str) -> str:
-        # Checked here, because a slash or a question mark would make another address.
+        # Checked here, because a slash or a question mark would change the address.
         if not _NAME.fullmatch(topic):
-            raise ValueError(f"topic must be made of A-Z a-z 0-9 . _ ~ : -, got {topic!r}")
+            raise ValueError(f"topic must consist of A-Z a-z 0-9 . _ ~ : -, got {topic!r}")
         return self._topics + topic
 
 
@@ -180,5 +184,5 @@ def _refusal(answer: httpx.Response) -> TopicRefusedError:
     try:
         body = answer.json()
         return TopicRefusedError(answer.status_code, str(body["error"]), str(body["detail"]))
-    except (ValueError, KeyError, TypeError):  # a proxy's answer
+    except (ValueError, KeyError, TypeError):  # an answer of a proxy
         return TopicRefusedError(answer.status_code, "not_json", answer.text[:200])

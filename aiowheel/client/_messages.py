@@ -1,4 +1,4 @@
-"""What a client of topics gets: messages, receipts and refusals. Rank 4."""
+"""The messages, receipts and errors of the client of topics. Rank 4."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class Message:
     """One message of a topic.
 
     Attributes:
-        topic: The topic's name.
-        data: What was published: a string, or what JSON holds.
-        version: Its number in the topic, from 1.
-        position: Where it stands in the topic, for `TopicClient.subscribe(after=...)`.
-        missed: How many messages before it were dropped before this client could get them.
-        reset: Whether the topic was lost, by a restart or a removal, and this is the first message
-            of its new life; others may have been lost with it.
+        topic: Name of the topic.
+        data: The published value: a string, or another JSON value.
+        version: Number of the message in its topic, from 1.
+        position: Position in the topic, for `TopicClient.subscribe(after=...)`.
+        missed: Number of messages before this one that were dropped before this client got them.
+        reset: Whether the topic was removed, or lost in a restart, and this is the first message
+            that the client gets of the new topic. Messages of the old topic may be lost.
     """
 
     topic: str
@@ -35,13 +35,13 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The service's receipt for a message.
+    """The receipt of the service for a published message.
 
     Attributes:
-        topic: The topic's name.
-        version: The message's number in the topic, from 1.
-        position: Where it stands in the topic.
-        woken: Requests that waited for it.
+        topic: Name of the topic.
+        version: Number of the message in its topic, from 1.
+        position: Position in the topic.
+        woken: Number of requests that waited for it.
     """
 
     topic: str
@@ -51,10 +51,16 @@ class Published:
 
 
 class TopicRefusedError(AiowheelError):
-    """The service refuses a request, and would refuse it again."""
+    """The service refuses a request, and would refuse it again.
+
+    Args:
+        status: HTTP status.
+        error: One word for programs.
+        detail: One sentence for people.
+    """
 
     def __init__(self, status: int, error: str, detail: str) -> None:
-        """Name the HTTP status, the word for programs and the sentence for people."""
+        """Store the arguments as attributes of the same names."""
         super().__init__(status, error, detail)
         self.status = status
         self.error = error
@@ -66,11 +72,11 @@ class TopicRefusedError(AiowheelError):
 
 @dataclass(slots=True)
 class Progress:
-    """What a subscriber has of a topic.
+    """The position of a subscriber in a topic.
 
     Attributes:
-        version: Of the last message that it got; 0: of none.
-        epoch: The life of the topic in which it was; None: of none.
+        version: Version of the last received message; 0: no message.
+        epoch: Epoch of that message; None: no message.
     """
 
     version: int = 0
@@ -78,10 +84,10 @@ class Progress:
 
     @classmethod
     def after(cls, position: str | None) -> Progress:
-        """Begin after the message at *position*, or at the oldest one.
+        """Return the progress after the message at *position*; None: before the oldest message.
 
         Raises:
-            ValueError: It is no position.
+            ValueError: *position* is malformed.
         """
         if position is None:
             return cls()
@@ -91,6 +97,6 @@ class Progress:
         return cls(int(version), epoch)
 
     def query(self) -> dict[str, str]:
-        """The parameters of the next poll."""
+        """Return the query parameters of the next poll."""
         query = {"since": str(self.version)}
         return query if self.epoch is None else query | {"epoch": self.epoch}

@@ -1,4 +1,7 @@
-"""A page that shows the wheels turn, for any ASGI application to mount. Rank 4: needs no extra."""
+"""A live web page of a timer's wheels, which any ASGI application can mount.
+
+Rank 4; needs no extra.
+"""
 
 from aiowheel.dashboard._app import Dashboard as Dashboard
 from aiowheel.dashboard._guard import Guard as Guard

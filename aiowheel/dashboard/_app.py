@@ -35,8 +35,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 MOST_VIEWERS = 20
-_MOST_SEARCHES = 2  # at once
-_ANSWER_SECONDS = 10.0  # for a process to answer a question about its keys
+_MOST_SEARCHES = 2  # searches that run at the same time
+_ANSWER_SECONDS = 10.0  # to wait for another process to answer a question about its keys
 _SCRIPTS = (
     "chart.js",
     "details.js",
@@ -64,29 +64,30 @@ _HEADERS = [
 
 
 class Dashboard:
-    """A page that shows a timer's wheels turn, what waits in its purgatories, and durable timers.
+    """An ASGI application with a live page of a timer's wheels, its purgatories and durable timers.
 
-    Mount it under a path of your application. The page reads `events` beside it, a stream of
-    server-sent events. One look every quarter of a second serves all viewers, and costs the same
-    however much is pending; without a viewer there are no looks. The counts of the last five
-    minutes are kept, one point a second.
+    Mount it under a path of your application. The page reads the stream of server-sent events at
+    the relative path `events`. A snapshot every quarter of a second serves all viewers; its cost
+    does not grow with the number of pending operations. Without a viewer no snapshot is taken. The
+    dashboard keeps the counts of the last five minutes, one point per second.
 
     Args:
-        timer: Open; a `Timer` of the loop that serves the page.
-        purgatories: Any number, on that timer.
-        durable: `DurableTimers`, by the name to show. Their store is counted, at O(pending), while
-            there is a viewer, for at most a hundredth of the time.
-        guard: Called with the ASGI scope of every request; returns, at once or awaited, whether to
-            answer it. Default: only clients on this machine, because keys are shown.
-        folder: The processes whose dashboards have the same folder are shown together, or one of
-            them, whichever process answers. It must be of this user alone, and is made if it is
-            missing. Default: this process only.
-        example: A shell command that the page offers while nothing is pending; `{origin}` in it
+        timer: An open `Timer` of the loop that serves the page.
+        purgatories: Any number of purgatories on that timer.
+        durable: `DurableTimers`, by the name to show. While there is a viewer, the dashboard counts
+            their store, at O(pending), for at most one percent of the time.
+        guard: Called with the ASGI scope of each request; returns, directly or as an awaitable,
+            whether to answer it. Default: only clients on this machine, because the page shows
+            keys.
+        folder: Processes whose dashboards have the same folder are shown together; each of them
+            serves the page for all. Only this user may have access to the folder. A missing folder
+            is created. Default: this process only.
+        example: A shell command that the page shows while nothing is pending; `{origin}` in it
             stands for the scheme, host and port of the page. Default: a line of Python.
 
     Raises:
-        BadInputError: *folder* cannot be used: other users may enter it, its path is too long for a
-            Unix socket, or the system has none.
+        BadInputError: *folder* cannot be used: other users have access to it, its path is too long
+            for a Unix socket, or the system has no Unix sockets.
     """
 
     def __init__(
@@ -103,15 +104,15 @@ class Dashboard:
         self._purgatories = named(purgatories)
         self._run = secrets.token_hex(4)
         self._sampler = Sampler(timer, self._purgatories, durable or {}, self._run)
-        self._own = Viewers(self._sampler.look, self._sampler.rest)
-        self._viewers: dict[str, Viewers[bytes]] = {}  # by the process that they have chosen
+        self._own = Viewers(self._sampler.snapshot, self._sampler.discard)
+        self._viewers: dict[str, Viewers[bytes]] = {}  # by chosen process; "" stands for all
         self._folder = None if folder is None else checked_folder(Path(folder))
         self._siblings: Siblings | None = None
         self._together: Together | None = None
         self._example = example
         self._searching = asyncio.Semaphore(_MOST_SEARCHES)
         self._streams = 0
-        self._listening = contextlib.ExitStack()  # for signals, while there are streams
+        self._listening = contextlib.ExitStack()  # the signal listener, while there are streams
         self._guard = this_machine_only if guard is None else guard
         self._is_open = self._is_closed = False
         folder_of_page = files("aiowheel.dashboard") / "page"
@@ -122,11 +123,11 @@ class Dashboard:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            return  # it opens at the first request
+            return  # the first request opens it
         self._open()
 
     def _open(self) -> None:
-        """Begin the history, and become visible to the other processes."""
+        """Start the history, and connect with the other processes of the folder."""
         self._is_open = True
         self._sampler.history.start()
         if self._folder is not None:
@@ -135,17 +136,18 @@ class Dashboard:
             self._together = Together(self._siblings)
 
     def _open_late(self) -> None:
-        """Open at the first request, without the other processes if the folder became unusable."""
+        """Open at the first request; without the other processes if the folder is unusable now."""
         try:
             self._open()
         except BadInputError as error:
             emit("aiowheel.dashboard_alone", error=str(error))
 
     def close(self) -> None:
-        """End every viewer's stream and the history; idempotent.
+        """End the streams of all viewers and the history. Idempotent.
 
-        Streams never end by themselves, which would delay the shutdown of a server that waits for
-        its requests. They end at SIGINT and SIGTERM; call this where your server stops otherwise.
+        A stream has no end of its own, and would delay a server that waits for its requests when it
+        shuts down. Streams end on SIGINT and SIGTERM; call this method if your server is stopped in
+        another way.
         """
         self._is_open = self._is_closed = True
         self._sampler.history.stop()
@@ -172,13 +174,13 @@ class Dashboard:
             await _answer(send, 403, b"the dashboard is not for this client\n")
         elif scope["method"] not in {"GET", "HEAD"}:
             await _answer(send, 405, b"the dashboard can only be read\n", (b"allow", b"GET, HEAD"))
-        elif path == "":  # without the slash its files would be looked for one level up
+        elif path == "":  # without the slash, browsers resolve the page's files one level up
             location = scope["path"].rpartition("/")[2].encode() + b"/"
             await _answer(send, 307, b"", (b"location", location))
         elif path == "/events":
             if scope["method"] == "GET":
                 await self._stream(_parameter(scope, "process") or "", receive, send)
-            else:  # a body of its own would never end
+            else:  # HEAD has no body, and the stream would not end
                 await _begin_stream(send)
                 await _end_stream(send)
         elif path in {"/keys", "/operations"}:
@@ -205,24 +207,25 @@ class Dashboard:
             if not self._streams:
                 self._listening.close()
                 if self._together is not None and not self._viewers:
-                    self._together.end()  # the last viewer has left before its first look
+                    self._together.end()  # the last viewer disconnected before its first snapshot
 
     async def _stream_to(self, process: str, receive: Receive, send: Send) -> None:
         await _begin_stream(send)
         if self._is_closed:
             await _end_stream(send)
             return
-        sending = asyncio.create_task(self._send_looks(process, send))
-        leaving = asyncio.create_task(_left(receive))
+        sending = asyncio.create_task(self._send_snapshots(process, send))
+        leaving = asyncio.create_task(_disconnected(receive))
         try:
             await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             leaving.cancel()
             sending.cancel()
-            with contextlib.suppress(asyncio.CancelledError, OSError):  # the client has left
+            # OSError: the client has disconnected.
+            with contextlib.suppress(asyncio.CancelledError, OSError):
                 await sending
 
-    async def _send_looks(self, process: str, send: Send) -> None:
+    async def _send_snapshots(self, process: str, send: Send) -> None:
         together = self._together
         if together is None:
             process = ""
@@ -233,31 +236,31 @@ class Dashboard:
         first: Json = {"points": points, "example": self._example}
         await send(_part(b"retry: 1000\n\n"))
         await send(_part(b"event: history\ndata: " + _as_bytes(first) + b"\n\n"))
-        if not self._is_closed:  # nothing would end looks that begin after `close`
-            async with contextlib.aclosing(self._viewers_of(process).looks()) as looks:
-                async for look in looks:
-                    await send(_part(b"data: " + look + b"\n\n"))
+        if not self._is_closed:  # nothing would end a stream that starts after `close`
+            async with contextlib.aclosing(self._viewers_for(process).snapshots()) as snapshots:
+                async for snapshot in snapshots:
+                    await send(_part(b"data: " + snapshot + b"\n\n"))
         await _end_stream(send)
 
-    def _viewers_of(self, process: str) -> Viewers[bytes]:
-        """Return those who look at *process*, or at all processes where it is ""."""
+    def _viewers_for(self, process: str) -> Viewers[bytes]:
+        """Return the viewers of *process*, or of all processes if it is ""."""
         viewers = self._viewers.get(process)
         if viewers is None:
             together = self._together
 
-            def look() -> bytes:
+            def snapshot() -> bytes:
                 if together is None:
-                    return _as_bytes(self._sampler.look())
-                return together.look(process)
+                    return _as_bytes(self._sampler.snapshot())
+                return together.snapshot(process)
 
-            def rest() -> None:
+            def discard() -> None:
                 self._viewers.pop(process, None)
                 if together is None:
-                    self._sampler.rest()
+                    self._sampler.discard()
                 elif not self._streams:
                     together.end()
 
-            viewers = self._viewers[process] = Viewers(look, rest)
+            viewers = self._viewers[process] = Viewers(snapshot, discard)
         return viewers
 
     # --- questions --------------------------------------------------------------------------
@@ -270,39 +273,39 @@ class Dashboard:
             await _answer(send, 400, f"{names}, got {scope['query_string']!r}\n".encode())
             return
         question = {"ask": kind, "purgatory": purgatory, "text": text}
-        found = await self._found(question, _parameter(scope, "process") or "")
+        found = await self._ask_all(question, _parameter(scope, "process") or "")
         if found:
             await _answer(send, 200, _as_bytes(found), (b"content-type", b"application/json"))
         else:
             await _answer(send, 404, f"there is no purgatory {purgatory!r}\n".encode())
 
-    async def _found(self, question: Json, process: str) -> Json:
+    async def _ask_all(self, question: Json, process: str) -> Json:
         siblings = self._siblings
         if siblings is None:
-            return await self._found_here(question)
+            return await self._answer_own(question)
         answers = await siblings.ask_all(question, _ANSWER_SECONDS)
         return merged_answers(
             {name: each for name, each in answers.items() if process in {"", name}}
         )
 
-    async def _found_here(self, question: Json) -> Json:
+    async def _answer_own(self, question: Json) -> Json:
         async with self._searching:
             return await answer(question, self._purgatories, self._timer.time())
 
     async def _answer_sibling(self, question: Json) -> AsyncGenerator[Json]:
-        """Answer another process."""
+        """Answer a question of another process: snapshots, keys or operations."""
         if question["ask"] != "looks":
-            yield await self._found_here(question)
+            yield await self._answer_own(question)
             return
         points = self._sampler.history.last()
-        async with contextlib.aclosing(self._own.looks()) as looks:
-            async for look in looks:
-                yield {**look, "points": points} if points else look
+        async with contextlib.aclosing(self._own.snapshots()) as snapshots:
+            async for snapshot in snapshots:
+                yield {**snapshot, "points": points} if points else snapshot
                 points = []
 
 
 def _parameter(scope: Scope, name: str) -> str | None:
-    """Return a parameter of the query; None where it is missing."""
+    """Return a parameter of the query; None if it is missing."""
     query = parse_qs(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
     return query[name][0] if name in query else None
 
@@ -311,14 +314,14 @@ def _as_bytes(value: Json) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-async def _left(receive: Receive) -> None:
+async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 async def _begin_stream(send: Send) -> None:
     kind = (b"content-type", b"text/event-stream")
-    unbuffered = (b"x-accel-buffering", b"no")  # nginx would collect
+    unbuffered = (b"x-accel-buffering", b"no")  # nginx must not buffer the stream
     headers = [kind, unbuffered, *_HEADERS]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
 

@@ -1,7 +1,8 @@
-"""Durable timers as the dashboard shows them. Rank 4.
+"""Snapshots of durable timers for the dashboard. Rank 4.
 
-What this process does is counted in memory. What the store holds is counted by the store, at a cost
-that grows with what is pending: so only while there is a viewer, and for a hundredth of the time.
+The numbers of this process are in memory. The numbers of the store need a count in the store, whose
+cost grows with the pending timers. It therefore runs only while there is a viewer, and for at most
+one percent of the time.
 """
 
 from __future__ import annotations
@@ -16,29 +17,29 @@ if TYPE_CHECKING:
     from aiowheel.durable import DurableTimers
 
 _LEAST_PAUSE: Final = 5.0  # seconds between two counts of a store
-_SHARE: Final = 0.01  # of the time, at most, for counts of a store
-_LONGEST: Final = 60.0  # seconds for one count
-_HERE: Final = ("resident", "ready", "in_flight", "partitions")
+_SHARE: Final = 0.01  # maximum share of the time for counts of a store
+_LONGEST: Final = 60.0  # timeout of one count, in seconds
+_OF_PROCESS: Final = ("resident", "ready", "in_flight", "partitions")
 
 
-class DurableLooks:
-    """Looks at the durable timers of this process.
+class DurableSampler:
+    """Takes snapshots of the durable timers of this process.
 
     Args:
-        durable: By the name to show.
+        durable: Durable timers, by the name to show.
     """
 
     def __init__(self, durable: Mapping[str, DurableTimers]) -> None:
         self._stores = {name: _Store(timers) for name, timers in durable.items()}
 
-    def look(self) -> list[Json]:
-        """Return what is there; a count of a store that is due begins, for a later look."""
-        return [store.look(name) for name, store in self._stores.items()]
+    def snapshot(self) -> list[Json]:
+        """Return a snapshot; start the counts of stores that are due, for later snapshots."""
+        return [store.snapshot(name) for name, store in self._stores.items()]
 
-    def rest(self) -> None:
-        """Count no store, because there is no viewer."""
+    def discard(self) -> None:
+        """Cancel the counts of stores, because there is no viewer."""
         for store in self._stores.values():
-            store.rest()
+            store.discard()
 
 
 class _Store:
@@ -51,7 +52,7 @@ class _Store:
         self._last: Json | None = None
         self._failure: str | None = None
 
-    def look(self, name: str) -> Json:
+    def snapshot(self, name: str) -> Json:
         now = asyncio.get_running_loop().time()
         if self._counting is None and now >= self._due:
             self._counting = asyncio.create_task(self._count(), name="aiowheel durable count")
@@ -59,13 +60,13 @@ class _Store:
         return {
             "name": name,
             "owner": self._timers.owner,
-            **{each: int(getattr(statistics, each)) for each in _HERE},
+            **{each: int(getattr(statistics, each)) for each in _OF_PROCESS},
             "latest": statistics.lateness.maximum,
             "store": self._last,
             "failure": self._failure,
         }
 
-    def rest(self) -> None:
+    def discard(self) -> None:
         counting, self._counting = self._counting, None
         if counting is not None:
             counting.cancel()
@@ -76,8 +77,8 @@ class _Store:
         try:
             async with asyncio.timeout(_LONGEST):
                 summary = await self._timers.summary()
-        except Exception as error:  # a store may be the application's, and the next count must come
-            # Not its text, which may hold the address of the store.
+        except Exception as error:  # an error of a custom store must not prevent the next count
+            # The name only: the text may hold the address of the store.
             self._failure = type(error).__name__
         else:
             self._last = {**summary._asdict(), "at": loop.time()}
@@ -88,12 +89,12 @@ class _Store:
 
 
 def merged_durable(alike: list[Json]) -> Json:
-    """Return one look for the same durable timers in several processes, which share a store."""
+    """Return one snapshot of durable timers of the same name in several processes."""
     counted = [each for each in alike if each["store"] is not None]
     newest = max(counted, key=lambda each: float(each["store"]["at"]), default=alike[0])
     return {
         **newest,
-        **{name: sum(each[name] for each in alike) for name in _HERE},
+        **{name: sum(each[name] for each in alike) for name in _OF_PROCESS},
         "owner": "",
         "latest": max(each["latest"] for each in alike),
     }

@@ -1,4 +1,4 @@
-"""Who may look. Rank 4."""
+"""The guard that decides which clients may see the dashboard. Rank 4."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from ipaddress import IPv6Address, ip_address
 from typing import Any
 
-Scope = MutableMapping[str, Any]  # as ASGI has it
+Scope = MutableMapping[str, Any]  # of ASGI
 Message = MutableMapping[str, Any]
-#: Gets the scope of a request; whether it may look.
+#: Takes the ASGI scope of a request; returns whether to answer it.
 Guard = Callable[[Scope], bool | Awaitable[bool]]
 
 _FORWARDED = {b"forwarded", b"x-forwarded-for", b"x-real-ip"}
 
 
 def this_machine_only(scope: Scope) -> bool:
-    """The default guard: a client on this machine, that asks for this machine by name.
+    """Return whether the client is on this machine and `Host` names this machine; the default.
 
-    Behind a proxy on this machine every client seems to be here, so a forwarded request is
-    refused. A page from elsewhere whose name was made to point here asks for that name: refused.
+    A forwarded request is refused: behind a proxy on this machine, every client seems local. The
+    check of `Host` prevents DNS rebinding: the page of an attacker, whose host name was pointed at
+    this machine, requests that name.
     """
     client = scope.get("client")
     headers: list[tuple[bytes, bytes]] = scope.get("headers", [])
@@ -43,6 +44,6 @@ def _is_loopback(address: str) -> bool:
         found = ip_address(address)
     except ValueError:
         return False
-    # A socket that hears IPv4 as well as IPv6 tells of 127.0.0.1 as ::ffff:127.0.0.1.
+    # A socket for both IPv6 and IPv4 reports 127.0.0.1 as ::ffff:127.0.0.1.
     mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
     return (mapped or found).is_loopback

@@ -1,7 +1,7 @@
-"""What a timer and its purgatories did in each of the last seconds. Rank 4.
+"""Counts of a timer and its purgatories for each of the last seconds. Rank 4.
 
-A point is what happened in one second, so points of several processes can be added. Its second is a
-whole number of the loop's clock, which all processes of a host share.
+A point holds the counts of one second, so that points of several processes can be added. The second
+is an integer of the loop's clock, which all processes of a host share.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from aiowheel.timer import Histogram, Timer
 if TYPE_CHECKING:
     from aiowheel.durable import DurableStatistics, DurableTimers
 
-SECONDS: Final = 300  #: that are kept
+SECONDS: Final = 300  #: number of points that are kept
 _FIRES: Final = ("fired", "acknowledged", "retried", "dead")
 _ENDS: Final = ("completed", "expired", "cancelled", "failed")
 
 
 class Growth:
-    """What running counts, and a histogram beside them, have gained since the last look.
+    """Computes the increments of running counts, and of a histogram, since the last call.
 
     Args:
-        names: The attributes that hold the counts.
+        names: Attributes of the running counts.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -39,13 +39,13 @@ class Growth:
         self._durations: dict[float, int] = {}
 
     def of_counts(self, counts: object) -> dict[str, int]:
-        """Return what each count has gained."""
+        """Return the increment of each count since the last call."""
         now = {name: int(getattr(counts, name)) for name in self._names}
         before, self._counted = self._counted, now
         return {name: now[name] - before[name] for name in self._names}
 
     def of_durations(self, histogram: Histogram) -> list[tuple[float, int]]:
-        """Return the upper edge in seconds and the new durations of each bucket that has some."""
+        """Return the buckets that grew: upper edge in seconds, and number of new durations."""
         now = dict(histogram.buckets())
         before, self._durations = self._durations, now
         return [
@@ -56,11 +56,11 @@ class Growth:
 
 
 class History:
-    """Points of the last five minutes, one a second.
+    """The points of the last five minutes, one per second.
 
     Args:
-        timer: Open.
-        purgatories: By the name to show.
+        timer: An open timer.
+        purgatories: Purgatories, by the name to show.
         durable: Durable timers, by the name to show.
     """
 
@@ -79,10 +79,10 @@ class History:
         self._filed = Growth(("cancelled", "cascaded"))
         self._points: deque[Json] = deque(maxlen=SECONDS)
         self._next: asyncio.TimerHandle | None = None
-        self._point(0)  # counts begin now
+        self._point(0)  # sets the start of all increments
 
     def last(self, count: int = SECONDS) -> list[Json]:
-        """Return the last points, oldest first."""
+        """Return the last *count* points, oldest first."""
         return list(self._points)[-count:]
 
     def start(self) -> None:
@@ -91,13 +91,13 @@ class History:
             self._again(asyncio.get_running_loop(), weakref.ref(self))
 
     def stop(self) -> None:
-        """Take no more points; idempotent."""
+        """Stop taking points. Idempotent."""
         if self._next is not None:
             self._next.cancel()
 
     @staticmethod
     def _again(loop: asyncio.AbstractEventLoop, reference: weakref.ref[History]) -> None:
-        # A weak reference: a dashboard that is dropped without `close` must not live on.
+        # A weak reference: a dashboard that is dropped without `close` must be freed.
         history = reference()
         if history is None:
             return
@@ -145,7 +145,7 @@ def _fires(statistics: DurableStatistics, growth: Growth) -> Json:
 
 
 def added(points: Sequence[Json]) -> Json:
-    """Return the sum of points of the same second: of their numbers, and by bucket and by name."""
+    """Return the sum of points of the same second; buckets and named parts are added one by one."""
     return {**reduce(_sum, points), "second": points[0]["second"]}
 
 

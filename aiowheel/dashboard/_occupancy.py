@@ -1,8 +1,8 @@
-"""How full the buckets of a wheel are, on a scale of powers of two, at a fixed cost a look. Rank 4.
+"""The occupancy of a wheel's buckets, in powers of two, at a bounded cost per snapshot. Rank 4.
 
-A look counts every bucket up to `SHALLOW` entries. A bucket that has more is counted up to `DEEP`
-entries, but all these counts of one look together visit at most `DEEP` entries: the next look goes
-on with the next bucket, and a bucket keeps its last deep count until its turn comes again.
+A snapshot counts each bucket up to `SHALLOW` entries. Fuller buckets get a deep count, of up to
+`DEEP` entries. All deep counts of one snapshot together visit at most `DEEP` entries; the next
+snapshot continues with the next bucket. A bucket keeps its last deep count until the next one.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from typing import Final
 
 from aiowheel.wheel import LevelOccupancy, TimingWheel
 
-SHALLOW: Final = 16  #: entries that every look counts in every bucket
-DEEP: Final = 4_096  #: entries that one look counts besides; a bucket with more counts as this many
-#: A character for each power of two: 0 for no entry, 1 for one, 2 for 2 to 3, 3 for 4 to 7, ...
+SHALLOW: Final = 16  #: maximum entries counted per bucket in each snapshot
+#: Maximum entries visited by all deep counts of one snapshot; also the largest deep count.
+DEEP: Final = 4_096
+#: One character per power of two: 0 for no entry, 1 for one, 2 for 2 to 3, 3 for 4 to 7, ...
 _POWERS: Final = "0123456789abcd"
 _SHALLOW_POWERS: Final = bytes.maketrans(
     bytes(range(SHALLOW + 1)),
@@ -22,14 +23,14 @@ _SHALLOW_POWERS: Final = bytes.maketrans(
 
 
 class Occupancy:
-    """The buckets of one wheel, look after look."""
+    """Counts the entries of one wheel's buckets, over successive snapshots."""
 
     def __init__(self) -> None:
-        self._counted: dict[tuple[int, int], int] = {}  # by level and slot: the last deep count
-        self._at = 0  # where the deep counts go on, among the buckets that need one
+        self._counted: dict[tuple[int, int], int] = {}  # last deep count by (level, slot)
+        self._at = 0  # index of the next deep count, in the list of fuller buckets
 
-    def look(self, wheel: TimingWheel) -> list[tuple[LevelOccupancy, str]]:
-        """Return every level with one character for each of its buckets, see `_POWERS`."""
+    def snapshot(self, wheel: TimingWheel) -> list[tuple[LevelOccupancy, str]]:
+        """Return each level with a text of one character per bucket, see `_POWERS`."""
         levels = wheel.occupancy(SHALLOW)
         full = [
             (number, slot)
@@ -52,7 +53,7 @@ class Occupancy:
             place = full[self._at]
             count = wheel.count_bucket(*place, left)
             if count == left < DEEP:
-                return  # it may have more: the next look begins with it
+                return  # the count is incomplete: the next snapshot begins with this bucket
             self._counted[place] = count
             left -= count
             if left <= 0:

@@ -1,7 +1,7 @@
-"""Answers about single keys and operations, for a viewer who asks for them. Rank 4.
+"""Answers to questions about keys and operations of a purgatory. Rank 4.
 
-A search reads all keys, in slices between which the loop runs; the list of a key's operations is
-bounded.
+A search reads all keys, in slices, and yields to the event loop between them. The list of a key's
+operations is bounded.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any, Final
 from aiowheel.dashboard._waiting import Json, Waiting, long_text_of, number_text, text_of
 from aiowheel.purgatory import Purgatory
 
-MOST_FOUND: Final = 50  #: keys that a search returns
-MOST_OPERATIONS: Final = 100  #: operations of a key that are returned
-_SLICE: Final = 2_000  # keys between two turns of the loop: about a millisecond
+MOST_FOUND: Final = 50  #: maximum keys that a search returns
+MOST_OPERATIONS: Final = 100  #: maximum operations that are returned
+_SLICE: Final = 2_000  # keys per slice: about a millisecond
 
 
 async def find_keys(purgatory: Purgatory, text: str) -> Json:
-    """Return the first keys whose text contains *text*, in capital letters or not.
+    """Return the first keys whose text contains *text*; letter case is ignored.
 
-    Cost: O(keys) in all, and O(keys) for each slice of them: some seconds for a million keys.
+    Cost: O(keys) for each slice of keys, which makes some seconds for a million keys.
     """
     wanted = text.casefold()
     found: dict[Hashable, None] = {}
@@ -41,10 +41,10 @@ async def find_keys(purgatory: Purgatory, text: str) -> Json:
 
 
 async def operations_of(purgatory: Purgatory, text: str, now: float) -> Json:
-    """Return operations that wait for the key of that text, whether shortened or not.
+    """Return operations that wait for the key whose full or shortened text is *text*.
 
-    Several keys may have one text; their operations are returned together. O(1) for a key that is
-    a string and not shortened, else as `find_keys`.
+    Several keys may have the same text; the answer then holds the operations of all of them. Cost:
+    O(1) if *text* itself is a key, otherwise as `find_keys`.
     """
     keys: list[Hashable] = [text]
     if not _exists(purgatory, text):
@@ -82,13 +82,13 @@ async def _slices(purgatory: Purgatory) -> AsyncGenerator[list[Hashable]]:
             return
         yield keys
         at += _SLICE
-        await asyncio.sleep(0)  # keys that come or go meanwhile may be missed, or seen twice
+        await asyncio.sleep(0)  # changes during this pause may skip a key or repeat one
 
 
 async def answer(question: Json, purgatories: Mapping[str, Purgatory], now: float) -> Json:
     """Answer `{"ask": "keys", "purgatory", "text"}`, or "operations" with the same fields.
 
-    Every answer but that of a purgatory which is not here has what the question asks for.
+    The answer is empty if this process has no such purgatory.
     """
     purgatory = purgatories.get(question["purgatory"])
     if purgatory is None:
@@ -99,7 +99,7 @@ async def answer(question: Json, purgatories: Mapping[str, Purgatory], now: floa
 
 
 def merged_answers(answers: Mapping[str, Json]) -> Json:
-    """Return one answer for those of several processes, by their names; {} where none has one."""
+    """Merge the answers of several processes, given by process name; {} if all are empty."""
     found = {name: each for name, each in answers.items() if each}
     if not found:
         return {}

@@ -1,8 +1,9 @@
-"""The hottest keys, and the keys whose waiters are oldest, at a fixed cost a look. Rank 4.
+"""The keys with the most and with the oldest waiters, at a bounded cost per snapshot. Rank 4.
 
-A look at everything that waits would cost more with everything that waits. So each look examines a
-few keys, the next one the following keys; what was found before is kept for as long as it holds.
-With at most `KEYS` keys a look is exact, but for keys with more waiters than `OPERATIONS`.
+The cost of a full scan would grow with the number of keys. Each snapshot therefore examines a few
+keys, and the next one continues with the following keys. Earlier results are kept while they are
+valid. With up to `KEYS` keys a snapshot is exact, except for keys with more than `OPERATIONS`
+waiters.
 """
 
 from __future__ import annotations
@@ -17,41 +18,42 @@ from aiowheel.dashboard._waiting import Json, Waiting, text_of
 from aiowheel.purgatory import Purgatory
 from aiowheel.purgatory._operation import Operation
 
-KEYS: Final = 150  #: keys examined in one look
-OPERATIONS: Final = 150  #: operations examined in one look, at least one of a key
-SHOWN: Final = 12  #: keys in each of the two lists, and operations that have just ended
-_KEPT: Final = 2 * SHOWN  # keys whose oldest operations are kept: those shown, and the next ones
-_EACH: Final = 4  # operations kept of a key: its oldest one, and the next ones
+KEYS: Final = 150  #: maximum keys examined per snapshot
+OPERATIONS: Final = 150  #: operations examined per snapshot, at least one per key
+SHOWN: Final = 12  #: length of each list: hottest keys, oldest keys, ended operations
+_KEPT: Final = 2 * SHOWN  # keys whose oldest operations are kept; the surplus replaces ended ones
+_EACH: Final = 4  # oldest operations kept per key; the surplus replaces ended ones
 
 
 class Rotation:
-    """Looks at one purgatory, a few keys at a time."""
+    """Examines the keys of one purgatory, a few keys per snapshot."""
 
     def __init__(self, purgatory: Purgatory) -> None:
         self._purgatory = purgatory
-        self._at = 0  # how many keys of this turn have been examined
+        self._next_key = 0  # index of the next key to examine
         self._hot: dict[Hashable, int] = {}
-        self._kept: dict[Hashable, list[Waiting]] = {}  # by key, oldest first, in both directions
-        self._known: dict[int, Hashable] = {}  # the key of every operation in `_kept`, by identity
-        self._youngest: int = FOREVER  # creation of the last key kept, once all places are taken
+        self._kept: dict[Hashable, list[Waiting]] = {}  # both keys and operations oldest first
+        self._known: dict[int, Hashable] = {}  # key of each operation in `_kept`, by its id()
+        # Creation time of the youngest kept key if `_KEPT` keys are kept, otherwise FOREVER.
+        self._youngest: int = FOREVER
         self._ended: deque[Json] = deque(maxlen=SHOWN)
 
-    def look(self) -> None:
+    def snapshot(self) -> None:
         """Examine the next keys."""
         self._drop_ended()
-        keys, total = self._purgatory.key_range(self._at, self._at + KEYS)
-        if self._at and not keys:
-            self._at = 0
+        keys, total = self._purgatory.key_range(self._next_key, self._next_key + KEYS)
+        if self._next_key and not keys:
+            self._next_key = 0
             keys, total = self._purgatory.key_range(0, KEYS)
         each = max(1, OPERATIONS // max(1, min(KEYS, total)))
         for key in keys:
             self._examine(key, each)
-        self._at += KEYS
-        self._keep_the_first()
+        self._next_key += KEYS
+        self._keep_top()
 
     def forget(self) -> None:
-        """Begin again: what is kept would keep ended operations alive."""
-        self._at = 0
+        """Drop all results, which would keep ended operations alive, and start again."""
+        self._next_key = 0
         self._hot.clear()
         self._kept.clear()
         self._known.clear()
@@ -59,15 +61,15 @@ class Rotation:
         self._ended.clear()
 
     def hottest(self) -> list[tuple[Hashable, int]]:
-        """Return the keys with most waiters of all examined, and how many waiters they have."""
+        """Return the examined keys with the most waiters, and their numbers of waiters."""
         return list(self._hot.items())
 
     def oldest(self) -> list[Waiting]:
-        """Return the oldest operation of each key, oldest first, of all examined."""
+        """Return the oldest operation of each of the oldest keys, oldest first."""
         return [each[0] for each in self._kept.values()][:SHOWN]
 
     def ended(self) -> list[Json]:
-        """Return the last operations that ended after a look had found them, oldest first."""
+        """Return the last kept operations that have ended, oldest first."""
         return list(self._ended)
 
     def _drop_ended(self) -> None:
@@ -81,7 +83,7 @@ class Rotation:
                 self._kept[key] = pending
                 if not pending:
                     del self._kept[key]
-                    self._youngest = FOREVER  # there is room for one
+                    self._youngest = FOREVER  # there is room for another key
         self._hot = {key: self._purgatory.waiters(key) for key in self._hot}
 
     def _examine(self, key: Hashable, most: int) -> None:
@@ -92,22 +94,22 @@ class Rotation:
             if operation.created_ns > self._youngest and name not in self._kept:
                 continue
             value = None if threshold is None else purgatory.value(key)
-            self._keep(Waiting(operation, name, threshold, value))
+            self._add(Waiting(operation, name, threshold, value))
 
-    def _keep(self, waiting: Waiting) -> None:
+    def _add(self, waiting: Waiting) -> None:
         operation: Operation = waiting.operation
         known = self._known.get(id(operation))
         if operation.is_completed() or (known is not None and known != waiting.key):
-            return  # an operation with several keys is shown with the key it was found by
+            return  # an operation with several keys is shown under the first key that found it
         if known is None:
             self._known[id(operation)] = waiting.key
             self._kept.setdefault(waiting.key, []).append(waiting)
-        else:  # its counter may stand elsewhere by now
+        else:  # the value of its counter may have changed
             found = self._kept[waiting.key]
             place = [id(each.operation) for each in found].index(id(operation))
             found[place] = waiting
 
-    def _keep_the_first(self) -> None:
+    def _keep_top(self) -> None:
         hot = heapq.nlargest(SHOWN, self._hot.items(), key=lambda item: item[1])
         self._hot = {key: count for key, count in hot if count}
         for found in self._kept.values():
@@ -123,7 +125,7 @@ class Rotation:
 
 
 def described(purgatory: Purgatory, rotation: Rotation, now: float) -> Json:
-    """Return what the looks found, as JSON may hold it."""
+    """Return the results of *rotation* as JSON."""
     return {
         "keys": [[text_of(key), count] for key, count in rotation.hottest()],
         "oldest": [

@@ -1,7 +1,7 @@
-"""One look at a timer, its purgatories and its durable timers. Rank 4.
+"""Snapshots of a timer, its purgatories and its durable timers. Rank 4.
 
-Nothing here walks over what is pending: buckets are counted up to a limit, keys and operations are
-examined by rotation, and all else is a running count.
+A snapshot does not iterate over all pending operations: buckets are counted up to a limit, keys and
+operations are examined by rotation, and all other numbers are running counts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from aiowheel._build import __version__, accelerated
 from aiowheel._units import ns_to_seconds
-from aiowheel.dashboard._durable import DurableLooks
+from aiowheel.dashboard._durable import DurableSampler
 from aiowheel.dashboard._history import History
 from aiowheel.dashboard._occupancy import Occupancy
 from aiowheel.dashboard._rotation import Rotation, described
@@ -28,20 +28,20 @@ from aiowheel.wheel import LevelOccupancy
 if TYPE_CHECKING:
     from aiowheel.durable import DurableTimers
 
-_POINTS = 5  # of the history, in each look: a slow viewer misses none
+_POINTS = 5  # points of the history per snapshot, so that a slow viewer misses none
 
 
 class Sampler:
-    """Takes looks; those at keys and operations continue where the last one ended.
+    """Takes snapshots; the rotation over keys continues from one snapshot to the next.
 
     Args:
-        timer: Open.
-        purgatories: By the name to show.
+        timer: An open timer.
+        purgatories: Purgatories, by the name to show.
         durable: Durable timers, by the name to show.
-        run: Differs from that of every other process and dashboard.
+        run: Unique id of this dashboard.
 
     Attributes:
-        history: Of the last minutes.
+        history: Points of the last five minutes.
     """
 
     def __init__(
@@ -57,17 +57,17 @@ class Sampler:
         }
         self._occupancy = Occupancy()
         self._run = run
-        self._durable = DurableLooks(durable)
+        self._durable = DurableSampler(durable)
         self.history = History(timer, purgatories, durable)
 
-    def rest(self) -> None:
-        """Drop what the looks found, because no viewer is left."""
+    def discard(self) -> None:
+        """Drop the results of the rotation, because there is no viewer."""
         for _, rotation in self._rotations.values():
             rotation.forget()
-        self._durable.rest()
+        self._durable.discard()
 
-    def look(self) -> Json:
-        """Return what is there now.
+    def snapshot(self) -> Json:
+        """Return a snapshot, as JSON.
 
         Raises:
             TimerClosedError: The timer is closed.
@@ -85,7 +85,8 @@ class Sampler:
             "tick": ns_to_seconds(driver.wheel.tick),
             "next": None if upcoming is None else ns_to_seconds(max(0, upcoming - now_ns)),
             "levels": [
-                _level(level, text, now_ns) for level, text in self._occupancy.look(driver.wheel)
+                _level(level, text, now_ns)
+                for level, text in self._occupancy.snapshot(driver.wheel)
             ],
             "pending": int(driver.counts.pending),
             "scheduled": int(driver.counts.scheduled),
@@ -96,7 +97,7 @@ class Sampler:
                 _purgatory(name, purgatory, rotation, now)
                 for name, (purgatory, rotation) in rotations.items()
             ],
-            "durable": self._durable.look(),
+            "durable": self._durable.snapshot(),
             "points": self.history.last(_POINTS),
         }
 
@@ -138,7 +139,7 @@ def _level(level: LevelOccupancy, text: str, now_ns: int) -> Json:
 
 
 def _purgatory(name: str, purgatory: Purgatory, rotation: Rotation, now: float) -> Json:
-    rotation.look()
+    rotation.snapshot()
     counts = purgatory.counts
     return {
         "name": name,

@@ -1,7 +1,7 @@
-"""The dashboards of several processes of one host, shown as one. Rank 4.
+"""One dashboard for several processes of a host. Rank 4.
 
-While there is a viewer, this process reads the looks of all processes, its own included, and adds
-them up: what is counted is added, lists are merged, and what belongs to one wheel is left out.
+While there is a viewer, this process reads the snapshots of all processes, including its own, and
+merges them: it adds counts, merges lists, and leaves out the levels of the wheels.
 """
 
 from __future__ import annotations
@@ -19,70 +19,70 @@ from aiowheel.dashboard._rotation import SHOWN
 from aiowheel.dashboard._waiting import Json
 from aiowheel.errors import TimerClosedError
 
-_SEARCH: Final = 1.0  # seconds between two looks for new processes
-_PATIENCE: Final = 1.0  # seconds that the first look waits for processes that do not answer
-_POINTS: Final = 5  # of the history, in each look
+_SEARCH: Final = 1.0  # seconds between two searches for new processes
+_PATIENCE: Final = 1.0  # seconds for which the first snapshot waits for all processes
+_POINTS: Final = 5  # points of the history per snapshot
 
 
 class Together:
-    """The looks of all processes of a folder, while they are read.
+    """Reads and merges the snapshots of all processes of a folder.
 
     Args:
-        siblings: This process in the folder. It answers `{"ask": "looks"}` with looks, the first of
-            which has all points of its history.
+        siblings: The processes of the folder, including this one. Each answers `{"ask": "looks"}`
+            with a stream of snapshots, the first of which has all points of the history.
     """
 
     def __init__(self, siblings: Siblings) -> None:
         self._siblings = siblings
-        self._looks: dict[str, Json] = {}  # the last look of each process
-        self._points: dict[str, dict[int, Json]] = {}  # by process and second, of dead ones too
+        self._snapshots: dict[str, Json] = {}  # the last snapshot of each process
+        self._points: dict[str, dict[int, Json]] = {}  # by process and second; also of dead ones
         self._reading: dict[str, asyncio.Task[None]] = {}
-        self._news = asyncio.Event()  # another look has come
+        self._changed = asyncio.Event()  # set when a snapshot has arrived, or a process has ended
         self._searching: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
-        """Read from now on, and return when every process has answered, or after a second."""
+        """Start reading; return when all processes have answered, or after a second."""
         if self._searching is None:
             self._searching = asyncio.create_task(self._search(), name="aiowheel dashboard")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE):
-                while not self._looks or self._looks.keys() < self._reading.keys():
-                    self._news.clear()
-                    await self._news.wait()
+                while not self._snapshots or self._snapshots.keys() < self._reading.keys():
+                    self._changed.clear()
+                    await self._changed.wait()
 
     def end(self) -> None:
-        """Read no more; idempotent."""
+        """Stop reading. Idempotent."""
         searching, self._searching = self._searching, None
         if searching is not None:
             searching.cancel()
         for task in self._reading.values():
             task.cancel()
         self._reading.clear()
-        self._looks.clear()
+        self._snapshots.clear()
         self._points.clear()
 
-    def look(self, process: str) -> bytes:
-        """Return the last look of *process*, or of all processes where it is "", as JSON.
+    def snapshot(self, process: str) -> bytes:
+        """Return the last snapshot of *process*, or of all processes if it is "", as JSON.
 
         Raises:
             TimerClosedError: No process answers.
         """
-        if not self._looks:
+        if not self._snapshots:
             raise TimerClosedError("no process answers")
         chosen = self._chosen(process)
-        looks = [self._looks[name] for name in chosen]
+        snapshots = [self._snapshots[name] for name in chosen]
         shown: Json = {"gone": process}
-        if len(looks) == 1 and (process or len(self._looks) == 1):
-            shown = looks[0]
-        elif looks:
-            shown = merged(looks)
-        processes = [_as_one_line(name, look) for name, look in sorted(self._looks.items())]
+        if len(snapshots) == 1 and (process or len(self._snapshots) == 1):
+            shown = snapshots[0]
+        elif snapshots:
+            shown = merged(snapshots)
+        processes = [_as_row(name, snapshot) for name, snapshot in sorted(self._snapshots.items())]
         points = self.points(process, _POINTS)
         shown = {**shown, "points": points, "processes": processes}
         return json.dumps(shown, separators=(",", ":")).encode()
 
     def points(self, process: str, count: int = SECONDS) -> list[Json]:
-        """Return the last points of the history, of *process* or of all, oldest first."""
+        """Return the last points of *process*, or of all processes if it is "", oldest first."""
         by_second: dict[int, list[Json]] = {}
         for name, points in self._points.items():
             if process in {"", name}:
@@ -91,7 +91,7 @@ class Together:
         return [added(by_second[second]) for second in sorted(by_second)[-count:]]
 
     def _chosen(self, process: str) -> list[str]:
-        return [name for name in sorted(self._looks) if process in {"", name}]
+        return [name for name in sorted(self._snapshots) if process in {"", name}]
 
     async def _search(self) -> None:
         while True:
@@ -103,47 +103,52 @@ class Together:
     async def _read(self, name: str) -> None:
         try:
             with contextlib.suppress(OSError, ValueError):
-                async with contextlib.aclosing(self._siblings.ask(name, {"ask": "looks"})) as looks:
-                    async for look in looks:
-                        self._note(name, look)
+                async with contextlib.aclosing(
+                    self._siblings.ask(name, {"ask": "looks"})
+                ) as snapshots:
+                    async for snapshot in snapshots:
+                        self._note(name, snapshot)
         finally:
             if self._reading.get(name) is asyncio.current_task():
                 del self._reading[name]
-                self._looks.pop(name, None)
-                self._news.set()
+                self._snapshots.pop(name, None)
+                self._changed.set()
 
-    def _note(self, name: str, look: Json) -> None:
-        self._looks[name] = look
-        self._news.set()
+    def _note(self, name: str, snapshot: Json) -> None:
+        self._snapshots[name] = snapshot
+        self._changed.set()
         points = self._points.setdefault(name, {})
-        for point in look["points"]:
+        for point in snapshot["points"]:
             points[point["second"]] = point
         newest = max(points, default=0)
         for other, theirs in list(self._points.items()):
             for second in [each for each in theirs if each <= newest - SECONDS]:
                 del theirs[second]
-            if not theirs and other not in self._looks:
+            if not theirs and other not in self._snapshots:
                 del self._points[other]
 
 
-def merged(looks: Sequence[Json]) -> Json:
-    """Return one look for several processes."""
+def merged(snapshots: Sequence[Json]) -> Json:
+    """Merge the snapshots of several processes into one."""
     return {
-        "process": {"run": "+".join(look["process"]["run"] for look in looks)},
-        "tick": looks[0]["tick"],
-        "next": min((look["next"] for look in looks if look["next"] is not None), default=None),
+        "process": {"run": "+".join(snapshot["process"]["run"] for snapshot in snapshots)},
+        "tick": snapshots[0]["tick"],
+        "next": min(
+            (snapshot["next"] for snapshot in snapshots if snapshot["next"] is not None),
+            default=None,
+        ),
         "levels": [],
-        **{name: sum(look[name] for look in looks) for name in _SUMS},
-        "latest": max(look["latest"] for look in looks),
-        "purgatories": [_merged_purgatories(each) for each in _by_name(looks, "purgatories")],
-        "durable": [merged_durable(each) for each in _by_name(looks, "durable")],
+        **{name: sum(snapshot[name] for snapshot in snapshots) for name in _SUMS},
+        "latest": max(snapshot["latest"] for snapshot in snapshots),
+        "purgatories": [_merged_purgatories(each) for each in _by_name(snapshots, "purgatories")],
+        "durable": [merged_durable(each) for each in _by_name(snapshots, "durable")],
     }
 
 
-def _by_name(looks: Sequence[Json], kind: str) -> list[list[Json]]:
+def _by_name(snapshots: Sequence[Json], kind: str) -> list[list[Json]]:
     found: dict[str, list[Json]] = {}
-    for look in looks:
-        for each in look[kind]:
+    for snapshot in snapshots:
+        for each in snapshot[kind]:
             found.setdefault(each["name"], []).append(each)
     return list(found.values())
 
@@ -176,14 +181,14 @@ def _merged_purgatories(alike: Sequence[Json]) -> Json:
     }
 
 
-def _as_one_line(name: str, look: Json) -> Json:
-    """Return what the table of processes shows of one."""
-    last: Json = look["points"][-1] if look["points"] else {}
+def _as_row(name: str, snapshot: Json) -> Json:
+    """Return the row of one process in the table of processes."""
+    last: Json = snapshot["points"][-1] if snapshot["points"] else {}
     return {
         "name": name,
-        **look["process"],
-        "pending": look["pending"],
-        "waiting": sum(each["pending"] for each in look["purgatories"]),
+        **snapshot["process"],
+        "pending": snapshot["pending"],
+        "waiting": sum(each["pending"] for each in snapshot["purgatories"]),
         "fired": last.get("fired", 0),
-        "latest": look["latest"],
+        "latest": snapshot["latest"],
     }

@@ -1,4 +1,4 @@
-"""One pending operation as the dashboard shows it. Rank 4."""
+"""The JSON of a pending operation for the dashboard. Rank 4."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from aiowheel._arguments import safe_repr
 from aiowheel.purgatory._counters import ThresholdOperation
 from aiowheel.purgatory._operation import Operation, PredicateOperation
 
-#: What JSON may hold.
+#: A JSON object.
 Json: TypeAlias = dict[str, Any]
 
-_MOST_KEYS = 20  # of one operation, in the detailed view
-_LINE = 60  # characters of a key in a table
-_PARAGRAPH = 1_000  # characters of a key or an operation in the detailed view
+_MOST_KEYS = 20  # maximum keys of one operation in the detailed view
+_LINE = 60  # maximum characters of a key in a table
+_PARAGRAPH = 1_000  # maximum characters of a key or an operation in the detailed view
 _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = _LINE
 _KINDS: dict[type[Operation], str] = {
@@ -24,15 +24,15 @@ _KINDS: dict[type[Operation], str] = {
 }
 
 
-@dataclass(slots=True)  # not frozen: a look makes many, at three times the cost
+@dataclass(slots=True)  # not frozen: a frozen one takes three times as long to make
 class Waiting:
-    """An operation and why it waits.
+    """A pending operation, and one key that it waits for.
 
     Attributes:
         operation: The operation.
         key: One of its keys.
-        threshold: What the counter of *key* must reach; None when it waits for no counter.
-        value: Where that counter stood; None when it was never advanced.
+        threshold: Value that the counter of *key* must reach; None if it waits for no counter.
+        value: Value of the counter; None if the counter was never advanced.
     """
 
     operation: Operation
@@ -41,7 +41,7 @@ class Waiting:
     value: int | float | None
 
     def as_json(self, now: float) -> Json:
-        """Return its kind, its times relative to *now*, and what it waits for."""
+        """Return the kind of the operation, its times relative to *now*, and its condition."""
         operation = self.operation
         left = operation.deadline - now
         return {
@@ -57,7 +57,7 @@ class Waiting:
         }
 
     def as_details(self, now: float) -> Json:
-        """Return the same with all its keys and its `repr`, which may be its owner's code."""
+        """Return `as_json` with all keys and the `repr` of the operation, even if that raises."""
         keys = self.operation.keys
         return {
             **self.as_json(now),
@@ -66,7 +66,7 @@ class Waiting:
         }
 
     def as_ended(self) -> Json:
-        """Return how and when it ended."""
+        """Return the outcome of the operation, its end and its duration."""
         operation = self.operation
         return {
             "kind": kind_of(operation),
@@ -78,22 +78,22 @@ class Waiting:
 
 
 def kind_of(operation: Operation) -> str:
-    """Return the name of the call or of the class that made the operation."""
+    """Return the name of the method that created the operation, or of its class."""
     return _KINDS.get(type(operation), type(operation).__name__)
 
 
 def text_of(key: object) -> str:
-    """Return *key* for people to read, not longer than a line."""
+    """Return a printable form of *key*, cut to the width of a table column."""
     if isinstance(key, str):
         return key if len(key) <= _LINE else f"{key[: _LINE - 3]}..."
     try:
         return _REPR.repr(key)
-    except Exception:  # a key's repr is its owner's code
+    except Exception:  # the key's `repr` is code of the application
         return f"<{type(key).__name__}>"
 
 
 def long_text_of(key: object) -> str:
-    """Return *key* for people to read, up to a thousand characters."""
+    """Return a printable form of *key*, cut to a thousand characters."""
     return (key if isinstance(key, str) else safe_repr(key))[:_PARAGRAPH]
 
 
@@ -103,5 +103,5 @@ def number_text(number: float | None) -> str | None:
         return None
     try:
         return text_of(str(number))
-    except ValueError:  # Python writes no integer of more than 4300 digits
+    except ValueError:  # Python converts no integer of more than 4300 digits
         return "a number too long to show"

@@ -1,4 +1,4 @@
-"""Metrics of timers, purgatories, shared counters and durable timers. Rank 4: no third party."""
+"""Metrics of timers, purgatories, shared counters and durable timers. Rank 4; needs no extra."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aiowheel.timer import Histogram, Timer, TimerStatistics
 
 Statistics: TypeAlias = TimerStatistics | PurgatoryStatistics | SharedStatistics | DurableStatistics
 
-#: Upper edges of the published histograms, in seconds: from less than a tick to an hour.
+#: Upper edges of the published histograms, in seconds.
 EDGES = (
     0.0001,
     0.0005,
@@ -149,7 +149,7 @@ class Subject:
         prefix: `aiowheel_timer`, `aiowheel_purgatory`, `aiowheel_shared` or `aiowheel_durable`.
         label: The value of the label `name`.
         snapshot: Reads the statistics.
-        closed: Returns whether it has been closed; another one can then have its name.
+        closed: Returns whether the subject is closed; another subject can then take its name.
         numbers: The numbers to report.
         distributions: The histograms to report.
     """
@@ -164,7 +164,7 @@ class Subject:
     def read(self) -> Statistics | None:
         """Return a snapshot, or None for a timer that was not entered yet.
 
-        An error would hide the metrics of all other subjects.
+        It does not raise, because an error would hide the metrics of all other subjects.
         """
         try:
             return self.snapshot()
@@ -245,9 +245,10 @@ def enlist(subject: Subject, subjects: list[Subject]) -> None:
 
 
 def cumulative(histogram: Histogram) -> list[tuple[float, int]]:
-    """Return how many durations lie at or below each of `EDGES`, with an error of at most 6.25 %.
+    """Return the number of durations at or below each of `EDGES`.
 
-    Each bucket of the fine histogram counts for the first edge at or above its own upper edge.
+    Each bucket of the fine histogram counts for the first edge at or above its own upper edge. The
+    durations of a bucket differ by at most 6.25 %.
     """
     fine = list(histogram.buckets())
     return [(edge, sum(count for upper, count in fine if upper <= edge)) for edge in EDGES]

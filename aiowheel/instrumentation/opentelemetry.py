@@ -1,7 +1,7 @@
 """Timers, purgatories, counters and durable timers for OpenTelemetry. Rank 4; extra `metrics`.
 
-The SDK's reader collects the statistics; the hot path does nothing. It needs the API only and
-sets no provider.
+The SDK's reader reads the statistics when it collects; timers and purgatories do no extra work.
+This module needs only the API of OpenTelemetry, and sets no provider.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def observe_shared(meter: Meter, shared: SharedCounters) -> None:
     _observe(meter, shared_subject(shared))
 
 
-#: The subjects of each meter, by prefix. They share one set of instruments: a meter keeps the first
-#: of several instruments with one name, and never calls the others.
+#: The subjects of each meter, by prefix. They share one set of instruments, because a meter keeps
+#: only the first of several instruments with the same name.
 _SUBJECTS: WeakKeyDictionary[Meter, dict[str, list[Subject]]] = WeakKeyDictionary()
 
 

@@ -1,6 +1,7 @@
 """Timers, purgatories, shared counters and durable timers for Prometheus. Rank 4; extra `metrics`.
 
-A scrape reads the statistics; the hot path does nothing. Importing this module registers nothing.
+A scrape reads the statistics; timers and purgatories do no extra work. Importing this module
+registers nothing.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class AiowheelCollector(Collector):
         self._subjects: list[Subject] = []
 
     def add_timer(self, timer: Timer, name: str) -> None:
-        """Report *timer* as *name*, once it is entered.
+        """Report *timer* as *name*, as soon as it is entered.
 
         Raises:
             ValueError: Another timer that is not closed has the name.
@@ -88,7 +89,7 @@ class AiowheelCollector(Collector):
     def describe(self) -> Iterator[Metric]:
         """Return every metric without samples.
 
-        A registry uses them to select metrics, and to refuse a second collector.
+        A registry uses the names to select metrics, and to refuse a second collector.
         """
         yield from _families("aiowheel_timer", TIMER_NUMBERS, TIMER_DISTRIBUTIONS, [])
         yield from _families("aiowheel_durable", DURABLE_NUMBERS, DURABLE_DISTRIBUTIONS, [])

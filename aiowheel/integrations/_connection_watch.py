@@ -1,7 +1,6 @@
 """The limits and the heartbeat of one connection, on one pending timer. Rank 4.
 
-Sources: the idle timeout that every byte resets, which asyncio's streams lack; the three limits
-are those of HTTP servers that slow clients kept busy.
+Source: the timeouts of HTTP servers against slow clients. asyncio's streams have no idle timeout.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Chosen: TypeAlias = Timer | None  # an object to mypyc; see aiowheel/_types.py
 
 
 class Limit(StrEnum):
-    """A limit of a connection: the one that it exceeded."""
+    """The kinds of limits of a connection."""
 
     FIRST_BYTE = "first byte"
     IDLE = "idle"
@@ -53,9 +52,9 @@ class ConnectionWatch:
     seconds of silence, until the silence exceeds the limit. Only `touch` ends a silence; call it
     for received data, and for sent data if a client may listen for long.
 
-    A watch has one pending timer, whatever it limits. `close` it, or the timer keeps it until a
-    limit is exceeded. Both functions run in the context in which the watch was made; if one
-    raises, the loop's exception handler gets the error.
+    A watch has one pending timer for all its limits. Call `close` at the end of the connection;
+    otherwise the timer keeps the watch until a limit is exceeded. Both functions run in the context
+    in which the watch was made. If one raises, the loop's exception handler gets the error.
 
     Args:
         on_limit: A plain function. The watch is closed when it is called.
@@ -129,9 +128,10 @@ class ConnectionWatch:
         self._alarm: WatchAlarm = self._armed_at(now + min(self._first, self._beat), now)
 
     def touch(self) -> None:
-        """End the silence: something was received. One clock reading and one write.
+        """Record that data was received or sent, which ends the silence.
 
-        Does nothing after `close`, after a limit was exceeded and after the timer was closed.
+        Does nothing after `close`, after a limit was exceeded and after the timer was closed. Cost:
+        one clock reading and one write.
 
         Raises:
             ForeignLoopError: Called from another loop or thread.
@@ -146,7 +146,7 @@ class ConnectionWatch:
         driver.move(alarm, min(now + self._step, self._total_at), now)
 
     def close(self) -> None:
-        """Stop watching, and drop the two functions; idempotent.
+        """Stop watching, and drop the two functions. Idempotent.
 
         Raises:
             ForeignLoopError: Called from another loop or thread.
@@ -154,7 +154,7 @@ class ConnectionWatch:
         if self._alarm.pending:
             self._driver.checked_now()
             self._alarm.cancel()
-        # The functions are often methods of the object that holds the watch: break the cycle.
+        # Breaks a cycle: the functions are often methods of the object that holds the watch.
         self._on_limit = self._on_heartbeat = ignore
 
     def _armed_at(self, deadline: i64, now: i64) -> WatchAlarm:
@@ -172,9 +172,9 @@ class ConnectionWatch:
         else:
             now = self._driver.now_ns()
             after = due + self._beat
-            if after <= now:  # the loop was blocked: no second ping at once
+            if after <= now:  # the loop was blocked: the next ping must not follow at once
                 after = now + self._beat
-            # Armed first: the limits hold even if the function raises.
+            # Armed before the call, so that the limits hold even if the function raises.
             self._alarm = self._armed_at(min(after, limit_at), now)
             result = self._own_context().run(self._on_heartbeat)
             if result is not None:

@@ -1,6 +1,6 @@
-"""Pings to a silent peer, and the end of a peer that does not answer. Rank 4.
+"""Heartbeats: pings to a silent peer, and a callback if it does not answer. Rank 4.
 
-Source: the keepalive of websocket libraries, without a task for each connection.
+Source: the keepalive of websocket libraries. Here no connection needs a task of its own.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from aiowheel.timer._shared import chosen_timer
 
 
 class Heartbeat:
-    """The heartbeat of one connection: it sends a ping and waits for an answer.
+    """The heartbeat of one connection: it sends pings and detects a peer that does not answer.
 
-    `send()` is called after *interval* seconds without a sign of life. If there is none in the next
-    *timeout* seconds either, `dead()` is called and the heartbeat is closed. Call `seen` for
-    everything that is received; a peer that sends anyway gets no ping. A heartbeat has one pending
-    timer. Use it with `async with`, or call `close`.
+    Call `seen` for all received data. The heartbeat calls `send()` after *interval* seconds without
+    a call of `seen`. If none follows in the next *timeout* seconds, it calls `dead()` and closes
+    itself. A peer that sends data often enough gets no pings. A heartbeat has one pending timer.
+    Use it with `async with`, or call `close`.
 
     Args:
         send: Sends a ping; a plain or a coroutine function. If it raises, the peer is dead.
         dead: A plain function such as `transport.abort`, called at most once.
         interval: The silence before *send*, in seconds or as timedelta.
         timeout: The time for an answer; None for no limit: *dead* is called only if *send* raises.
-        jitter: Each interval is shorter by a random time from 0 to this, so that peers that
-            connected together do not get their pings together.
+        jitter: Each interval is shorter by a random time from 0 to this. Peers that connected at
+            the same time then get their pings at different times.
         timer: Default: the running loop's shared timer.
 
     Raises:
@@ -75,12 +75,15 @@ class Heartbeat:
         self._timeout = beyond("timeout", timeout)
         self._jitter = jitter
         self._timer = chosen_timer(timer)
-        self._pinged = False  # and no sign of life since
+        self._pinged = False  # True after a ping, until the next call of `seen`
         self._sending: asyncio.Future[object] | None = None
         self._handle: TimerHandle = self._wait_for_silence()
 
     def seen(self) -> None:
-        """Note a sign of life. One clock reading and one write; the answer to a ping costs more."""
+        """Record that data was received.
+
+        Cost: one clock reading and one write; after a ping also a new timer.
+        """
         if not self._pinged:
             self._handle.touch()
         elif self._handle.cancel():
@@ -88,11 +91,11 @@ class Heartbeat:
             self._handle = self._wait_for_silence()
 
     def close(self) -> None:
-        """Send no more pings, and drop *send* and *dead*; idempotent."""
+        """Stop the pings, and drop *send* and *dead*. Idempotent."""
         self._handle.cancel()
         if self._sending is not None:
             self._sending.cancel()
-        # They are often methods of the object that holds the heartbeat: break the cycle.
+        # Breaks a cycle: the functions are often methods of the object that holds the heartbeat.
         self._send = self._dead = ignore
 
     async def __aenter__(self) -> Self:
@@ -108,7 +111,7 @@ class Heartbeat:
 
     def _ping(self) -> None:
         self._pinged = True
-        self._handle = self._timer.call_later(self._timeout, self._give_up)
+        self._handle = self._timer.call_later(self._timeout, self._end)
         if self._sending is not None:  # the peer sends but does not read: one ping is enough
             return
         try:
@@ -128,12 +131,12 @@ class Heartbeat:
     def _fail(self, error: BaseException) -> None:
         if self._handle.cancel():
             try:
-                self._give_up()  # first: an error of the log must not keep a dead connection
+                self._end()  # before the log: an error there must not keep a dead connection open
             finally:
-                if not isinstance(error, OSError):  # the usual error of a lost connection
+                if not isinstance(error, OSError):  # OSError: the connection was lost, no bug
                     emit("aiowheel.heartbeat_failed", error=repr(error))
 
-    def _give_up(self) -> None:
+    def _end(self) -> None:
         dead = self._dead
         self.close()
         refuse_coroutine("dead", dead(), START_A_TASK)
@@ -165,7 +168,7 @@ async def heartbeat(
         timer: Default: the running loop's shared timer.
 
     Raises:
-        TimeoutError: The peer showed no sign of life, or *send* raised.
+        TimeoutError: The peer did not answer within *timeout*, or *send* raised.
         ValueError: A time is out of range.
         TypeError: An argument has the wrong type.
     """

@@ -26,12 +26,12 @@ async def idle_guard(
 
     Put `async with idle_guard(writer, 30) as guard:` around the work of a connection. Every
     received chunk ends the silence. When a limit is exceeded, the connection is aborted without
-    flushing, because a dead peer would never read the rest. `read` then returns what is left and
-    after that nothing, and `guard.exceeded` is the limit.
+    flushing, because a dead peer would never read the rest. `read` then returns the buffered data
+    and after it `b""`, and `guard.exceeded` is the limit.
 
-    Call `guard.touch()` for sent data if a client may listen for long. Also call it while the
-    handler itself does not read for longer than *timeout*: nothing is received behind a full
-    buffer.
+    Call `guard.touch()` for sent data if a client may listen for long. Call it also while the
+    handler does not read for longer than *timeout*: the transport stops receiving while the buffer
+    is full.
 
     Args:
         writer: The connection's writer. Enter the block after `start_tls`.

@@ -1,4 +1,4 @@
-"""Random times, so that clients that start together do not continue together. Rank 4."""
+"""Random timeouts: clients that start at the same time end at different times. Rank 4."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aiowheel._units import delay_to_ns, ns_to_seconds
 def spread(name: str, longest: Delay | None, jitter: Delay) -> float:
     """Return a random time between *longest* - *jitter* and *longest*, in seconds.
 
-    It is never more than *longest*, because another timeout, such as a proxy's, may follow.
+    The result is never above *longest*, because a longer timeout, such as a proxy's, may apply too.
 
     Args:
         name: The caller's name of *longest*, for the error.
@@ -21,7 +21,7 @@ def spread(name: str, longest: Delay | None, jitter: Delay) -> float:
         jitter: Seconds or timedelta, finite, from 0 to *longest*.
 
     Raises:
-        TypeError: An argument is no number.
+        TypeError: An argument is not a number.
         ValueError: An argument is NaN, or *jitter* is out of range.
     """
     most = math.inf if longest is None else ns_to_seconds(max(delay_to_ns(name, longest), 0))
@@ -30,4 +30,4 @@ def spread(name: str, longest: Delay | None, jitter: Delay) -> float:
         raise ValueError(
             f"jitter must be finite, from 0 to {most:g} seconds, got {safe_repr(jitter)}"
         )
-    return most - uniform(0, span) if span else most  # noqa: S311 - to spread, no secret
+    return most - uniform(0, span) if span else most  # noqa: S311 - no secret

@@ -21,7 +21,7 @@ from aiowheel.timer import Timer
 
 
 class WheelState(TypedDict):
-    """What the lifespan adds to `request.state`."""
+    """The attributes that the lifespan adds to `request.state`."""
 
     timer: Timer
     purgatory: Purgatory
@@ -48,15 +48,16 @@ def wheel_lifespan(
     Args:
         name: The name of the purgatory.
         tick: The tick of the timer.
-        max_pending: The most requests that may wait at once; default: no limit.
+        max_pending: Maximum number of requests that wait at the same time; default: no limit.
         instruments: Observers of every finished operation.
-        counters: The store of `SharedCounters` over the purgatory, which every request then has as
-            `request.state.shared`. Each process has a store object of its own, on the same address.
+        counters: The store of `SharedCounters` over the purgatory; every request then has them as
+            `request.state.shared`. Each process needs its own store object, on the same address.
         signals: The signals that stop the server. The server's handlers are called as well.
 
     Raises:
         TypeError, ValueError: As `Timer` and `Purgatory`.
-        StoreUnavailableError: The store of *counters* does not answer; when the lifespan begins.
+        StoreUnavailableError: The store of *counters* does not answer. The lifespan raises it when
+            it starts.
     """
     check_wheel(name, tick, max_pending, instruments)
 

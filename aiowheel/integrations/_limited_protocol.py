@@ -65,7 +65,7 @@ class LimitedProtocol(Protocol):
         self.transport = cast(Transport, transport)
         try:
             self._watch = self._new_watch()
-        except BaseException:  # a closed timer, say: without limits the connection could stay open
+        except BaseException:  # a closed timer: a connection without limits must not stay open
             self.transport.abort()
             raise
         super().connection_made(transport)
@@ -89,7 +89,7 @@ class LimitedProtocol(Protocol):
             self._watch.touch()
 
     def limit_exceeded(self, limit: Limit) -> None:  # noqa: ARG002 - for a subclass
-        """Abort the connection. Override it to send a farewell first."""
+        """Abort the connection. Override this method to send a last message first."""
         self.transport.abort()
 
     def send_heartbeat(self) -> None:
@@ -101,7 +101,7 @@ class LimitedProtocol(Protocol):
         raise NotImplementedError
 
     def _new_watch(self) -> ConnectionWatch:
-        # The watch checks them again, by its own names for them.
+        # Checked here so that errors name the attributes; the watch has other names for them.
         beyond_ns("idle_timeout", self.idle_timeout)
         beyond_ns("first_byte_timeout", self.first_byte_timeout)
         beyond_ns("total_timeout", self.total_timeout)

@@ -1,7 +1,7 @@
-"""Limits in seconds, checked and made ready for the timer. Rank 4.
+"""Checking of limits in seconds, and their conversion for the timer. Rank 4.
 
-A connection that is silent for exactly its limit is still within it. So each limit becomes the
-shortest time that is beyond it: one nanosecond more.
+A connection that is silent for exactly its limit is within the limit. Each limit is therefore
+converted to the shortest time that exceeds it: one nanosecond more.
 """
 
 from __future__ import annotations

@@ -60,8 +60,8 @@ async def long_poll(
             must have no side effects: if the client disconnects at that moment, anything it removed
             is lost.
         timeout: Seconds or timedelta; None for no timeout.
-        jitter: The timeout is shorter by a random time from 0 to this, so that polls that started
-            together do not end together.
+        jitter: The timeout is shorter by a random time from 0 to this. Polls that started at the
+            same time then end at different times.
         on_timeout: Returns a `Response` or a value for *render*; default: 204 without a body.
         render: Makes a response of a value; default: JSON.
         retry_after: Seconds after which a refused client may try again.
@@ -136,28 +136,28 @@ async def long_poll_version(
     """Answer once the client's version of *key* is out of date, with the version as `ETag`.
 
     The client sends its version as `If-None-Match: "17"` or as `?since=17`. A client without a
-    version, or with another one than the current, older or newer, is answered at once. A client
-    with the current version waits for the next. After a change the application calls
-    `purgatory.advance(key, version)`, whose cost is that of the polls it completes, however many
-    others wait under *key*. The functions are plain functions; aiowheel does not await them.
+    version, or with an older or newer version than the current one, is answered at once. A client
+    with the current version waits for the next one. After a change the application calls
+    `purgatory.advance(key, version)`. Its cost grows with the polls that it completes, not with the
+    polls that wait under *key*. The functions are plain functions; aiowheel does not await them.
 
-    With `SharedCounters` in the place of the purgatory the versions are those of all workers, and
-    the tag is a token, `"epoch:17"`: the client may come back to any worker, after any restart.
-    After a change any worker calls `await shared.advance(key, version)`. A token whose history the
-    store has lost is answered at once. *answer* may be a coroutine function, and *version* takes
-    what it returned.
+    With `SharedCounters` in place of the purgatory, all workers share the versions, and the tag is
+    a token, `"epoch:17"`, which is valid at each worker and after a restart. After a change any
+    worker calls `await shared.advance(key, version)`. A client whose token belongs to a history
+    that the store has lost is answered at once. *answer* may be a coroutine function; *version*
+    takes its result.
 
     Args:
         request: A request of Starlette or FastAPI.
         purgatory: The purgatory in which the request waits, or shared counters over it.
-        key: The document or resource that has the versions; of shared counters: their key.
+        key: Key of the document or resource that has the versions, or of the shared counter.
         version: Returns the current version, at least 0. If versions start again, or *key* is
-            deleted, call `purgatory.forget(key)`: else polls of lower versions are answered at
-            once. With shared counters: `version(answer)` returns the version of an answer that is
-            no `Response`, and the tag is exactly that; a version ahead of the counter raises the
-            counter, because the process that wrote it may have died before. Without *version* the
-            tag is the counter of before the answer was read, so that a client may get an answer
-            twice if a change falls between the two.
+            deleted, call `purgatory.forget(key)`; otherwise polls of lower versions are answered at
+            once. With shared counters, `version(answer)` returns the version of an answer that is
+            not a `Response`, and the tag is exactly that version. A version above the counter
+            raises the counter, because the process that wrote the version may have died before it
+            did so. Without *version*, the tag is the value of the counter before the answer was
+            read; if a change happens between the two, a client may get an answer twice.
         answer: Returns a `Response` of the current version, or a value for *render*.
         timeout: Seconds or timedelta; None for no timeout.
         jitter: As for `long_poll`.
@@ -242,7 +242,7 @@ async def _shared_version(
 async def _answer_of(
     request: Request, watch: Callable[[], Awaitable[object]], retry_after: int
 ) -> object:
-    """Return the result of the operation, or the response to a client that gets none."""
+    """Return the result of the operation, or a 499 or 503 response if it has none."""
     try:
         waiter = cast("Future[object]", watch())
         if not await done_before(waiter, _hang_up(request.receive)):
@@ -257,7 +257,7 @@ async def _answer_of(
 
 async def _hang_up(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
-        pass  # the rest of the body, which is not read
+        pass  # discards the rest of the body
 
 
 def _nothing_new(version: int | str, *, conditional: bool) -> Response:

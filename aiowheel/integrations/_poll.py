@@ -21,7 +21,7 @@ from aiowheel.errors import (
 from aiowheel.purgatory import DelayedOperation, Outcome, Purgatory
 from aiowheel.timer import ManualTimer, Timer
 
-#: The errors of a purgatory or store that cannot hold an operation: the client comes back later.
+#: Errors of a purgatory or store that accepts no operation at present: the client gets a 503.
 REFUSALS = (
     PurgatoryFullError,
     PurgatoryClosedError,
@@ -30,7 +30,7 @@ REFUSALS = (
     TimerClosedError,
 )
 
-CLIENT_CLOSED_REQUEST = 499  # nginx's number: no client reads it, but access logs count it
+CLIENT_CLOSED_REQUEST = 499  # nginx's status: no client gets it, only access logs show it
 
 
 class Poll(DelayedOperation[object]):
@@ -59,12 +59,12 @@ class Poll(DelayedOperation[object]):
         self._found: object = None
 
     def try_complete(self) -> bool:
-        """Call *ready*, and keep what it returns."""
+        """Call *ready*, and keep its result."""
         self._found = called("ready", self._ready)
         return bool(self._found)
 
     def on_complete(self) -> object:
-        """Return what *ready* returned, or the result of *on_timeout*."""
+        """Return the result of *ready*, or of *on_timeout* after the timeout."""
         if self.outcome is Outcome.COMPLETED:
             return self._found
         return None if self._on_timeout is None else called("on_timeout", self._on_timeout)
@@ -78,22 +78,22 @@ def check_poll(purgatory: object, retry_after: object) -> None:
 
 
 def check_retry_after(retry_after: object) -> None:
-    """Raise an error if *retry_after* is no number of seconds."""
+    """Raise an error if *retry_after* is not a whole number of seconds, at least 0."""
     checked_int("retry_after", retry_after, 0, MOST)
 
 
 def check_wheel(name: object, tick: Any, max_pending: Any, instruments: Any) -> None:
-    """Raise an error now if a timer and purgatory cannot be made of these arguments later."""
+    """Raise an error now if the arguments would make `Timer` or `Purgatory` raise later."""
     checked_str("name", name)
     Timer(tick=tick)
     Purgatory(timer=ManualTimer(), max_pending=max_pending, instruments=instruments)
 
 
 def called(name: str, function: Callable[..., object], *args: object) -> object:
-    """Return what *function* returns, unless that is a coroutine.
+    """Call *function*, and return its result.
 
     Raises:
-        TypeError: It is a coroutine.
+        TypeError: The result is a coroutine.
     """
     result = function(*args)
     refuse_coroutine(name, result, AWAIT_BEFORE)

@@ -1,7 +1,7 @@
 """One long poll of a shared counter, whose token is the tag of the answer. Rank 4.
 
-The order loses nothing: the token is read before the data, so that the tag is never newer than the
-data it comes with. A client that has an older tag than its data is answered once more.
+The token is read before the data, so that the tag is never newer than the data, and a client misses
+no change. If the tag is older than the data, the client gets the same answer once more.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from aiowheel.shared._store import checked_key, checked_value
 from aiowheel.shared._tokens import parsed_token, token_of
 from aiowheel.timer import timeout
 
-_READ_LIMIT = 5.0  # seconds; a kept counter needs no read, and a store that runs answers far sooner
+_READ_LIMIT = 5.0  # seconds; a cached counter needs no read, and a working store is much faster
 
 
 class News(NamedTuple):
-    """What a poll has waited for.
+    """The result of a wait.
 
     Attributes:
-        token: Of the counter.
-        changed: False after the timeout.
+        token: Token of the counter.
+        changed: Whether the counter has changed; False after the timeout.
     """
 
     token: str
@@ -40,10 +40,10 @@ class SharedPoll:
 
     Args:
         shared: The counters.
-        key: Of the counter.
+        key: Key of the counter.
         answer: A plain or coroutine function that reads the data.
-        version: A plain function that returns the version of what *answer* returned; None: the data
-            has none.
+        version: A plain function that takes the result of *answer* and returns its version. None:
+            the data has no version.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -71,7 +71,7 @@ class SharedPoll:
 
         Args:
             seen: The token of the client, `ANY`, or None for a client without one.
-            longest: May be infinite. A read of the counter has a limit of its own.
+            longest: Seconds; may be infinite. A read of the counter has its own limit.
 
         Raises:
             StoreUnavailableError: The store does not answer.
@@ -84,7 +84,7 @@ class SharedPoll:
                 if not await self._shared.wait_past({self._key: seen}, longest):
                     return News(seen, changed=False)
             except EpochChangedError:
-                pass  # the state of now is the answer
+                pass  # the store lost its history: the current data is the answer
         return News(await self._token(), changed=True)
 
     async def _token(self) -> str:
@@ -97,16 +97,16 @@ class SharedPoll:
             ) from None
 
     async def read(self) -> Any:
-        """Return what the application answers."""
+        """Call *answer*, and return its result."""
         found = self._answer()
         return await found if inspect.isawaitable(found) else found
 
     async def tag(self, found: object, token: str) -> str:
         """Return the token of the answer *found*, which was read when the counter was at *token*.
 
-        A version ahead of the counter was written by a process that has not raised the counter, and
-        may have died meanwhile: so this call raises it, and the polls of that version wait. Version
-        0 of a key without a counter is that of data that nothing has published yet.
+        If the version is above the counter, this call raises the counter, because the process that
+        wrote the version may have died before it did so. Clients with that version then wait for
+        the next one. Version 0 of a key without a counter belongs to data that was never published.
 
         Raises:
             TypeError, ValueError: The version is out of range.
@@ -122,4 +122,4 @@ class SharedPoll:
         try:
             return await self._shared.advance(self._key, version)
         except StoreUnavailableError:
-            return token  # older than the data: the client is answered once more
+            return token  # older than the data: the client gets the answer once more

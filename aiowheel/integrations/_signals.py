@@ -35,16 +35,16 @@ class _Handler:
 def signal_listener(
     signals: Iterable[signal.Signals], callback: Callable[[], object]
 ) -> Generator[None]:
-    """During the block, call *callback* on the loop for each of *signals*, then its own handler.
+    """During the block, call *callback* on the loop when one of *signals* arrives.
 
-    It listens only to signals that already have a handler, and only in the main thread, because
-    Python delivers signals there.
+    The earlier handler of the signal is called as well. Signals without a handler are left alone.
+    Outside the main thread the block does nothing, because Python runs signal handlers only there.
     """
     loop = get_running_loop()
     entered: list[tuple[signal.Signals, _Handler]] = []
 
     def schedule() -> None:
-        if not loop.is_closed():  # a block that was never left is still listed
+        if not loop.is_closed():  # a block that was never left keeps its callback
             loop.call_soon_threadsafe(callback)
 
     if threading.current_thread() is threading.main_thread():

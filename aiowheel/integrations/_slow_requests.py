@@ -28,10 +28,10 @@ class SlowRequestMiddleware:
     """ASGI middleware that ends HTTP requests beyond their limits.
 
     A client that sends the body too slowly gets 408; a request that exceeds *total* gets 503. Both
-    answers close the connection, or with HTTP/2 the stream. If the response has already begun, the
-    middleware raises `TimeoutError` instead, and the server aborts the connection: a part of a
-    response must not look complete. The application is cancelled in each case. The limits of the
-    body count only the time in which the application waits for the client.
+    responses close the connection, or with HTTP/2 the stream. If the response has already begun,
+    the middleware raises `TimeoutError` instead, and the server aborts the connection, so that a
+    partial response does not look complete. The application is cancelled in each case. The limits
+    of the body count only the time for which the application waits for the client.
 
     Args:
         app: The application. Websockets pass unchanged.
@@ -109,7 +109,7 @@ class SlowRequestMiddleware:
             (b"content-type", b"text/plain; charset=utf-8"),
             (b"content-length", str(len(reason)).encode()),
         ]
-        if scope["http_version"].startswith("1"):  # later versions have no such header
+        if scope["http_version"].startswith("1"):  # HTTP/2 has no such header
             headers.append((b"connection", b"close"))  # the rest of the body is not read
         if not slow_body:
             headers.append((b"retry-after", str(self._retry_after).encode()))
@@ -118,7 +118,7 @@ class SlowRequestMiddleware:
 
 
 class _Body:
-    """The body of one request, and the time that is left to its client.
+    """The body of one request, and the remaining time of its client.
 
     Attributes:
         slow: Whether the client has exceeded a limit.
@@ -162,7 +162,7 @@ class _Body:
         started = self._timer.time()
         allowed = min(self._allowed, self._left)
         if self._alarm is None:
-            self._alarm = self._timer.call_later(allowed, self._give_up)
+            self._alarm = self._timer.call_later(allowed, self._expire)
         else:
             self._alarm.touch(allowed)
         try:
@@ -181,7 +181,7 @@ class _Body:
         if self._alarm is not None:
             self._alarm.cancel()
 
-    def _give_up(self) -> None:
-        if not self._bound.expired():  # the total may be exceeded in the same loop iteration
+    def _expire(self) -> None:
+        if not self._bound.expired():  # *total* may have expired in the same loop iteration
             self.slow = True
             self._bound.reschedule(self._timer.time())

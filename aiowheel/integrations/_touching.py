@@ -1,6 +1,6 @@
-"""A call for every chunk that a transport receives. Rank 4.
+"""A callback for every chunk that a transport receives. Rank 4.
 
-Whole messages are not enough: a peer that sends a long message slowly is not silent.
+A callback per message would not do: a peer that slowly sends a long message is not silent.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def touching(transport: BaseTransport, touch: Callable[[], object]) -> Generator
         TypeError: The transport's protocol is a `BufferedProtocol`, which receives no chunks, or
             *touch* is not a plain function.
 
-    Cost: two calls a chunk.
+    Cost: two calls per chunk.
     """
     plain_callback("touch", touch, START_A_TASK)
     inner = transport.get_protocol()

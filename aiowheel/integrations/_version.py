@@ -13,7 +13,7 @@ from aiowheel.shared._tokens import parsed_token
 
 _NUMBER = re.compile(r"[0-9]{1,18}")  # a limit, because int() is slow for thousands of digits
 _TAG = re.compile(r'(?:W/)?"([^"]*)"')
-#: For a client that has the current version, whichever that is.
+#: Stands for the current version in `If-None-Match`.
 ANY = "*"
 
 
@@ -35,7 +35,7 @@ def seen_version(if_none_match: str | None, since: str | None, current: int) -> 
     Args:
         if_none_match: Entity tags such as `"17"`. `*`, and a list with the current version, mean
             that the client has the current version; other tags mean that it has none.
-        since: A version in digits.
+        since: A version in decimal digits.
         current: The current version.
 
     Raises:
@@ -69,13 +69,13 @@ def seen_token(if_none_match: str | None, since: str | None, epoch: str) -> Seen
     """Read the header `If-None-Match`, or without it the query parameter `since`.
 
     Args:
-        if_none_match: Entity tags such as `"epoch:17"`, of which the newest one counts, or `*`;
-            other tags mean that the client has no token.
+        if_none_match: Entity tags such as `"epoch:17"`, of which the newest one counts, or `*`. If
+            no tag is a token, the client has no token.
         since: A token.
-        epoch: The current one.
+        epoch: The current epoch of the store.
 
     Raises:
-        BadInputError: *since* is no token.
+        BadInputError: *since* is not a token.
     """
     if if_none_match is not None:
         if if_none_match.strip() == ANY:

@@ -53,16 +53,16 @@ def add_wheel(
 ) -> None:
     """Open a timer and a purgatory while *app* runs: `app[TIMER]` and `app[PURGATORY]`.
 
-    When the server shuts down, every pending operation expires at once, so none delays it.
+    When the server shuts down, all pending operations expire at once, so that they do not delay it.
 
     Args:
-        app: The application, not started yet.
+        app: The application, before its start.
         name: The name of the purgatory.
         tick: The tick of the timer.
-        max_pending: The most requests that may wait at once; default: no limit.
+        max_pending: Maximum number of requests that wait at the same time; default: no limit.
         instruments: Observers of every finished operation.
-        counters: The store of `SharedCounters` over the purgatory, which are `app[SHARED]`. Each
-            process has a store object of its own, on the same address.
+        counters: The store of `SharedCounters` over the purgatory, available as `app[SHARED]`. Each
+            process needs its own store object, on the same address.
 
     Raises:
         TypeError, ValueError: As `Timer` and `Purgatory`.
@@ -245,7 +245,7 @@ async def _shared_version(
 async def _answer_of(
     request: web.Request, watch: Callable[[], Awaitable[object]], retry_after: int
 ) -> object:
-    """Return the result of the operation, or the response to a client that gets none."""
+    """Return the result of the operation, or a 503 response if it has none."""
     _check_handler_cancellation(request)
     try:
         waiter = cast("Future[object]", watch())
@@ -262,7 +262,7 @@ async def _answer_of(
 
 
 def _check_handler_cancellation(request: web.Request) -> None:
-    # A private attribute, but aiohttp has no other. If it is missing, there is no check.
+    # aiohttp offers only this private attribute. If it is missing, the check is skipped.
     server = getattr(request.protocol, "_manager", None)
     if server is not None and not getattr(server, "handler_cancellation", True):
         raise AiowheelError(

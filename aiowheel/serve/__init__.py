@@ -1,4 +1,4 @@
-"""`aiowheel serve`: named topics over polls, websockets and server-sent events. Rank 5.
+"""`aiowheel serve`: topics over long polls, websockets and server-sent events. Rank 5.
 
 Needs the extras `web` and `metrics`.
 """

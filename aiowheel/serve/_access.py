@@ -1,9 +1,9 @@
-"""Which requests the service accepts: by `Host`, by `Origin` and by bearer token. Rank 5.
+"""Access control by `Host`, by `Origin` and by bearer token. Rank 5.
 
-A browser sends a page's requests to any address that it can reach, this machine included. So a
-request that a page of another origin makes is refused, and so is one that names the service by a
-host name it does not have: an attacker can point a name of their own at this machine (DNS
-rebinding), and then the page and the service seem to have one origin.
+A browser sends the requests of a web page to any address that it can reach, including this machine.
+The service therefore refuses a request from a page of another origin. It also refuses a request
+whose `Host` is not one of its host names: an attacker can point their own host name at this machine
+(DNS rebinding), and then the page and the service seem to have the same origin.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from aiowheel.errors import BadInputError
 from aiowheel.serve._refusal import Refusal, shortened
 
-LEAST_TOKEN = 16  #: characters of a token, which must not be guessed
+LEAST_TOKEN = 16  #: minimum number of characters of a token, so that it cannot be guessed
 _ANY = "*"
-_MOST_USUAL_HOSTS = 100
-_OF_BROWSERS = frozenset({b"origin", b"sec-fetch-site"})
+_MOST_CACHED_HOSTS = 100
+_BROWSER_HEADERS = frozenset({b"origin", b"sec-fetch-site"})
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:]+)(?::[0-9]{1,5})?")
 _HOST_OPTION = re.compile(r"\*|(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*|[0-9a-f:.]+")
 _ORIGIN_OPTION = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^\s/?#@]+")
@@ -32,18 +32,20 @@ _TOKEN_OPTION = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Who may use the service.
+    """The clients that may use the service.
 
     Attributes:
-        hosts: Host names of the service, beside `localhost` and IP addresses, which always are:
-            `topics.example.com`, `*.example.com` for all names below, or `*` for any name.
-        origins: Origins of the web pages that may use it, beside its own:
-            `https://example.com`, `null` for pages that have none, or `*` for any page.
-        publish_tokens: Each lets a client publish and remove. Without any, every client may.
-        subscribe_tokens: Each lets a client poll and subscribe. Without any, every client may.
+        hosts: Host names of the service, in addition to `localhost` and IP addresses:
+            `topics.example.com`, `*.example.com` for all its subdomains, or `*` for any name.
+        origins: Origins of the web pages that may use the service, in addition to its own:
+            `https://example.com`, `null` for pages without an origin, or `*` for any page.
+        publish_tokens: Tokens that allow a client to publish and to remove topics. Without any,
+            every client may.
+        subscribe_tokens: Tokens that allow a client to poll and to subscribe. Without any, every
+            client may.
 
     Raises:
-        BadInputError: One is malformed, or a token has fewer than 16 characters.
+        BadInputError: A value is malformed, or a token has fewer than 16 characters.
     """
 
     hosts: frozenset[str] = frozenset()
@@ -63,32 +65,32 @@ class Access:
         for token in self.publish_tokens | self.subscribe_tokens:
             if len(token) < LEAST_TOKEN or not _TOKEN_OPTION.fullmatch(token):
                 characters = f"at least {LEAST_TOKEN} of A-Z a-z 0-9 . _ ~ + / -"
-                # A secret does not belong into an error message.
+                # A token is a secret, so that the error names only its length.
                 raise BadInputError(f"tokens must be {characters}, got {len(token)} characters")
 
     def refuse_foreign(self, connection: HTTPConnection) -> None:
-        """Refuse a request for another host, or by a page of another origin.
+        """Refuse a request for another host, or from a page of another origin.
 
         Raises:
-            Refusal: It is one; 403.
+            Refusal: 403; the host or the origin is not allowed.
         """
         host = connection.headers.get("host")
-        if host and not self._knows_host(host):
-            detail = f"{shortened(host)} is no name of this service; see --allow-host"
+        if host and not self._allows_host(host):
+            detail = f"{shortened(host)} is not a host name of this service; see --allow-host"
             raise Refusal(403, "foreign_host", detail)
         origin = connection.headers.get("origin")
         if origin is None:
             if _is_embedded_elsewhere(connection) and _ANY not in self.origins:
                 raise Refusal(403, "foreign_origin", "a page of another origin made this request")
-        elif not self._knows_origin(origin, host, connection.scope.get("scheme", "http")):
+        elif not self._allows_origin(origin, host, connection.scope.get("scheme", "http")):
             detail = f"pages of {shortened(origin)} may not use this service; see --allow-origin"
             raise Refusal(403, "foreign_origin", detail)
 
     def refuse_without_token(self, connection: HTTPConnection, *, publishing: bool) -> None:
-        """Refuse a request that has no token for what it wants to do.
+        """Refuse a request that has no token for publishing, or for subscribing.
 
         Raises:
-            Refusal: It has none: 401, or one for the other thing: 403.
+            Refusal: 401 without a valid token; 403 with a token for the other operation.
         """
         wanted = self.publish_tokens if publishing else self.subscribe_tokens
         if not wanted:
@@ -100,11 +102,11 @@ class Access:
         verb = "publishing" if publishing else "subscribing"
         if _is_among(given, self.subscribe_tokens if publishing else self.publish_tokens):
             challenge = {"WWW-Authenticate": 'Bearer error="insufficient_scope"'}
-            raise Refusal(403, "wrong_token", f"this token is not for {verb}", challenge)
+            raise Refusal(403, "wrong_token", f"this token does not allow {verb}", challenge)
         challenge = {"WWW-Authenticate": "Bearer"}
         raise Refusal(401, "no_token", f"{verb} needs a valid bearer token", challenge)
 
-    def _knows_host(self, host: str) -> bool:
+    def _allows_host(self, host: str) -> bool:
         found = _HOST.fullmatch(host)
         if _ANY in self.hosts:
             return True
@@ -116,27 +118,29 @@ class Access:
         parents = name.split(".")[1:]
         return any(f"*.{'.'.join(parents[at:])}" in self.hosts for at in range(len(parents)))
 
-    def _knows_origin(self, origin: str, host: str | None, scheme: str) -> bool:
+    def _allows_origin(self, origin: str, host: str | None, scheme: str) -> bool:
         if _ANY in self.origins or origin in self.origins:
             return True
         origin_scheme, _, place = origin.partition("://")
-        # A proxy in front may have taken the TLS off. Where none did, http is another origin.
+        # A reverse proxy may have terminated TLS: then this service has http, the page has https.
+        # If the service has https itself, a page with http has another origin.
         schemes = {"https"} if scheme in {"https", "wss"} else {"http", "https"}
         return origin_scheme in schemes and host is not None and place.lower() == host.lower()
 
 
 class Guarded:
-    """An ASGI application behind an `Access`: it refuses foreign requests, and answers CORS.
+    """ASGI middleware that refuses requests by host and origin, and answers CORS preflights.
 
     Args:
-        app: The application.
-        access: Who may use it; its tokens are the application's to check, because a browser asks
-            for permission (a CORS preflight) without one.
+        app: The application. It checks the tokens itself, because a browser sends no token with a
+            CORS preflight.
+        access: The allowed hosts and origins.
     """
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._access = access
-        self._usual_hosts: set[bytes | None] = set()  # that were checked: 1 us, not 20
+        # Cache of allowed hosts of requests without browser headers: 1 us per request, not 20.
+        self._allowed_hosts: set[bytes | None] = set()
         self._app = app
         if access.origins:
             self._app = CORSMiddleware(
@@ -150,25 +154,28 @@ class Guarded:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in {"http", "websocket"}:
             host = _plain_host(scope)
-            if host not in self._usual_hosts:
+            if host not in self._allowed_hosts:
                 try:
                     self._access.refuse_foreign(HTTPConnection(scope))
                 except Refusal as refusal:
                     await refusal.answer()(scope, receive, send)
                     return
-                self._note_usual(host)
+                self._cache_allowed(host)
         await self._app(scope, receive, send)
 
-    def _note_usual(self, host: bytes | None) -> None:
-        if host is not None and len(host) < 256 and len(self._usual_hosts) < _MOST_USUAL_HOSTS:
-            self._usual_hosts.add(host)
+    def _cache_allowed(self, host: bytes | None) -> None:
+        if host is not None and len(host) < 256 and len(self._allowed_hosts) < _MOST_CACHED_HOSTS:
+            self._allowed_hosts.add(host)
 
 
 def _plain_host(scope: Scope) -> bytes | None:
-    """The host of a request that no browser sent; None: its other headers matter as well."""
+    """Return the `Host` of a request without browser headers; None if it has such headers.
+
+    With browser headers, the origin must be checked at each request.
+    """
     host: bytes | None = None
     for name, value in scope["headers"]:
-        if name in _OF_BROWSERS:
+        if name in _BROWSER_HEADERS:
             return None
         if name == b"host" and host is None:
             host = value
@@ -176,11 +183,11 @@ def _plain_host(scope: Scope) -> bytes | None:
 
 
 def _is_embedded_elsewhere(connection: HTTPConnection) -> bool:
-    """Whether a browser says that another site's page embeds this address, as an image may."""
+    """Return whether a page of another site embeds this address, for example as an image."""
     headers = connection.headers
     if headers.get("sec-fetch-site") not in {"cross-site", "same-site"}:
         return False
-    return headers.get("sec-fetch-dest") != "document"  # a link that a person follows
+    return headers.get("sec-fetch-dest") != "document"  # "document": the user followed a link
 
 
 def _is_ip_address(text: str) -> bool:
@@ -192,6 +199,6 @@ def _is_ip_address(text: str) -> bool:
 
 
 def _is_among(given: str, tokens: frozenset[str]) -> bool:
-    # Every one is compared, in constant time: the time must not say how much of one is right.
+    # All tokens are compared, in constant time: the time must not show how much of a token matches.
     matches = [secrets.compare_digest(given.encode(), token.encode()) for token in tokens]
     return any(matches)

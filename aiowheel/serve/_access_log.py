@@ -1,4 +1,4 @@
-"""The access log: one event for each request that ends. Rank 5."""
+"""The access log: one log event per request. Rank 5."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _MOST_PATH = 200  # characters
 
 
 class AccessLog:
-    """An ASGI application whose requests are logged as `aiowheel.request`, when they end.
+    """ASGI middleware that logs `aiowheel.request` at the end of each request.
 
-    The query is left out: what clients put there is theirs.
+    The log leaves out the query, because it may hold private data of the client.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -24,7 +24,7 @@ class AccessLog:
         if scope["type"] not in {"http", "websocket"}:
             await self._app(scope, receive, send)
             return
-        status: int | None = None  # the client left before there was one
+        status: int | None = None  # stays None if the client disconnects before a response
 
         async def note_status(message: Message) -> None:
             nonlocal status

@@ -33,20 +33,22 @@ from aiowheel.timer import Timer
 
 
 class TopicApp:
-    """Named topics to publish to, to poll and to subscribe to; for one run of one server.
+    """ASGI application of named topics that clients publish to, poll and subscribe to.
 
-    Its lifespan opens a timer and a purgatory; the timer is in the lifespan's state as `timer`.
+    An object serves one run of one server. Its lifespan opens a timer and a purgatory, and puts the
+    timer into the lifespan's state as `timer`.
 
     Args:
-        limits: What it allows and keeps.
-        access: Who may use it. Default: every client, but no page of another origin.
-        dashboard: Whether /dashboard shows the wheels, of all workers, to clients on this machine.
-        access_log: Whether every request is logged when it ends, as `aiowheel.request`.
-        store: Address of the store that keeps the topics, for several processes: see `serve`.
+        limits: Limits of connections, waiting clients, topics and messages.
+        access: The clients that may use the service. Default: every client, except web pages of
+            another origin.
+        dashboard: Whether /dashboard shows the wheels of all workers to clients on this machine.
+        access_log: Whether each request is logged at its end, as `aiowheel.request`.
+        store: Address of the store of the topics, which several processes need: see `serve`.
             Default: the memory of this process.
 
     Raises:
-        BadInputError: *store* is no such address.
+        BadInputError: *store* is malformed.
         MissingExtraError: *store* needs a package that is not installed.
     """
 
@@ -81,42 +83,44 @@ class TopicApp:
             exception_handlers={
                 Refusal: answer_refusal,
                 HTTPException: answer_http_exception,
-                ClientDisconnect: _answer_gone,
+                ClientDisconnect: _answer_disconnected,
                 StoreUnavailableError: answer_store_unavailable,
             },
             lifespan=self._lifespan,
         )
-        self._entry = self._entered()
+        self._entry = self._with_middleware()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._entry(scope, receive, send)
 
     @property
     def access(self) -> Access:
-        """Who may use it; a new value, set while it serves, holds from the next request on."""
+        """The clients that may use the service; a new value holds from the next request on."""
         return self._service.access
 
     @access.setter
     def access(self, access: Access) -> None:
         self._service.access = access
-        self._entry = self._entered()
+        self._entry = self._with_middleware()
 
     @property
     def access_log(self) -> bool:
-        """Whether requests are logged."""
+        """Whether each request is logged."""
         return self._with_access_log
 
     @property
     def store(self) -> str | None:
-        """The address of the store that keeps the topics; None: the memory of this process."""
+        """The address of the store of the topics; None: the memory of this process."""
         return self._store
 
     def be_worker(self, folder: Path, number: int) -> None:
-        """Be one of several workers, before it starts: answer for all of them.
+        """Make this application one of several workers; call it before the application starts.
+
+        Metrics and dashboard then cover all workers.
 
         Args:
-            folder: By which the workers find each other; of this user alone.
-            number: Of this worker; one that replaces a dead one has its number.
+            folder: Folder of the sockets that connect the workers; only this user may have access.
+            number: Number of this worker, from 1; a replacement has the number of the dead worker.
         """
         self._worker = folder, number
 
@@ -124,28 +128,28 @@ class TopicApp:
         """Open the store of the topics and close it again.
 
         Raises:
-            AiowheelError: It does not answer, or cannot be used.
+            AiowheelError: The store does not answer, or cannot be used.
         """
         store = topic_store(self._store, self._service.limits)
         try:
             async with Timer() as timer, Purgatory(PURGATORY, timer=timer) as purgatory:
                 await store.open(timer, purgatory)
                 await store.aclose()
-        except Exception as error:  # each store has its own: no such file, no such database
+        except Exception as error:  # each store raises its own errors, as for a missing file
             raise AiowheelError(f"cannot use the store: {error}") from error
 
-    def _entered(self) -> ASGIApp:
+    def _with_middleware(self) -> ASGIApp:
         guarded = Guarded(self._app, self._service.access)
         return AccessLog(guarded) if self._with_access_log else guarded
 
     async def stop(self, *, replaced: bool = False) -> None:
-        """Answer every request that waits with 503 and `Retry-After`; refuse every later one.
+        """Answer all waiting requests, and later ones, with 503 and `Retry-After`.
 
-        Call it when the server begins to stop, before it waits for its requests to end.
+        Call it when the server begins to stop, before it waits for the end of its requests.
 
         Args:
-            replaced: Another process takes new connections: answer the waiting requests, and
-                new ones over the old connections, as if the time to wait were over.
+            replaced: Whether another worker accepts the new connections. If so, waiting requests,
+                and new ones over open connections, are answered as at the end of their timeout.
         """
         if self._dashboard is not None:
             self._dashboard.close()
@@ -178,7 +182,7 @@ class TopicApp:
                 await service.store.aclose()
 
     async def _topic(self, request: Request) -> Response:
-        # One route: the refusal of any other method then lists all of these.
+        # One route for all methods, so that a 405 lists all of them in `Allow`.
         service = self._service
         publishing = request.method in {"POST", "DELETE"}
         service.access.refuse_without_token(request, publishing=publishing)
@@ -212,12 +216,12 @@ class TopicApp:
         return JSONResponse(about)
 
 
-async def _answer_gone(_request: Request, _exc: Exception) -> Response:
-    return Response(status_code=400)  # the client has left
+async def _answer_disconnected(_request: Request, _exc: Exception) -> Response:
+    return Response(status_code=400)  # the client never gets it
 
 
 def _example(access: Access) -> str:
-    """Return a line for a shell: polls of different lengths, which the dashboard shows."""
+    """Return a shell command that starts polls of different lengths, for an empty dashboard."""
     token = ' -H "Authorization: Bearer $AIOWHEEL_TOKEN"' if access.subscribe_tokens else ""
     poll = f'curl -s -o /dev/null{token} "{{origin}}/topics/demo?timeout=$s"'
     return f"for s in 1 2 4 8 16 30; do {poll} & done; wait"

@@ -1,4 +1,4 @@
-"""The certificate that the service shows, which may be renewed while it runs. Rank 5."""
+"""The TLS certificate of the service, which can be reloaded while it runs. Rank 5."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ class Certificate:
     """A certificate and its key, read from files.
 
     Args:
-        cert: PEM file of the certificate and those that lead to a root.
-        key: PEM file of its private key, without a passphrase; None: it is in *cert* as well.
+        cert: PEM file of the certificate and its intermediate certificates.
+        key: PEM file of the private key, without a passphrase. None: *cert* holds the key too.
 
     Attributes:
-        context: For TLS connections to come, 1.2 or later.
+        context: TLS context of new connections, for TLS 1.2 or later.
 
     Raises:
-        AiowheelError: A file cannot be read, or the two do not belong together.
+        AiowheelError: A file cannot be read, or key and certificate do not match.
     """
 
     def __init__(self, cert: str, key: str | None) -> None:
@@ -28,12 +28,13 @@ class Certificate:
         self.load()
 
     def load(self) -> None:
-        """Read the files again; connections that are open keep what they have.
+        """Read the files again; open connections keep the earlier certificate.
 
         Raises:
-            AiowheelError: As for the class; the earlier certificate stays.
+            AiowheelError: As for the class; new connections get the earlier certificate.
         """
-        # Into a context of no use first: a wrong key would leave the real one with half of each.
+        # A throw-away context loads them first: a wrong key would leave the real context with the
+        # new certificate and the old key.
         for context in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), self.context):
             try:
                 context.load_cert_chain(self._cert, self._key, password=_no_passphrase)
@@ -44,4 +45,4 @@ class Certificate:
 
 
 def _no_passphrase() -> str:
-    return ""  # else OpenSSL asks for one on the terminal
+    return ""  # without this callback, OpenSSL prompts for a passphrase on the terminal

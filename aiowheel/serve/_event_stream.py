@@ -1,7 +1,9 @@
-"""A topic as server-sent events: an event for each page, a comment after silence. Rank 5.
+"""A subscription to a topic over server-sent events. Rank 5.
 
-Source: the WHATWG HTML standard, 9.2. A browser's `EventSource` reconnects by itself, and then
-sends the last event's `id` as `Last-Event-ID`.
+Each page of messages is one event; a comment is the heartbeat.
+
+Source: the WHATWG HTML standard, 9.2. A browser's `EventSource` reconnects automatically, and then
+sends the `id` of the last event in the header `Last-Event-ID`.
 """
 
 from __future__ import annotations
@@ -14,19 +16,20 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from aiowheel.errors import StoreUnavailableError
-from aiowheel.serve._crowd import retry_seconds
 from aiowheel.serve._feed import feed
 from aiowheel.serve._parameters import Seen, checked_query, last_event, topic_name
 from aiowheel.serve._service import Service
 from aiowheel.serve._topic_store import News
+from aiowheel.serve._waiters import retry_seconds
 
 MEDIA_TYPE = "text/event-stream"
-_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # the latter: for nginx
+# X-Accel-Buffering: nginx must not buffer the stream.
+_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _SILENCE = b":\n\n"
 
 
 def wants_events(request: Request) -> bool:
-    """Whether the client accepts server-sent events; `*/*` is no such wish."""
+    """Return whether `Accept` names server-sent events explicitly; `*/*` does not count."""
     accepted = request.headers.get("accept", "").lower()
     if request.method != "GET" or MEDIA_TYPE not in accepted:
         return False
@@ -34,10 +37,10 @@ def wants_events(request: Request) -> bool:
 
 
 def event_stream(service: Service, request: Request) -> Response:
-    """GET: the topic as server-sent events, until the client leaves or the service stops.
+    """Handle GET: stream the topic until the client disconnects or the service stops.
 
     Raises:
-        Refusal: Something in the request is out of range, or the service is shutting down.
+        Refusal: A parameter is out of range, or the service is shutting down.
     """
     query = checked_query(request, "since", "epoch")
     name = topic_name(request, service.limits)
@@ -47,7 +50,10 @@ def event_stream(service: Service, request: Request) -> Response:
 
 
 class _EventStream(Response):
-    """Holds its seat while it streams; a refusal of one comes before the answer has begun."""
+    """A streaming response that counts as a waiting client for as long as it streams.
+
+    If the limit of waiting clients is reached, it raises `Refusal` before it sends anything.
+    """
 
     def __init__(self, service: Service, request: Request, name: str, has: Seen) -> None:
         super().__init__()
@@ -57,21 +63,21 @@ class _EventStream(Response):
         self._has = has
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._service.crowd.seat(self._request):
+        with self._service.waiters.admit(self._request):
             stream = StreamingResponse(self._events(), headers=_HEADERS, media_type=MEDIA_TYPE)
             await stream(scope, receive, send)
 
     async def _events(self) -> AsyncGenerator[bytes, None]:
-        # All clients lose the connection at once when the service stops; they come back one by one.
+        # A random reconnection delay: when the service stops, all clients disconnect at once.
         yield b"retry: %d\n\n" % (1_000 * retry_seconds())
-        with suppress(StoreUnavailableError):  # the client comes back
+        with suppress(StoreUnavailableError):  # the stream ends, and the client reconnects
             async with aclosing(feed(self._service, self._name, self._has)) as pages:
                 async for page in pages:
                     yield _SILENCE if page is None else _event(page)
 
 
 def _event(page: News) -> bytes:
-    # Of a topic that does not exist the id is empty: what comes next is a start.
+    # A topic that does not exist has an empty id, so that the client starts from the beginning.
     epoch, version = page.seen.epoch, page.seen.version
     position = f"{epoch}-{version}" if epoch else ""
     return b"id: %b\ndata: %b\n\n" % (position.encode(), page.text)

@@ -1,4 +1,4 @@
-"""Retention by age: messages grow old, and topics fall out of use. Rank 5."""
+"""Retention by age: old messages are dropped, and unused topics are removed. Rank 5."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from aiowheel.timer import Timer, TimerHandle
 
 
 class Expiry:
-    """Drops messages that are too old, and topics that have not been used for as long.
+    """Drops messages of a given age, and removes topics that were unused for as long.
 
-    Each topic has two deadlines on the service's timer: of its oldest message, and of its last use.
+    Each topic has two timers: one for its oldest message, and one for its last use.
 
     Args:
-        topics: The topics whose messages it drops.
-        timer: Open.
-        seconds: How long a message is kept, and a topic that is not used.
-        is_waited_for: Whether a client waits for the topic of that name, which is a use.
-        remove: Called with the name of a topic that was not used.
+        topics: The topics in memory.
+        timer: The service's timer; it is open.
+        seconds: Age at which a message is dropped, and time without use after which a topic is
+            removed.
+        is_waited_for: Takes a topic's name, and returns whether a client waits for the topic. Such
+            a topic is in use.
+        remove: Removes the topic of the given name.
 
     Attributes:
-        expired: Topics ever removed because they were not used.
+        expired: Number of topics that were removed because they were unused.
     """
 
     def __init__(
@@ -39,21 +41,21 @@ class Expiry:
         self._is_waited_for = is_waited_for
         self._remove = remove
         self._unused: IdleDetector[str] = IdleDetector(seconds, self._expire, timer=timer)
-        self._oldest: dict[str, TimerHandle] = {}  # by topic: when its oldest message is too old
+        self._oldest: dict[str, TimerHandle] = {}  # by topic: drops its oldest message
         self.expired = 0
 
     def note_published(self, topic: Topic) -> None:
-        """Note that *topic* got a message just now."""
+        """Record that a message was published to *topic* just now."""
         if topic.name not in self._unused:
             self._unused.touch(topic.name)
         if topic.name not in self._oldest:
             self._arm(topic)
 
     def note_used(self, name: str) -> None:
-        """Note that a client uses the topic of that name, if there is one.
+        """Record that a client uses the topic *name*, if it exists.
 
-        Call this before a message is published: a topic that was due to be removed, at a timer that
-        is late, is removed by this call and not behind the message.
+        Call this before a message is published. If the timer is late and the topic is due for
+        removal, this call removes it; otherwise the removal would take the new message with it.
         """
         if name in self._unused:
             self._unused.touch(name)
@@ -61,7 +63,7 @@ class Expiry:
                 self._unused.discard(name)
 
     def note_removed(self, name: str) -> None:
-        """Note that the topic of that name exists no more."""
+        """Record that the topic *name* was removed."""
         self._unused.discard(name)
         handle = self._oldest.pop(name, None)
         if handle is not None:
@@ -75,7 +77,7 @@ class Expiry:
 
     def _drop_old(self, topic: Topic, due: float) -> None:
         del self._oldest[topic.name]
-        # The deadline was one message's; it may have been dropped since, to make room.
+        # The message that this timer was for may have been dropped by size in the meantime.
         self._topics.drop_until(topic, max(due, self._timer.time() - self._seconds))
         self._arm(topic)
 

@@ -1,4 +1,4 @@
-"""What a subscriber gets, whatever it subscribed over: pages of news, and silence. Rank 5."""
+"""The messages of one subscription, for websockets and server-sent events alike. Rank 5."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from aiowheel.serve._parameters import Seen
 from aiowheel.serve._service import Service
 from aiowheel.serve._topic_store import News
 
-_PAGE = 65_536  # bytes of messages that a subscriber gets at once
+_PAGE = 65_536  # bytes of messages per page
 
 
 async def feed(service: Service, name: str, has: Seen) -> AsyncGenerator[News | None, None]:
-    """Yield every message after *has*, in pages; None after each heartbeat's time of silence.
+    """Yield the messages after *has* in pages, and None as a heartbeat.
 
-    It ends when the service stops. A page is made when the one before was taken, so a subscriber
-    that is slow to read costs one page, not all that has been published since.
+    A heartbeat follows `Limits.heartbeat` seconds without a message. The generator ends when the
+    service stops. It reads a page only after the subscriber has taken the page before, so a slow
+    subscriber costs the memory of one page, not of all new messages.
 
     Raises:
-        StoreUnavailableError: What keeps the topics does not answer.
+        StoreUnavailableError: The store of the topics does not answer.
     """
     while not service.stopping:
         news = await service.store.news(name, has, _PAGE)
@@ -28,10 +29,10 @@ async def feed(service: Service, name: str, has: Seen) -> AsyncGenerator[News | 
             yield news
             continue
         try:
-            has_come = await service.store.wait(name, news.threshold, service.limits.heartbeat)
+            may_have_news = await service.store.wait(name, news.threshold, service.limits.heartbeat)
         except (PurgatoryClosedError, SharedCountersClosedError):
             return
-        except EpochChangedError:  # the store lost its history: that is news
-            has_come = True
-        if not has_come and not service.stopping:
+        except EpochChangedError:  # the store lost its history: the next read returns a reset
+            may_have_news = True
+        if not may_have_news and not service.stopping:
             yield None

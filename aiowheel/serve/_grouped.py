@@ -1,7 +1,7 @@
-"""Calls that arrive while one is under way share the next one. Rank 5.
+"""Group commit: calls that arrive while a run is in progress share the next run. Rank 5.
 
-Source: the group commit of databases. A call begins after it was asked for, so a read that is
-shared sees what its callers have seen.
+Source: the group commit of databases. A run starts after each of its calls was made, so a shared
+read sees every write that its callers have seen.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ R = TypeVar("R")
 
 
 class Grouped(Generic[A, R]):
-    """Runs a function for many arguments at a time; one run is under way at most.
+    """Collects calls and runs a function on batches of their arguments, one run at a time.
 
     Args:
-        run: Takes arguments and returns a result, or an exception, for each; an exception that it
-            raises is that of every caller.
-        most: Arguments of one run.
+        run: Takes a batch of arguments, and returns one result or exception per argument. If it
+            raises, every caller of the batch gets that exception.
+        most: Maximum number of arguments per run.
     """
 
     def __init__(
@@ -32,7 +32,10 @@ class Grouped(Generic[A, R]):
         self._task: asyncio.Task[None] | None = None
 
     def __call__(self, argument: A) -> asyncio.Future[R]:
-        """Have the next run include *argument*; cancelling the future does not take it back."""
+        """Add *argument* to a later run, and return the future of its result.
+
+        Cancelling the future does not withdraw the argument.
+        """
         loop = asyncio.get_running_loop()
         caller: asyncio.Future[R] = loop.create_future()
         self._waiting.append((argument, caller))
@@ -66,6 +69,6 @@ def _settle(caller: asyncio.Future[R], result: R | Exception) -> None:
         return
     if isinstance(result, Exception):
         caller.set_exception(result)
-        caller.exception()  # retrieved: a caller that went away must not log it
+        caller.exception()  # marks it as retrieved: asyncio must not log it if no caller waits
     else:
         caller.set_result(result)

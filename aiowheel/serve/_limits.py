@@ -1,4 +1,4 @@
-"""What the service allows, and how much it keeps. Rank 5."""
+"""The limits of the service: connections, waiting clients, topics, messages, times. Rank 5."""
 
 from __future__ import annotations
 
@@ -8,25 +8,29 @@ from dataclasses import dataclass, fields
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Every bound of the service; each is at least 1.
+    """Limits of the service: an integer is at least 1, a float is above 0 and finite.
 
     Attributes:
-        connections: Connections that are open at once; more are refused.
-        topics: Topics that exist at once.
-        name_length: Characters of a topic's name.
-        body_bytes: Bytes of one message.
-        waiters: Long polls and subscriptions that wait at once.
-        waiters_per_client: The same of one address.
+        connections: Maximum number of open connections. The service refuses further ones.
+        topics: Maximum number of topics.
+        name_length: Maximum length of a topic's name, in characters.
+        body_bytes: Maximum size of one message, in bytes.
+        waiters: Maximum number of long polls and subscriptions that wait at the same time.
+        waiters_per_client: Maximum number of them from one client address.
         timeout: Longest wait of a long poll, in seconds.
-        heartbeat: Seconds of silence after which a subscriber gets a heartbeat.
-        receive_timeout: Seconds within which a request must have arrived, body included, and that
-            may pass without any progress of an answer that its client is slow to take.
-        kept_seconds: Seconds that a message is kept, and a topic that is not used: it gets no
-            message, and no client asks or waits for it.
-        kept_messages: Messages kept of one topic.
-        kept_bytes: Bytes kept of one topic.
-        kept_bytes_in_all: Bytes kept of all topics; beyond, the topic that was published to longest
-            ago loses its oldest messages.
+        heartbeat: Seconds without a message after which a subscriber gets a heartbeat.
+        receive_timeout: Seconds within which a whole request, with its body, must arrive; also the
+            seconds after which a connection is closed if its client has read nothing of a response.
+        kept_seconds: Seconds for which a message is kept; also the seconds after which an unused
+            topic is removed. A topic is unused while nothing is published to it and no client
+            reads it or waits for it.
+        kept_messages: Maximum number of messages kept per topic.
+        kept_bytes: Maximum number of bytes kept per topic.
+        kept_bytes_in_all: Maximum number of bytes kept over all topics. Above it, the topic whose
+            last publish is oldest loses its oldest messages.
+
+    Raises:
+        ValueError: A limit is out of range.
     """
 
     connections: int = 18_000

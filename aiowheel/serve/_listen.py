@@ -1,7 +1,7 @@
-"""The sockets that the service listens on: its own, or those that a supervisor hands over. Rank 5.
+"""The listening sockets of the service: its own, or sockets passed by a supervisor. Rank 5.
 
-Source: sd_listen_fds(3) for the latter: `LISTEN_FDS` sockets, from file descriptor 3 on, meant for
-the process `LISTEN_PID`.
+Source of the second: sd_listen_fds(3). The environment variable `LISTEN_FDS` is the number of
+sockets, which start at file descriptor 3; `LISTEN_PID` is the process that they are for.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 from aiowheel.errors import AiowheelError
 
 _FIRST_INHERITED = 3
-# What the kernel takes of an answer before it has been sent. A client that reads nothing costs no
-# more of the kernel's memory; the window of a client that reads is not narrowed.
+# Bytes of unsent data that the kernel accepts per connection. This bounds the kernel memory of a
+# client that does not read, and does not slow down a client that reads.
 _MOST_UNSENT = 65_536
 
 
@@ -25,21 +25,22 @@ _MOST_UNSENT = 65_536
 def listeners(
     host: str, port: int, unix: str | None, silence: float
 ) -> Generator[list[socket.socket]]:
-    """Listen inside the block, and remove the path of a Unix socket after it.
+    """Open the listening sockets for the block; remove the path of a Unix socket after it.
 
     Args:
-        host: Address or name to listen on.
-        port: 0 for one that is free.
-        unix: Path of a Unix socket to listen on instead.
-        silence: Seconds after which a client that acknowledges nothing of what it was sent is gone,
-            where the system can tell: its network, or its machine, may have failed.
+        host: Address or host name to listen on.
+        port: TCP port; 0 chooses a free one.
+        unix: Path of a Unix socket to listen on, in place of *host* and *port*.
+        silence: Seconds after which the kernel closes a connection whose client acknowledges no
+            data, because its network or machine failed. Only where the system supports
+            `TCP_USER_TIMEOUT`.
 
     Yields:
-        The sockets that a supervisor handed over, which come first, or one of our own.
+        The sockets passed by a supervisor; if there are none, one new socket.
 
     Raises:
-        AiowheelError: The address cannot be listened on, or what was handed over is no listening
-            stream socket.
+        AiowheelError: The service cannot listen on the address, or a passed file descriptor is not
+            a listening stream socket.
     """
     with contextlib.ExitStack() as stack:
         sockets = _inherited()
@@ -54,7 +55,7 @@ def listeners(
 
 
 def _bound(listener: socket.socket, silence: float) -> None:
-    """Bound what a connection, which inherits this, holds of the kernel, and for how long."""
+    """Set options that accepted connections inherit: limits of unsent data and of silence."""
     if hasattr(socket, "TCP_NOTSENT_LOWAT"):
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _MOST_UNSENT)
     if hasattr(socket, "TCP_USER_TIMEOUT"):  # in milliseconds
@@ -62,7 +63,7 @@ def _bound(listener: socket.socket, silence: float) -> None:
 
 
 def address_of(listener: socket.socket, *, tls: bool) -> str:
-    """The address of *listener* as a URL; a Unix socket's as nginx writes it."""
+    """Return the URL of *listener*; for a Unix socket in nginx's notation."""
     scheme = "https" if tls else "http"
     name = listener.getsockname()
     if isinstance(name, str):
@@ -83,7 +84,7 @@ def _listen_tcp(host: str, port: int) -> socket.socket:
         except BaseException:
             listener.close()
             raise
-    except (OSError, UnicodeError) as error:  # the latter: no name of a host can be made of it
+    except (OSError, UnicodeError) as error:  # UnicodeError: not encodable as a host name
         reason = getattr(error, "strerror", None) or error
         raise AiowheelError(f"cannot listen on {host} port {port}: {reason}") from error
     return listener
@@ -96,7 +97,7 @@ def _listen_unix(path: Path, stack: contextlib.ExitStack) -> socket.socket:
     try:
         _remove_dead(path)
         listener.bind(str(path))
-    except (OSError, ValueError) as error:  # the latter: a path with a null character
+    except (OSError, ValueError) as error:  # ValueError: a path with a null character
         listener.close()
         reason = getattr(error, "strerror", None) or error
         raise AiowheelError(f"cannot listen on {path}: {reason}") from error
@@ -105,14 +106,14 @@ def _listen_unix(path: Path, stack: contextlib.ExitStack) -> socket.socket:
 
 
 def _remove_dead(path: Path) -> None:
-    """Remove the socket of a process that ended without removing it."""
+    """Remove the Unix socket of a process that ended without removing it."""
     try:
         if not stat.S_ISSOCK(path.stat().st_mode):
-            return  # bind says that the path is taken
+            return  # bind raises, because the path exists
     except FileNotFoundError:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)  # a backlog that is full is somebody's
+        probe.setblocking(False)  # a full backlog would block, and means that a process listens
         try:
             probe.connect(str(path))
         except ConnectionRefusedError:
@@ -123,7 +124,7 @@ def _remove_dead(path: Path) -> None:
 
 def _remove_own(path: Path, inode: int) -> None:
     with contextlib.suppress(FileNotFoundError):
-        if path.stat().st_ino == inode:  # else a later process has put its own there
+        if path.stat().st_ino == inode:  # otherwise the socket of a later process is there
             path.unlink()
 
 
@@ -131,7 +132,7 @@ def _inherited() -> list[socket.socket]:
     if os.environ.get("LISTEN_PID") != str(os.getpid()):
         return []
     count = os.environ.get("LISTEN_FDS", "")
-    for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"):  # not for a child of ours
+    for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"):  # child processes must not see them
         os.environ.pop(name, None)
     if not count.isdecimal():
         raise AiowheelError(f"LISTEN_FDS must be a number of sockets, got {count!r}")
@@ -144,8 +145,8 @@ def _adopted(descriptor: int) -> socket.socket:
         adopted = socket.socket(fileno=descriptor)
         listens = adopted.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
     except OSError as error:
-        text = f"file descriptor {descriptor}, from LISTEN_FDS, is no socket: {error.strerror}"
+        text = f"file descriptor {descriptor} from LISTEN_FDS is no socket: {error.strerror}"
         raise AiowheelError(text) from error
     if adopted.type != socket.SOCK_STREAM or not listens:
-        raise AiowheelError(f"file descriptor {descriptor}, from LISTEN_FDS, does not listen")
+        raise AiowheelError(f"file descriptor {descriptor} from LISTEN_FDS does not listen")
     return adopted

@@ -1,4 +1,4 @@
-"""Topics in the memory of one process. Rank 5."""
+"""The store of topics in the memory of one process. Rank 5."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from aiowheel.timer import Timer
 
 
 class MemoryStore:
-    """A `TopicStore` whose calls never suspend; a topic's version is a counter of the purgatory.
+    """A `TopicStore` in memory, whose coroutines never suspend.
+
+    The version of each topic is a counter of the purgatory, for which clients wait.
 
     Attributes:
-        topics: What it keeps.
-        expiry: What ends messages and topics by age.
+        topics: The topics and their messages.
+        expiry: Drops messages and removes topics by age.
     """
 
     def __init__(self, limits: Limits) -> None:
         self.topics = Topics(limits)
-        self.expiry: Expiry  # once it is open
+        self.expiry: Expiry  # set by `open`
         self._seconds = limits.kept_seconds
         self._purgatory: Purgatory
 
@@ -31,7 +33,7 @@ class MemoryStore:
         """See `TopicStore`."""
         self._purgatory = purgatory
         self.expiry = Expiry(self.topics, timer, self._seconds, self._is_waited_for, self._forget)
-        self._time = timer.time  # the clock by which messages grow old
+        self._time = timer.time  # the clock for the age of messages
 
     async def publish(self, name: str, data: bytes) -> Receipt:
         """See `TopicStore`."""
@@ -46,9 +48,9 @@ class MemoryStore:
         self.expiry.note_used(name)
         topic = self.topics.get(name)
         if topic is None:
-            gone = has.version > 0 or has.epoch is not None
-            text = answer(name, "", 0, b"", missed=0, reset=gone)
-            return News(text, Seen(0, None), None if gone else 1)
+            was_removed = has.version > 0 or has.epoch is not None
+            text = answer(name, "", 0, b"", missed=0, reset=was_removed)
+            return News(text, Seen(0, None), None if was_removed else 1)
         is_new = topic.version > has.version or not topic.knows(has.version, has.epoch)
         text, version = topic.page(has.version, has.epoch, most)
         return News(text, Seen(version, topic.epoch), None if is_new else has.version + 1)
@@ -73,7 +75,7 @@ class MemoryStore:
         )
 
     async def aclose(self) -> None:
-        """See `TopicStore`; the deadlines end with the timer."""
+        """See `TopicStore`; closing the timer cancels the timers of `Expiry`."""
 
     def _forget(self, name: str) -> None:
         self.topics.remove(name)

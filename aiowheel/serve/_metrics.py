@@ -1,8 +1,8 @@
-"""What the service reports to Prometheus. Rank 5; needs the `metrics` extra.
+"""The Prometheus metrics of the service. Rank 5; needs the `metrics` extra.
 
-Of several workers each answers a scrape for all. Every sample but those of the store then has a
-label `worker`, so that a worker that is started again begins its own counters at zero and not the
-sum of all, which Prometheus would take for growth.
+With several workers, the worker that gets a scrape collects the metrics of all workers. Each
+sample, except those of the store, then has a label `worker`. Without the label, a restarted worker
+would lower the sum of the counters, and Prometheus would count the old values again.
 """
 
 from __future__ import annotations
@@ -22,49 +22,49 @@ from aiowheel.serve._service import Service
 from aiowheel.serve._topic_store import Totals
 from aiowheel.timer import Timer
 
-_PATIENCE = 2.0  # seconds for another worker to answer
+_PATIENCE = 2.0  # seconds to wait for the answers of the other workers
 
 
 class Metrics:
-    """The timer's, the purgatory's and the service's own metrics, read when they are scraped.
+    """The metrics of timer, purgatory, service and store, read at each scrape.
 
     Args:
-        service: Its purgatory is open.
-        timer: Open.
-        worker: Where this process is one of several workers, the folder by which they find each
-            other, and its number.
+        service: The service; its purgatory is open.
+        timer: The service's timer; it is open.
+        worker: For one of several workers, the folder of the workers' sockets and the number of
+            this worker. None: there is one process.
     """
 
     def __init__(self, service: Service, timer: Timer, worker: tuple[Path, int] | None) -> None:
         self._wheel = AiowheelCollector()
         self._wheel.add_timer(timer, "serve")
         self._wheel.add_purgatory(service.purgatory)
-        self._crowd = service.crowd
+        self._waiters = service.waiters
         self._siblings: Siblings | None = None
         if worker is not None:
             folder, number = worker
-            # The socket of a dead worker must not have the name of the next one.
+            # A process id, so that a restarted worker does not reuse the name of a dead socket.
             name = f"{number}-{os.getpid()}"
             self._siblings = Siblings(folder / "metrics", name, self._answer_sibling)
 
     async def answer(self, totals: Totals | None) -> Response:
-        """Return all metrics in Prometheus' text format, without *totals* if these are None."""
+        """Return all metrics in Prometheus' text format; None leaves out *totals*."""
         families = list(self._own()) if self._siblings is None else await self._of_all()
         registry = CollectorRegistry()
         registry.register(_Families([*families, *_of_store(totals)]))
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     def close(self) -> None:
-        """Answer the other workers no more."""
+        """Stop answering the other workers."""
         if self._siblings is not None:
             self._siblings.close()
 
     def _own(self) -> Iterator[Metric]:
         yield from self._wheel.collect()
-        crowd = self._crowd
+        waiters = self._waiters
         for name, text, value in (
-            ("waiters", "Long polls and subscriptions that wait.", len(crowd)),
-            ("waiting_clients", "Addresses that wait.", crowd.clients),
+            ("waiters", "Waiting long polls and subscriptions.", len(waiters)),
+            ("waiting_clients", "Client addresses with waiting requests.", waiters.clients),
         ):
             yield GaugeMetricFamily(f"aiowheel_serve_{name}", text, value)
 
@@ -74,7 +74,7 @@ class Metrics:
     async def _of_all(self) -> list[Metric]:
         assert self._siblings is not None
         found = await self._siblings.ask_all({"ask": "metrics"}, _PATIENCE)
-        # One of each number: while the workers are replaced, there are two.
+        # While workers are being replaced, two have the same number; one of them counts.
         answers = {name.partition("-")[0]: answer for name, answer in found.items()}
         families: dict[str, Metric] = {}
         for worker, answer in answers.items():
@@ -84,12 +84,12 @@ class Metrics:
                 )
                 for sample, labels, value in each["samples"]:
                     family.add_sample(sample, {**labels, "worker": worker}, value)
-        text = "Workers whose numbers are in this answer."
+        text = "Workers that this scrape covers."
         return [*families.values(), GaugeMetricFamily("aiowheel_serve_workers", text, len(answers))]
 
 
 class _Families(Collector):
-    """A collector of what was collected already."""
+    """A Prometheus collector that returns metric families that were collected before."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = families
@@ -111,13 +111,13 @@ def _of_store(totals: Totals | None) -> Iterator[Metric]:
     if totals is None:
         return
     for name, text, value in (
-        ("topics", "Topics that exist.", totals.topics),
-        ("kept_bytes", "What the kept messages count.", totals.size),
+        ("topics", "Existing topics.", totals.topics),
+        ("kept_bytes", "Size of all kept messages.", totals.size),
     ):
         yield GaugeMetricFamily(f"aiowheel_serve_{name}", text, value)
     for name, text, value in (
-        ("published", "Messages ever published.", totals.published),
-        ("dropped", "Messages ever dropped, to make room or by age.", totals.dropped),
-        ("expired", "Topics ever removed because they were not used.", totals.expired),
+        ("published", "Published messages.", totals.published),
+        ("dropped", "Messages dropped by size or by age.", totals.dropped),
+        ("expired", "Topics removed because they were unused.", totals.expired),
     ):
         yield CounterMetricFamily(f"aiowheel_serve_{name}", text, value)

@@ -1,4 +1,4 @@
-"""The service's OpenAPI document, made from the limits it runs with. Rank 5."""
+"""The OpenAPI document of the service, made from its limits and tokens. Rank 5."""
 
 from __future__ import annotations
 
@@ -9,20 +9,25 @@ from aiowheel.serve._access import Access
 from aiowheel.serve._limits import Limits
 from aiowheel.serve._parameters import DEFAULT_TIMEOUT, MOST_SINCE, NAME
 
-Document = dict[str, Any]  # what JSON holds
+Document = dict[str, Any]  # a JSON object
 
 
 def document(limits: Limits, access: Access) -> Document:
-    """OpenAPI 3.1 of the service's HTTP addresses; words describe the websocket and its events."""
+    """Return the OpenAPI 3.1 document of the service.
+
+    OpenAPI cannot describe websockets and server-sent events; the description text does.
+    """
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "aiowheel serve",
             "version": __version__,
-            "description": "Topics to publish to and to wait for. GET /topics/{name} with a "
-            "websocket handshake subscribes: the same parameters but `timeout`, one text message "
-            'an answer, and `{"heartbeat":true}` after silence. With `Accept: text/event-stream` '
-            "it subscribes as well: one event an answer, and a comment after silence.",
+            "description": "Clients publish messages to topics, and wait for messages. "
+            "GET /topics/{name} with a websocket handshake subscribes to a topic: it takes the "
+            "same parameters except `timeout`, and each text message holds one answer, or "
+            '`{"heartbeat":true}` after a time without messages. With '
+            "`Accept: text/event-stream` it subscribes too: each event holds one answer, and a "
+            "comment is the heartbeat.",
         },
         "paths": {
             "/topics/{name}": {
@@ -71,8 +76,8 @@ def document(limits: Limits, access: Access) -> Document:
 def _poll(limits: Limits) -> Document:
     return {
         "operationId": "poll",
-        "summary": "News since a version, at once or as soon as there is some; empty when the "
-        "timeout comes first.",
+        "summary": "Return the messages after a version, or wait for the next one; empty after "
+        "the timeout.",
         "parameters": [
             _query("since", {**_number(0), "maximum": MOST_SINCE, "default": 0}),
             _query("epoch", _text("^[0-9a-f]{8}$")),
@@ -95,13 +100,13 @@ def _publish(limits: Limits) -> Document:
     largest = f"At most {limits.body_bytes} bytes of UTF-8. "
     return {
         "operationId": "publish",
-        "summary": "One more message: JSON as it is, anything else as a string.",
+        "summary": "Publish a message: JSON unchanged, any other text as a string.",
         "requestBody": {
-            "description": largest + "Sent as application/json it must be JSON.",
+            "description": largest + "With the type application/json it must be JSON.",
             "content": {"application/json": {"schema": {}}, "text/plain": {"schema": _text()}},
         },
         "responses": _responses(
-            {"201": _answer("It was published.", "Published")},
+            {"201": _answer("The message is published.", "Published")},
             400,
             401,
             403,
@@ -117,32 +122,36 @@ def _publish(limits: Limits) -> Document:
 def _remove() -> Document:
     return {
         "operationId": "remove",
-        "summary": "Forget the topic and its messages; requests that wait for it are answered.",
-        "responses": _responses({"204": {"description": "It is gone."}}, 400, 401, 403, 404, 503),
+        "summary": "Remove a topic and its messages, and answer the requests that wait for it.",
+        "responses": _responses(
+            {"204": {"description": "The topic is removed."}}, 400, 401, 403, 404, 503
+        ),
     }
 
 
 def _about() -> Document:
     return {
         "operationId": "about",
-        "summary": "What this service is.",
-        "responses": _responses({"200": _answer("Its addresses.", "About")}, 403),
+        "summary": "Describe the service.",
+        "responses": _responses({"200": _answer("Name, version and addresses.", "About")}, 403),
     }
 
 
 def _live() -> Document:
     return {
         "operationId": "live",
-        "summary": "Whether the process answers; also while it shuts down.",
-        "responses": _responses({"200": _answer("It does.", "Live")}, 403),
+        "summary": "Liveness: succeeds while the process runs, also during the shutdown.",
+        "responses": _responses({"200": _answer("The process runs.", "Live")}, 403),
     }
 
 
 def _health() -> Document:
     return {
         "operationId": "health",
-        "summary": "Whether the service takes requests.",
-        "responses": _responses({"200": _answer("It does.", "Health")}, 403, 503),
+        "summary": "Readiness: succeeds while the service accepts requests.",
+        "responses": _responses(
+            {"200": _answer("The service accepts requests.", "Health")}, 403, 503
+        ),
     }
 
 
@@ -150,9 +159,9 @@ def _metrics() -> Document:
     content = {"text/plain": {"schema": _text()}}
     return {
         "operationId": "metrics",
-        "summary": "For Prometheus.",
+        "summary": "Metrics for Prometheus.",
         "responses": _responses(
-            {"200": {"description": "In its text format.", "content": content}}, 403
+            {"200": {"description": "Prometheus' text format.", "content": content}}, 403
         ),
     }
 
@@ -167,16 +176,17 @@ def _itself() -> Document:
 
 
 _REASONS = {
-    400: "Something in the request is out of range.",
-    401: "A bearer token is needed.",
-    403: "The request is for another host, by a page of another origin, or its token is for the "
-    "other thing.",
-    404: "There is no such topic.",
+    400: "The topic's name, a parameter or the body is malformed or out of range.",
+    401: "The request needs a bearer token.",
+    403: "The request is for another host, comes from a page of another origin, or has a token for "
+    "the other operation.",
+    404: "The topic does not exist.",
     408: "The request did not arrive in time.",
     413: "The body is too large.",
-    415: "The body is encoded.",
-    429: "There are too many topics, or too many requests of the client wait.",
-    503: "Too many wait, or the service is shutting down; come back after `Retry-After`.",
+    415: "The body has a content encoding.",
+    429: "The limit of topics, or of waiting requests per client, is reached.",
+    503: "The limit of waiting requests is reached, the store is unavailable, or the service is "
+    "shutting down; repeat the request after `Retry-After`.",
 }
 
 
@@ -190,15 +200,15 @@ def _answer(description: str, schema: str) -> Document:
 
 
 def _news_or_events() -> Document:
-    answer = _answer("The news.", "News")
-    # Of an event stream a schema says nothing: its events hold `News`, each with the `id`
-    # EPOCH-VERSION, which a client that comes back sends as `Last-Event-ID`.
+    answer = _answer("The messages.", "News")
+    # A schema cannot describe an event stream. Each event holds `News` and has the `id`
+    # EPOCH-VERSION, which a reconnecting client sends as `Last-Event-ID`.
     answer["content"]["text/event-stream"] = {"schema": _text()}
     return answer
 
 
 def _needed(tokens: frozenset[str]) -> Document:
-    """What an operation has that needs one of these tokens, if there are any."""
+    """Return the security requirement of an operation that needs one of *tokens*, if any."""
     return {"security": [{"bearer": []}]} if tokens else {}
 
 

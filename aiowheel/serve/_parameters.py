@@ -1,4 +1,4 @@
-"""What a request asks for: the name, the query, the body; each checked. Rank 5."""
+"""Parsing and checking of a request's topic name, query parameters and body. Rank 5."""
 
 from __future__ import annotations
 
@@ -12,64 +12,66 @@ from starlette.requests import HTTPConnection, Request
 from aiowheel.serve._limits import Limits
 from aiowheel.serve._refusal import Refusal, shortened
 
-NAME = "[A-Za-z0-9._~:-]"  #: what a topic's name is made of
-MOST_SINCE = 2**53 - 1  # what every JSON reader keeps exactly
+NAME = "[A-Za-z0-9._~:-]"  #: pattern of the characters of a topic's name
+MOST_SINCE = 2**53 - 1  # the largest integer that every JSON parser represents exactly
 _INTEGER = re.compile(r"[0-9]{1,16}")
-_DECIMAL = re.compile(r"[0-9]{1,20}(\.[0-9]{1,320})?([eE][+-]?[0-9]{1,3})?")  # as JSON has it
+_DECIMAL = re.compile(r"[0-9]{1,20}(\.[0-9]{1,320})?([eE][+-]?[0-9]{1,3})?")  # JSON's notation
 _EPOCH = re.compile(r"[0-9a-f]{8}")
 _EVENT_ID = re.compile("[0-9a-f]{8}-[0-9]{1,16}")  # an epoch and a version
 DEFAULT_TIMEOUT = 30.0
-# A client that is answered while it still sends may never read the answer: its connection is reset.
-# So this much of a body that is too large is read and thrown away.
+# Bytes of a too large body that are read and discarded. If the service answered and closed while
+# the client still sends, the connection would be reset, and the client might not read the answer.
 _READ_ON = 16_777_216
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a client has seen of a topic: a version, and in which life of the topic."""
+    """The last version that a client has seen of a topic, and the epoch of that version."""
 
     version: int
     epoch: str | None
 
 
 def topic_name(connection: HTTPConnection, limits: Limits) -> str:
-    """The topic in the path.
+    """Return the topic's name from the path.
 
     Raises:
-        Refusal: It is too long or holds other characters.
+        Refusal: The name is too long, or holds a character outside `NAME`.
     """
     name: str = connection.path_params["name"]
     if len(name) > limits.name_length:
-        detail = f"a topic's name has at most {limits.name_length} characters, got {len(name)}"
+        detail = f"name must have at most {limits.name_length} characters, got {len(name)}"
         raise Refusal(400, "bad_name", detail)
     if not re.fullmatch(f"{NAME}+", name):
-        detail = f"a topic's name is made of A-Z a-z 0-9 . _ ~ : -, got {shortened(name)}"
+        detail = f"name must consist of A-Z a-z 0-9 . _ ~ : -, got {shortened(name)}"
         raise Refusal(400, "bad_name", detail)
     return name
 
 
 def checked_query(connection: HTTPConnection, *known: str) -> QueryParams:
-    """The query, without a parameter that is not *known* or given twice.
+    """Return the query after checking its parameter names.
 
     Raises:
-        Refusal: There is one.
+        Refusal: A parameter is not in *known*, or is given twice.
     """
     query = connection.query_params
     names = [name for name, _ in query.multi_items()]
     for name in names:
         if name not in known:
-            takes = f"takes {', '.join(known)}" if known else "takes no parameters"
-            raise Refusal(400, "bad_parameter", f"{shortened(name)} is unknown; this {takes}")
+            legal = f"one of {', '.join(known)}" if known else "left out for this request"
+            detail = f"a parameter must be {legal}, got {shortened(name)}"
+            raise Refusal(400, "bad_parameter", detail)
         if names.count(name) > 1:
-            raise Refusal(400, "bad_parameter", f"{name} must be given once")
+            detail = f"{name} must be given once, got {names.count(name)} values"
+            raise Refusal(400, "bad_parameter", detail)
     return query
 
 
 def seen(query: QueryParams) -> Seen:
-    """The parameters `since`, 0 by default, and `epoch`.
+    """Return the parameters `since` (default 0) and `epoch` (default None).
 
     Raises:
-        Refusal: One is malformed.
+        Refusal: A parameter is malformed.
     """
     since = query.get("since", "0")
     if not _INTEGER.fullmatch(since) or int(since) > MOST_SINCE:
@@ -77,16 +79,16 @@ def seen(query: QueryParams) -> Seen:
         raise Refusal(400, "bad_since", detail)
     epoch = query.get("epoch")
     if epoch is not None and not _EPOCH.fullmatch(epoch):
-        detail = f"epoch must be 8 hexadecimal digits, as an answer gave it, got {shortened(epoch)}"
+        detail = f"epoch must be 8 hexadecimal digits from an answer, got {shortened(epoch)}"
         raise Refusal(400, "bad_epoch", detail)
     return Seen(int(since), epoch)
 
 
 def timeout(query: QueryParams, limits: Limits) -> float:
-    """The parameter `timeout`, in seconds.
+    """Return the parameter `timeout`, in seconds.
 
     Raises:
-        Refusal: It is no decimal number, or out of range.
+        Refusal: The timeout is not a decimal number, or out of range.
     """
     text = query.get("timeout")
     if text is None:
@@ -98,13 +100,13 @@ def timeout(query: QueryParams, limits: Limits) -> float:
 
 
 def last_event(request: Request, query: QueryParams) -> Seen:
-    """The header `Last-Event-ID` of a client that comes back, else as `seen`.
+    """Return the position in the header `Last-Event-ID`; without one, as `seen`.
 
-    An id that is none of this service's is not refused, for a browser would not come back after
-    that: it counts as one of another life of the topic.
+    A malformed id counts as one of another epoch. It is not refused, because a browser does not
+    reconnect after a refusal.
 
     Raises:
-        Refusal: A parameter is malformed.
+        Refusal: A query parameter is malformed.
     """
     has = seen(query)
     text = request.headers.get("last-event-id")
@@ -115,20 +117,23 @@ def last_event(request: Request, query: QueryParams) -> Seen:
 
 
 async def message(request: Request, limits: Limits) -> bytes:
-    """The body as a JSON value: itself when it is sent as JSON, else its text as a string.
+    """Return the body as a JSON value.
+
+    A body of type `application/json` is returned unchanged; any other body becomes a JSON string.
 
     Raises:
-        Refusal: It is too large, encoded, no UTF-8, or not the JSON it says it is.
-        ClientDisconnect: The client left before it had sent all.
+        Refusal: The body is too large, has a content encoding, is not UTF-8, or is declared as
+            JSON and is not JSON.
+        ClientDisconnect: The client disconnected before the end of the body.
     """
     if "content-encoding" in request.headers:
         coding = shortened(request.headers["content-encoding"])
-        raise Refusal(415, "bad_encoding", f"the body must be sent as it is, got {coding}")
+        raise Refusal(415, "bad_encoding", f"body must have no content encoding, got {coding}")
     body = await _body(request, limits.body_bytes)
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
-        detail = f"the body must be UTF-8; byte {error.start} is not"
+        detail = f"body must be UTF-8, got an invalid byte at {error.start}"
         raise Refusal(400, "bad_text", detail) from error
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
@@ -136,19 +141,20 @@ async def message(request: Request, limits: Limits) -> bytes:
     try:
         json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        reason = "nested too deep" if isinstance(error, RecursionError) else str(error)
-        raise Refusal(400, "bad_json", f"the body must be JSON: {shortened(reason)}") from error
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise Refusal(400, "bad_json", f"body must be JSON: {shortened(reason)}") from error
     return body
 
 
 def _refuse_constant(text: str) -> None:
-    raise ValueError(f"{text} is no JSON value")
+    raise ValueError(f"{text} is not a JSON value")
 
 
 async def _body(request: Request, most: int) -> bytes:
     headers = request.headers
-    detail = f"a body has at most {most} bytes"
+    detail = f"body must have at most {most} bytes"
     length = headers.get("content-length", "0")
+    # A client that sends `Expect: 100-continue` waits for the answer before it sends the body.
     too_much = most if "expect" in headers else most + _READ_ON
     if len(length) > 12 or int(length) > too_much:
         raise Refusal(413, "too_large", f"{detail}, got {length}", {"Connection": "close"})

@@ -1,7 +1,7 @@
-"""Messages that are appended to topics in PostgreSQL, in one transaction. Rank 5; extra `postgres`.
+"""The transaction that appends messages to topics in PostgreSQL. Rank 5; extra `postgres`.
 
-The number of statements does not grow with the number of messages. The row of the totals is locked
-first and until the commit, so that changes are committed in the order of their numbers.
+The number of statements does not grow with the number of messages. The transaction locks the row of
+the totals first, so that changes are committed in the order of their numbers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from aiowheel.serve._topic_tables import GrowingTopic, too_many_topics
 from aiowheel.serve._topics import OVERHEAD
 from aiowheel.shared import PostgresCounters
 
-_SLICE = 100  # messages that are looked at together, to find those that make a topic too large
+_SLICE = 100  # messages that are read per query, to find those that must be dropped
 
 NEXT_CHANGE = """
 UPDATE aiowheel_topic_totals SET change = change + 1
@@ -68,7 +68,13 @@ _SHRINK = "UPDATE aiowheel_topics SET kept = kept - $2, size = size - $3 WHERE i
 
 
 class Append:
-    """One transaction on a connection; `run` it once."""
+    """One transaction that appends messages; call `run` once.
+
+    Args:
+        counters: Advanced to the change of the transaction.
+        limits: Limits of topics, messages and bytes.
+        connection: An asyncpg connection in a transaction.
+    """
 
     def __init__(
         self,
@@ -83,7 +89,7 @@ class Append:
         self._count = self._size = self._dropped = 0
 
     async def run(self, messages: Sequence[tuple[str, bytes]]) -> list[tuple[str, int] | Refusal]:
-        """Append; for each message the epoch and the version, or why it is refused."""
+        """Append messages; return for each its epoch and version, or the refusal."""
         connection = self._connection
         total = await connection.fetchrow(NEXT_CHANGE)
         change: int = total["change"]
@@ -111,7 +117,7 @@ class Append:
         return results
 
     async def _find(self, names: list[str]) -> None:
-        """Find the topics, and make those that are missing and may be made."""
+        """Read the topics, and create missing ones up to the limit of topics."""
         for row in await self._connection.fetch(_FOUND, names):
             key, name, *rest = row
             self._topics[name] = GrowingTopic(key, *rest)
@@ -124,7 +130,7 @@ class Append:
             self._count += len(missing)
 
     async def _trim(self) -> None:
-        """Drop the oldest messages of the topics that have too many, or too large ones."""
+        """Drop the oldest messages of the topics above the limits per topic."""
         limits = self._limits
         large: dict[int, GrowingTopic] = {
             each.key: each for each in self._topics.values() if each.is_too_large(limits)
@@ -147,7 +153,7 @@ class Append:
             await self._connection.execute(_DROP, *_columns(last, 2))
 
     async def _make_room(self) -> None:
-        """Drop the oldest messages of the topics published to longest ago, if all are too large."""
+        """Drop messages of the topics with the oldest last publish, down to the limit of bytes."""
         most = self._limits.kept_bytes_in_all
         while self._size > most:
             topics = await self._connection.fetch(_LONGEST_AGO)
@@ -166,5 +172,5 @@ class Append:
 
 
 def _columns(rows: Sequence[tuple[object, ...]], count: int) -> list[list[object]]:
-    """The rows as arrays, for `unnest`."""
+    """Return the columns of *rows* as arrays, for `unnest`."""
     return [[row[number] for row in rows] for number in range(count)]

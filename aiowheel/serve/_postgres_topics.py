@@ -1,4 +1,7 @@
-"""Topics in PostgreSQL, for processes on any number of machines. Rank 5; extra `postgres`."""
+"""The tables of topics in PostgreSQL, for processes on several machines.
+
+Rank 5; extra `postgres`.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,17 @@ from aiowheel.serve._limits import Limits
 from aiowheel.serve._postgres_append import NEXT_CHANGE, Append
 from aiowheel.serve._refusal import Refusal
 from aiowheel.serve._topic_store import News, Totals
-from aiowheel.serve._topic_tables import FORGET_AFTER, Life, Question, news_of, no_topic
+from aiowheel.serve._topic_tables import FORGET_AFTER, Question, StoredTopic, news_of, no_topic
 from aiowheel.shared import PostgresCounters
 
 T = TypeVar("T")
 Connection: TypeAlias = Any  # asyncpg has no types
 
-_NAME = "aiowheel_topic"  # of the counters: their tables and channel
-_SLICE = 1_000  # rows that are removed in one transaction, so that a publish need not wait long
+_NAME = "aiowheel_topic"  # name of the counters, for their tables and channel
+_SLICE = 1_000  # maximum rows that one transaction removes, so that publishes wait a short time
 _NO_LIMIT = 2**62  # bytes
 
-# Not to_regclass: it may remember, across the wait for the lock, that there was no such table.
+# Not to_regclass: after the wait for the lock, it may still return its cached result "no table".
 _MADE = """
 SELECT EXISTS (
     SELECT FROM pg_class WHERE relname = 'aiowheel_topic_totals' AND pg_table_is_visible(oid))
@@ -47,8 +50,9 @@ _TOTALS = "SELECT topics, size, published, dropped, expired FROM aiowheel_topic_
 _LAST_CHANGE = """
 SELECT change, extract(epoch FROM clock_timestamp())::float8 AS now FROM aiowheel_topic_totals
 """
-_LIVES = "SELECT name, id, epoch, version FROM aiowheel_topics WHERE name = ANY($1::text[])"
-# One message more than fits, where there is one; data counts less than the text that it becomes.
+_STORED = "SELECT name, id, epoch, version FROM aiowheel_topics WHERE name = ANY($1::text[])"
+# Returns at least one message more than fits, if there is one: `most` is compared with the bytes of
+# the data alone, and the text of a message in the answer is longer.
 _AFTER = """
 SELECT wanted.number, message.version, message.time, message.data
 FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[])
@@ -113,8 +117,8 @@ class PostgresTopics:
     """`TopicTables` in PostgreSQL, on the connections of its counters.
 
     Args:
-        dsn: The address, as asyncpg takes it; two services need two databases, or search paths.
-        limits: How much is kept.
+        dsn: Address in asyncpg's form. Each service needs its own database or search path.
+        limits: Limits of topics, messages and bytes.
 
     Attributes:
         counters: See `TopicTables`.
@@ -126,7 +130,7 @@ class PostgresTopics:
     def __init__(self, dsn: str, limits: Limits) -> None:
         self.counters = PostgresCounters(dsn, name=_NAME, logged=True)
         self._limits = limits
-        self._prepared: Connection | None = None  # the connection that has seen the tables
+        self._prepared: Connection | None = None  # the connection on which the tables were found
 
     def key(self, name: str) -> str:
         """See `TopicTables`."""
@@ -156,12 +160,12 @@ class PostgresTopics:
             last = await connection.fetchrow(_LAST_CHANGE)
             too_old = last["now"] - self._limits.kept_seconds
             names = list({each.name for each in asked})
-            rows = await connection.fetch(_LIVES, names)
-            lives = {name: Life(*life) for name, *life in rows}
+            rows = await connection.fetch(_STORED, names)
+            stored_topics = {name: StoredTopic(*row) for name, *row in rows}
             wanted = [
-                (number, life.key, life.since(each.has) or 0, each.most or _NO_LIMIT)
+                (number, stored.key, stored.since(each.has) or 0, each.most or _NO_LIMIT)
                 for number, each in enumerate(asked)
-                if (life := lives.get(each.name)) is not None
+                if (stored := stored_topics.get(each.name)) is not None
             ]
             columns = [[row[place] for row in wanted] for place in range(4)]
             found: dict[int, list[tuple[int, float, bytes]]] = {}
@@ -169,11 +173,13 @@ class PostgresTopics:
                 found.setdefault(number, []).append((message[0], message[1], message[2]))
             answers: dict[Question, News] = {}
             for number, each in enumerate(asked):
-                life, change = lives.get(each.name), last["change"]
+                stored, change = stored_topics.get(each.name), last["change"]
                 answers[each] = (
                     no_topic(each, change)
-                    if life is None
-                    else news_of(each, life, found.get(number, []), too_old=too_old, change=change)
+                    if stored is None
+                    else news_of(
+                        each, stored, found.get(number, []), too_old=too_old, change=change
+                    )
                 )
             return answers
 
@@ -205,7 +211,7 @@ class PostgresTopics:
             )
 
         async def step(connection: Connection) -> bool:
-            total = await connection.fetchrow(NEXT_CHANGE)  # locks out the other writers
+            total = await connection.fetchrow(NEXT_CHANGE)  # its row lock excludes other writers
             now = total["now"]
             old = await connection.fetch(_OLD, now - self._limits.kept_seconds, _SLICE)
             keys, last = [row["topic"] for row in old], [row["last"] for row in old]
@@ -227,7 +233,7 @@ class PostgresTopics:
     async def _remove(
         self, connection: Connection, total: Any, topics: Sequence[Any], *, expired: int
     ) -> bool:
-        """Remove topics; return whether there was one."""
+        """Remove *topics*; return whether there was at least one."""
         if not topics:
             return False
         await connection.execute(_REMOVE, [key for key, _ in topics], total["now"], expired)

@@ -1,11 +1,13 @@
-"""One connection, with a deadline for a client that is slow, in either direction. Rank 5.
+"""The connections of the service, with timeouts for slow clients. Rank 5.
 
-uvicorn waits for ever for the end of a request; a client that sends a byte a minute would hold a
-connection each. Here a request must have arrived, body included, some seconds after the connection
-was made or its first byte came. The deadline is armed once, not at each byte.
+uvicorn has no timeout for reading a request, so that a client can hold a connection open by sending
+one byte per minute. Here the whole request, with its body, must arrive within `receive_timeout`
+seconds after the connection was made, or after the first byte of the request. Further bytes do not
+extend that deadline.
 
-It also waits for ever for a client that takes nothing of what it is sent: a transport that is
-closed keeps its connection, and its buffer, until that has left. Here it is aborted.
+uvicorn has no timeout for writing either: a closed transport keeps the connection and its buffer
+until the client has read everything. Here a transport is aborted if its client reads nothing for
+`receive_timeout` seconds.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from uvicorn.server import ServerState
 
 from aiowheel._events import emit_info
-from aiowheel.serve._crowd import retry_after
+from aiowheel.serve._waiters import retry_after
 from aiowheel.timer import Timer, TimerHandle
 
 if TYPE_CHECKING:
@@ -32,11 +34,13 @@ if TYPE_CHECKING:
 
 
 class TopicProtocol(H11Protocol):
-    """Takes the timer from the lifespan's state, and the seconds as `receive_timeout`.
+    """An HTTP connection of uvicorn with timeouts; it takes the timer from the lifespan's state.
 
-    As long may pass without any progress of an answer that its client is slow to take. A connection
-    beyond `most_connections` is refused. What is refused here is in the
-    access log as well, if `logs_refusals`.
+    Attributes:
+        receive_timeout: Seconds within which a request must arrive; also the seconds after which
+            the connection is aborted if its client has read nothing of a response.
+        most_connections: Maximum number of open connections; further ones are refused.
+        logs_refusals: Whether requests that are refused here are in the access log.
     """
 
     receive_timeout: float = 10.0
@@ -53,13 +57,13 @@ class TopicProtocol(H11Protocol):
         super().__init__(config, server_state, app_state, _loop)
         self._timer: Timer = app_state["timer"]
         self._deadline: TimerHandle | None = None
-        self._look: TimerHandle | None = None  # at an answer that is slow to leave
+        self._write_check: TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.client = self.client or _here(self.server)
+        self.client = self.client or _unix_client(self.server)
         if len(self.connections) > self.most_connections:
-            detail = f"{self.most_connections} connections are open, that is all there may be"
+            detail = f"the limit of {self.most_connections} connections is reached"
             self._refuse(503, "too_many_connections", detail, retry_after())
             self._close()
         else:
@@ -74,66 +78,69 @@ class TopicProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
-        self._look_no_more()
+        self._cancel_write_check()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._look_at_it_leave(sys.maxsize)
+        self._check_write_progress(sys.maxsize)
 
     def resume_writing(self) -> None:
         super().resume_writing()
         if not self.transport.is_closing():
-            self._look_no_more()
+            self._cancel_write_check()
 
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
-        self._look_at_it_leave(sys.maxsize)
+        self._check_write_progress(sys.maxsize)
 
-    def _look_at_it_leave(self, before: int) -> None:
-        self._look_no_more()
-        left = self.transport.get_write_buffer_size()
-        if left >= before:
+    def _check_write_progress(self, before: int) -> None:
+        """Abort if the write buffer has not shrunk below *before* bytes; else check again later."""
+        self._cancel_write_check()
+        unsent = self.transport.get_write_buffer_size()
+        if unsent >= before:
             self.transport.abort()
         else:
-            self._look = self._timer.call_later(self.receive_timeout, self._look_at_it_leave, left)
+            self._write_check = self._timer.call_later(
+                self.receive_timeout, self._check_write_progress, unsent
+            )
 
-    def _look_no_more(self) -> None:
-        if self._look is not None:
-            self._look.cancel()
-            self._look = None
+    def _cancel_write_check(self) -> None:
+        if self._write_check is not None:
+            self._write_check.cancel()
+            self._write_check = None
 
     def _request(self) -> RequestResponseCycle | None:
-        return cast("RequestResponseCycle | None", self.cycle)  # uvicorn's types leave None out
+        return cast("RequestResponseCycle | None", self.cycle)  # uvicorn's types omit None
 
     def _is_receiving(self) -> bool:
-        """Whether a request has begun and not arrived."""
-        if self.transport.get_protocol() is not self:  # it is a websocket now
+        """Return whether the connection waits for a request, or for the rest of one."""
+        if self.transport.get_protocol() is not self:  # it has become a websocket
             return False
         cycle = self._request()
         return cycle is None or cycle.response_complete or cycle.more_body
 
     def _arm(self) -> None:
         if self._deadline is None:
-            self._deadline = self._timer.call_later(self.receive_timeout, self._give_up)
+            self._deadline = self._timer.call_later(self.receive_timeout, self._end_slow_request)
 
     def _disarm(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
-    def _give_up(self) -> None:
+    def _end_slow_request(self) -> None:
         self._deadline = None
         cycle = self._request()
         if not self._is_receiving() or self.transport.is_closing():
             return
         if cycle is None or cycle.response_complete or not cycle.response_started:
-            detail = f"a request must have arrived within {self.receive_timeout:g} s"
+            detail = f"the request did not arrive within {self.receive_timeout:g} s"
             self._refuse(408, "too_slow", detail)
         self._close()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP; called while the parser's error is handled."""
+        """Refuse data that is not HTTP; uvicorn calls this while it handles the parser's error."""
         error = sys.exception()
         status = error.error_status_hint if isinstance(error, h11.RemoteProtocolError) else 400
         self._refuse(status, "bad_request", f"{msg} {error or ''}".strip())
@@ -141,12 +148,12 @@ class TopicProtocol(H11Protocol):
 
     def _close(self) -> None:
         self.transport.close()
-        self._look_at_it_leave(sys.maxsize)
+        self._check_write_progress(sys.maxsize)
 
     def _refuse(
         self, status: int, error: str, detail: str, more: Mapping[str, str] | None = None
     ) -> None:
-        # Past the parser: it may be in any state, and the connection is closed behind this.
+        # Written without h11, which may be in any state; the connection is closed afterwards.
         body = json.dumps({"error": error, "detail": detail[:200]})
         headers = {
             "Content-Type": "application/json",
@@ -162,14 +169,14 @@ class TopicProtocol(H11Protocol):
 
 
 class TopicSocket(WebSocketsSansIOProtocol):
-    """A subscriber's connection, which is gone when a ping was not answered."""
+    """A websocket connection, which is aborted if its client does not answer a ping."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self.client = self.client or _here(self.server)
+        self.client = self.client or _unix_client(self.server)
 
     def send_receive_event_to_app(self) -> None:
-        """Refuse text that is no UTF-8 as uvicorn does, without a traceback in the log for each."""
+        """Refuse text that is not UTF-8, as uvicorn does but without a traceback in the log."""
         if self.close_sent or self.curr_msg_data_type != "text" or _is_utf8(self.frames):
             super().send_receive_event_to_app()
             return
@@ -179,16 +186,16 @@ class TopicSocket(WebSocketsSansIOProtocol):
 
     async def send(self, message: ASGISendEvent) -> None:
         if self.close_sent and message["type"] == "websocket.send":
-            # The connection was given up in this turn of the loop; the application learns of it in
-            # the next one. To uvicorn that is an error of the application.
+            # The connection was closed in this loop iteration, and the application receives the
+            # disconnect in the next one. uvicorn would report the send as the application's error.
             raise ClientDisconnected
         await super().send(message)
         if message["type"] == "websocket.http.response.body":
-            self.handshake_complete = True  # else it logs that a refusal was no handshake
+            self.handshake_complete = True  # without it, uvicorn logs a refusal as an error
 
     def keepalive_timeout(self) -> None:
         super().keepalive_timeout()
-        self.transport.abort()  # see the head of this file
+        self.transport.abort()  # see the module docstring
 
 
 def _is_utf8(frames: list[bytes]) -> bool:
@@ -199,7 +206,7 @@ def _is_utf8(frames: list[bytes]) -> bool:
     return True
 
 
-def _here(server: tuple[str, int | None] | None) -> tuple[str, int] | None:
-    """The address of the client of a Unix socket, which has none: it is on this machine."""
+def _unix_client(server: tuple[str, int | None] | None) -> tuple[str, int] | None:
+    """Return this machine's address for a client of a Unix socket, which has no address."""
     is_unix = server is not None and server[1] is None
     return ("127.0.0.1", 0) if is_unix else None

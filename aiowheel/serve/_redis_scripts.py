@@ -1,27 +1,27 @@
-"""The scripts of the topics in Redis. Rank 5.
+"""The Lua scripts of the topics in Redis. Rank 5.
 
-Keys, all in the slot of the counters:
+Keys, all in the cluster slot of the counters:
 
-- `meta`: a hash; the run of the server, the name of the history, the last change, and the totals
-- `t:NAME`: a hash; epoch, version, messages that are kept, and what they count in bytes
-- `m:NAME`: a stream; the messages, a version as the number of each
+- `meta`: hash of the server's run id, the name of the history, the last change and the totals
+- `t:NAME`: hash of a topic's epoch, version, number of kept messages and their size in bytes
+- `m:NAME`: stream of a topic's messages; the version is the id of the entry
 - `order`, `oldest`: sorted sets of the topics with messages, by the last change and by the time of
   the oldest message
 - `used`, `removed`: sorted sets of topics, by the time of the last use and of the removal
 
-Times are milliseconds of the server's clock. `advance` and `forget` are those of
-`RedisCounters.script`, whose arguments begin with ARGV[3].
+Times are milliseconds of the server's clock. `RedisCounters.script` provides the functions
+`advance` and `forget`, and passes the arguments from ARGV[3] on.
 """
 
 from __future__ import annotations
 
 from aiowheel.serve._topics import OVERHEAD
 
-NAME = "aiowheel_topic"  #: of the counters
+NAME = "aiowheel_topic"  #: name of the counters
 
-# ARGV[3]: a run of the server for which ARGV[4] says whether it has "kept" every write that the
-# runs before had confirmed. ARGV[5]: a new name for a history. The change begins with the time, so
-# that it never repeats a number of a history that was lost.
+# ARGV[3]: run id of the server. ARGV[4]: "kept" if that run has every write that earlier runs had
+# confirmed. ARGV[5]: name for a new history. A new history numbers its changes from the time in
+# microseconds, so that it never reuses a number of a lost history.
 _PRELUDE = f"""
 local P, OVERHEAD = '{{{NAME}}}:', {OVERHEAD}
 local META = P .. 'meta'
@@ -58,7 +58,7 @@ local function drop(name, topic, must)
   while more and topic.kept > 0 do
     local before = topic.kept
     local rows = redis.call('XRANGE', key, '-', '+', 'COUNT', 50)
-    -- The stream was removed by another client: the loop would never end.
+    -- Another client has deleted the stream. Without this line the loop would not end.
     if #rows == 0 then topic.kept, topic.size = 0, 0 end
     for _, row in ipairs(rows) do
       more = must(topic, tonumber(row[2][2]))
@@ -100,8 +100,9 @@ end
 
 PREPARE = _PRELUDE + "return {''}"
 
-# ARGV[6..9]: topics, messages and bytes of a topic, bytes in all. ARGV[10]: something random for
-# epochs. Then name and data of each message. Answers: epoch and version, or nothing for a refusal.
+# ARGV[6..9]: limits of topics, of messages and of bytes per topic, and of all bytes. ARGV[10]:
+# random text for epochs. Then name and data of each message. Returns epoch and version of each
+# message, or an empty list for a refused one.
 APPEND = (
     _PRELUDE
     + """
@@ -158,9 +159,10 @@ return {'', answers}
 """
 )
 
-# ARGV[6]: milliseconds that a message is kept. Then name, version, epoch and most bytes of each
-# question; an empty text for no epoch and for no limit. Answers: the change, the time of the latest
-# message that is too old, and epoch, version and messages of each topic, or nothing.
+# ARGV[6]: milliseconds for which a message is kept. Then name, version, epoch and maximum bytes of
+# each read; an empty string means no epoch, or no maximum. Returns the last change, the time up to
+# which messages are too old, and epoch, version and messages of each topic, or an empty list for a
+# missing topic.
 READ = (
     _PRELUDE
     + """
@@ -201,7 +203,7 @@ REMOVE = (
     + """
 local topic = load(ARGV[6])
 if not topic then return {'', 0} end
--- First: a Redis without memory lets a script write that has removed something.
+-- DEL first: a Redis that is out of memory allows a script to write only after a DEL.
 redis.call('DEL', P .. 'm:' .. ARGV[6])
 remove(ARGV[6], topic, next_change(), 0)
 return {'', 1}
@@ -216,8 +218,8 @@ return {''}
 """
 )
 
-# ARGV[6..8]: milliseconds after which messages, topics without use and counters of removed topics
-# go. ARGV[9]: how many of each at a time. Answer: whether there may be more.
+# ARGV[6..8]: milliseconds after which messages, unused topics and counters of removed topics are
+# removed. ARGV[9]: maximum number of each per call. Returns 1 if there may be more, otherwise 0.
 SWEEP = (
     _PRELUDE
     + """

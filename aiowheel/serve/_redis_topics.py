@@ -1,4 +1,4 @@
-"""Topics in Redis, for processes on any number of machines. Rank 5; extra `redis`."""
+"""The topics in Redis, for processes on several machines. Rank 5; extra `redis`."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from aiowheel.serve._refusal import Refusal
 from aiowheel.serve._topic_store import News, Totals
 from aiowheel.serve._topic_tables import (
     FORGET_AFTER,
-    Life,
     Question,
+    StoredTopic,
     news_of,
     no_topic,
     too_many_topics,
 )
 from aiowheel.shared import RedisCounters
 
-_SLICE = 100  # topics or messages that one script removes, so that other clients need not wait long
-_QUESTIONS = 100  # that one script answers
+_SLICE = 100  # topics or messages that one script removes: a script blocks all other clients
+_QUESTIONS = 100  # reads per script
 
 Script = Callable[..., Awaitable[Any]]
 
 
 class TopicCounters(RedisCounters):
-    """The counters of the topics, and their scripts, in a server whose history is known.
+    """The counters of the topics, whose scripts detect a restart or a failover of Redis.
 
-    A server that was restarted, or a replica that was promoted, may lack the last messages that
-    clients have seen; their versions would then be given to other messages. So each script compares
-    the run of the server with that of the last script. In a new run the topics and the counters get
-    new epochs, unless the server writes every command to its disk before it answers, and was no
-    replica.
+    A restarted server, or a promoted replica, may lack the last messages that clients have seen.
+    New messages would then reuse their versions. Each script therefore compares the run id of the
+    server with the run id at the last script. In a new run, all topics and counters get new epochs.
+    They keep their epochs only if the server syncs every command to its disk before it answers, and
+    was not a replica.
     """
 
     def __init__(self, address: str) -> None:
@@ -42,11 +42,11 @@ class TopicCounters(RedisCounters):
         self._prepare = self.script(scripts.PREPARE)
 
     async def prepare(self) -> None:
-        """Find out what a new run of the server has kept."""
+        """Detect a new run of the server, and start new epochs if it may have lost writes."""
         await self.run(self._prepare)
 
     async def run(self, script: Script, *words: str | bytes | int) -> Any:
-        """Run a script; find out first what a new run of the server has kept."""
+        """Run a script, after the check of `prepare`."""
         run, kept = "", ""
         for _ in range(3):
             answer = await script(run, kept, secrets.token_hex(8), *words)
@@ -54,10 +54,10 @@ class TopicCounters(RedisCounters):
                 return answer
             run = _text(answer[1])
             kept = "kept" if await self.has_kept_all() else "lost"
-        raise StoreUnavailableError("Redis is restarted again and again")
+        raise StoreUnavailableError("Redis restarted three times during one command")
 
     async def read(self, keys: Collection[str]) -> tuple[str, dict[str, int]]:
-        """See `CounterStore`: waits learn of a lost history without a publish."""
+        """See `CounterStore`; waits end after a loss of data even if nothing is published."""
         await self.prepare()
         return await super().read(keys)
 
@@ -66,8 +66,8 @@ class RedisTopics:
     """`TopicTables` in Redis, on the connection of its counters.
 
     Args:
-        address: As `RedisCounters` takes it; two services need two databases.
-        limits: How much is kept.
+        address: Address in the form of `RedisCounters`. Each service needs its own database.
+        limits: Limits of topics, messages and bytes.
 
     Attributes:
         counters: See `TopicTables`.
@@ -149,13 +149,13 @@ class RedisTopics:
 def _answered(question: Question, found: Sequence[Any], too_old: float, change: int) -> News:
     if not found:
         return no_topic(question, change)
-    life = Life(0, _text(found[0]), int(found[1]))
+    stored = StoredTopic(0, _text(found[0]), int(found[1]))
     words = found[2]
     messages = [
         (int(version), float(time), bytes(data))
         for version, time, data in zip(words[::3], words[1::3], words[2::3], strict=True)
     ]
-    return news_of(question, life, messages, too_old=too_old, change=change)
+    return news_of(question, stored, messages, too_old=too_old, change=change)
 
 
 def _text(value: object) -> str:

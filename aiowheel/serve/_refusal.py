@@ -1,4 +1,4 @@
-"""What a client did wrong, as an exception and as an answer. Rank 5; needs the `web` extra."""
+"""Refused requests, as exceptions and as HTTP responses. Rank 5; needs the `web` extra."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 
-class Refusal(Exception):  # noqa: N818 - an answer, no failure of ours
-    """A request that is not served.
+class Refusal(Exception):  # noqa: N818 - it becomes a response, not a failure of the service
+    """Raised to refuse a request.
 
     Args:
-        status: HTTP status.
+        status: HTTP status of the response.
         error: One word for programs.
-        detail: One sentence for people: the bad value and the legal range.
-        headers: Sent along.
+        detail: One sentence for people: the legal range and the value.
+        headers: Further headers of the response.
     """
 
     def __init__(
@@ -26,18 +26,18 @@ class Refusal(Exception):  # noqa: N818 - an answer, no failure of ours
         self.status, self.error, self.detail, self.headers = status, error, detail, headers
 
     def answer(self) -> JSONResponse:
-        """The body is `{"error": ..., "detail": ...}`."""
+        """Return the response, with the body `{"error": ..., "detail": ...}`."""
         body = {"error": self.error, "detail": self.detail}
         return JSONResponse(body, self.status, self.headers)
 
 
 def shortened(text: str) -> str:
-    """*text* as it may stand in a detail: printable, and not longer than a line."""
+    """Return *text* for use in a detail: quoted, ASCII only, cut to 60 characters."""
     return ascii(text if len(text) <= 60 else text[:57] + "...")
 
 
 async def answer_refusal(_request: Request, exc: Exception) -> Response:
-    """Exception handler for `Refusal`."""
+    """Handle `Refusal`, as an exception handler of Starlette."""
     assert isinstance(exc, Refusal)
     return exc.answer()
 
@@ -46,7 +46,7 @@ _WORDS = {404: "not_found", 405: "method_not_allowed"}
 
 
 async def answer_http_exception(request: Request, exc: Exception) -> Response:
-    """Exception handler for what the router itself refuses."""
+    """Handle the errors of Starlette's router, such as an unknown path."""
     assert isinstance(exc, HTTPException)
     detail = f"{request.method} {shortened(request.url.path)}: {exc.detail}"
     error = _WORDS.get(exc.status_code, "bad_request")

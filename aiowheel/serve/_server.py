@@ -1,4 +1,4 @@
-"""The web server: uvicorn on uvloop, and how it stops. Rank 5."""
+"""The web server of the service: uvicorn, on uvloop if it is installed. Rank 5."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ from aiowheel.serve._certificate import Certificate
 from aiowheel.serve._limits import Limits
 from aiowheel.serve._listen import address_of, listeners
 from aiowheel.serve._protocol import TopicProtocol, TopicSocket
-from aiowheel.serve._workers import REPLACED, Workers, post_of_this_process, work_at
+from aiowheel.serve._workers import REPLACED, Workers, run_worker, worker_setup
 
 _BACKLOG = 4_096
-_GRACE = 4  # seconds for the answers to leave when the service stops
-_LONG_GRACE = 60  # the same for a worker that is replaced, which nothing waits for
-_LAST_REQUESTS = 1.0  # seconds for the first request of a connection that was just made
+_GRACE = 4  # seconds for open requests to end when the service stops
+_LONG_GRACE = 60  # the same for a replaced worker, whose end delays nothing
+_LAST_REQUESTS = 1.0  # seconds for the first request of a new connection to arrive
 
 
-def _keep_quiet(_line: str) -> None:
-    """Show nothing."""
+def _ignore_notice(_line: str) -> None:
+    """Ignore the notice."""
 
 
 class TopicServer(uvicorn.Server):
     """A uvicorn server that answers the waiting clients before it shuts down.
 
-    SIGHUP calls *reload*, between two turns of the loop.
+    On SIGHUP the server calls *reload* on the event loop, at uvicorn's next tick.
 
-    A worker that is replaced loses no request: it takes no more connections, answers the waiting
-    requests as if the time were over, and closes connections without a request a second later.
+    A replaced worker loses no request. It stops accepting connections and answers the waiting
+    requests as at the end of their timeout. One second later it closes the idle connections.
 
     Args:
-        config: Of uvicorn.
-        app: What it serves.
+        config: Configuration of uvicorn.
+        app: The application to serve.
         ready: Called once clients can connect.
-        reload: See `serve`; None: SIGHUP is left alone.
-        line: In a worker, what has something to read when it is to end; signals but SIGTERM are
-            then left to the parent.
+        reload: See `serve`. None: SIGHUP keeps its handler.
+        channel: In a worker, the socket to its parent. When it becomes readable, the worker stops;
+            the worker then handles no signal except SIGTERM.
     """
 
     def __init__(
@@ -60,28 +60,28 @@ class TopicServer(uvicorn.Server):
         app: TopicApp,
         ready: Callable[[], None],
         reload: Callable[[], object] | None,
-        line: socket.socket | None = None,
+        channel: socket.socket | None = None,
     ) -> None:
         super().__init__(config)
         self._topic_app = app
         self._ready = ready
         self._reload = reload
-        self._line = line
+        self._channel = channel
         self._is_replaced = False
         self._must_reload = False
         self._has_signal = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        if self.should_exit:  # the application could not start
+        if self.should_exit:  # the application failed to start
             return
-        if self._line is not None:
-            asyncio.get_running_loop().add_reader(self._line, self._end, self._line)
+        if self._channel is not None:
+            asyncio.get_running_loop().add_reader(self._channel, self._take_stop, self._channel)
         self._ready()
 
-    def _end(self, line: socket.socket) -> None:
-        asyncio.get_running_loop().remove_reader(line)
-        self._is_replaced = line.recv(1) == REPLACED
+    def _take_stop(self, channel: socket.socket) -> None:
+        asyncio.get_running_loop().remove_reader(channel)
+        self._is_replaced = channel.recv(1) == REPLACED
         self.should_exit = True
 
     async def on_tick(self, counter: int) -> bool:
@@ -103,7 +103,10 @@ class TopicServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Stop at a signal, at once at a second one; uvicorn would also raise it afterwards."""
+        """Stop on the first signal, and at once on the second.
+
+        uvicorn's own method would also raise the signals again after the shutdown.
+        """
 
         def stop(_number: int, _frame: FrameType | None) -> None:
             self.force_exit = self._has_signal
@@ -114,7 +117,7 @@ class TopicServer(uvicorn.Server):
 
         with contextlib.ExitStack() as stack:
             stack.enter_context(handled_by(stop, signal.SIGTERM))
-            if self._line is None:
+            if self._channel is None:
                 stack.enter_context(handled_by(stop, signal.SIGINT))
             if self._reload is not None and sys.platform != "win32":
                 stack.enter_context(handled_by(hang_up, signal.SIGHUP))
@@ -133,52 +136,53 @@ def serve(
     reload: Callable[[], None] | None = None,
     workers: int = 1,
     command: Sequence[str] = (),
-    notice: Callable[[str], None] = _keep_quiet,
+    notice: Callable[[str], None] = _ignore_notice,
 ) -> None:
     """Serve until SIGTERM or SIGINT.
 
-    Sockets that a supervisor hands over (`LISTEN_FDS`) are used in place of *host* and *port*, or
-    *unix*.
+    If a supervisor passes sockets (`LISTEN_FDS`), the service listens on them, and ignores *host*,
+    *port* and *unix*.
 
     Args:
-        app: What to serve.
-        limits: Its limits, for what the server itself keeps.
-        host: Address or name to listen on.
-        port: 0 for one that is free.
+        app: The application to serve.
+        limits: The limits of the application, for connections and times.
+        host: Address or host name to listen on.
+        port: TCP port; 0 chooses a free one.
         ready: Called with each address, once clients can connect.
-        unix: Path of a Unix socket to listen on, in place of *host* and *port*. Who may connect is
-            what the file's permissions say.
-        certificate: For TLS.
-        reload: Called at SIGHUP, which then does not end the process; it raises `AiowheelError`
-            where the new settings cannot be used. Several workers are then replaced by new ones.
-        workers: Processes that serve. More than one need an *app* with a store, and a POSIX system;
-            call this in the main thread. The limits hold in each.
-        command: Starts a process that calls this with the same arguments; it serves then as one of
-            the workers.
-        notice: Called with a line for the operator: what SIGHUP did, and which worker has died.
+        unix: Path of a Unix socket to listen on, in place of *host* and *port*. The permissions of
+            the file decide which users can connect.
+        certificate: Certificate for TLS. None: no TLS.
+        reload: Called on SIGHUP, which then does not end the process. It raises `AiowheelError` if
+            the new settings cannot be used. With several workers, new workers then replace all of
+            them.
+        workers: Number of worker processes. More than one requires an *app* with a store and a
+            POSIX system, and a call in the main thread. The limits hold for each worker.
+        command: Command of a worker process. It must call this function with the same arguments;
+            the call then runs a worker.
+        notice: Called with a line for the operator about a reload, or a worker that has died.
 
     Raises:
-        AiowheelError: The address cannot be listened on, or the store cannot be used.
-        BadInputError: There are several workers, and no store or no POSIX system.
+        AiowheelError: The service cannot listen on the address, or cannot use the store.
+        BadInputError: *workers* is above 1 without a store, a POSIX system or a command.
     """
     if workers > 1 and app.store is None:
-        raise BadInputError(f"several workers need a store, got {workers} workers and no store")
+        raise BadInputError(f"workers must be 1 without a store, got {workers}")
     if workers > 1 and os.name != "posix":
         raise BadInputError(f"workers must be 1 on this system, got {workers}")
     if workers > 1 and not command:
-        raise BadInputError(f"several workers need a command, got {workers} workers and none")
+        raise BadInputError(f"workers must be 1 without a command, got {workers}")
     silence = max(limits.heartbeat, limits.receive_timeout)
     config = _config(app, limits, certificate)
-    post = post_of_this_process()
-    if post is not None:
+    setup = worker_setup()
+    if setup is not None:
 
         def work(
-            sockets: list[socket.socket], line: socket.socket, serves: Callable[[], None]
+            sockets: list[socket.socket], channel: socket.socket, serves: Callable[[], None]
         ) -> None:
-            app.be_worker(Path(post.folder), post.number)
-            _serve_on(sockets, TopicServer(config, app, serves, None, line), app)
+            app.be_worker(Path(setup.folder), setup.number)
+            _serve_on(sockets, TopicServer(config, app, serves, None, channel), app)
 
-        work_at(post, work)
+        run_worker(setup, work)
         return
     with listeners(host, port, unix, silence) as sockets:
 
@@ -187,25 +191,25 @@ def serve(
                 ready(address_of(each, tls=certificate is not None))
 
         if workers > 1:
-            renew = partial(_renewed, reload or _keep_settings, notice)
+            renew = partial(_try_reload, reload or _no_reload, notice)
             with TemporaryDirectory(prefix="aiowheel-") as folder:
                 Workers(workers, command, sockets, Path(folder), listening, renew, notice).run()
             return
 
-        def renewed(settings: Callable[[], None]) -> None:
-            if _renewed(settings, notice):
+        def reload_and_report(settings: Callable[[], None]) -> None:
+            if _try_reload(settings, notice):
                 notice("reloaded")
 
-        again = None if reload is None else partial(renewed, reload)
+        again = None if reload is None else partial(reload_and_report, reload)
         _serve_on(sockets, TopicServer(config, app, listening, again), app)
 
 
-def _keep_settings() -> None:
-    """Renew nothing."""
+def _no_reload() -> None:
+    """Reload no settings."""
 
 
-def _renewed(reload: Callable[[], None], notice: Callable[[str], None]) -> bool:
-    """Reload, and return whether that succeeded."""
+def _try_reload(reload: Callable[[], None], notice: Callable[[str], None]) -> bool:
+    """Call *reload*; return whether it succeeded."""
     try:
         reload()
     except AiowheelError as error:
@@ -216,7 +220,8 @@ def _renewed(reload: Callable[[], None], notice: Callable[[str], None]) -> bool:
 
 def _serve_on(sockets: list[socket.socket], server: TopicServer, app: TopicApp) -> None:
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(app.check_store())  # uvicorn would log an error of the lifespan
+        # Here an error of the store is raised to the caller. In the lifespan, uvicorn would log it.
+        runner.run(app.check_store())
         runner.run(server.serve(sockets=sockets))
 
 
@@ -234,7 +239,7 @@ def _config(app: TopicApp, limits: Limits, certificate: Certificate | None) -> u
         app,
         http=Protocol,
         ws=TopicSocket,
-        ws_max_size=4_096,  # subscribers have nothing to say
+        ws_max_size=4_096,  # the service ignores messages of subscribers
         ws_ping_interval=limits.heartbeat,
         ws_ping_timeout=limits.heartbeat,
         lifespan="on",

@@ -1,4 +1,4 @@
-"""The service: topics, and the requests that wait for their news. Rank 5."""
+"""The request handlers of the service: poll, publish, remove, liveness, health. Rank 5."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from starlette.responses import JSONResponse, Response
 
 from aiowheel.purgatory import Purgatory
 from aiowheel.serve._access import Access
-from aiowheel.serve._crowd import Crowd, retry_after
 from aiowheel.serve._limits import Limits
 from aiowheel.serve._parameters import (
     checked_query,
@@ -18,35 +17,36 @@ from aiowheel.serve._parameters import (
 )
 from aiowheel.serve._refusal import Refusal
 from aiowheel.serve._topic_store import TopicStore
-from aiowheel.serve._wait import answered
+from aiowheel.serve._wait import done_before_disconnect
+from aiowheel.serve._waiters import Waiters, retry_after
 
 PURGATORY = "topics"
 
 
 class Service:
-    """What the addresses of the service do.
+    """The state of the service, and a handler for each of its addresses.
 
     Attributes:
-        limits: What it allows.
-        access: Who may use it; may be replaced at any time.
-        store: What keeps its topics.
-        crowd: Counts the clients that wait.
-        purgatory: Holds their requests.
-        stopping: Whether it is shutting down.
-        replaced: Whether another process serves on, and nothing waits here any more.
+        limits: The limits of the service.
+        access: The clients that may use the service; may be replaced at any time.
+        store: The store of the topics.
+        waiters: Counts the waiting requests.
+        purgatory: Holds the waiting requests.
+        stopping: Whether the service is shutting down.
+        replaced: Whether another worker replaces this one; requests then no longer wait here.
     """
 
     def __init__(self, limits: Limits, access: Access, store: TopicStore) -> None:
         self.limits = limits
         self.access = access
         self.store = store
-        self.crowd = Crowd(limits)
-        self.purgatory: Purgatory  # once the application has started
+        self.waiters = Waiters(limits)
+        self.purgatory: Purgatory  # set when the application starts
         self.stopping = False
         self.replaced = False
 
     async def poll(self, request: Request) -> Response:
-        """GET: news since a version, at once or as soon as there is some."""
+        """Handle GET: return the messages after a version; wait if there are none yet."""
         query = checked_query(request, "since", "epoch", "timeout")
         name = topic_name(request, self.limits)
         has = last_event(request, query)
@@ -54,19 +54,19 @@ class Service:
         self.refuse_when_stopping()
         news = await self.store.news(name, has)
         if seconds > 0 and news.threshold is not None and not self.replaced:
-            self.refuse_when_stopping()  # it may have begun while the store was read
-            with self.crowd.seat(request):
+            self.refuse_when_stopping()  # the stop may have begun during the read
+            with self.waiters.admit(request):
                 waiting = self.store.wait(name, news.threshold, seconds)
-                if not await answered(waiting, request.receive):
-                    return Response(status_code=499)  # the client has left: for the log
+                if not await done_before_disconnect(waiting, request.receive):
+                    return Response(status_code=499)  # disconnected; only the access log shows it
             self.refuse_when_stopping()
             news = await self.store.news(name, has)
-        # A client that comes back reaches a process that waits.
+        # The client must open a new connection, which reaches the new worker.
         headers = {"Connection": "close"} if self.replaced else None
         return Response(news.text, headers=headers, media_type="application/json")
 
     async def publish(self, request: Request) -> Response:
-        """POST: one more message."""
+        """Handle POST: publish one message."""
         checked_query(request)
         name = topic_name(request, self.limits)
         data = await message(request, self.limits)
@@ -81,37 +81,37 @@ class Service:
         return JSONResponse(body, 201)
 
     async def remove(self, request: Request) -> Response:
-        """DELETE: the topic and its messages; requests that wait for it are answered."""
+        """Handle DELETE: remove the topic, and answer the requests that wait for it."""
         checked_query(request)
         name = topic_name(request, self.limits)
         self.refuse_when_stopping()
         if not await self.store.remove(name):
-            raise Refusal(404, "no_such_topic", f"nothing was published to {name!r}")
+            raise Refusal(404, "no_such_topic", f"the topic {name!r} does not exist")
         return Response(status_code=204)
 
     async def live(self, _request: Request) -> Response:
-        """GET /live: that it answers, whether or not it takes requests."""
+        """Handle GET /live: return 200, also while the service shuts down."""
         return JSONResponse({"status": "ok"})
 
     async def health(self, _request: Request) -> Response:
-        """GET /health: whether it takes requests."""
+        """Handle GET /health: return 200 if the service accepts requests, otherwise 503."""
         self.refuse_when_stopping()
         totals = await self.store.totals()
-        body = {"status": "ok", "topics": totals.topics, "waiters": len(self.crowd)}
+        body = {"status": "ok", "topics": totals.topics, "waiters": len(self.waiters)}
         return JSONResponse(body)
 
     def refuse_when_stopping(self) -> None:
-        """Refuse a request; the clients come back one by one.
+        """Refuse a request while the service shuts down.
 
         Raises:
-            Refusal: The service is shutting down.
+            Refusal: 503, with a random `Retry-After`; the service is shutting down.
         """
         if self.stopping:
-            detail = "the service is shutting down; ask again"
+            detail = "the service is shutting down; repeat the request"
             headers = {**retry_after(), "Connection": "close"}
             raise Refusal(503, "shutting_down", detail, headers)
 
     async def stop(self, *, replaced: bool) -> None:
-        """Answer every request that waits, and refuse every later one unless *replaced*."""
+        """Answer all waiting requests; refuse later ones, unless *replaced*."""
         self.stopping, self.replaced = not replaced, replaced
         await self.purgatory.aclose(drain="expire")

@@ -1,7 +1,7 @@
-"""Topics that several processes serve: tables in a store, and waits on its shared counters. Rank 5.
+"""The store of topics that several processes share: tables, and shared counters to wait on. Rank 5.
 
-A topic is used by its messages, which note it themselves, and by its readers: each process notes
-those that it has seen, and those that wait, several times within the age at which a topic goes.
+A publish sets the time of a topic's last use itself. For reads and waits, each process sets it once
+per round; several rounds pass before an unused topic is removed.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from aiowheel.timer import Timer
 _MOST_PUBLISHES = 1_000  # in one transaction
 _MOST_READS = 1_000
 _MOST_TOUCHES = 1_000
-_ROUNDS = 8  # looks at what is too old, within the age at which it is
+_ROUNDS = 8  # rounds of maintenance within `kept_seconds`
 _LONGEST_ROUND = 30.0  # seconds
-_GRACE = 3  # rounds after which a reader of any process must have been noted
+_GRACE = 3  # rounds within which each process must have recorded the topics that it uses
 
 
 class SharedStore:
-    """A `TopicStore` over the tables of a store.
+    """A `TopicStore` over tables in a database.
 
     Args:
-        tables: New; they are opened and closed with it.
-        limits: How long a topic is kept that is not used.
+        tables: The tables, which this store opens and closes.
+        limits: Its `kept_seconds` is the time without use after which a topic is removed.
     """
 
     def __init__(self, tables: TopicTables, limits: Limits) -> None:
@@ -46,8 +46,8 @@ class SharedStore:
         self._publish: Grouped[tuple[str, bytes], tuple[str, int]]
         self._publish = Grouped(tables.append, _MOST_PUBLISHES)
         self._read = Grouped(self._read_all, _MOST_READS)
-        self._waiting: Counter[str] = Counter()  # by topic
-        self._used: dict[str, None] = {}  # topics that were read since the last round
+        self._waiting: Counter[str] = Counter()  # number of waits by topic
+        self._used: dict[str, None] = {}  # topics that were read since the last round, in order
         self._sweeps_to_skip = 0
         self._stack = AsyncExitStack()
         self._shared: SharedCounters
@@ -58,12 +58,12 @@ class SharedStore:
             shared = SharedCounters(purgatory, self._tables.counters)
             self._shared = await stack.enter_async_context(shared)
             await self._tables.prepare()
-            rounds = timer.every(self._round, self._keep_house, jitter=self._round / 4)
+            rounds = timer.every(self._round, self._maintain, jitter=self._round / 4)
             stack.callback(rounds.cancel)
             self._stack = stack.pop_all()
 
     async def publish(self, name: str, data: bytes) -> Receipt:
-        """See `TopicStore`; `woken` counts those who wait in this process."""
+        """See `TopicStore`; `woken` is the number of waits in this process."""
         epoch, version = await self._publish((name, data))
         return Receipt(epoch, version, self._waiting[name])
 
@@ -77,7 +77,7 @@ class SharedStore:
         waiting = self._shared.wait_until({self._tables.key(name): threshold}, seconds)
         if not waiting.done():
             self._waiting[name] += 1
-            waiting.add_done_callback(partial(self._leave, name))
+            waiting.add_done_callback(partial(self._end_wait, name))
         return waiting
 
     async def remove(self, name: str) -> bool:
@@ -93,9 +93,10 @@ class SharedStore:
         await self._publish.drain()
         await self._stack.aclose()
 
-    def _leave(self, name: str, waiting: asyncio.Future[bool]) -> None:
+    def _end_wait(self, name: str, waiting: asyncio.Future[bool]) -> None:
         if not waiting.cancelled():
-            waiting.exception()  # retrieved: a lost history is news, which the client now reads
+            # Marks it as retrieved: after EpochChangedError the client reads the topic again.
+            waiting.exception()
         self._waiting[name] -= 1
         if not self._waiting[name]:
             del self._waiting[name]
@@ -105,8 +106,8 @@ class SharedStore:
         answers = await self._tables.read(dict.fromkeys(questions))
         return [answers[each] for each in questions]
 
-    async def _keep_house(self) -> None:
-        """Note which topics are in use, and remove what is too old."""
+    async def _maintain(self) -> None:
+        """Record which topics are in use; remove old messages and unused topics."""
         used = list(self._used | dict.fromkeys(self._waiting))
         self._used.clear()
         try:
@@ -118,8 +119,8 @@ class SharedStore:
             while await self._tables.sweep(self._kept_seconds + _GRACE * self._round):
                 pass
         except StoreUnavailableError:
-            # The other processes may not have noted their readers either.
+            # The other processes may have failed to record their topics too.
             self._sweeps_to_skip = _GRACE
             self._used |= dict.fromkeys(used)
-        except Exception as error:  # the next round must come
+        except Exception as error:  # an error must not prevent the next round
             emit("aiowheel.topics_not_swept", error=repr(error))

@@ -1,4 +1,4 @@
-"""Messages that are appended to the topics of a SQLite file, in one transaction. Rank 5."""
+"""The transaction that appends messages to topics in a SQLite file. Rank 5."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aiowheel.serve._topic_tables import GrowingTopic, too_many_topics
 from aiowheel.serve._topics import OVERHEAD
 from aiowheel.shared import SqliteCounters
 
-PREFIX = "topic:"  #: of the topics' counters: the application may have its own in the file
+PREFIX = "topic:"  #: prefix of the keys of topics' counters; the file may hold other counters
 
 _CHANGE = "UPDATE aiowheel_topic_totals SET change = change + 1 RETURNING change, topics, size"
 _COUNT = """
@@ -33,12 +33,12 @@ _SHRINK = "UPDATE aiowheel_topics SET kept = kept - ?, size = size - ? WHERE id 
 
 
 class Append:
-    """One transaction, on the thread of the connection.
+    """One transaction that appends messages, on the thread of the connection; call `run` once.
 
     Args:
-        counters: Where the change is published.
-        limits: How much is kept.
-        file: In a transaction.
+        counters: Advanced to the change of the transaction.
+        limits: Limits of topics, messages and bytes.
+        file: A connection in a transaction.
     """
 
     def __init__(self, counters: SqliteCounters, limits: Limits, file: sqlite3.Connection) -> None:
@@ -51,7 +51,7 @@ class Append:
         ((self._change, self._count, self._size),) = file.execute(_CHANGE).fetchall()
 
     def run(self, messages: Sequence[tuple[str, bytes]]) -> list[tuple[str, int] | Refusal]:
-        """Append; for each message the epoch and the version, or why it is refused."""
+        """Append messages; return for each its epoch and version, or the refusal."""
         results: list[tuple[str, int] | Refusal] = []
         rows: list[tuple[int, int, float, int, bytes]] = []
         for name, data in messages:
@@ -75,7 +75,7 @@ class Append:
         return results
 
     def _topic(self, name: str) -> GrowingTopic | None:
-        """The topic of that name, made where it is missing; None if there are too many."""
+        """Return the topic *name*, created if it is missing; None at the limit of topics."""
         topic = self._topics.get(name)
         if topic is not None:
             return topic
@@ -93,7 +93,7 @@ class Append:
         return topic
 
     def _trim(self, topic: GrowingTopic) -> None:
-        """Drop the oldest messages of a topic that has too many, or too large ones."""
+        """Drop the oldest messages of a topic above the limits per topic."""
         if not topic.is_too_large(self._limits):
             return
         kept, size = topic.kept, topic.size
@@ -104,7 +104,7 @@ class Append:
         self._drop(topic.key, topic.dropped_to, kept - topic.kept, size - topic.size)
 
     def _make_room(self) -> None:
-        """Drop the oldest messages of the topics published to longest ago, if all are too large."""
+        """Drop messages of the topics with the oldest last publish, down to the limit of bytes."""
         most = self._limits.kept_bytes_in_all
         while self._size > most:
             topics = self._file.execute(_LONGEST_AGO).fetchall()

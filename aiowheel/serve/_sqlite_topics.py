@@ -1,4 +1,4 @@
-"""Topics in a SQLite file, for the processes of one machine. Rank 5."""
+"""The tables of topics in a SQLite file, for the processes of one machine. Rank 5."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from aiowheel.serve._limits import Limits
 from aiowheel.serve._refusal import Refusal
 from aiowheel.serve._sqlite_append import PREFIX, Append
 from aiowheel.serve._topic_store import News, Totals
-from aiowheel.serve._topic_tables import FORGET_AFTER, Life, Question, news_of, no_topic
+from aiowheel.serve._topic_tables import FORGET_AFTER, Question, StoredTopic, news_of, no_topic
 from aiowheel.shared import SqliteCounters
 
 T = TypeVar("T")
 
-_SLICE = 1_000  # rows that are removed in one transaction, so that a publish need not wait long
+_SLICE = 1_000  # maximum rows that one transaction removes, so that publishes wait a short time
 
 _MADE = "SELECT 1 FROM sqlite_master WHERE name = 'aiowheel_topic_totals'"
 _TABLES = (
@@ -41,7 +41,7 @@ _TABLES = (
 _TOTALS = "SELECT topics, size, published, dropped, expired FROM aiowheel_topic_totals"
 _LAST_CHANGE = "SELECT change FROM aiowheel_topic_totals"
 _NEXT_CHANGE = "UPDATE aiowheel_topic_totals SET change = change + 1 RETURNING change"
-_LIFE = "SELECT id, epoch, version FROM aiowheel_topics WHERE name = ?"
+_STORED = "SELECT id, epoch, version FROM aiowheel_topics WHERE name = ?"
 _AFTER = """
 SELECT version, time, data FROM aiowheel_messages WHERE topic = ? AND version > ? ORDER BY version
 """
@@ -69,18 +69,18 @@ _FORGET_REMOVED = "DELETE FROM aiowheel_removed_topics WHERE name = ?"
 
 
 class _TablesMissingError(Exception):
-    """The file has no tables: it is new, or a new file has replaced it."""
+    """The file has no tables, because it is new or has replaced another file."""
 
 
 class SqliteTopics:
-    """`TopicTables` in a SQLite file; its statements run on the threads of its counters.
+    """`TopicTables` in a SQLite file; the statements run on the threads of its counters.
 
-    Every write waits for the disk: a message whose publisher has a receipt survives a loss of
-    power.
+    Every write is synced to the disk: a message survives a loss of power once its publisher has the
+    receipt.
 
     Args:
-        path: The file, on a local disk; it is made where it is missing, its folder is not.
-        limits: How much is kept.
+        path: Path of the file, on a local disk. A missing file is created, a missing folder is not.
+        limits: Limits of topics, messages and bytes.
 
     Attributes:
         counters: See `TopicTables`.
@@ -89,8 +89,8 @@ class SqliteTopics:
     def __init__(self, path: str, limits: Limits) -> None:
         self.counters = SqliteCounters(path, synced=True)
         self._limits = limits
-        # The connections that have seen the tables, of the writer and of the reader: a file that
-        # was replaced has others.
+        # The connections on which the tables were found. If the file is replaced, the counters open
+        # new connections, and the tables are looked up again.
         self._writing: sqlite3.Connection | None = None
         self._reading: sqlite3.Connection | None = None
 
@@ -144,7 +144,7 @@ class SqliteTopics:
             gone = self._forget_counters(file, now - FORGET_AFTER)
             return old or len(unused) == _SLICE or gone
 
-        def has_work(file: sqlite3.Connection) -> bool:  # a read, so that an idle file stays idle
+        def has_work(file: sqlite3.Connection) -> bool:  # a read: an idle service writes nothing
             old = file.execute(_OLD, (now - self._limits.kept_seconds, 1)).fetchone()
             unused = file.execute(_UNUSED, (now - unused_for, 1)).fetchone()
             gone = file.execute(_GONE, (now - FORGET_AFTER, 1)).fetchone()
@@ -160,7 +160,7 @@ class SqliteTopics:
     # --- parts of a transaction -------------------------------------------------------------
 
     def _drop_old(self, file: sqlite3.Connection, too_old: float) -> bool:
-        """Drop messages by age; return whether there may be more."""
+        """Drop messages by age; return whether there may be more to drop."""
         in_all = 0
         for key, last in file.execute(_OLD, (too_old, _SLICE)).fetchall():
             ((dropped, size),) = file.execute(_UP_TO, (key, last)).fetchall()
@@ -173,7 +173,7 @@ class SqliteTopics:
     def _remove(
         self, file: sqlite3.Connection, topics: list[tuple[int, str, int]], *, expired: int
     ) -> bool:
-        """Remove topics; return whether there was one."""
+        """Remove *topics*; return whether there was at least one."""
         if not topics:
             return False
         ((change,),) = file.execute(_NEXT_CHANGE).fetchall()
@@ -187,7 +187,7 @@ class SqliteTopics:
         return True
 
     def _forget_counters(self, file: sqlite3.Connection, until: float) -> bool:
-        """Remove the counters of topics that are long gone; return whether there may be more."""
+        """Delete counters of topics removed by *until*; return whether there may be more."""
         names = [name for (name,) in file.execute(_GONE, (until, _SLICE)).fetchall()]
         for name in names:
             if file.execute(_EXISTS, (name,)).fetchone() is None:
@@ -224,9 +224,9 @@ class SqliteTopics:
 
 
 def _answered(file: sqlite3.Connection, question: Question, too_old: float, change: int) -> News:
-    row = file.execute(_LIFE, (question.name,)).fetchone()
+    row = file.execute(_STORED, (question.name,)).fetchone()
     if row is None:
         return no_topic(question, change)
-    life = Life(*row)
-    messages = file.execute(_AFTER, (life.key, life.since(question.has) or 0))
-    return news_of(question, life, messages, too_old=too_old, change=change)
+    stored = StoredTopic(*row)
+    messages = file.execute(_AFTER, (stored.key, stored.since(question.has) or 0))
+    return news_of(question, stored, messages, too_old=too_old, change=change)

@@ -1,4 +1,4 @@
-"""The address of a store of topics, as `--store` takes it. Rank 5."""
+"""Parsing of the address of a store of topics, the value of `--store`. Rank 5."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _REDIS = ("redis://", "rediss://", "unix://", "redis+sentinel://", "redis+cluste
 
 
 def topic_store(address: str | None, limits: Limits) -> TopicStore:
-    """A new store of topics at *address*; None: in the memory of this process.
+    """Return a new store of topics at *address*; None: in the memory of this process.
 
     Raises:
-        BadInputError: It is no such address, or names of topics may be too long for a store.
-        MissingExtraError: It needs a package that is not installed.
+        BadInputError: *address* is malformed, or `limits.name_length` is too large for a store.
+        MissingExtraError: The store needs a package that is not installed.
     """
     if address is None:
         return MemoryStore(limits)
     if limits.name_length > _LONGEST_NAME:
-        text = f"a topic's name must have at most {_LONGEST_NAME} characters in a store"
-        raise BadInputError(f"{text}, got a limit of {limits.name_length}")
+        text = f"name_length must be at most {_LONGEST_NAME} with a store"
+        raise BadInputError(f"{text}, got {limits.name_length}")
     path = address.removeprefix(_SQLITE)
     if path != address and path and not path.startswith(":") and "\0" not in path:
         return SharedStore(SqliteTopics(path, limits), limits)

@@ -1,4 +1,4 @@
-"""A topic over a websocket: every message as it comes, heartbeats when none does. Rank 5."""
+"""A subscription to a topic over a websocket: messages, and heartbeats between them. Rank 5."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from aiowheel.serve._feed import feed
 from aiowheel.serve._parameters import Seen, checked_query, seen, topic_name
 from aiowheel.serve._refusal import Refusal
 from aiowheel.serve._service import Service
-from aiowheel.serve._wait import left
+from aiowheel.serve._wait import disconnected
 
 HEARTBEAT = '{"heartbeat":true}'
 
 
 async def subscribe(service: Service, socket: WebSocket) -> None:
-    """Serve one subscriber until it leaves, or the service stops.
+    """Serve one subscriber until it disconnects or the service stops.
 
-    A request that is refused is answered before the handshake is over, as any other would be.
+    A refused request gets an HTTP response in place of the websocket handshake.
     """
     try:
         query = checked_query(socket, "since", "epoch")
@@ -28,7 +28,7 @@ async def subscribe(service: Service, socket: WebSocket) -> None:
         has = seen(query)
         service.access.refuse_without_token(socket, publishing=False)
         service.refuse_when_stopping()
-        with service.crowd.seat(socket):
+        with service.waiters.admit(socket):
             await socket.accept()
             await _serve(service, socket, name, has)
     except Refusal as refusal:
@@ -37,7 +37,7 @@ async def subscribe(service: Service, socket: WebSocket) -> None:
 
 async def _serve(service: Service, socket: WebSocket, name: str, has: Seen) -> None:
     sending = asyncio.create_task(_send(service, socket, name, has))
-    leaving = asyncio.create_task(left(socket.receive))
+    leaving = asyncio.create_task(disconnected(socket.receive))
     try:
         await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -53,6 +53,6 @@ async def _send(service: Service, socket: WebSocket, name: str, has: Seen) -> No
             async for page in pages:
                 await socket.send_text(HEARTBEAT if page is None else page.text.decode())
     except StoreUnavailableError:
-        await socket.close(1013, "the topics cannot be reached at present")
+        await socket.close(1013, "the store of the topics is unavailable")
     else:
         await socket.close(1012, "the service is shutting down")

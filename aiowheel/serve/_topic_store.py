@@ -1,4 +1,4 @@
-"""What keeps topics for the service: the interface, and what its calls return. Rank 5."""
+"""The interface of the stores of topics, and the types that their calls return. Rank 5."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from aiowheel.purgatory import Purgatory
-from aiowheel.serve._crowd import retry_after
 from aiowheel.serve._parameters import Seen
 from aiowheel.serve._refusal import Refusal
+from aiowheel.serve._waiters import retry_after
 from aiowheel.timer import Timer
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What a topic has for a client.
+    """The answer of a topic to one client.
 
     Attributes:
         text: The answer, as JSON.
-        seen: What the client has seen with it.
-        threshold: What `TopicStore.wait` takes to wait for news; None if the answer holds some.
+        seen: The client's position in the topic after this answer.
+        threshold: The argument for `TopicStore.wait`, if the answer holds nothing new; otherwise
+            None.
     """
 
     text: bytes
@@ -33,12 +34,12 @@ class News:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """A message that was published.
+    """The receipt for a published message.
 
     Attributes:
-        epoch: The life of the topic.
-        version: The number of the message.
-        woken: Clients of this process that waited for it.
+        epoch: Epoch of the topic.
+        version: Number of the message in the epoch, from 1.
+        woken: Number of clients of this process that waited for the topic.
     """
 
     epoch: str
@@ -48,14 +49,14 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What a store holds in all, and what ever became of it.
+    """Totals of a store.
 
     Attributes:
-        topics: Topics that exist.
-        size: What all kept messages count, in bytes.
-        published: Messages ever published.
-        dropped: Messages ever dropped, to make room or by age.
-        expired: Topics ever removed because they were not used.
+        topics: Number of existing topics.
+        size: Size of all kept messages, in bytes, with an overhead for each.
+        published: Number of messages that were published.
+        dropped: Number of messages that were dropped, by size or by age.
+        expired: Number of topics that were removed because they were unused.
     """
 
     topics: int
@@ -66,14 +67,13 @@ class Totals:
 
 
 class TopicStore(Protocol):
-    """The topics of a service: in memory, or in a place that several processes reach.
+    """The topics of a service: in memory, or in a database that several processes share.
 
-    Its own calls but `open` and `aclose` raise `StoreUnavailableError` if that place does not
-    answer.
+    Every method except `aclose` raises `StoreUnavailableError` if the database does not answer.
     """
 
     async def open(self, timer: Timer, purgatory: Purgatory) -> None:
-        """Begin; both are open, and stay open until after `aclose`.
+        """Open the store. Both arguments must be open, and stay open until after `aclose`.
 
         Raises:
             StoreUnavailableError: The store does not answer.
@@ -81,27 +81,29 @@ class TopicStore(Protocol):
         ...
 
     async def publish(self, name: str, data: bytes) -> Receipt:
-        """Append *data*, a JSON value, to the topic, which is made when missing.
+        """Append *data*, a JSON value, to the topic *name*; create the topic if it is missing.
 
         Raises:
-            Refusal: There are as many topics as may be.
+            Refusal: The topic is missing, and the limit of topics is reached.
         """
         ...
 
     async def news(self, name: str, has: Seen, most: int | None = None) -> News:
-        """What the topic has for a client that has seen this much; counts as a use of the topic.
+        """Return the answer for a client with the position *has*; counts as a use of the topic.
 
         Args:
-            name: Of the topic, which need not exist.
-            has: What the client has seen.
-            most: Bytes of messages in the answer, but at least one message; None: all that is kept.
+            name: Name of the topic, which need not exist.
+            has: The last version that the client has seen, and its epoch.
+            most: Maximum bytes of messages in the answer; it holds at least one message if there
+                is one. None: all kept messages.
         """
         ...
 
     def wait(self, name: str, threshold: int, seconds: float) -> Awaitable[bool]:
-        """Wait for what is newer than a `News` without any; False on timeout.
+        """Wait for messages above a `News.threshold`; the result is False on a timeout.
 
-        The wait is registered by the call. It may complete without news.
+        The wait is registered before this call returns. It may complete although the topic has no
+        new message.
 
         Raises:
             PurgatoryClosedError: The service is stopping.
@@ -109,21 +111,24 @@ class TopicStore(Protocol):
         ...
 
     async def remove(self, name: str) -> bool:
-        """Forget the topic, complete the waits for it, and return whether there was one."""
+        """Remove the topic and complete the waits for it; return whether the topic existed."""
         ...
 
     async def totals(self) -> Totals:
-        """What the store holds in all."""
+        """Return the totals of the store."""
         ...
 
     async def aclose(self) -> None:
-        """End the store, after the publishes under way; idempotent."""
+        """Close the store after the publishes in progress have ended. Idempotent."""
         ...
 
 
 async def answer_store_unavailable(request: Request, _exc: Exception) -> Response:
-    """Exception handler for `StoreUnavailableError`, whose text may hold the store's address."""
-    detail = "the topics cannot be reached at present"
+    """Handle `StoreUnavailableError` with a 503.
+
+    The response leaves out the text of the error, which may hold the store's address.
+    """
+    detail = "the store of the topics is unavailable"
     if request.method != "GET":
-        detail += "; whether this has been done is not known"
+        detail += "; the request may have been carried out"
     return Refusal(503, "store_unavailable", detail, retry_after()).answer()

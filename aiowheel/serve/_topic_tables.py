@@ -1,8 +1,8 @@
-"""Topics in a place that several processes reach: the interface, and an answer from what it holds.
+"""The interface of topics in a database, and the answers made from their rows. Rank 5.
 
-Rank 5. Each write has a number, which grows: its change. A write gives the topics that it concerns,
-in the same transaction, their counters in the store: the number of the change. A read returns the
-number of the last change, so that a client waits for a counter above it and misses no change.
+The database numbers its write transactions, in ascending order; the number is called the change. A
+write sets the counter of each topic that it concerns to its change, in the same transaction. A read
+returns the last change. A client then waits for a counter above it, and so misses no write.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from aiowheel.serve._topic_store import News, Totals
 from aiowheel.serve._topics import answer
 from aiowheel.shared import CounterStore
 
-FORGET_AFTER = 60.0  #: seconds for which the counter of a topic that is gone stays
+FORGET_AFTER = 60.0  #: seconds after which the counter of a removed topic is deleted
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a client wants to know: news of a topic since what it has seen, in *most* bytes."""
+    """A read of one topic; see `TopicStore.news` for the fields."""
 
     name: str
     has: Seen
@@ -31,22 +31,31 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
-    """A topic that exists: its epoch, the version of its last message, its key in the tables."""
+class StoredTopic:
+    """A topic in the tables: its primary key, its epoch and the version of its last message."""
 
     key: int
     epoch: str
     version: int
 
     def since(self, has: Seen) -> int | None:
-        """The version that the client has seen; None if that was not in this life."""
+        """Return the version that the client has seen; None if this epoch does not have it."""
         known = has.version <= self.version and has.epoch in {None, self.epoch}
         return has.version if known else None
 
 
 @dataclass(slots=True)
 class GrowingTopic:
-    """A topic that gets messages in a transaction; its size is in bytes, with `OVERHEAD`."""
+    """The state of a topic while one transaction appends messages to it.
+
+    Attributes:
+        key: Primary key of the topic.
+        epoch: Epoch of the topic.
+        version: Number of the last message.
+        kept: Number of kept messages.
+        size: Size of the kept messages, in bytes, with `OVERHEAD` for each.
+        dropped_to: Version of the last dropped message; 0 if none was dropped.
+    """
 
     key: int
     epoch: str
@@ -56,111 +65,113 @@ class GrowingTopic:
     dropped_to: int = 0
 
     def add(self, size: int) -> None:
-        """Count one more message."""
+        """Count a new message of *size* bytes."""
         self.version += 1
         self.kept += 1
         self.size += size
 
     def drop(self, version: int, size: int) -> None:
-        """Take note that the oldest message, of that version, is dropped."""
+        """Count the oldest message as dropped; *version* and *size* are those of the message."""
         self.kept -= 1
         self.size -= size
         self.dropped_to = version
 
     def is_too_large(self, limits: Limits) -> bool:
-        """Whether it must lose its oldest message; the last one stays."""
+        """Return whether the oldest message must be dropped; the last message is always kept."""
         is_full = self.kept > limits.kept_messages or self.size > limits.kept_bytes
         return is_full and self.kept > 1
 
 
 class TopicTables(Protocol):
-    """Topics, their messages and counters in one store; one object is the access of one process.
+    """Topics, their messages and their counters in one database; each process has one object.
 
-    Every call raises `StoreUnavailableError` if the store does not answer. The write may then have
-    been made.
-
+    Every coroutine raises `StoreUnavailableError` if the database does not answer. A write may then
+    have been carried out.
     """
 
     @property
     def counters(self) -> CounterStore:
-        """Where `append`, `remove` and `sweep` publish their changes."""
+        """The counters that `append`, `remove` and `sweep` advance."""
         ...
 
     def key(self, name: str) -> str:
-        """The key of a topic's counter."""
+        """Return the key of a topic's counter."""
         ...
 
     async def prepare(self) -> None:
-        """Make the tables where they are missing."""
+        """Create the tables that are missing."""
         ...
 
     async def append(
         self, messages: Sequence[tuple[str, bytes]]
     ) -> list[tuple[str, int] | Refusal]:
-        """Append messages to topics, all in one transaction.
+        """Append messages, given as topic name and JSON data, in one transaction.
 
         Returns:
-            For each the epoch and the version; or why it is refused.
+            For each message its epoch and version, or the refusal.
         """
         ...
 
     async def read(self, questions: Collection[Question]) -> dict[Question, News]:
-        """Answer questions; the threshold of each `News` is one above the last change."""
+        """Read topics; the threshold of each `News` is the last change plus one, or None."""
         ...
 
     async def remove(self, name: str) -> bool:
-        """Remove a topic and its messages; return whether there was one."""
+        """Remove a topic and its messages; return whether the topic existed."""
         ...
 
     async def touch(self, names: Collection[str]) -> None:
-        """Note that the topics of these names are in use now, where there are such."""
+        """Set the time of the last use of the existing topics among *names* to now."""
         ...
 
     async def sweep(self, unused_for: float) -> bool:
-        """Remove some of what is too old; return whether there may be more.
+        """Remove a bounded number of old messages and unused topics.
 
         Args:
             unused_for: Seconds after the last touch or message after which a topic is removed.
+
+        Returns:
+            Whether there may be more to remove.
         """
         ...
 
     async def totals(self) -> Totals:
-        """What the tables hold in all."""
+        """Return the totals of the tables."""
         ...
 
 
 def too_many_topics(name: str, most: int) -> Refusal:
-    """The refusal of one topic more than may exist."""
-    detail = f"{shortened(name)} would be topic {most + 1}, at most {most} may exist"
+    """Return the refusal of a new topic where *most* topics exist."""
+    detail = f"at most {most} topics may exist, got {shortened(name)} as topic {most + 1}"
     return Refusal(429, "too_many_topics", detail)
 
 
 def no_topic(question: Question, change: int) -> News:
-    """The answer where there is no such topic, after the change of that number."""
-    gone = question.has.version > 0 or question.has.epoch is not None
-    text = answer(question.name, "", 0, b"", missed=0, reset=gone)
-    return News(text, Seen(0, None), None if gone else change + 1)
+    """Return the answer for a topic that does not exist after *change*."""
+    was_removed = question.has.version > 0 or question.has.epoch is not None
+    text = answer(question.name, "", 0, b"", missed=0, reset=was_removed)
+    return News(text, Seen(0, None), None if was_removed else change + 1)
 
 
 def news_of(
     question: Question,
-    life: Life,
+    stored: StoredTopic,
     messages: Iterable[tuple[int, float, bytes]],
     *,
     too_old: float,
     change: int,
 ) -> News:
-    """The answer of a topic that exists.
+    """Return the answer for a topic that exists.
 
     Args:
-        question: The client's.
-        life: The topic.
-        messages: Version, time and data of those after `life.since`, in order; only as many are
-            taken as the answer holds.
-        too_old: The time of the latest message that is not kept any more.
-        change: The number of the last change.
+        question: The read.
+        stored: The topic.
+        messages: Version, time and data of the messages after `stored.since`, in order. They are
+            consumed up to the first message that the answer has no room for.
+        too_old: Messages of this time or before are left out.
+        change: The last change.
     """
-    since = life.since(question.has)
+    since = stored.since(question.has)
     seen = since or 0
     first = last = None
     room = question.most
@@ -176,10 +187,10 @@ def news_of(
         first = version if first is None else first
         last = version
         texts.append(text)
-    last = life.version if last is None else last
-    missed = (life.version if first is None else first - 1) - seen
+    last = stored.version if last is None else last
+    missed = (stored.version if first is None else first - 1) - seen
     text = answer(
-        question.name, life.epoch, last, b",".join(texts), missed=missed, reset=since is None
+        question.name, stored.epoch, last, b",".join(texts), missed=missed, reset=since is None
     )
-    is_new = since is None or life.version > seen
-    return News(text, Seen(last, life.epoch), None if is_new else change + 1)
+    is_new = since is None or stored.version > seen
+    return News(text, Seen(last, stored.epoch), None if is_new else change + 1)

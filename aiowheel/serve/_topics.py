@@ -1,6 +1,6 @@
-"""Topics and the messages kept of them, in memory and bounded. Rank 5.
+"""Topics and their messages in memory, within the limits. Rank 5.
 
-A message counts with its bytes and `OVERHEAD`, so that a crowd of empty ones is bounded as well.
+The size of a message is its bytes plus `OVERHEAD`, so that the limits bound empty messages too.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from itertools import islice
 from aiowheel.serve._limits import Limits
 from aiowheel.serve._refusal import Refusal, shortened
 
-OVERHEAD = 200  #: bytes that a message costs beside its own
+OVERHEAD = 200  #: bytes of memory per message, in addition to its own bytes
 
 
 class Topic:
-    """The last messages of one topic; the version is the number of the last one, from 1.
+    """One topic and its last messages, which are numbered from 1.
 
     Attributes:
-        name: Its name.
-        epoch: Tells this life of the topic from one before a restart or a removal.
-        version: How many messages were ever published.
-        size: What the kept messages count, in bytes.
+        name: The topic's name.
+        epoch: Random id of the topic. A topic that is removed, or lost in a restart, and then
+            created again, has another epoch.
+        version: Number of the last message: how many were published in this epoch.
+        size: Size of the kept messages, in bytes, with `OVERHEAD` for each.
     """
 
     __slots__ = ("_answers", "_messages", "_times", "epoch", "name", "size", "version")
@@ -33,8 +34,8 @@ class Topic:
         self.version = 0
         self.size = 0
         self._messages: deque[bytes] = deque()  # as JSON objects, oldest first
-        self._times: deque[float] = deque()  # of each message: when it was published
-        # By (version seen, most bytes): a crowd has seen the same version.
+        self._times: deque[float] = deque()  # time of publication of each message
+        # Cached answers by (version seen, maximum bytes): most clients have seen the same version.
         self._answers: dict[tuple[int, int | None], tuple[bytes, int]] = {}
 
     def __len__(self) -> int:
@@ -42,11 +43,11 @@ class Topic:
 
     @property
     def oldest(self) -> float | None:
-        """When the oldest kept message was published; None where none is kept."""
+        """Time of publication of the oldest kept message; None if no message is kept."""
         return self._times[0] if self._times else None
 
     def append(self, data: bytes, time: float) -> None:
-        """Keep one more message; *data* is a JSON value, *time* that of its publication."""
+        """Append a message: *data* is a JSON value, *time* the time of its publication."""
         self.version += 1
         self._messages.append(b'{"version":%d,"data":%b}' % (self.version, data))
         self._times.append(time)
@@ -54,7 +55,7 @@ class Topic:
         self._answers.clear()
 
     def drop_oldest(self) -> int:
-        """Keep one less; returns what it counted."""
+        """Drop the oldest message, and return its size."""
         size = len(self._messages.popleft()) + OVERHEAD
         self._times.popleft()
         self.size -= size
@@ -62,30 +63,36 @@ class Topic:
         return size
 
     def knows(self, version: int, epoch: str | None) -> bool:
-        """Whether a client may have seen *version* of this life of the topic."""
+        """Return whether *version* exists in this epoch; *epoch* None means this epoch."""
         return version <= self.version and epoch in {None, self.epoch}
 
     def since(self, version: int, epoch: str | None = None) -> bytes:
-        """The answer for a client that has seen *version* in *epoch*, as JSON.
+        """Return the JSON answer for a client that has seen *version* of *epoch*.
 
-        One that cannot have seen it in this life of the topic gets all that is kept.
+        If *version* does not exist in this epoch, the answer holds all kept messages.
         """
         return self.page(version, epoch, None)[0]
 
     def page(self, version: int, epoch: str | None, most: int | None) -> tuple[bytes, int]:
-        """As `since`, with messages of *most* bytes, but at least one; and its last version."""
+        """Return one page of the answer of `since`, and the version of its last message.
+
+        Args:
+            version: Last version that the client has seen.
+            epoch: Epoch of that version.
+            most: Maximum bytes of messages; the page holds at least one message. None: no limit.
+        """
         known = self.knows(version, epoch)
         key = version if known else -1, most
         found = self._answers.get(key)
         if found is None:
-            if len(self._answers) > 1:  # one for the polls, one for the subscriptions
+            if len(self._answers) > 1:  # room for one answer to polls and one to subscriptions
                 self._answers.clear()
             found = self._rendered(version if known else 0, most, reset=not known)
             self._answers[key] = found
         return found
 
     def _rendered(self, version: int, most: int | None, *, reset: bool) -> tuple[bytes, int]:
-        first = self.version - len(self._messages)  # the version before the oldest kept
+        first = self.version - len(self._messages)  # the version before the oldest kept one
         missed = max(0, first - version)
         news = list(islice(self._messages, max(0, version - first), None))
         last = self.version
@@ -102,7 +109,7 @@ class Topic:
 
 
 def answer(name: str, epoch: str, version: int, news: bytes, *, missed: int, reset: bool) -> bytes:
-    """An answer to a poll, as JSON; *name* holds no character that JSON escapes."""
+    """Return the answer to a poll, as JSON; *name* must hold no character that JSON escapes."""
     return b'{"topic":"%b","epoch":"%b","version":%d,"missed":%d,"reset":%b,"messages":[%b]}' % (
         name.encode(),
         epoch.encode(),
@@ -114,18 +121,19 @@ def answer(name: str, epoch: str, version: int, news: bytes, *, missed: int, res
 
 
 class Topics:
-    """All topics and what they keep in all.
+    """All topics, and the totals of their messages.
 
     Attributes:
-        published: Messages ever published.
-        dropped: Messages ever dropped to make room.
-        size: What all kept messages count, in bytes.
+        published: Number of messages that were published.
+        dropped: Number of messages that were dropped, by size or by age.
+        size: Size of all kept messages, in bytes, with `OVERHEAD` for each.
     """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._by_name: dict[str, Topic] = {}
-        self._kept: OrderedDict[str, Topic] = OrderedDict()  # those with messages; see `publish`
+        # Topics with messages; the topic with the oldest last publish is first.
+        self._kept: OrderedDict[str, Topic] = OrderedDict()
         self.published = 0
         self.dropped = 0
         self.size = 0
@@ -134,20 +142,20 @@ class Topics:
         return len(self._by_name)
 
     def get(self, name: str) -> Topic | None:
-        """The topic of that name, if anything was published to it."""
+        """Return the topic *name*; None if it does not exist."""
         return self._by_name.get(name)
 
     def publish(self, name: str, data: bytes, time: float = 0.0) -> Topic:
-        """Append *data*, a JSON value, to the topic, which is made when missing.
+        """Append *data*, a JSON value, to the topic *name*; create the topic if it is missing.
 
-        *time* is that of the publication, in seconds; it never goes back.
+        *time* is the time of the publication, in seconds; it must not decrease between calls.
 
         Raises:
-            Refusal: There are as many topics as may be.
+            Refusal: The topic is missing, and the limit of topics is reached.
         """
         topic = self._by_name.get(name)
         if topic is None:
-            topic = self._made(name)
+            topic = self._create(name)
         before = topic.size
         topic.append(data, time)
         self.size += topic.size - before
@@ -157,10 +165,10 @@ class Topics:
         self._make_room(topic)
         return topic
 
-    def _made(self, name: str) -> Topic:
+    def _create(self, name: str) -> Topic:
         most = self._limits.topics
         if len(self._by_name) >= most:
-            detail = f"{shortened(name)} would be topic {most + 1}, at most {most} may exist"
+            detail = f"at most {most} topics may exist, got {shortened(name)} as topic {most + 1}"
             raise Refusal(429, "too_many_topics", detail)
         topic = self._by_name[name] = Topic(name)
         return topic
@@ -172,13 +180,13 @@ class Topics:
         ):
             self._drop_oldest(topic)
         while self.size > limits.kept_bytes_in_all and len(self._kept) > 1:
-            name, oldest = next(iter(self._kept.items()))  # published to longest ago
+            name, oldest = next(iter(self._kept.items()))
             self._drop_oldest(oldest)
             if not len(oldest):
                 del self._kept[name]
 
     def drop_until(self, topic: Topic, time: float) -> None:
-        """Drop the messages of *topic* that were published at *time* or before."""
+        """Drop the messages of *topic* that were published at or before *time*."""
         while topic.oldest is not None and topic.oldest <= time:
             self._drop_oldest(topic)
         if not len(topic):
@@ -189,7 +197,7 @@ class Topics:
         self.dropped += 1
 
     def remove(self, name: str) -> Topic | None:
-        """Forget the topic and its messages; returns it if there was one."""
+        """Remove the topic *name* and its messages; return it, or None if it does not exist."""
         topic = self._by_name.pop(name, None)
         if topic is not None:
             self._kept.pop(name, None)

@@ -1,4 +1,4 @@
-"""Waiting for an answer while the client may leave, at no task of its own. Rank 5."""
+"""Waiting for a result or for the disconnect of the client, without an extra task. Rank 5."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from starlette.types import Receive
 from aiowheel.integrations._hangup import done_before
 
 
-async def answered(waiting: Awaitable[bool], receive: Receive) -> bool:
-    """Wait for what a purgatory promised; whether the client was still there then.
+async def done_before_disconnect(waiting: Awaitable[bool], receive: Receive) -> bool:
+    """Wait for *waiting* or a disconnect; return False if the client disconnected first.
 
     Args:
-        waiting: What `Purgatory.wait_until` returned; cancelled when the client leaves.
-        receive: The request's, its body already received.
+        waiting: The future that `TopicStore.wait` returned; a disconnect cancels it.
+        receive: The `receive` of the request, whose body was already received.
     """
-    return await done_before(cast("Future[bool]", waiting), left(receive))
+    return await done_before(cast("Future[bool]", waiting), disconnected(receive))
 
 
-async def left(receive: Receive) -> None:
-    """Wait until the client is gone; what it sends until then is thrown away."""
+async def disconnected(receive: Receive) -> None:
+    """Wait until the client has disconnected; discard everything that it sends until then."""
     while not (await receive())["type"].endswith(".disconnect"):
         pass

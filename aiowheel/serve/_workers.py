@@ -1,13 +1,13 @@
-"""Several processes that serve on the same sockets, and the one that watches over them. Rank 5.
+"""Worker processes that serve on the same sockets, and the parent that supervises them. Rank 5.
 
-Source: the pre-fork servers, as gunicorn; the sockets stay open in the parent, so that a connection
-that arrives while a worker is replaced waits for the next one.
+Source: pre-fork servers such as gunicorn. The sockets stay open in the parent: a connection that
+arrives while a worker is being replaced waits in the backlog for the next worker.
 
-A worker is a new Python process, so that it has the code that is installed when it starts. A socket
-connects it with the parent: the worker reports on it, and ends when it reads something. At the end
-of the stream it stops for good: the parent stops, or was killed. A signal for that could arrive
-beside the same signal from a supervisor, which sends it to every process, and would then count as
-the second one.
+A worker is a new Python process, so that it runs the code that is installed when it starts. A
+socket, the channel, connects it with the parent. The worker reports on it, and stops when it reads
+from it: `REPLACED` if a new worker takes its place, or the end of the stream if the parent stops or
+was killed. The parent does not stop a worker by a signal: a supervisor may send the same signal to
+every process, and a worker would take the second signal as the order to stop at once.
 """
 
 from __future__ import annotations
@@ -28,26 +28,28 @@ from types import FrameType
 from aiowheel._signals import handled_by
 from aiowheel.errors import AiowheelError
 
-REPLACED = b"r"  #: what a worker reads that has a successor
+REPLACED = b"r"  #: sent to a worker that a new worker replaces
 
-_READY, _FAILED = b".", b"!"  # what a worker reports first; a text follows the latter
+_READY, _FAILED = b".", b"!"  # first byte of a worker's report; the error follows `_FAILED`
 _MOST_REPORTED = 4_000  # bytes
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds before a worker is started again
-_LONG_LIFE = 10.0  # seconds after which a worker's death is no failure to start
-_PATIENCE = 15.0  # seconds until a worker that does not stop is killed
-_LONG_PATIENCE = 90.0  # the same for one that is replaced
+_LONG_LIFE = 10.0  # a worker that lived longer is started again without a growing pause, in seconds
+_PATIENCE = 15.0  # seconds after which a worker that does not stop is killed
+_LONG_PATIENCE = 90.0  # the same for a replaced worker
 _VARIABLE = "AIOWHEEL_WORKER"
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
-    """What a worker has from its parent.
+class WorkerSetup:
+    """The values that a worker gets from its parent, as JSON in an environment variable.
+
+    The field names must not change: after an upgrade, a worker runs newer code than its parent.
 
     Attributes:
-        number: Of the worker, from 1; one that replaces another has its number.
-        line: File descriptor of the socket that connects it with the parent.
+        number: Number of the worker, from 1; a replacement has the number of the worker before.
+        line: File descriptor of the channel to the parent.
         sockets: File descriptors of the sockets to serve on.
-        folder: By which the workers find each other.
+        folder: Folder of the sockets that connect the workers.
     """
 
     number: int
@@ -56,10 +58,10 @@ class Post:
     folder: str
 
 
-def post_of_this_process() -> Post | None:
-    """Return what this process has from its parent; None: it is no worker."""
+def worker_setup() -> WorkerSetup | None:
+    """Return the setup from the parent; None if this process is not a worker."""
     text = os.environ.get(_VARIABLE)
-    return None if text is None else Post(**json.loads(text))
+    return None if text is None else WorkerSetup(**json.loads(text))
 
 
 def is_worker() -> bool:
@@ -67,20 +69,27 @@ def is_worker() -> bool:
     return _VARIABLE in os.environ
 
 
-def work_at(post: Post, work: Callable[[list[socket], socket, Callable[[], None]], None]) -> None:
-    """Be a worker: call *work* with the sockets, the line and what to call once it serves."""
-    del os.environ[_VARIABLE]  # not for a child of ours
-    for ignored in (signal.SIGINT, signal.SIGHUP):  # the parent's business
+def run_worker(
+    setup: WorkerSetup, work: Callable[[list[socket], socket, Callable[[], None]], None]
+) -> None:
+    """Run *work* as a worker.
+
+    Args:
+        setup: The setup from the parent.
+        work: Called with the sockets, the channel and a function to call once the worker serves.
+    """
+    del os.environ[_VARIABLE]  # child processes of the worker are not workers
+    for ignored in (signal.SIGINT, signal.SIGHUP):  # the parent handles them
         signal.signal(ignored, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _signals())
-    line = socket(fileno=post.line)
+    channel = socket(fileno=setup.line)
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket(fileno=each)) for each in post.sockets]
+        sockets = [stack.enter_context(socket(fileno=each)) for each in setup.sockets]
         try:
-            work(sockets, line, lambda: line.sendall(_READY))
-        except AiowheelError as error:  # the parent says it
-            line.sendall(_FAILED + str(error).encode()[:_MOST_REPORTED])
-    line.detach()  # not closed: its end tells the parent that the process has ended
+            work(sockets, channel, lambda: channel.sendall(_READY))
+        except AiowheelError as error:  # the parent reports it
+            channel.sendall(_FAILED + str(error).encode()[:_MOST_REPORTED])
+    channel.detach()  # stays open: the end of the stream shows the parent the end of the process
 
 
 def _signals() -> set[signal.Signals]:
@@ -89,44 +98,44 @@ def _signals() -> set[signal.Signals]:
 
 @dataclass(slots=True, eq=False)
 class _Worker:
-    """A process.
+    """A worker process, as the parent sees it.
 
     Attributes:
-        number: From 1; that of the process that it replaces.
-        generation: Workers that are started by one SIGHUP have the same.
+        number: Number of the worker, from 1; a replacement has the number of the worker before.
+        generation: Number of the generation; all workers that one SIGHUP starts share it.
         process: The process.
-        line: Where it reports; at the end of its life there is nothing more to read.
-        begun: When it was started.
-        pause: Seconds before it was started.
-        text: What it has reported.
-        last_moment: When it is killed; None: it is to go on.
+        channel: Socket of its reports; the stream ends with the process.
+        started: Time of the start, on the monotonic clock.
+        pause: Seconds that passed before the start, after the worker before had died.
+        text: Bytes of its reports so far.
+        kill_at: Time at which the process is killed; None: it is not stopping.
     """
 
     number: int
     generation: int
     process: subprocess.Popen[bytes]
-    line: socket
-    begun: float
+    channel: socket
+    started: float
     pause: float
     text: bytes = b""
-    last_moment: float | None = None
+    kill_at: float | None = None
 
 
 class Workers:
-    """Runs a command in several processes until a signal, and replaces those that die.
+    """The parent: runs worker processes until a signal, and starts dead workers again.
 
-    SIGHUP replaces all of them: the new ones are started first, and the old ones end when every new
-    one serves. If one of the new ones cannot serve, the old ones go on.
+    On SIGHUP it starts a new generation of workers. When all of them serve, it stops the old
+    generation. If one of them fails, it kills the new generation, and the old one continues.
 
-    Use it in the main thread.
+    The object must be used in the main thread.
 
     Args:
-        count: Of processes.
-        command: Starts one, which then calls `work_at`.
-        sockets: To serve on; closed here when the stop begins.
-        folder: By which the workers find each other; of this user alone.
-        ready: Called once every process serves.
-        reload: Called at SIGHUP; whether the new settings can be used.
+        count: Number of workers.
+        command: Command of a worker process, which must call `run_worker`.
+        sockets: The sockets to serve on; closed when the stop begins.
+        folder: Folder of the sockets that connect the workers; only this user may have access.
+        ready: Called once all workers serve.
+        reload: Called on SIGHUP; returns whether the new settings can be used.
         notice: Called with a line for the operator.
     """
 
@@ -144,23 +153,24 @@ class Workers:
         self._command = command
         self._sockets = sockets
         self._folder = folder
-        self._ready: Callable[[], None] | None = ready  # None: it was called
+        self._ready: Callable[[], None] | None = ready  # None after its call
         self._reload = reload
         self._notice = notice
         self._workers: set[_Worker] = set()
-        self._generations = 0  # that were begun
+        self._generations = 0  # number of generations that were started
         self._serving = 0  # the generation that serves; 0: none yet
-        self._coming: int | None = None  # the generation that is to serve
-        self._due: dict[int, tuple[float, float]] = {}  # worker to start: when, after what pause
+        self._starting: int | None = None  # the generation that does not serve yet
+        # Dead workers to start again, by number: time of the start and the pause before it.
+        self._due: dict[int, tuple[float, float]] = {}
         self._selector = selectors.DefaultSelector()
         self._stops = False
         self._failure: str | None = None
 
     def run(self) -> None:
-        """Work until SIGTERM or SIGINT; a second one ends the workers at once.
+        """Run the workers until SIGTERM or SIGINT; a second signal kills them at once.
 
         Raises:
-            AiowheelError: A worker could not start, before all of them had.
+            AiowheelError: A worker failed before all workers of the first generation served.
         """
         signalled, signalling = os.pipe()
         os.set_blocking(signalling, False)
@@ -174,39 +184,39 @@ class Workers:
             with handled_by(note, *_signals()):
                 self._begin_generation()
                 while self._workers or not self._stops:
-                    self._turn(signalled)
+                    self._run_once(signalled)
         finally:
             for worker in self._workers:
                 worker.process.kill()
                 worker.process.wait()
-                worker.line.close()
+                worker.channel.close()
             self._selector.close()
             for each in (signalled, signalling):
                 os.close(each)
         if self._failure is not None:
             raise AiowheelError(self._failure)
 
-    def _turn(self, signalled: int) -> None:
-        for key, _ in self._selector.select(self._until_next()):
+    def _run_once(self, signalled: int) -> None:
+        for key, _ in self._selector.select(self._seconds_to_next()):
             if key.fd == signalled:
                 for number in os.read(signalled, 100):
-                    self._take_signal(number)
+                    self._handle_signal(number)
             elif key.data in self._workers:
-                self._take_report(key.data)
+                self._read_report(key.data)
         now = time.monotonic()
-        self._kill({each for each in self._workers if (each.last_moment or now) < now})
+        self._kill({each for each in self._workers if (each.kill_at or now) < now})
         for number, (when, pause) in list(self._due.items()):
             if when <= now:
                 del self._due[number]
                 self._start(number, self._serving, pause)
 
-    def _until_next(self) -> float | None:
-        """Seconds until something is to be done by itself; None: never."""
+    def _seconds_to_next(self) -> float | None:
+        """Return the seconds to the next start or kill of a worker; None if there is none."""
         moments = [when for when, _ in self._due.values()]
-        moments += [each.last_moment for each in self._workers if each.last_moment is not None]
+        moments += [each.kill_at for each in self._workers if each.kill_at is not None]
         return max(0.0, min(moments) - time.monotonic()) + 0.001 if moments else None
 
-    def _take_signal(self, number: int) -> None:
+    def _handle_signal(self, number: int) -> None:
         if self._stops:
             if number != signal.SIGHUP:
                 self._kill(self._workers)
@@ -221,49 +231,52 @@ class Workers:
         for each in self._sockets:
             each.close()
         for worker in self._workers:
-            self._end(worker, b"", _PATIENCE)
+            self._stop_worker(worker, b"", _PATIENCE)
 
-    def _end(self, worker: _Worker, word: bytes, patience: float) -> None:
-        worker.last_moment = time.monotonic() + patience
-        with contextlib.suppress(OSError):  # it has ended
-            worker.line.sendall(word)
-            worker.line.shutdown(SHUT_WR)
+    def _stop_worker(self, worker: _Worker, word: bytes, patience: float) -> None:
+        worker.kill_at = time.monotonic() + patience
+        with contextlib.suppress(OSError):  # the process has ended
+            worker.channel.sendall(word)
+            worker.channel.shutdown(SHUT_WR)
 
     def _kill(self, workers: set[_Worker]) -> None:
         for worker in workers:
             worker.process.kill()
-            worker.last_moment = None
+            worker.kill_at = None
 
     # --- generations ------------------------------------------------------------------------
 
-    def _of(self, generation: int | None) -> set[_Worker]:
+    def _workers_of(self, generation: int | None) -> set[_Worker]:
         return {each for each in self._workers if each.generation == generation}
 
     def _begin_generation(self) -> None:
-        """Start as many new workers; those that are not ready yet are superseded."""
-        superseded = self._of(self._coming)
+        """Start a new generation; kill an earlier one that does not serve yet."""
+        superseded = self._workers_of(self._starting)
         self._generations += 1
-        self._coming = self._generations
+        self._starting = self._generations
         self._kill(superseded)
         for number in range(1, self._count + 1):
-            self._start(number, self._coming, 0.0)
+            self._start(number, self._starting, 0.0)
 
     def _take_over(self) -> None:
-        """Have the new workers serve, and the old ones end."""
-        assert self._coming is not None
-        for worker in self._of(self._serving):
-            self._end(worker, REPLACED, _LONG_PATIENCE)
+        """Make the new generation the serving one, and stop the old one."""
+        assert self._starting is not None
+        for worker in self._workers_of(self._serving):
+            self._stop_worker(worker, REPLACED, _LONG_PATIENCE)
         self._due.clear()
-        self._serving, self._coming = self._coming, None
+        self._serving, self._starting = self._starting, None
         if self._ready is None:
             self._notice("reloaded")
         else:
             ready, self._ready = self._ready, None
             ready()
 
-    def _give_up(self, reason: str) -> None:
-        """Leave the old workers as they are, because a new one cannot serve."""
-        failed, self._coming = self._of(self._coming), None
+    def _fail_generation(self, reason: str) -> None:
+        """End the starting generation, because one of its workers failed.
+
+        The old generation continues; without one, the parent stops.
+        """
+        failed, self._starting = self._workers_of(self._starting), None
         if self._ready is None:
             self._kill(failed)
             self._notice(f"not reloaded: {reason}")
@@ -274,40 +287,40 @@ class Workers:
     # --- one worker -------------------------------------------------------------------------
 
     def _start(self, number: int, generation: int, pause: float) -> None:
-        line, theirs = socketpair()
+        channel, theirs = socketpair()
         sockets = [each.fileno() for each in self._sockets]
-        post = Post(number, theirs.fileno(), sockets, str(self._folder))
-        # A signal must not find a worker that does not handle it yet.
+        setup = WorkerSetup(number, theirs.fileno(), sockets, str(self._folder))
+        # Blocked until the worker has set its signal handlers: the mask is inherited.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _signals())
         try:
             process = subprocess.Popen(  # noqa: S603 - our own command
                 self._command,
-                env={**os.environ, _VARIABLE: json.dumps(asdict(post))},
+                env={**os.environ, _VARIABLE: json.dumps(asdict(setup))},
                 pass_fds=(theirs.fileno(), *sockets),
             )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             theirs.close()
-        worker = _Worker(number, generation, process, line, time.monotonic(), pause)
+        worker = _Worker(number, generation, process, channel, time.monotonic(), pause)
         self._workers.add(worker)
-        self._selector.register(line, selectors.EVENT_READ, worker)
+        self._selector.register(channel, selectors.EVENT_READ, worker)
 
-    def _take_report(self, worker: _Worker) -> None:
+    def _read_report(self, worker: _Worker) -> None:
         text = b""
         with contextlib.suppress(ConnectionError):
-            text = worker.line.recv(_MOST_REPORTED)
+            text = worker.channel.recv(_MOST_REPORTED)
         worker.text += text
         if not text:
-            self._bury(worker)
-        elif worker.generation == self._coming:
-            serving = [each for each in self._of(self._coming) if each.text.startswith(_READY)]
-            if len(serving) == self._count:
+            self._handle_exit(worker)
+        elif worker.generation == self._starting:
+            workers = self._workers_of(self._starting)
+            if sum(each.text.startswith(_READY) for each in workers) == self._count:
                 self._take_over()
 
-    def _bury(self, worker: _Worker) -> None:
-        """Take note that a process has ended, and have it replaced."""
-        self._selector.unregister(worker.line)
-        worker.line.close()
+    def _handle_exit(self, worker: _Worker) -> None:
+        """Remove a worker whose process has ended, and schedule its replacement."""
+        self._selector.unregister(worker.channel)
+        worker.channel.close()
         self._workers.remove(worker)
         code = worker.process.wait()
         mark, reason = worker.text[:1], worker.text[1:].decode(errors="replace")
@@ -316,10 +329,10 @@ class Workers:
             reason = f"worker {worker.number} ended {how}"
         if self._stops:
             return
-        if worker.generation == self._coming:
-            self._give_up(reason)
+        if worker.generation == self._starting:
+            self._fail_generation(reason)
         elif worker.generation == self._serving:
-            lived = time.monotonic() - worker.begun
+            lived = time.monotonic() - worker.started
             pause = 0.0 if lived > _LONG_LIFE else min(_LONGEST_PAUSE, 2 * worker.pause)
             pause = max(_FIRST_PAUSE, pause)
             self._notice(f"{reason}; it is started again" if mark != _FAILED else reason)

@@ -199,7 +199,7 @@ def test_durable_timers_are_shown(application: str, open_page: OpenPage) -> None
     owner = box.locator(".owners tbody tr")
     assert owner.count() == 1
     assert re.fullmatch(r"\S+:\d+:\w+, this process\s+4", owner.inner_text())
-    fired = box.locator(".counts div", has_text="fired a second").locator("dd:not(.zero)")
+    fired = box.locator(".counts div", has_text="fired per second").locator("dd:not(.zero)")
     fired.wait_for()
     dead = box.locator(".counts div", has_text="dead").locator("dd:not(.zero)")
     dead.wait_for()
@@ -343,7 +343,7 @@ def test_it_can_be_read_aloud(application: str, open_page: OpenPage) -> None:
     wait_until_live(page)
 
     label = page.locator(".dial canvas").first.get_attribute("aria-label")
-    assert label.startswith("Dial of level 0: 1 ms a bucket, 256 ms a turn; ")
+    assert label.startswith("Dial of level 0: 1 ms per bucket, 256 ms per turn; ")
     unnamed = page.locator("[role=img]:not([aria-label]):not([aria-labelledby])")
     assert unnamed.count() == 0
     for name in ("Wheels", "Timer", "Purgatory long-poll", "Purgatory acks"):

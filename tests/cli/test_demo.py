@@ -1,4 +1,4 @@
-"""`aiowheel demo` in a small size, and its parts one by one."""
+"""`aiowheel demo` in a small size, and its parts."""
 
 import asyncio
 import json
@@ -75,7 +75,7 @@ HOLD_RESULT = HoldResult(
 
 
 def ignore(_done: int, _of: int) -> None:
-    """Nobody watches the progress."""
+    """Ignore the progress."""
 
 
 QUICK_CROWD: dict[str, Any] = {
@@ -85,7 +85,7 @@ QUICK_CROWD: dict[str, Any] = {
     "ping_every": 0.05,
 }
 QUICK_HOLD: dict[str, Any] = {"shortest_timeout": 1.5, "longest_timeout": 1.8, "events_over": 0.1}
-# The command as a user runs it, but for its waits.
+# The command as a user runs it, with shorter times.
 QUICK_DEMO = f"""
 import sys
 from functools import partial
@@ -98,9 +98,9 @@ sys.exit(run(["demo", *sys.argv[1:]]))
 
 
 def test_every_client_is_answered_or_times_out(tmp_path: Path) -> None:
-    """Real connections: what the clients saw is what the server counted and recorded.
+    """The counts of real clients match those of the server and of the trace.
 
-    The server is gone when the part ends.
+    The server has stopped when the part ends.
     """
     result = run_crowd(CROWD, tmp_path, ignore)
 
@@ -116,7 +116,7 @@ def test_every_client_is_answered_or_times_out(tmp_path: Path) -> None:
 
 
 async def test_a_connection_that_the_server_closes_is_named() -> None:
-    """No answer is an error that names the connection, not a wait without end."""
+    """A missing answer raises an error with the connection's name, and does not block."""
 
     async def hang_up(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
@@ -130,7 +130,7 @@ async def test_a_connection_that_the_server_closes_is_named() -> None:
 
 
 def test_operations_are_held_and_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All wait at once, nine of ten are completed, the others expire, none is early."""
+    """All are pending at the same time; nine of ten complete, the others expire, none early."""
     monkeypatch.setattr(_hold, "new_loop", VirtualClockEventLoop)
 
     result = run_hold(HOLD, tmp_path, ignore)
@@ -151,7 +151,7 @@ def test_operations_are_held_and_finished(tmp_path: Path, monkeypatch: pytest.Mo
     ],
 )
 def test_sums_that_differ_are_named(change: dict[str, Any], text: str) -> None:
-    """A demo that miscounts says what, and fails."""
+    """The error names both counts."""
     check(crowd_sums(CROWD_RESULT))
 
     with pytest.raises(AiowheelError, match=text):
@@ -183,7 +183,7 @@ def test_operations_that_are_lost_are_named(change: dict[str, Any], text: str) -
     ],
 )
 def test_a_trace_that_differs_is_named(more: tuple[str, str], text: str) -> None:
-    """The trace has to hold what happened, and no timeout may be early."""
+    """The trace must match the live counts, and no timeout may be early."""
     outcomes = Counter(
         {
             ("long-poll", "completed"): 7,
@@ -217,7 +217,7 @@ def test_the_limit_of_open_files_is_raised_as_far_as_it_goes(
     allowed: int,
     raised_to: int | None,
 ) -> None:
-    """Two files a client and some more; where the hard limit is lower, fewer clients."""
+    """Each client needs two files; a lower hard limit reduces the number of clients."""
     import resource
 
     raised: list[tuple[int, tuple[int, int]]] = []
@@ -231,7 +231,7 @@ def test_the_limit_of_open_files_is_raised_as_far_as_it_goes(
 def test_a_missing_extra_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """Before anything starts, the one command that installs all that is missing."""
+    """The line is the command that installs all missing extras; nothing has started before."""
     monkeypatch.setattr(_needs, "find_spec", lambda _: None)
 
     assert run(["demo", "--out", str(tmp_path / "out")]) == 1
@@ -241,14 +241,14 @@ def test_a_missing_extra_is_one_line(
 
 @pytest.mark.parametrize("arguments", [["--clients", "0"], ["--operations", "-1"]])
 def test_a_senseless_size_is_bad_usage(arguments: list[str]) -> None:
-    """Sizes begin at one."""
+    """Sizes must be at least 1."""
     assert run(["demo", *arguments]) == 2
 
 
 def test_a_file_in_the_place_of_the_folder_is_bad_input(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One line before anything starts, and the file is as it was."""
+    """The error comes before the start, and the file is unchanged."""
     file = tmp_path / "notes.txt"
     file.write_text("mine")
 
@@ -258,10 +258,10 @@ def test_a_file_in_the_place_of_the_folder_is_bad_input(
     assert file.read_text() == "mine"
 
 
-def test_a_log_that_is_none_ends_the_demo_at_once(
+def test_a_bad_log_ends_the_demo_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A bad log is exit code 2, one line, before the first part."""
+    """The exit code is 2, with one line, before the first part."""
     log = tmp_path / "access.log"
     log.write_text("this is no access log\n")
 
@@ -275,7 +275,7 @@ def test_a_log_that_is_none_ends_the_demo_at_once(
 def test_the_demo_without_spark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two parts, a log and a trace; plain text in a pipe; the files are where it says."""
+    """It runs two parts and searches a log; a pipe gets plain text; the printed files exist."""
     log = tmp_path / "access.log"
     log.write_text(
         '10.0.0.1 - - [01/Jan/2026:00:00:00 +0000] "GET / HTTP/1.1" 200 1\n'
@@ -312,7 +312,8 @@ def quick_demo(*arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         timeout=300,
-        env=os.environ | {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"},  # as the JVM of our jobs
+        env=os.environ
+        | {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"},  # as for the JVM of the jobs
         check=False,
     )
 
@@ -320,7 +321,7 @@ def quick_demo(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 @pytest.mark.spark
 def test_the_demo_with_spark_as_json(tmp_path: Path) -> None:
-    """One JSON object on stdout, whose numbers are those of the trace, and a picture."""
+    """Stdout is one JSON object, whose numbers match the trace; a picture is written."""
     _skip_without_spark()
     ended = quick_demo("--json", "--out", str(tmp_path))
 

@@ -1,4 +1,4 @@
-"""Where a result may go: told before the work begins."""
+"""The places for results, which are checked before the work."""
 
 import json
 import os
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.one_build
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes to make")
 def test_a_device_is_not_replaced_by_a_file(tmp_path: Path) -> None:
-    """`--out /dev/null`, given to root, would take /dev/null away from everybody."""
+    """As root, `--out /dev/null` would otherwise replace /dev/null."""
     pipe, link = tmp_path / "pipe", tmp_path / "link"
     os.mkfifo(pipe)
     link.symlink_to(pipe)
@@ -41,10 +41,10 @@ def test_a_device_is_not_replaced_by_a_file(tmp_path: Path) -> None:
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
-def test_a_folder_that_cannot_be_looked_into_is_told(
+def test_a_folder_without_permission_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One line, no traceback: root, who runs many a test, would see no closed folder."""
+    """The permission error is simulated, because root has access to all folders."""
 
     def refuse(path: Path) -> bool:
         raise PermissionError(13, "Permission denied", str(path))
@@ -55,10 +55,10 @@ def test_a_folder_that_cannot_be_looked_into_is_told(
         check_destination(tmp_path / "out.csv")
 
 
-def test_a_folder_that_cannot_be_written_is_told_before_the_work(
+def test_an_unwritable_folder_is_refused_before_the_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is there is asked, be it only a folder above: the rest would be made after the work."""
+    """For a missing folder, the nearest existing parent is checked."""
     asked: list[Path] = []
 
     def refuse(path: Path, _mode: int) -> bool:
@@ -73,8 +73,8 @@ def test_a_folder_that_cannot_be_written_is_told_before_the_work(
     assert asked == [tmp_path, tmp_path]
 
 
-def test_a_folder_is_wanted_where_a_file_is(tmp_path: Path) -> None:
-    """Of a file nothing can be made a folder, and nothing below it."""
+def test_a_file_in_place_of_a_folder_is_refused(tmp_path: Path) -> None:
+    """The file may also be a parent of the folder."""
     file = tmp_path / "file"
     file.touch()
     check_folder(tmp_path / "new" / "out")
@@ -88,7 +88,7 @@ def test_a_folder_is_wanted_where_a_file_is(tmp_path: Path) -> None:
 def test_a_benchmark_makes_no_folder_that_was_misspelt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As the other commands that write one file."""
+    """A missing folder is refused, as in the other commands that write one file."""
     monkeypatch.setattr(wheel, "run", lambda _plan: pytest.fail("it measured"))
 
     assert run(["bench", "wheel", "--out", str(tmp_path / "nodir" / "x.json")]) == 2
@@ -97,20 +97,20 @@ def test_a_benchmark_makes_no_folder_that_was_misspelt(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_benchmark_looks_before_it_measures(
+def test_a_benchmark_checks_its_destination_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A destination that is a folder ends the run before its first round."""
+    """If the destination is a folder, no round runs."""
     monkeypatch.setattr(wheel, "run", lambda _plan: pytest.fail("it measured"))
 
     assert run(["bench", "wheel", "--out", str(tmp_path)]) == 2
     assert f"--out must be a file, got {tmp_path}: it is a folder" in capsys.readouterr().err
 
 
-def test_a_benchmark_looks_at_its_own_folder_too(
+def test_a_benchmark_checks_its_default_folder_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A file of that name ends the run before its first round."""
+    """If a file has the name of the folder, no round runs."""
     monkeypatch.setattr(wheel, "run", lambda _plan: pytest.fail("it measured"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "aiowheel-bench").touch()
@@ -120,7 +120,7 @@ def test_a_benchmark_looks_at_its_own_folder_too(
 
 
 def idle(folder: Path, *arguments: str) -> list[str]:
-    """A command line with one idle event, at 2, of the key a."""
+    """Return a command line with one idle event, of the key a at 2."""
     (folder / "in.csv").write_text("k,t\na,1\n")
     options = ["--key", "k", "--time", "t", "--timeout", "1"]
     return ["idle", str(folder / "in.csv"), *options, *arguments]
@@ -133,7 +133,7 @@ def in_a_process(arguments: list[str], **how: Any) -> subprocess.CompletedProces
 
 
 def test_a_dash_is_standard_output(tmp_path: Path) -> None:
-    """The result alone is there; what is told of the run goes to stderr."""
+    """Stdout has only the result; the report goes to stderr."""
     ended = in_a_process(idle(tmp_path, "--out", "-"), stdout=subprocess.PIPE)
 
     assert ended.returncode == 0
@@ -142,8 +142,8 @@ def test_a_dash_is_standard_output(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]
 
 
-def test_a_reader_that_has_gone_is_one_line(tmp_path: Path) -> None:
-    """No traceback, neither at once nor when the interpreter ends."""
+def test_a_closed_standard_output_is_one_line(tmp_path: Path) -> None:
+    """There is no traceback, neither at the error nor at the interpreter's exit."""
     reading, writing = os.pipe()
     os.close(reading)
 
@@ -156,7 +156,7 @@ def test_a_reader_that_has_gone_is_one_line(tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path("/dev/stdout").is_symlink(), reason="there is no such link")
 @pytest.mark.parametrize("kind", ["file", "pipe"])
 def test_the_link_of_standard_output_is_refused(tmp_path: Path, kind: str) -> None:
-    """Given to root, it was replaced by a file; `-` is the name to use."""
+    """As root, the link would be replaced by a file; `-` is the name of stdout."""
     before = os.readlink("/dev/stdout")  # noqa: PTH115
     with (tmp_path / "printed").open("w") as file:
         stdout = file if kind == "file" else subprocess.PIPE
@@ -188,14 +188,14 @@ def test_the_link_of_standard_output_is_refused(tmp_path: Path, kind: str) -> No
         ),
     ],
 )
-def test_a_dash_is_refused_where_it_cannot_be(
+def test_a_dash_is_refused_for_other_options(
     tmp_path: Path,
     arguments: list[str],
     reason: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Before anything is read."""
+    """The error comes before any input is read."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "t").mkdir()
 
@@ -211,7 +211,7 @@ def test_a_dash_is_refused_where_it_cannot_be(
 def test_a_benchmark_prints_its_rounds_to_a_dash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As JSON, and leaves no file."""
+    """The rounds are printed as JSON, and no file is written."""
     monkeypatch.setattr(wheel, "run", lambda _plan: Report("wheel", {}))
     monkeypatch.chdir(tmp_path)
 
@@ -222,10 +222,10 @@ def test_a_benchmark_prints_its_rounds_to_a_dash(
 
 
 @pytest.mark.posix
-def test_an_input_is_named_with_the_option_that_names_it(
+def test_the_error_names_the_option_that_names_an_input(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The line blamed `--out` for what `--rejects` said; a link to an input is that input."""
+    """The option may be `--rejects`, and the path may be a link to an input."""
     link = tmp_path / "link.csv"
     link.symlink_to(tmp_path / "in.csv")
     out = ["--out", str(tmp_path / "out.csv")]
@@ -241,7 +241,7 @@ def test_an_input_is_named_with_the_option_that_names_it(
 
 @pytest.mark.posix
 def test_a_loop_of_links_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is nobody's file."""
+    """Such a path is not a file."""
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
 
@@ -251,10 +251,10 @@ def test_a_loop_of_links_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err == f"aiowheel: {refusal}\n"
 
 
-def test_names_in_a_line_of_an_error_command_no_terminal(
+def test_control_characters_in_an_error_are_escaped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The name of a file is what its owner made it."""
+    """The name of a file may contain any characters."""
     (tmp_path / "in\x1b[2J.csv").write_text("k\n")
     table = ["--key", "k", "--time", "t", "--timeout", "1", "--out", str(tmp_path / "out.csv")]
 

@@ -1,4 +1,4 @@
-"""The command's frame and its simplest subcommand."""
+"""The `aiowheel` command and its subcommand `doctor`."""
 
 import io
 import json
@@ -27,7 +27,7 @@ STALE = BuildInfo(
 
 
 def test_doctor_describes_this_build(capsys: pytest.CaptureFixture[str]) -> None:
-    """Version, build and loops are told, and the exit code is 0."""
+    """It prints version, build and loops, with exit code 0."""
     code = run(["doctor"])
 
     printed = capsys.readouterr().out
@@ -37,7 +37,7 @@ def test_doctor_describes_this_build(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_doctor_prints_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
-    """Scripts read the same facts."""
+    """The object has the same facts, for scripts."""
     run(["doctor", "--json"])
 
     report = json.loads(capsys.readouterr().out)
@@ -46,14 +46,14 @@ def test_doctor_prints_one_json_object(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_doctor_names_a_stale_module() -> None:
-    """Whoever edited a compiled module is told which, and what to do."""
+    """It names an edited compiled module, and the command that compiles it."""
     lines = doctor.build_lines(STALE)
 
     assert lines[-1] == "STALE        aiowheel.wheel._wheel (edited after compiling; `make build`)"
 
 
-def test_doctor_says_why_the_sources_run() -> None:
-    """The reason stands beside the build: a free-threaded Python, say."""
+def test_doctor_gives_the_reason_of_a_pure_build() -> None:
+    """The reason, such as a free-threaded Python, is beside the build."""
     free_threaded = STALE._replace(reason="this Python is free-threaded", compiled=(), stale=())
 
     lines = doctor.build_lines(free_threaded)
@@ -62,15 +62,15 @@ def test_doctor_says_why_the_sources_run() -> None:
     assert "modules      0 compiled for this interpreter" in lines
 
 
-def test_doctor_tells_how_to_get_an_extra() -> None:
-    """A missing package is named together with the command that brings it."""
+def test_doctor_prints_how_to_install_an_extra() -> None:
+    """The row of a missing package has the command that installs it."""
     line = doctor.extra_line("plot", {"matplotlib": None})
 
     assert line == "[plot]       lacks matplotlib (pip install 'aiowheel[plot]')"
 
 
 def test_doctor_without_java(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No Java is a finding, not a failure."""
+    """A missing Java is reported, with exit code 0."""
 
     def find_nothing() -> None:
         raise MissingExtraError("spark-java")
@@ -91,7 +91,7 @@ def test_doctor_without_java(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_doctor_says_how_java_was_found(
     origin: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the user set and what was taken may differ."""
+    """The chosen Java may differ from JAVA_HOME."""
     monkeypatch.setenv("JAVA_HOME", "/old")
 
     line = doctor.java_line({"home": "/java", "version": "17.0.15", "origin": origin})
@@ -101,7 +101,7 @@ def test_doctor_says_how_java_was_found(
 
 
 def test_doctor_says_which_spark_would_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SPARK_HOME goes before the package's own."""
+    """SPARK_HOME takes precedence over the package."""
     monkeypatch.setattr(doctor, "version_of", {"pyspark": "4.3.0"}.get)
     monkeypatch.setenv("SPARK_HOME", "/opt/spark")
 
@@ -128,7 +128,7 @@ def test_doctor_says_which_spark_would_run(monkeypatch: pytest.MonkeyPatch) -> N
 def test_bad_usage_is_one_line_and_exit_code_2(
     arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No usage screen, no traceback: the reason."""
+    """The line gives the reason, without a usage screen or a traceback."""
     code = run(arguments)
 
     printed = capsys.readouterr()
@@ -155,7 +155,7 @@ def test_each_error_has_its_exit_code(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A subcommand raises; the frame turns it into one line and a code."""
+    """An error of a subcommand becomes one line and an exit code."""
 
     def failing_app(_names: object) -> Callable[..., None]:
         def call(**_options: object) -> None:
@@ -170,7 +170,7 @@ def test_each_error_has_its_exit_code(
 
 
 def test_what_the_locale_cannot_write_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A key in another script ends no command on a terminal that knows ASCII alone."""
+    """A key with non-ASCII characters does not fail in an ASCII locale."""
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
     monkeypatch.setattr(doctor, "loop_lines", lambda: ["clé"])
@@ -187,13 +187,13 @@ def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_no_arguments_print_the_help(capsys: pytest.CaptureFixture[str]) -> None:
-    """A bare `aiowheel` shows what there is."""
+    """`aiowheel` without arguments lists the subcommands."""
     assert run([]) == 0
     assert "Commands:" in capsys.readouterr().out
 
 
 def test_every_command_of_the_table_is_a_plain_function() -> None:
-    """What the frame registers has a first line of help."""
+    """Each has a first line of help."""
     app = _app.build_app(_app.COMMANDS)
 
     assert isinstance(app, typer.Typer)
@@ -202,7 +202,7 @@ def test_every_command_of_the_table_is_a_plain_function() -> None:
         assert command.callback.__doc__
 
 
-def test_without_the_cli_extra_the_cure_is_named() -> None:
+def test_without_the_cli_extra_the_install_command_is_printed() -> None:
     """A missing typer is one line, not a traceback."""
     program = (
         "import sys; sys.modules['typer'] = None\n"

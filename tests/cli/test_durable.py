@@ -1,4 +1,4 @@
-"""`aiowheel durable`, on an SQLite file."""
+"""`aiowheel durable` on an SQLite file."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def store(tmp_path: Path) -> str:
 
 
 def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    """The JSON that a command prints."""
+    """Return the JSON that a command prints."""
     assert run(["durable", *arguments, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
 def test_list_counts_and_lists(store: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """As a table and as JSON."""
+    """The output is a table or JSON."""
     found = answer(capsys, "list", store, "--prefix", "order:")
     assert (found["pending"], found["dead"], found["overdue"]) == (3, 1, 0)
     assert [timer["name"] for timer in found["timers"]] == ["order:1", "order:2"]
@@ -61,20 +61,20 @@ def test_list_counts_and_lists(store: str, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_show_and_cancel_one_timer(store: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """And refuse one that is not there."""
+    """An unknown name is refused."""
     found = answer(capsys, "show", store, "order:1")
     assert (found["handler"], found["payload_hex"]) == ("h", "01")
     assert answer(capsys, "cancel", store, "order:1")["will_not_fire"]
 
     assert run(["durable", "show", store, "order:1"]) == 2
-    assert "NAME must be that of a pending timer, got 'order:1'" in capsys.readouterr().err
+    assert "NAME must be the name of a pending timer, got 'order:1'" in capsys.readouterr().err
     assert run(["durable", "cancel", store, "order:1"]) == 2
 
 
 def test_dead_letters_are_listed_and_redriven(
     store: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Once."""
+    """A dead letter can be redriven once."""
     (letter,) = answer(capsys, "dead", store)["dead"]
     assert (letter["name"], letter["error"], letter["attempts"]) == ("dead", "ValueError: no", 5)
     assert run(["durable", "dead", store]) == 0
@@ -85,7 +85,7 @@ def test_dead_letters_are_listed_and_redriven(
 
 
 def test_migrate_and_check(store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A new file, and a damaged one."""
+    """The commands run on a new file and on a damaged one."""
     new = str(tmp_path / "new.db")
     assert answer(capsys, "migrate", new) == {"version": 1, "partitions": 8}
     assert answer(capsys, "check", new) == {"flaws": []}
@@ -108,7 +108,7 @@ def test_migrate_and_check(store: str, tmp_path: Path, capsys: pytest.CaptureFix
 def test_a_file_without_timers_is_refused(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And left as it is."""
+    """The file is unchanged."""
     missing = tmp_path / "missing.db"
     assert run(["durable", command, str(missing)]) == 1
     assert not missing.exists()
@@ -121,7 +121,7 @@ def test_a_file_without_timers_is_refused(
 def test_export_writes_a_trace(
     store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of what is to come, what is overdue and what is dead; never beside another trace."""
+    """It has pending and overdue timers and dead letters; a folder with a trace is refused."""
     pytest.importorskip("pyarrow")
     from aiowheel.trace import read_trace
 
@@ -167,7 +167,7 @@ def test_export_writes_a_trace(
 def test_an_export_that_fails_leaves_no_file(
     store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A store that cannot be read, and a folder that is a file."""
+    """The store cannot be read, or the folder is a file."""
     pytest.importorskip("pyarrow")
     folder = tmp_path / "trace"
     connection = sqlite3.connect(store, isolation_level=None)

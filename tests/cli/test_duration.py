@@ -1,4 +1,4 @@
-"""Durations of the command line: the one parser, and every option that takes one."""
+"""Durations on the command line: the parser, and all options that use it."""
 
 import math
 from collections.abc import Callable
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.one_build
     ],
 )
 def test_a_duration_is_a_number_of_seconds_or_has_units(text: str, seconds: float) -> None:
-    """The result is the very float that the number of seconds would give."""
+    """The result is the same float as for the number of seconds."""
     assert seconds_of(text) == seconds
 
 
@@ -44,25 +44,25 @@ def test_a_duration_is_a_number_of_seconds_or_has_units(text: str, seconds: floa
     "text", ["", "soon", "m", "10 m", "30m1h", "1h1h", "-5m", "1h-30m", "5M", "1,5s", "nan", "0x10"]
 )
 def test_anything_else_is_refused_with_the_units(text: str) -> None:
-    """Also a number that is none, and units in another order."""
+    """This includes NaN, and units in another order."""
     with pytest.raises(ValueError, match=r"10m or 1h30m, with the units d, h, m, s, ms, us, ns"):
         seconds_of(text)
 
 
 @given(st.floats(allow_nan=False))
-def test_every_number_is_what_it_was_before_there_were_units(seconds: float) -> None:
+def test_a_plain_number_is_parsed_as_by_float(seconds: float) -> None:
     """Scripts with plain numbers keep working."""
     assert seconds_of(repr(seconds)) == seconds
 
 
 @given(st.integers(0, 10**6), st.sampled_from(sorted(UNITS)))
 def test_a_unit_is_exact(count: int, unit: str) -> None:
-    """No error of rounding beyond that of the result."""
+    """The only rounding is that of the result."""
     assert seconds_of(f"{count}{unit}") == float(count * UNITS[unit])
 
 
 def duration_options() -> list[tuple[str, str]]:
-    """(command, option) of every option that takes a duration."""
+    """Return (command, option) for each option that takes a duration."""
     found: list[tuple[str, str]] = []
 
     def look(command: object, words: str) -> None:
@@ -79,7 +79,7 @@ def duration_options() -> list[tuple[str, str]]:
 
 
 def test_every_option_that_is_a_time_takes_a_duration() -> None:
-    """A new option of this kind is added here, and an old one stays."""
+    """A new option of this kind must be added here, and an old one must stay."""
     assert sorted(duration_options()) == [
         ("bench purgatory", "--seconds"),
         ("bench shared", "--seconds"),
@@ -118,7 +118,7 @@ def test_every_option_that_is_a_time_takes_a_duration() -> None:
 def test_a_bad_duration_is_one_line(
     arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The option, what it may be, and what was given."""
+    """The line has the option, the legal forms and the value."""
     assert run(arguments) == 2
 
     printed = capsys.readouterr().err
@@ -130,7 +130,7 @@ def test_a_bad_duration_is_one_line(
 def completions(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[[str], list[str]]:
-    """What a shell is offered for the last word of a line."""
+    """Return the shell completions of the last word of a line."""
 
     def complete(line: str) -> list[str]:
         monkeypatch.setenv("_AIOWHEEL_COMPLETE", "complete_bash")
@@ -145,7 +145,7 @@ def completions(
 
 
 def test_a_shell_completes_commands_and_options(completions: Callable[[str], list[str]]) -> None:
-    """As a script of `aiowheel --show-completion` asks for it."""
+    """The test calls the command as a completion script does."""
     assert completions("aiowheel re") == ["replay", "report"]
     assert completions("aiowheel replay --t") == ["--tick", "--timeout"]
     assert "purgatory" in completions("aiowheel bench p")
@@ -155,7 +155,7 @@ def test_a_shell_completes_commands_and_options(completions: Callable[[str], lis
 def test_the_script_of_a_shell_can_be_shown(
     shell: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It calls the command back with this variable."""
+    """The script calls the command with this environment variable."""
     monkeypatch.setenv("_AIOWHEEL_COMPLETE", f"source_{shell}")
 
     with pytest.raises(SystemExit) as ended:

@@ -1,4 +1,7 @@
-"""`aiowheel idle`: what it writes, prints and refuses. Real data is under tests/jobs."""
+"""`aiowheel idle`: its results, its output and its errors.
+
+Tests on real data are under tests/jobs.
+"""
 
 import gzip
 import hashlib
@@ -26,7 +29,7 @@ EVENTS = 'fire,key\n40,b\n65,"c,""d"\n70,a\n101,a\n'
 
 @pytest.fixture(autouse=True)
 def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test works in an empty folder."""
+    """Run each test in an empty folder."""
     monkeypatch.chdir(tmp_path)
 
 
@@ -37,12 +40,12 @@ def idle(*arguments: str) -> int:
 
 
 def files() -> list[str]:
-    """Every name in the folder, hidden ones too."""
+    """Return the names of all files in the folder, including hidden ones."""
     return sorted(path.name for path in Path.cwd().iterdir())
 
 
 def test_events_are_written_by_fire_time_and_key() -> None:
-    """Integers, a header, quotes where they must be, LF; a tie keeps the key alive."""
+    """The file has a header, integers and LF; a row at the limit keeps its key alive."""
     Path("a.csv").write_text(ROWS)
 
     code = idle("a.csv")
@@ -56,7 +59,7 @@ def test_events_are_written_by_fire_time_and_key() -> None:
 def test_a_full_disk_leaves_the_earlier_result(
     step: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whatever the sorter was asked when it had no more room."""
+    """The disk may be full at any call of the sorter."""
     Path("a.csv").write_text(ROWS)
     Path("out.csv").write_text("earlier")
 
@@ -75,7 +78,7 @@ def test_a_full_disk_leaves_the_earlier_result(
 
 
 def test_a_pipe_gets_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    """No frame, no colour, nothing on stderr when all rows are good."""
+    """There is no frame and no colour, and stderr is empty if all rows are good."""
     Path("a.csv").write_text(ROWS)
 
     idle("a.csv")
@@ -89,10 +92,10 @@ def test_a_pipe_gets_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pipe", "terminal", "json"])
-def test_a_key_commands_no_terminal(
+def test_control_characters_of_a_key_are_escaped_on_a_terminal(
     kind: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is escaped where it is printed, and written as it is."""
+    """The file has the key unchanged."""
     if kind == "terminal":
         monkeypatch.setenv("FORCE_COLOR", "1")
         monkeypatch.setenv("COLUMNS", "200")
@@ -109,7 +112,7 @@ def test_a_key_commands_no_terminal(
 
 
 def test_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
-    """Every count and the digest, for scripts."""
+    """It has all counts and the digest, for scripts."""
     Path("a.csv").write_text(ROWS + "k,-1\n")
 
     idle("a.csv", "--json")
@@ -135,7 +138,7 @@ def test_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_bad_rows_are_named_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    """The first few, by file, line and reason; the run goes on."""
+    """The first ones have file, line and reason; the run continues."""
     Path("a.csv").write_text("key,t\nk,1\n" + "k,x\n" * 7 + "k,2,3\n")
 
     code = idle("a.csv")
@@ -150,8 +153,8 @@ def test_bad_rows_are_named_on_stderr(capsys: pytest.CaptureFixture[str]) -> Non
     ]
 
 
-def test_bad_rows_can_be_written_aside() -> None:
-    """With file, line, reason and the row, those outside the given range among them."""
+def test_bad_rows_can_be_written_to_a_file() -> None:
+    """They have file, line, reason and the row; rows outside the given range are among them."""
     Path("a.csv").write_text("key,t\nk,15\nk,x\nk,9\nk,21\nk,16,3\n")
 
     code = idle("a.csv", "--earliest", "10", "--latest", "20", "--rejects", "bad.csv")
@@ -169,7 +172,7 @@ def test_bad_rows_can_be_written_aside() -> None:
 
 
 def test_parquet_needs_no_spark() -> None:
-    """Either engine reads it."""
+    """Both engines read Parquet."""
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     pq.write_table(pa.table({"key": ["b", "a"], "t": [10, 10]}), "a.parquet")
 
@@ -179,7 +182,7 @@ def test_parquet_needs_no_spark() -> None:
 
 
 def test_an_access_log_needs_no_columns() -> None:
-    """For the Common Log Format key, time and its format are known; the suffix tells it."""
+    """The Common Log Format fixes key, time and time format; the suffix selects it."""
     line = 'host{} - - [10/Oct/2000:13:55:{} -0700] "GET / HTTP/1.0" 200 1\n'
     with gzip.open("access.log.1.gz", "wt") as file:
         file.write(line.format("A", "36") + line.format("B", "30"))
@@ -191,7 +194,7 @@ def test_an_access_log_needs_no_columns() -> None:
 
 
 def test_a_log_of_zeek_needs_a_key_alone() -> None:
-    """Its times are known; several names of the key may be given."""
+    """The format fixes the times; the key may have several names."""
     Path("conn.log").write_text(
         "#separator \\x09\n#unset_field\t-\n#fields\tts\tid.orig_h\n"
         "1331901000.250000\t10.0.0.7\n1331901000.500000\t-\n"
@@ -204,7 +207,7 @@ def test_a_log_of_zeek_needs_a_key_alone() -> None:
 
 
 def test_files_folders_and_globs_are_one_table() -> None:
-    """Rows of all files are sorted together."""
+    """The rows of all files are sorted together."""
     Path("folder").mkdir()
     Path("folder/a.csv").write_text("key,t\nk,100\n")
     Path("b1.csv").write_text("key,t\nk,50\n")
@@ -216,7 +219,7 @@ def test_files_folders_and_globs_are_one_table() -> None:
 
 
 def test_nanoseconds_stay_exact() -> None:
-    """A float would have rounded both."""
+    """A float would round both times."""
     Path("a.csv").write_text("key,t\nk,1674981729479000001\nj,1674981729479000002\n")
 
     idle("a.csv", "--unit", "ns", "--timeout", "0.000000001")
@@ -251,7 +254,7 @@ TRUNCATED = gzip.compress(b"key,t\n" + b"k,1\n" * 99)[:-10]
         ),
         (b"key,t\nk,1\n", ["--timeout", "soon"], "must be a duration such as 30, 1.5"),
         (b"key,t\nk,1\n", ["--format", "xml"], "for '--format': 'xml' is not one of 'tsv'"),
-        (b"key,t\nk,1\n", ["--key", ""], "--key is needed"),
+        (b"key,t\nk,1\n", ["--key", ""], "--key must be the name of a column"),
         (b"key,t\nk,1\n", ["missing.csv"], "missing.csv: no such file"),
         (b"key,t\nk,1\n", ["--out", "no/out.csv"], "no: no such folder for --out"),
         (b"key,t\nk,1\n", ["--out", "in.csv"], "--out must be another file than the inputs"),
@@ -268,7 +271,7 @@ TRUNCATED = gzip.compress(b"key,t\n" + b"k,1\n" * 99)[:-10]
 def test_unusable_input_is_one_line_and_exit_code_2(
     content: bytes, arguments: Sequence[str], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """File, line and reason; no output file and nothing half-written."""
+    """The line has file, line and reason; no file is written."""
     Path("in.csv").write_bytes(content)
 
     code = idle("in.csv", *arguments)
@@ -281,7 +284,7 @@ def test_unusable_input_is_one_line_and_exit_code_2(
 
 
 def test_an_earlier_result_survives_a_failed_run() -> None:
-    """The file is replaced by a whole one or not at all."""
+    """The file is replaced atomically."""
     Path("a.csv").write_bytes(TRUNCATED)
     Path("out.csv").write_text("earlier")
 
@@ -292,7 +295,7 @@ def test_an_earlier_result_survives_a_failed_run() -> None:
 
 
 def test_a_failure_while_writing_leaves_nothing() -> None:
-    """The temporary neighbour goes too."""
+    """The temporary file is removed too."""
 
     def events() -> list[tuple[int, str]]:
         raise OSError(28, "No space left on device")
@@ -309,7 +312,7 @@ def test_a_failure_while_writing_leaves_nothing() -> None:
 def test_what_spark_lacks_is_one_line_and_exit_code_1(
     missing: str, extra: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The line is the command that brings it; the rows are not read in vain."""
+    """The line is the command that installs it; no row is read before."""
     Path("a.csv").write_text(ROWS)
     if missing == "pyspark":
         monkeypatch.delitem(sys.modules, "aiowheel.jobs.idle.batch", raising=False)
@@ -327,7 +330,7 @@ def test_what_spark_lacks_is_one_line_and_exit_code_1(
 
 
 def test_the_wheel_needs_no_spark() -> None:
-    """The default engine loads neither PySpark nor pyarrow."""
+    """The default engine imports neither PySpark nor pyarrow."""
     Path("a.csv").write_text(ROWS)
     code = (
         "import sys\n"

@@ -1,4 +1,4 @@
-"""`aiowheel idle --stream`: what it refuses before it starts Spark."""
+"""`aiowheel idle --stream`: the errors before it starts Spark."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ USUAL = ["--key", "key", "--time", "t", "--timeout", "30", "--out", "out"]
 
 @pytest.fixture(autouse=True)
 def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test works in a folder that holds one where files arrive, and a file."""
+    """Run each test in a folder with a watched folder and a file."""
     monkeypatch.chdir(tmp_path)
     Path("in").mkdir()
     Path("a.csv").write_text("key,t\nk,1\n")
@@ -34,7 +34,7 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["in", "--stream", "--max-lateness", "nan"], "Invalid value for '--max-lateness'"),
         (["in", "--stream", "--max-lateness", "-1"], "Invalid value for '--max-lateness'"),
         (["in", "--stream", "--files-per-batch", "0"], "Invalid value for '--files-per-batch'"),
-        (["in", "--stream", "--key", ""], "--key is needed: which column?"),
+        (["in", "--stream", "--key", ""], "--key must be the name of a column, got none"),
         (["in", "--stream", "--out", "in/out"], "must be outside the watched folder, got in/out"),
         (["in", "--stream", "--checkpoint", "in"], "--checkpoint must be outside the watched"),
         (["in", "--stream", "--out", "a.csv"], "--out must be a folder, got a.csv: a.csv"),
@@ -54,7 +54,7 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bad_usage_is_one_line_and_exit_code_2(
     arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No Spark is started for it, and nothing is made but an empty folder."""
+    """Spark does not start, and at most an empty folder is created."""
     code = run(["idle", *USUAL, *arguments])
 
     printed = capsys.readouterr()
@@ -64,10 +64,10 @@ def test_bad_usage_is_one_line_and_exit_code_2(
     assert not list(Path("out").glob("*"))
 
 
-def test_a_missing_java_is_told_before_anything_is_made(
+def test_a_missing_java_is_reported_first(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With the command that brings one."""
+    """The line is the command that installs one; no folder is created."""
     monkeypatch.setattr("aiowheel.jobs.spark.java._candidates", lambda: iter(()))
 
     code = run(["idle", "in", "--stream", *USUAL])

@@ -1,4 +1,4 @@
-"""The bar of a command: on a terminal, and nowhere else."""
+"""The progress bar of a command, which only a terminal shows."""
 
 import threading
 from types import SimpleNamespace
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.one_build
 
 @pytest.fixture
 def on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rich takes stderr for a terminal."""
+    """Make rich treat stderr as a terminal."""
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -21,7 +21,7 @@ def on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("on_a_terminal")
 def test_items_are_counted_as_they_are_taken(capsys: pytest.CaptureFixture[str]) -> None:
-    """The bar is full after the last one."""
+    """The bar is full after the last item."""
     with Progress() as progress:
         progress.show("reading", 4, 4)
         assert list(progress.each("ab", "replaying", 2)) == ["a", "b"]
@@ -33,7 +33,7 @@ def test_items_are_counted_as_they_are_taken(capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.usefixtures("on_a_terminal")
 def test_a_bar_shows_work_share_and_time_left(capsys: pytest.CaptureFixture[str]) -> None:
-    """A name is shown as it is, markup and all; one reading has no speed yet."""
+    """Markup in a name is shown unchanged; after one update there is no speed."""
     with Progress() as progress:
         progress.show("[red]watching")
         progress.show("[red]reading", 1, 4)
@@ -46,7 +46,7 @@ def test_a_bar_shows_work_share_and_time_left(capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.usefixtures("on_a_terminal")
 def test_the_tasks_of_spark_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    """Those of all stages that run; a stage that has just ended is left out."""
+    """The tasks of all running stages count; a stage that has just ended is left out."""
     asked = threading.Event()
     stages = {1: SimpleNamespace(numCompletedTasks=3, numTasks=4), 2: None}
 
@@ -67,7 +67,7 @@ def test_the_tasks_of_spark_are_shown(capsys: pytest.CaptureFixture[str]) -> Non
 
 @pytest.mark.usefixtures("on_a_terminal")
 def test_a_session_that_ends_early_fails_nothing() -> None:
-    """The block runs to its end."""
+    """The block continues to its end."""
     asked = threading.Event()
 
     def gone() -> None:
@@ -81,7 +81,7 @@ def test_a_session_that_ends_early_fails_nothing() -> None:
 
 
 def test_no_bar_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    """Items are not even counted, and Spark is not asked."""
+    """Items are not counted, and Spark's status is not read."""
     items = [1, 2]
 
     with Progress() as progress:

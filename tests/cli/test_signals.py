@@ -1,4 +1,4 @@
-"""How a command leaves when it is told to end."""
+"""SIGINT and SIGTERM during a command."""
 
 import asyncio
 import os
@@ -18,8 +18,8 @@ pytestmark = [
 ]
 
 
-def test_sigterm_leaves_by_the_door() -> None:
-    """It unwinds the block as Ctrl-C does; a second one does not disturb that."""
+def test_sigterm_unwinds_the_block() -> None:
+    """It acts like Ctrl-C; a second SIGTERM does not interrupt the cleanup."""
     left: list[str] = []
     before = signal.getsignal(signal.SIGTERM)
 
@@ -36,7 +36,7 @@ def test_sigterm_leaves_by_the_door() -> None:
 
 
 def test_sigterm_ends_a_command_that_ignores_ctrl_c() -> None:
-    """Shells have what they run in the background ignore SIGINT."""
+    """Background jobs of a shell ignore SIGINT."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with pytest.raises(KeyboardInterrupt), terminated_like_interrupted():
@@ -47,7 +47,7 @@ def test_sigterm_ends_a_command_that_ignores_ctrl_c() -> None:
 
 
 def test_sigterm_unwinds_the_tasks_of_a_loop() -> None:
-    """As at Ctrl-C, asyncio cancels its main task, so that what a task opened is closed."""
+    """As at Ctrl-C, asyncio cancels its main task, which then closes its resources."""
     left: list[str] = []
 
     async def work() -> None:
@@ -66,7 +66,7 @@ def test_sigterm_unwinds_the_tasks_of_a_loop() -> None:
 def test_a_command_that_is_terminated_exits_with_130(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Any command, also one that starts no Spark; it says nothing."""
+    """This holds also for commands without Spark; nothing is printed."""
     monkeypatch.setattr(_run, "run_crowd", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
 
     assert run(["demo", "--no-spark", "--json", "--out", str(tmp_path)]) == 130

@@ -1,4 +1,4 @@
-"""The options of every command that runs Spark."""
+"""The options of all commands that run Spark."""
 
 import pytest
 
@@ -9,7 +9,7 @@ pytestmark = pytest.mark.one_build
 
 
 def test_settings_are_pairs() -> None:
-    """A value may hold an equals sign; of one key given twice the last counts."""
+    """A value may contain an equals sign; the last value of a key counts."""
     given = ["spark.a=1", "spark.b=-Dx=y", "spark.a=2", " spark.c ="]
 
     assert parse_conf(given) == {"spark.a": "2", "spark.b": "-Dx=y", "spark.c": ""}
@@ -18,7 +18,7 @@ def test_settings_are_pairs() -> None:
 
 @pytest.mark.parametrize("pair", ["spark.a", "=1", ""])
 def test_what_is_no_pair_is_refused(pair: str) -> None:
-    """With the text that was given."""
+    """The error has the given text."""
     with pytest.raises(BadInputError, match="--conf must be KEY=VALUE, got "):
         parse_conf([pair])
 
@@ -34,10 +34,10 @@ def test_what_is_no_pair_is_refused(pair: str) -> None:
         ("spark://127.0.0.1:99999", AiowheelError, "no Spark master answers at "),
     ],
 )
-def test_a_master_that_is_none_is_refused_at_once(
+def test_a_malformed_master_is_refused_at_once(
     master: str, kind: type[AiowheelError], reason: str
 ) -> None:
-    """Spark would look for it for a minute, and then tell it in a page."""
+    """Spark would try to connect for a minute, and then print many lines."""
     pytest.importorskip("pyspark")
     from aiowheel.jobs.spark.session import open_session
 

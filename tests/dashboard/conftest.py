@@ -1,11 +1,11 @@
-"""An operation that waits for ever."""
+"""An operation that waits without a timeout."""
 
 from aiowheel import DelayedOperation
 
 
-class Asked(DelayedOperation[None]):
-    """Its condition is never met."""
+class Unmet(DelayedOperation[None]):
+    """An operation whose condition is never met."""
 
     def try_complete(self) -> bool:
-        """Not yet."""
+        """Return False."""
         return False

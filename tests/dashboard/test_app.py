@@ -1,4 +1,4 @@
-"""The dashboard's addresses, and who may read them; any ASGI server would do."""
+"""The addresses of the dashboard and its guard, without a server."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ MOST_BYTES = 60_000
 def scope(
     path: str, *, host: str = "127.0.0.1", method: str = "GET", query: str = "", **headers: str
 ) -> dict[str, Any]:
-    """A request under the mount point /wheels."""
+    """Return the ASGI scope of a request under the mount point /wheels."""
     raw = {"host": "localhost:8000", **headers}
     return {
         "type": "http",
@@ -37,53 +37,53 @@ def scope(
 
 
 class Exchange:
-    """One request and what came back."""
+    """One request and its response."""
 
     def __init__(self) -> None:
         self.sent: list[Any] = []
         self.left = asyncio.Event()
 
     async def receive(self) -> Any:
-        """Nothing, until the client leaves."""
+        """Wait until the client disconnects."""
         await self.left.wait()
         return {"type": "http.disconnect"}
 
     async def send(self, message: Any) -> None:
-        """Note what is sent."""
+        """Store the message."""
         self.sent.append(message)
 
     @property
     def status(self) -> int:
-        """Of the response."""
+        """Status of the response."""
         status: int = self.sent[0]["status"]
         return status
 
     @property
     def headers(self) -> dict[str, str]:
-        """Of the response."""
+        """Headers of the response."""
         return {name.decode(): value.decode() for name, value in self.sent[0]["headers"]}
 
     @property
     def body(self) -> bytes:
-        """What came so far."""
+        """The body received so far."""
         return b"".join(message["body"] for message in self.sent[1:])
 
 
 async def asked(dashboard: Dashboard, request: Scope) -> Exchange:
-    """The answer to *request*."""
+    """Return the finished exchange of *request*."""
     exchange = Exchange()
     await dashboard(request, exchange.receive, exchange.send)
     return exchange
 
 
 def made(guard: Guard | None = None) -> Dashboard:
-    """A dashboard of an idle timer."""
+    """Return a dashboard of an idle timer."""
     timer = ManualTimer()
     return Dashboard(timer, [Purgatory("p", timer=timer)], guard=guard)
 
 
-async def test_the_page_is_whole_and_light() -> None:
-    """Every file the page names is there, from nowhere else; under 60 kB in all."""
+async def test_all_files_of_the_page_are_served() -> None:
+    """The page loads no file of another origin; together the files have less than 60 kB."""
     dashboard = made()
     total = 0
     todo, done = ["/"], set[str]()
@@ -103,8 +103,8 @@ async def test_the_page_is_whole_and_light() -> None:
     assert total < MOST_BYTES
 
 
-async def test_nothing_from_elsewhere_may_run() -> None:
-    """The browser is told so."""
+async def test_scripts_of_other_origins_are_forbidden() -> None:
+    """The Content-Security-Policy allows only the page's own origin."""
     answer = await asked(made(), scope("/"))
 
     assert answer.headers["content-security-policy"].startswith("default-src 'self'")
@@ -122,13 +122,13 @@ async def test_nothing_from_elsewhere_may_run() -> None:
     ],
     ids=["no slash", "unknown", "outside", "POST", "HEAD"],
 )
-async def test_what_else_is_asked_for(request_: Scope, status: int) -> None:
-    """Only the page's own files, only to be read."""
+async def test_other_paths_and_methods_are_refused(request_: Scope, status: int) -> None:
+    """Only the files of the page exist, and only GET and HEAD are allowed."""
     assert (await asked(made(), request_)).status == status
 
 
-async def test_the_slash_is_added_where_it_is_mounted() -> None:
-    """Relative, for a proxy may have put it elsewhere."""
+async def test_a_missing_slash_is_added_by_a_relative_redirect() -> None:
+    """It is relative because a proxy may serve the page under another path."""
     answer = await asked(made(), scope(""))
 
     assert answer.headers["location"] == "wheels/"
@@ -152,14 +152,14 @@ async def test_the_slash_is_added_where_it_is_mounted() -> None:
         (scope("/") | {"headers": [(b"host", b"localhost.evil.example")]}, False),
     ],
 )
-async def test_by_default_only_this_machine_may_look(request_: Scope, allowed: bool) -> None:  # noqa: FBT001 - a parameter
-    """Not a proxy's clients, not a page whose name was made to point here."""
+async def test_the_default_guard_allows_only_this_machine(request_: Scope, allowed: bool) -> None:  # noqa: FBT001 - a parameter
+    """Forwarded requests and rebound host names are refused."""
     assert this_machine_only(request_) is allowed
     assert (await asked(made(), request_)).status == (200 if allowed else 403)
 
 
-async def test_the_guard_is_the_owners() -> None:
-    """Plain or awaited, it decides of every address."""
+async def test_a_custom_guard_decides_for_every_address() -> None:
+    """It may be a plain or a coroutine function."""
 
     async def by_token(request: Scope) -> bool:
         await asyncio.sleep(0)
@@ -172,8 +172,8 @@ async def test_the_guard_is_the_owners() -> None:
     assert (await asked(made(by_token), scope("/", x_token="secret"))).status == 200
 
 
-async def test_looks_are_streamed_until_the_viewer_leaves() -> None:
-    """As server-sent events; then nothing is sampled any more."""
+async def test_snapshots_are_streamed_until_the_viewer_disconnects() -> None:
+    """Afterwards no snapshots are taken."""
     dashboard = made()
     exchange = Exchange()
     stream = asyncio.create_task(dashboard(scope("/events"), exchange.receive, exchange.send))
@@ -192,7 +192,7 @@ async def test_looks_are_streamed_until_the_viewer_leaves() -> None:
 
 
 async def test_a_head_of_the_stream_is_answered_at_once() -> None:
-    """The connection is free again: a body that nobody gets would never end."""
+    """HEAD has no body, so that the response must end."""
     answer = await asked(made(), scope("/events", method="HEAD"))
 
     assert (answer.status, answer.headers["content-type"]) == (200, "text/event-stream")
@@ -200,7 +200,7 @@ async def test_a_head_of_the_stream_is_answered_at_once() -> None:
 
 
 async def test_a_closed_dashboard_ends_its_streams() -> None:
-    """In full, so that a server that stops need not wait."""
+    """The responses are complete, so that a stopping server need not wait."""
     dashboard = made()
     exchange = Exchange()
     stream = asyncio.create_task(dashboard(scope("/events"), exchange.receive, exchange.send))
@@ -212,7 +212,7 @@ async def test_a_closed_dashboard_ends_its_streams() -> None:
 
 
 async def test_a_stream_that_begins_while_the_dashboard_closes_ends() -> None:
-    """Before its first look: a client that reads slowly, say."""
+    """It ends without a snapshot, for example if the client reads slowly."""
     dashboard = made()
     exchange = Exchange()
 
@@ -228,7 +228,7 @@ async def test_a_stream_that_begins_while_the_dashboard_closes_ends() -> None:
 
 
 async def test_a_signal_ends_the_streams() -> None:
-    """The server that installed the handler hears of it as well, and has nothing to wait for."""
+    """The handler of the server is called too, and the server need not wait for the streams."""
     heard: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
     try:
@@ -246,7 +246,7 @@ async def test_a_signal_ends_the_streams() -> None:
 
 
 async def test_a_reload_starts_with_the_last_minutes() -> None:
-    """The history is kept while nobody looks, and is sent before the first look."""
+    """The history is kept without viewers, and is sent before the first snapshot."""
     timer = ManualTimer()
     dashboard = Dashboard(timer, [], example="curl {origin}")
     timer.call_later(0.1, int)
@@ -284,7 +284,7 @@ async def test_a_reload_starts_with_the_last_minutes() -> None:
     ],
 )
 async def test_questions_about_keys(path: str, query: str, status: int) -> None:
-    """The purgatory and a text are parameters of the query; the answer is JSON."""
+    """Purgatory and text are parameters of the query; the answer is JSON."""
     timer = ManualTimer()
     purgatory = Purgatory("p", timer=timer)
     waiting = purgatory.wait_until({"news": 1}, 9)
@@ -298,8 +298,8 @@ async def test_questions_about_keys(path: str, query: str, status: int) -> None:
     waiting.cancel()
 
 
-async def test_a_crowd_of_viewers_is_refused() -> None:
-    """Each has a connection of its own."""
+async def test_viewers_above_the_limit_are_refused() -> None:
+    """Each viewer holds a connection."""
     dashboard = made()
     exchanges = [Exchange() for _ in range(21)]
     streams = [
@@ -313,8 +313,8 @@ async def test_a_crowd_of_viewers_is_refused() -> None:
     await asyncio.gather(*streams)
 
 
-async def test_websockets_are_turned_away() -> None:
-    """There are none here."""
+async def test_websockets_are_refused() -> None:
+    """The dashboard has no websockets."""
     exchange = Exchange()
     await made()(scope("/events") | {"type": "websocket"}, exchange.receive, exchange.send)
 

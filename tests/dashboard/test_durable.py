@@ -1,4 +1,4 @@
-"""Durable timers on the dashboard: counts of the store, now and then, and of this process."""
+"""Snapshots of durable timers: occasional counts of the store, and the numbers of the process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aiowheel import ManualTimer
-from aiowheel.dashboard._durable import DurableLooks, merged_durable
+from aiowheel.dashboard._durable import DurableSampler, merged_durable
 from aiowheel.dashboard._sample import Sampler
 from aiowheel.durable import DurableTimers, Fire, MemoryStore, Retry, Store, StoreError
 from aiowheel.durable._operations import Summary
@@ -21,7 +21,7 @@ HOUR = timedelta(hours=1)
 
 
 class Slow(MemoryStore):
-    """It takes its time to count, and fails if it is told to."""
+    """A store whose count takes time, and can be made to fail."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Slow(MemoryStore):
 
 
 def made(store: Store) -> DurableTimers:
-    """Timers whose fires wait, or fail."""
+    """Return open timers whose handlers wait or fail."""
     timers = DurableTimers(store)
 
     async def wait(_: Fire) -> None:
@@ -57,16 +57,16 @@ def made(store: Store) -> DurableTimers:
     return timers
 
 
-async def looked(looks: DurableLooks) -> Any:
-    """The look after the count of the store has ended."""
-    looks.look()
+async def counted_snapshot(snapshots: DurableSampler) -> Any:
+    """Return the snapshot after the count of the store has ended."""
+    snapshots.snapshot()
     await asyncio.sleep(0.1)
-    (look,) = looks.look()
-    return json.loads(json.dumps(look))
+    (snapshot,) = snapshots.snapshot()
+    return json.loads(json.dumps(snapshot))
 
 
 async def test_the_store_and_the_process_are_counted() -> None:
-    """By hour ahead, late, in flight, dead, and who owns the partitions."""
+    """The snapshot has pending timers by hour, late ones, fires, dead letters and owners."""
     async with made(MemoryStore(partitions=4)) as timers:
         for name, handler, due in (
             ("soon", "do", 2.5),
@@ -76,69 +76,73 @@ async def test_the_store_and_the_process_are_counted() -> None:
         ):
             await timers.schedule(name, handler, due=due * HOUR)
         await asyncio.sleep(3600)
-        look = await looked(DurableLooks({"mail": timers}))
+        snapshot = await counted_snapshot(DurableSampler({"mail": timers}))
 
-    assert (look["name"], look["owner"], look["failure"]) == ("mail", timers.owner, None)
-    assert (look["in_flight"], look["partitions"]) == (1, 4)
-    store = look["store"]
+    assert (snapshot["name"], snapshot["owner"], snapshot["failure"]) == (
+        "mail",
+        timers.owner,
+        None,
+    )
+    assert (snapshot["in_flight"], snapshot["partitions"]) == (1, 4)
+    store = snapshot["store"]
     assert (store["pending"], store["overdue"], store["dead"]) == (3, 1, 1)
     assert store["hours"] == [1, 1, *[0] * 22]
     assert store["owners"] == {timers.owner: 4}
 
 
 async def test_the_store_is_counted_for_a_hundredth_of_the_time() -> None:
-    """However often somebody looks; never again by a viewer who has left."""
+    """The number of snapshots does not matter; without a viewer there are no counts."""
     store = Slow()
     async with made(store) as timers:
-        looks = DurableLooks({"mail": timers})
+        snapshots = DurableSampler({"mail": timers})
         for _ in range(80):
-            looks.look()
+            snapshots.snapshot()
             await asyncio.sleep(0.25)
         assert store.counts == 4
 
         store.counts, store.seconds = 0, 2.0
         for _ in range(4 * 410):
-            looks.look()
+            snapshots.snapshot()
             await asyncio.sleep(0.25)
         assert store.counts == 3
 
-        looks.rest()
+        snapshots.discard()
         await asyncio.sleep(1_000)
         assert store.counts == 3
 
 
 async def test_a_store_that_fails_leaves_the_last_count() -> None:
-    """With the kind of the error, and without its text, which may hold an address."""
+    """The snapshot names the type of the error, and not its text, which may hold an address."""
     store = Slow()
     async with made(store) as timers:
-        looks = DurableLooks({"mail": timers})
-        before = await looked(looks)
+        snapshots = DurableSampler({"mail": timers})
+        before = await counted_snapshot(snapshots)
         store.fails = True
         await asyncio.sleep(10)
-        after = await looked(looks)
+        after = await counted_snapshot(snapshots)
         store.fails = False
         await asyncio.sleep(10)
-        again = await looked(looks)
+        again = await counted_snapshot(snapshots)
 
     assert (before["failure"], after["failure"], again["failure"]) == (None, "StoreError", None)
     assert after["store"] == before["store"]
     assert "secret" not in json.dumps(after)
 
 
-async def test_closed_timers_do_no_harm() -> None:
-    """Neither before they are opened nor after they were closed."""
+async def test_timers_that_are_not_open_fail_no_snapshot() -> None:
+    """Before they are opened, and after they are closed, the count fails without an effect."""
     timers = made(MemoryStore())
-    looks = DurableLooks({"mail": timers})
-    assert (await looked(looks))["failure"] == "DurableTimersClosedError"
+    snapshots = DurableSampler({"mail": timers})
+    assert (await counted_snapshot(snapshots))["failure"] == "DurableTimersClosedError"
     async with timers:
         await asyncio.sleep(10)
-        assert (await looked(looks))["failure"] is None
+        assert (await counted_snapshot(snapshots))["failure"] is None
     await asyncio.sleep(10)
-    assert (await looked(looks))["failure"] == "DurableTimersClosedError"
+    assert (await counted_snapshot(snapshots))["failure"] == "DurableTimersClosedError"
 
 
 async def test_points_count_fires_and_their_lateness() -> None:
-    """Of the second in which they began."""
+    """A fire counts in the second in which it began."""
     async with made(MemoryStore()) as timers:
         history = Sampler(ManualTimer(), {}, {"mail": timers}, "run").history
         await timers.schedule("a", "do", due=0.5 * HOUR)
@@ -155,14 +159,16 @@ async def test_points_count_fires_and_their_lateness() -> None:
 
 
 async def test_processes_that_share_a_store_are_added() -> None:
-    """What is in memory is added; the store is counted once, by the newest count."""
+    """The numbers in memory are added; of the store, the newest count is taken."""
     store = MemoryStore()
     async with made(store) as one, made(store) as other:
         await one.schedule("a", "do", due=HOUR)
-        looks = [await looked(DurableLooks({"mail": timers})) for timers in (one, other)]
-        total = merged_durable(looks)
+        snapshots = [
+            await counted_snapshot(DurableSampler({"mail": timers})) for timers in (one, other)
+        ]
+        total = merged_durable(snapshots)
 
-    assert total["partitions"] == sum(look["partitions"] for look in looks) == 4
-    assert total["store"] == looks[1]["store"]
+    assert total["partitions"] == sum(snapshot["partitions"] for snapshot in snapshots) == 4
+    assert total["store"] == snapshots[1]["store"]
     assert total["store"]["pending"] == 1
-    assert merged_durable([{**looks[0], "store": None}])["store"] is None
+    assert merged_durable([{**snapshots[0], "store": None}])["store"] is None

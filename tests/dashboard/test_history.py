@@ -1,4 +1,4 @@
-"""One point a second: what happened in it, and the sum over processes."""
+"""The history: one point per second, and the sum over processes."""
 
 import asyncio
 import gc
@@ -10,23 +10,23 @@ from aiowheel import ManualTimer, Purgatory
 from aiowheel.dashboard._history import SECONDS, History, added
 from aiowheel.dashboard._waiting import Json
 
-from .conftest import Asked
+from .conftest import Unmet
 
 pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
 
 
 def filled() -> tuple[ManualTimer, Purgatory, History]:
-    """A history of a timer and its purgatory."""
+    """Return a history of a timer and its purgatory."""
     timer = ManualTimer()
     purgatory = Purgatory("p", timer=timer)
     return timer, purgatory, History(timer, {"p": purgatory}, {})
 
 
 async def test_a_point_counts_one_second() -> None:
-    """What grew is counted from the last point on; what is pending is counted as it stands."""
+    """Running counts appear as increments since the last point, pending ones as they are."""
     timer, purgatory, history = filled()
     for timeout in (1, 2, 90):
-        purgatory.try_complete_else_watch(Asked(timeout), ["x"])
+        purgatory.try_complete_else_watch(Unmet(timeout), ["x"])
     history.take(1)
     timer.advance(1.5)
     history.take(2)
@@ -43,9 +43,9 @@ async def test_a_point_counts_one_second() -> None:
 
 
 async def test_durations_of_completed_operations_are_in_their_second() -> None:
-    """By buckets of the histogram; an edge is at most a sixteenth above the duration."""
+    """The edge of a histogram's bucket is at most a sixteenth above the duration."""
     timer, purgatory, history = filled()
-    purgatory.try_complete_else_watch(first := Asked(9), ["x"])
+    purgatory.try_complete_else_watch(first := Unmet(9), ["x"])
     timer.advance(2)
     first.force_complete()
     history.take(1)
@@ -59,7 +59,7 @@ async def test_durations_of_completed_operations_are_in_their_second() -> None:
 
 
 async def test_points_are_taken_at_full_seconds_and_bounded() -> None:
-    """As long as the timer is open and the history is held."""
+    """They are taken while the timer is open and the history is referenced."""
     timer, _, history = filled()
     history.start()
     history.start()
@@ -74,7 +74,7 @@ async def test_points_are_taken_at_full_seconds_and_bounded() -> None:
 
 
 async def test_a_history_that_is_dropped_ends() -> None:
-    """Its loop does not keep it."""
+    """The loop holds only a weak reference to it."""
     _, _, history = filled()
     history.start()
     gone = weakref.ref(history)
@@ -86,19 +86,19 @@ async def test_a_history_that_is_dropped_ends() -> None:
 
 
 def point(second: int, fired: int, **purgatories: Json) -> Json:
-    """A point of one process."""
+    """Return a point of one process."""
     counts = {"pending": 1, "fired": fired, "cancelled": 0, "wakeups": 2, "cascaded": 0}
     return {"second": second, **counts, "late": [[0.5, fired]], "purgatories": purgatories}
 
 
 def ends(completed: int) -> Json:
-    """What a point has of a purgatory."""
+    """Return the part of a point on one purgatory."""
     rest = {"expired": 0, "cancelled": 0, "failed": 0}
     return {"pending": 1, "completed": completed, **rest, "took": [[0.1, completed], [2.0, 1]]}
 
 
 async def test_points_of_processes_are_added() -> None:
-    """Counts and histograms, purgatories by their names; the parts stay as they are."""
+    """Counts, histograms and purgatories of the same name are added; the points are not changed."""
     one, other = point(7, 3, a=ends(1)), point(7, 4, a=ends(2), b=ends(5))
     total = added([one, other])
 

@@ -1,4 +1,4 @@
-"""The counts of full buckets: right in the end, at a bounded cost a look."""
+"""Deep counts of full buckets: correct after some snapshots, at a bounded cost per snapshot."""
 
 import itertools
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.one_build
 
 
 def test_full_buckets_are_counted_in_turns() -> None:
-    """Each within a few looks, and none of them is lost meanwhile."""
+    """All are counted within a few snapshots, and keep their counts meanwhile."""
     wheel = TimingWheel(tick=1, wheel_size=16)
     sizes = {slot: 500 * slot for slot in range(1, 9)}
     for slot, size in sizes.items():
@@ -19,39 +19,39 @@ def test_full_buckets_are_counted_in_turns() -> None:
             wheel.schedule(slot)
     occupancy = Occupancy()
 
-    looks = [occupancy.look(wheel)[0][1] for _ in range(12)]
+    snapshots = [occupancy.snapshot(wheel)[0][1] for _ in range(12)]
 
     wanted = "".join(f"{sizes.get(slot, 0).bit_length():x}" for slot in range(16))
-    assert looks[-1] == wanted
-    for before, after in itertools.pairwise(looks):
+    assert snapshots[-1] == wanted
+    for before, after in itertools.pairwise(snapshots):
         assert all(known in {shown, "5"} for known, shown in zip(before, after, strict=True))
 
 
 def test_a_bucket_beyond_the_scale_does_not_stop_the_others() -> None:
-    """It has the last power."""
+    """It gets the last power of the scale."""
     wheel = TimingWheel(tick=1, wheel_size=4)
     for slot, size in ((1, 2 * DEEP), (2, 2 * DEEP), (3, 100)):
         for _ in range(size):
             wheel.schedule(slot)
     occupancy = Occupancy()
-    looks = [occupancy.look(wheel)[0][1] for _ in range(4)]
+    snapshots = [occupancy.snapshot(wheel)[0][1] for _ in range(4)]
 
-    assert looks[-1] == "0dd7"
+    assert snapshots[-1] == "0dd7"
 
 
 def test_a_bucket_that_was_emptied_is_dark() -> None:
-    """Whatever it held before."""
+    """Its earlier deep count is dropped."""
     wheel = TimingWheel(tick=1, wheel_size=4)
     entries = [wheel.schedule(2) for _ in range(500)]
     occupancy = Occupancy()
-    assert occupancy.look(wheel)[0][1] == "0090"
+    assert occupancy.snapshot(wheel)[0][1] == "0090"
     for entry in entries[1:]:
         entry.cancel()
-    assert occupancy.look(wheel)[0][1] == "0010"
+    assert occupancy.snapshot(wheel)[0][1] == "0010"
 
 
-def test_a_look_visits_a_bounded_number_of_entries() -> None:
-    """However many wait in however many buckets."""
+def test_a_snapshot_visits_a_bounded_number_of_entries() -> None:
+    """The numbers of entries and buckets do not matter."""
     wheel = TimingWheel(tick=1, wheel_size=32)
     for slot in range(1, 31):
         for _ in range(3_000):
@@ -69,5 +69,5 @@ def test_a_look_visits_a_bounded_number_of_entries() -> None:
     occupancy = Occupancy()
     for _ in range(20):
         visited.clear()
-        occupancy.look(Counting())  # type: ignore[arg-type]
+        occupancy.snapshot(Counting())  # type: ignore[arg-type]
         assert 0 < sum(visited) <= DEEP

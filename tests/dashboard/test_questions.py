@@ -14,22 +14,22 @@ from aiowheel.dashboard._questions import (
     operations_of,
 )
 
-from .conftest import Asked
+from .conftest import Unmet
 
 pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
 
 
 def made() -> tuple[ManualTimer, Purgatory]:
-    """A timer and its purgatory."""
+    """Return a timer and its purgatory."""
     timer = ManualTimer()
     return timer, Purgatory("p", timer=timer)
 
 
 async def test_keys_are_found_by_a_part_of_their_text() -> None:
-    """In capital letters or not; with waiters and the value of the counter."""
+    """Letter case is ignored; the answer has the waiters and the value of the counter."""
     _, purgatory = made()
     purgatory.advance("News", 3)
-    purgatory.try_complete_else_watch(Asked(9), [("news", 1), "other"])
+    purgatory.try_complete_else_watch(Unmet(9), [("news", 1), "other"])
     waiting = purgatory.wait_until({"News": 5}, 9)
 
     found = await find_keys(purgatory, "nEWs")
@@ -41,7 +41,7 @@ async def test_keys_are_found_by_a_part_of_their_text() -> None:
 
 
 async def test_a_search_is_bounded_and_finds_the_last_key() -> None:
-    """Many keys are read in slices; only the first matches are returned."""
+    """Keys are read in slices; only the first matches are returned."""
     _, purgatory = made()
     for number in range(9_000):
         purgatory.advance(f"key {number}", 1)
@@ -51,17 +51,17 @@ async def test_a_search_is_bounded_and_finds_the_last_key() -> None:
     assert (len(found["keys"]), found["more"]) == (MOST_FOUND, True)
 
 
-async def test_operations_of_a_key_say_everything() -> None:
-    """All keys, the checks, the times, and the operation's own text."""
+async def test_operations_of_a_key_have_all_details() -> None:
+    """The details are keys, checks, times, and the `repr` of the operation."""
 
-    class Talkative(Asked):
+    class Talkative(Unmet):
         def __repr__(self) -> str:
             return "waits for the weather"
 
     timer, purgatory = made()
     purgatory.try_complete_else_watch(Talkative(9), ["a", "b"])
     timer.advance(1)
-    purgatory.try_complete_else_watch(Asked(None), ["b"])
+    purgatory.try_complete_else_watch(Unmet(None), ["b"])
 
     found = await operations_of(purgatory, "b", timer.time())
 
@@ -79,11 +79,11 @@ async def test_operations_of_a_key_say_everything() -> None:
 
 
 @pytest.mark.parametrize("key", [("a", 1), "k" * 500, "key", 7], ids=str)
-async def test_a_key_is_known_by_the_text_that_was_shown(key: object) -> None:
-    """Also where it is no string, or was shortened."""
+async def test_a_key_is_found_by_its_shown_text(key: object) -> None:
+    """The key may be no string, or may have been shortened."""
     timer, purgatory = made()
-    purgatory.try_complete_else_watch(Asked(9), [key])
-    purgatory.try_complete_else_watch(Asked(9), ["another"])
+    purgatory.try_complete_else_watch(Unmet(9), [key])
+    purgatory.try_complete_else_watch(Unmet(9), ["another"])
 
     ((text, waiters, _),) = (await find_keys(purgatory, str(key)))["keys"]
 
@@ -92,10 +92,10 @@ async def test_a_key_is_known_by_the_text_that_was_shown(key: object) -> None:
 
 
 async def test_only_the_first_operations_are_returned() -> None:
-    """The number of waiters says how many there are."""
+    """The answer also has the number of all waiters."""
     timer, purgatory = made()
     for _ in range(3 * MOST_OPERATIONS):
-        purgatory.try_complete_else_watch(Asked(9), ["x"])
+        purgatory.try_complete_else_watch(Unmet(9), ["x"])
 
     found = await operations_of(purgatory, "x", timer.time())
 
@@ -103,7 +103,7 @@ async def test_only_the_first_operations_are_returned() -> None:
 
 
 async def test_a_key_without_waiters_has_none() -> None:
-    """It may have gone since it was shown."""
+    """The key may have lost its waiters since the snapshot."""
     timer, purgatory = made()
 
     found = await operations_of(purgatory, "x", timer.time())
@@ -112,10 +112,10 @@ async def test_a_key_without_waiters_has_none() -> None:
 
 
 async def test_answers_of_processes_are_merged() -> None:
-    """Waiters of one key are added; each operation names its process."""
+    """Waiters of the same key are added; each operation names its process."""
     timer, purgatory = made()
     purgatory.advance("news", 3)
-    purgatory.try_complete_else_watch(Asked(9), ["news"])
+    purgatory.try_complete_else_watch(Unmet(9), ["news"])
     here = {"p": purgatory}
     keys = {"ask": "keys", "purgatory": "p", "text": "new"}
     operations = {"ask": "operations", "purgatory": "p", "text": "news"}

@@ -1,4 +1,4 @@
-"""What one look tells, and that its cost does not grow with what waits."""
+"""The content of one snapshot, and its bounded cost."""
 
 import asyncio
 import gc
@@ -18,29 +18,29 @@ from aiowheel.dashboard._rotation import KEYS, SHOWN, Rotation
 from aiowheel.dashboard._sample import Sampler, named
 from aiowheel.errors import PurgatoryClosedError, TimerClosedError
 
-from .conftest import Asked
+from .conftest import Unmet
 
 pytestmark = pytest.mark.one_build
 
 
 def sampled(timer: Timer, *purgatories: Purgatory) -> Sampler:
-    """Looks at these."""
+    """Return a sampler of a timer and purgatories."""
     return Sampler(timer, named(purgatories), {}, "run")
 
 
-def look(sampler: Sampler) -> Any:
-    """One look, as a viewer gets it."""
-    return json.loads(json.dumps(sampler.look()), parse_constant=pytest.fail)
+def snapshot(sampler: Sampler) -> Any:
+    """Return one snapshot as a viewer gets it."""
+    return json.loads(json.dumps(sampler.snapshot()), parse_constant=pytest.fail)
 
 
-def test_a_look_tells_of_the_timer() -> None:
-    """Counts, the next deadline, and how late what fired was."""
+def test_a_snapshot_has_the_numbers_of_the_timer() -> None:
+    """They are counts, the next deadline and the maximum lateness."""
     timer = ManualTimer(tick=0.01)
     for delay in (0.5, 2.0, 3.0):
         timer.call_later(delay, int)
     timer.advance(1.0)
 
-    seen = look(sampled(timer))
+    seen = snapshot(sampled(timer))
 
     assert (seen["process"]["run"], seen["tick"]) == ("run", 0.01)
     assert (seen["pending"], seen["fired"]) == (2, 1)
@@ -48,9 +48,9 @@ def test_a_look_tells_of_the_timer() -> None:
     assert 0 <= seen["latest"] <= 0.01
 
 
-def test_a_look_names_process_and_build() -> None:
-    """So that nobody has to guess what runs there."""
-    process = look(sampled(ManualTimer()))["process"]
+def test_a_snapshot_names_process_and_build() -> None:
+    """The page shows which process and build it observes."""
+    process = snapshot(sampled(ManualTimer()))["process"]
 
     assert process["id"] == os.getpid()
     assert process["host"] == socket.gethostname()
@@ -61,60 +61,60 @@ def test_a_look_names_process_and_build() -> None:
     assert process["python"].endswith(platform.python_version())
 
 
-def test_buckets_shine_by_powers_of_two() -> None:
-    """0 for none, 1 for one, 2 for two and three, and so on."""
+def test_buckets_are_shown_as_powers_of_two() -> None:
+    """0 stands for none, 1 for one, 2 for two and three entries, and so on."""
     timer = ManualTimer(tick=1.0, wheel_size=8)
     for slot, count in enumerate((1, 2, 3, 7, 15, 400), start=1):
         for _ in range(count):
             timer.call_later(slot, int)
 
-    (level,) = look(sampled(timer))["levels"]
+    (level,) = snapshot(sampled(timer))["levels"]
 
     assert level["lit"] == "01223490"
     assert (level["width"], level["hand"]) == (1.0, 0.0)
 
 
-def test_a_hand_stands_where_the_time_does() -> None:
-    """Seconds since the first bucket of its level began; a wheel at rest is turns behind."""
+def test_the_hand_of_a_level_shows_the_time() -> None:
+    """It is in seconds since the first bucket began; it may be turns ahead of an idle wheel."""
     timer = ManualTimer(tick=0.001)
     timer.call_later(3_600, int)
     timer.advance(0.3)
 
-    finest, coarser, *_ = look(sampled(timer))["levels"]
+    finest, coarser, *_ = snapshot(sampled(timer))["levels"]
 
     assert finest["hand"] % 0.256 == pytest.approx(0.3 - 0.256)
     assert coarser["hand"] == pytest.approx(0.3)
 
 
-def test_the_oldest_say_why_they_wait() -> None:
-    """Keys and thresholds, how often it was asked, since when and until when."""
+def test_the_oldest_operations_have_their_conditions() -> None:
+    """They have keys, thresholds, checks, age and remaining time."""
     timer = ManualTimer()
     purgatory = Purgatory("p", timer=timer)
     purgatory.advance("news", 3)
-    purgatory.try_complete_else_watch(Asked(5), [("topic", 1), ("topic", 2)])
+    purgatory.try_complete_else_watch(Unmet(5), [("topic", 1), ("topic", 2)])
     timer.advance(1)
-    purgatory.try_complete_else_watch(Asked(60), ["x"])
+    purgatory.try_complete_else_watch(Unmet(60), ["x"])
     timer.advance(1)
     purgatory.check_and_complete("x")
 
-    (seen,) = look(sampled(timer, purgatory))["purgatories"]
+    (seen,) = snapshot(sampled(timer, purgatory))["purgatories"]
 
     first, second = seen["oldest"]
-    assert (first["kind"], first["key"], first["more"]) == ("Asked", "('topic', 1)", 1)
+    assert (first["kind"], first["key"], first["more"]) == ("Unmet", "('topic', 1)", 1)
     assert (first["age"], first["left"], first["wants"]) == (2.0, 3.0, None)
     assert (second["key"], second["checks"]) == ("x", 3)
     assert sorted(seen["keys"]) == [["('topic', 1)", 1], ["('topic', 2)", 1], ["x", 1]]
 
 
 @pytest.mark.virtual_time
-async def test_a_counter_says_where_it_stands() -> None:
-    """And where it has to get to."""
+async def test_a_wait_for_a_counter_has_value_and_threshold() -> None:
+    """The value is that of the counter at the time of the snapshot."""
     timer = ManualTimer()
     purgatory = Purgatory("p", timer=timer)
     purgatory.advance("news", 3)
     waiting = purgatory.wait_until({"news": 5}, 30)
 
-    (seen,) = look(sampled(timer, purgatory))["purgatories"]
+    (seen,) = snapshot(sampled(timer, purgatory))["purgatories"]
 
     (oldest,) = seen["oldest"]
     assert (oldest["kind"], oldest["value"], oldest["wants"]) == ("wait_until", "3", "5")
@@ -135,8 +135,8 @@ async def test_a_counter_says_where_it_stands() -> None:
     ],
     ids=["inf", "-inf", "beyond a double", "fraction", "endless"],
 )
-async def test_any_number_can_be_told(number: float, text: str) -> None:
-    """JSON has no infinity, and one would leave the page without a look."""
+async def test_any_number_can_be_shown(number: float, text: str) -> None:
+    """JSON has no infinity, and would fail for the whole snapshot."""
     timer = ManualTimer()
     purgatory = Purgatory("p", timer=timer)
     purgatory.advance("low", number)
@@ -145,7 +145,7 @@ async def test_any_number_can_be_told(number: float, text: str) -> None:
         purgatory.wait_until({"low": math.inf}, 30),
     ]
 
-    (seen,) = look(sampled(timer, purgatory))["purgatories"]
+    (seen,) = snapshot(sampled(timer, purgatory))["purgatories"]
     told = {each["key"]: (each["value"], each["wants"]) for each in seen["oldest"]}
     assert told["high"] == (None, text)
     assert told.get("low", (text, "inf")) == (text, "inf")
@@ -155,7 +155,7 @@ async def test_any_number_can_be_told(number: float, text: str) -> None:
 
 @pytest.mark.virtual_time
 async def test_a_key_has_one_line_for_all_its_waiters() -> None:
-    """Of its oldest operation; the next one follows when that one ends."""
+    """It shows the oldest operation, and the next one after its end."""
     timer = ManualTimer()
     purgatory = Purgatory("p", timer=timer)
     waiting: dict[int, asyncio.Future[bool]] = {}
@@ -164,10 +164,10 @@ async def test_a_key_has_one_line_for_all_its_waiters() -> None:
         timer.advance(1)
     sampler = sampled(timer, purgatory)
 
-    ((first,),) = [each["oldest"] for each in look(sampler)["purgatories"]]
+    ((first,),) = [each["oldest"] for each in snapshot(sampler)["purgatories"]]
     waiting[5].cancel()
     await asyncio.sleep(0)
-    ((second,),) = [each["oldest"] for each in look(sampler)["purgatories"]]
+    ((second,),) = [each["oldest"] for each in snapshot(sampler)["purgatories"]]
 
     assert (first["key"], first["waiters"], first["wants"], first["age"]) == ("news", 4, "5", 4.0)
     assert (second["waiters"], second["wants"], second["age"]) == (3, "9", 3.0)
@@ -175,72 +175,72 @@ async def test_a_key_has_one_line_for_all_its_waiters() -> None:
 
 
 def test_the_last_ended_operations_are_shown() -> None:
-    """With how each ended and what it took, if a look had found it before; the last ones stay."""
+    """Each has its outcome and duration, if an earlier snapshot found it; the last ones stay."""
     timer = ManualTimer()
     purgatory = Purgatory("p", timer=timer)
-    purgatory.try_complete_else_watch(Asked(2), ["x"])
-    purgatory.try_complete_else_watch(Asked(90), ["y"])
+    purgatory.try_complete_else_watch(Unmet(2), ["x"])
+    purgatory.try_complete_else_watch(Unmet(90), ["y"])
     sampler = sampled(timer, purgatory)
-    assert look(sampler)["purgatories"][0]["ended"] == []
+    assert snapshot(sampler)["purgatories"][0]["ended"] == []
 
     timer.advance(3)
-    seen = look(sampler)["purgatories"][0]
+    seen = snapshot(sampler)["purgatories"][0]
 
     assert [each["key"] for each in seen["oldest"]] == ["y"]
     (ended,) = seen["ended"]
     assert (ended["key"], ended["outcome"]) == ("x", "expired")
     assert ended["took"] == pytest.approx(2, abs=0.01)
-    assert look(sampler)["purgatories"][0]["ended"] == [ended]
+    assert snapshot(sampler)["purgatories"][0]["ended"] == [ended]
 
 
 def test_purgatories_of_one_name_are_told_apart() -> None:
-    """The second one has a number."""
+    """The second one gets a number."""
     timer = ManualTimer()
-    seen = look(sampled(timer, *(Purgatory("p", timer=timer) for _ in range(3))))
+    seen = snapshot(sampled(timer, *(Purgatory("p", timer=timer) for _ in range(3))))
 
     assert [each["name"] for each in seen["purgatories"]] == ["p", "p (2)", "p (3)"]
 
 
-def test_nothing_is_kept_while_nobody_looks() -> None:
-    """Else an operation that is over would stay, and be told as one that ended just now."""
+def test_nothing_is_kept_without_a_viewer() -> None:
+    """Otherwise an ended operation would be kept, and later be shown as just ended."""
     timer = ManualTimer()
     purgatory = Purgatory("p", timer=timer)
     sampler = sampled(timer, purgatory)
-    operation = Asked(100)
+    operation = Unmet(100)
     purgatory.try_complete_else_watch(operation, ["x"])
-    look(sampler)
+    snapshot(sampler)
 
-    sampler.rest()
+    sampler.discard()
     timer.advance(1_000)
     gone = weakref.ref(operation)
     del operation
     gc.collect()
 
     assert gone() is None
-    (seen,) = look(sampler)["purgatories"]
+    (seen,) = snapshot(sampler)["purgatories"]
     assert (seen["ended"], seen["oldest"], seen["keys"]) == ([], [], [])
 
 
-def test_a_rotation_finds_everything_in_time() -> None:
-    """However many keys: the hottest and the oldest are found within a turn."""
+def test_a_rotation_finds_the_top_keys_in_one_turn() -> None:
+    """The hottest and the oldest of many keys are found."""
     timer = ManualTimer()
     purgatory = Purgatory("p", timer=timer)
     for number in range(10 * KEYS):
-        purgatory.try_complete_else_watch(Asked(100), [f"key {number}"])
+        purgatory.try_complete_else_watch(Unmet(100), [f"key {number}"])
     for _ in range(5):
-        purgatory.try_complete_else_watch(Asked(100), [f"key {7 * KEYS}"])
+        purgatory.try_complete_else_watch(Unmet(100), [f"key {7 * KEYS}"])
     rotation = Rotation(purgatory)
 
     for _ in range(11):
-        rotation.look()
+        rotation.snapshot()
 
     assert rotation.hottest()[0] == (f"key {7 * KEYS}", 6)
     assert len({each.key for each in rotation.oldest()}) == SHOWN
     assert all(each.operation.created == 0 for each in rotation.oldest())
 
 
-def test_a_look_examines_a_bounded_number() -> None:
-    """Ten times as much waits, and no more of it is asked for its key."""
+def test_a_snapshot_examines_a_bounded_number_of_keys() -> None:
+    """With ten times as many keys, no more keys are hashed."""
     asked: list[int] = []
 
     class Key:
@@ -256,30 +256,30 @@ def test_a_look_examines_a_bounded_number() -> None:
         timer = ManualTimer()
         purgatory = Purgatory("p", timer=timer)
         for number in range(keys):
-            purgatory.try_complete_else_watch(Asked(100), [Key(number)])
+            purgatory.try_complete_else_watch(Unmet(100), [Key(number)])
         rotation = Rotation(purgatory)
         asked.clear()
         for _ in range(4):
-            rotation.look()
+            rotation.snapshot()
         counts.append(len(asked))
 
     assert counts[1] <= counts[0] * 1.1
 
 
 @pytest.mark.parametrize("key", ["k" * 500, ("k" * 500,), object()])
-def test_a_long_key_is_told_in_short(key: object) -> None:
-    """A line, whatever it is."""
+def test_a_long_key_is_shortened(key: object) -> None:
+    """The text of any key fits into a column."""
     timer = ManualTimer()
     purgatory = Purgatory("p", timer=timer)
-    purgatory.try_complete_else_watch(Asked(9), [key])
+    purgatory.try_complete_else_watch(Unmet(9), [key])
 
-    (seen,) = look(sampled(timer, purgatory))["purgatories"]
+    (seen,) = snapshot(sampled(timer, purgatory))["purgatories"]
 
     assert 0 < len(seen["oldest"][0]["key"]) < 80
 
 
-def test_a_key_whose_repr_fails_does_not_matter() -> None:
-    """It is its owner's code."""
+def test_a_key_whose_repr_raises_is_shown_by_its_type() -> None:
+    """`repr` is code of the application."""
 
     class Rude:
         def __repr__(self) -> str:
@@ -287,23 +287,23 @@ def test_a_key_whose_repr_fails_does_not_matter() -> None:
 
     timer = ManualTimer()
     purgatory = Purgatory("p", timer=timer)
-    purgatory.try_complete_else_watch(Asked(9), [Rude()])
+    purgatory.try_complete_else_watch(Unmet(9), [Rude()])
 
-    (seen,) = look(sampled(timer, purgatory))["purgatories"]
+    (seen,) = snapshot(sampled(timer, purgatory))["purgatories"]
 
     assert "Rude" in seen["oldest"][0]["key"]
 
 
-async def test_a_closed_timer_or_room_is_no_sight() -> None:
-    """Whoever samples is told."""
+async def test_a_snapshot_of_a_closed_timer_or_purgatory_raises() -> None:
+    """The sampler passes the error on to its caller."""
     timer = ManualTimer()
     purgatory = Purgatory("p", timer=timer)
     sampler = sampled(timer, purgatory)
     await purgatory.aclose()
     with pytest.raises(PurgatoryClosedError):
-        sampler.look()
+        sampler.snapshot()
 
     alone = sampled(timer)
     await timer.aclose()
     with pytest.raises(TimerClosedError):
-        alone.look()
+        alone.snapshot()

@@ -22,13 +22,13 @@ from aiowheel.dashboard._sample import Sampler, named
 from aiowheel.dashboard._together import merged
 from aiowheel.errors import BadInputError
 
-from .conftest import Asked
+from .conftest import Unmet
 from .test_app import Exchange, asked, scope
 
 
-def has_points(least: int, look: dict[str, Any]) -> bool:
-    """Return whether a look shows the points of that many seconds."""
-    return len(look["points"]) >= least
+def has_points(least: int, snapshot: dict[str, Any]) -> bool:
+    """Return whether a snapshot has points of at least that many seconds."""
+    return len(snapshot["points"]) >= least
 
 
 pytestmark = [
@@ -37,20 +37,20 @@ pytestmark = [
 ]
 
 
-def look_of(name: str, waiting: dict[str, int]) -> Any:
-    """A look at a purgatory with as many operations for each key."""
+def snapshot_of(name: str, waiting: dict[str, int]) -> Any:
+    """Return a snapshot of a purgatory with that many operations per key."""
     timer = ManualTimer()
     purgatory = Purgatory(name, timer=timer)
     for key, count in waiting.items():
         for _ in range(count):
-            purgatory.try_complete_else_watch(Asked(10), [key])
+            purgatory.try_complete_else_watch(Unmet(10), [key])
         timer.advance(1)
-    return Sampler(timer, named([purgatory]), {}, "run").look()
+    return Sampler(timer, named([purgatory]), {}, "run").snapshot()
 
 
 def test_purgatories_of_one_name_are_added() -> None:
-    """Their keys by text, hottest first; each key by its oldest operation, oldest first."""
-    total = merged([look_of("p", {"a": 1, "b": 3}), look_of("p", {"c": 9, "b": 1, "d": 1})])
+    """Keys with the same text are added, hottest first; each keeps its oldest operation."""
+    total = merged([snapshot_of("p", {"a": 1, "b": 3}), snapshot_of("p", {"c": 9, "b": 1, "d": 1})])
 
     (purgatory,) = total["purgatories"]
     assert (total["pending"], purgatory["pending"], purgatory["watched"]) == (15, 15, 15)
@@ -61,8 +61,8 @@ def test_purgatories_of_one_name_are_added() -> None:
 
 
 def test_purgatories_of_different_names_stay_apart() -> None:
-    """As they come."""
-    total = merged([look_of("p", {"a": 1}), look_of("q", {"a": 2})])
+    """Their order is unchanged."""
+    total = merged([snapshot_of("p", {"a": 1}), snapshot_of("q", {"a": 2})])
 
     assert [(each["name"], each["pending"]) for each in total["purgatories"]] == [
         ("p", 1),
@@ -74,7 +74,7 @@ def test_purgatories_of_different_names_stay_apart() -> None:
 async def watching(
     dashboard: Dashboard, process: str = ""
 ) -> AsyncGenerator[Callable[[Callable[[Any], bool]], Any]]:
-    """A viewer; call it with a condition to wait for a look that meets it."""
+    """Open a viewer; call it with a condition to wait for a snapshot that meets it."""
     exchange = Exchange()
     request = scope("/events", query=f"process={process}")
     stream = asyncio.create_task(dashboard(request, exchange.receive, exchange.send))
@@ -82,9 +82,9 @@ async def watching(
     async def wait_for(condition: Callable[[Any], bool]) -> Any:
         while True:
             parts = [part for part in exchange.body.split(b"\n\n") if part.startswith(b"data: ")]
-            looks = [json.loads(part.removeprefix(b"data: ")) for part in parts[-1:]]
-            if looks and condition(looks[0]):
-                return looks[0]
+            snapshots = [json.loads(part.removeprefix(b"data: ")) for part in parts[-1:]]
+            if snapshots and condition(snapshots[0]):
+                return snapshots[0]
             await asyncio.sleep(0.02)
 
     yield wait_for
@@ -94,7 +94,7 @@ async def watching(
 
 @pytest.mark.realtime
 async def test_each_dashboard_shows_all_or_one(tmp_path: Path) -> None:
-    """Whichever is asked; a process that ends is gone, and the history of all keeps it."""
+    """An ended process disappears, and its points stay in the history."""
     timers = [ManualTimer() for _ in range(2)]
     dashboards = [Dashboard(timer, folder=tmp_path / "folder") for timer in timers]
     for timer in timers:
@@ -102,12 +102,12 @@ async def test_each_dashboard_shows_all_or_one(tmp_path: Path) -> None:
     both: Any = None
     for dashboard in dashboards:
         async with watching(dashboard) as together:
-            both = await together(lambda look: len(look["processes"]) == 2)
+            both = await together(lambda snapshot: len(snapshot["processes"]) == 2)
             assert (both["pending"], both["levels"]) == (2, [])
 
     name: str = both["processes"][0]["name"]
     async with watching(dashboards[0], name) as alone:
-        one = await alone(lambda look: "pending" in look)
+        one = await alone(lambda snapshot: "pending" in snapshot)
         assert (one["pending"], len(one["levels"]), one["process"]["run"]) == (
             1,
             1,
@@ -115,10 +115,10 @@ async def test_each_dashboard_shows_all_or_one(tmp_path: Path) -> None:
         )
     async with watching(dashboards[0]) as all_of_them, watching(dashboards[0], "nobody") as gone:
         assert (await gone(lambda _: True))["gone"] == "nobody"
-        await all_of_them(lambda look: len(look["processes"]) == 2)
+        await all_of_them(lambda snapshot: len(snapshot["processes"]) == 2)
         dashboards[1].close()
         dashboards[1].close()
-        left = await all_of_them(lambda look: len(look["processes"]) == 1)
+        left = await all_of_them(lambda snapshot: len(snapshot["processes"]) == 1)
         assert (left["pending"], len(left["levels"])) == (1, 1)
     dashboards[0].close()
     async with watching(dashboards[0]):
@@ -131,7 +131,7 @@ async def test_each_dashboard_shows_all_or_one(tmp_path: Path) -> None:
 async def test_a_process_of_another_version_is_not_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The others are, and no error is reported each time that new processes are looked for."""
+    """The other processes are, and the searches for new processes report no error."""
     monkeypatch.setattr(together_module, "_SEARCH", 0.01)
     reports: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
@@ -150,8 +150,8 @@ async def test_a_process_of_another_version_is_not_shown(
         watching(dashboard) as together,
     ):
         for least in (1, 2):  # the points of two seconds: many searches
-            look = await together(partial(has_points, least))
-            runs |= {each["run"] for each in look["processes"]}
+            snapshot = await together(partial(has_points, least))
+            runs |= {each["run"] for each in snapshot["processes"]}
     dashboard.close()
     gc.collect()
 
@@ -165,7 +165,7 @@ async def test_a_folder_that_is_lost_leaves_the_own_process(
     caplog: pytest.LogCaptureFixture,
     taken: bool,  # noqa: FBT001 - a parameter
 ) -> None:
-    """The page goes on; one line in the log says that others are not shown."""
+    """The stream continues; one log event reports the loss of the other processes."""
     folder = tmp_path / "folder"
     timer = ManualTimer()
     timer.call_later(0.1, int)
@@ -175,8 +175,8 @@ async def test_a_folder_that_is_lost_leaves_the_own_process(
         folder.write_text("")
     for _ in range(2):
         async with watching(dashboard) as together:
-            look = await together(lambda _: True)
-            assert (look["pending"], len(look["levels"])) == (1, 1)
+            snapshot = await together(lambda _: True)
+            assert (snapshot["pending"], len(snapshot["levels"])) == (1, 1)
     dashboard.close()
 
     assert [record.getMessage() for record in caplog.records] == [
@@ -188,7 +188,7 @@ async def test_a_folder_that_is_lost_leaves_the_own_process(
 def test_a_dashboard_that_opens_late_shows_at_least_its_own_process(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One made before the loop, whose folder was made unusable since: one line in the log."""
+    """Its folder became unusable before its first request; one log event reports that."""
     folder = tmp_path / "folder"
     dashboard = Dashboard(ManualTimer(), folder=folder)
     folder.chmod(0o755)
@@ -207,7 +207,7 @@ def test_a_dashboard_that_opens_late_shows_at_least_its_own_process(
 
 @pytest.mark.realtime
 async def test_a_viewer_who_leaves_at_once_leaves_no_reading(tmp_path: Path) -> None:
-    """Before the processes have answered."""
+    """The viewer disconnects before the processes have answered."""
     dashboard = Dashboard(ManualTimer(), folder=tmp_path / "folder")
 
     def is_reading() -> bool:
@@ -224,7 +224,7 @@ async def test_a_viewer_who_leaves_at_once_leaves_no_reading(tmp_path: Path) -> 
 
 @pytest.mark.realtime
 async def test_questions_reach_all_processes(tmp_path: Path) -> None:
-    """The waiters of a key are added; a purgatory may be in one of them only."""
+    """The waiters of a key are added; a purgatory may exist in one process only."""
     timers = [ManualTimer() for _ in range(2)]
     rooms = [
         [Purgatory("p", timer=timers[0])],
@@ -235,7 +235,7 @@ async def test_questions_reach_all_processes(tmp_path: Path) -> None:
         for timer, purgatories in zip(timers, rooms, strict=True)
     ]
     for purgatories in rooms:
-        purgatories[0].try_complete_else_watch(Asked(9), ["x"])
+        purgatories[0].try_complete_else_watch(Unmet(9), ["x"])
     found = [
         await asked(dashboards[0], scope("/operations", query=f"purgatory={name}&text=x"))
         for name in "pqr"
@@ -248,14 +248,14 @@ async def test_questions_reach_all_processes(tmp_path: Path) -> None:
 
 
 async def test_a_folder_of_others_is_refused_at_once(tmp_path: Path) -> None:
-    """Not at the first request."""
+    """The constructor raises, not the first request."""
     tmp_path.joinpath("f").mkdir(mode=0o755)
     with pytest.raises(BadInputError, match="closed to others"):
         Dashboard(ManualTimer(), folder=tmp_path / "f")
 
 
-def test_it_is_refused_at_once_without_a_loop_as_well(tmp_path: Path) -> None:
-    """A file in its place, too."""
+def test_an_unusable_folder_is_refused_at_once_without_a_loop(tmp_path: Path) -> None:
+    """The path may also be a file."""
     tmp_path.joinpath("f").mkdir(mode=0o755)
     tmp_path.joinpath("file").write_text("")
     for name, text in (("f", "closed to others"), ("file", "can be made")):

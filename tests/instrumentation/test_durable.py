@@ -13,13 +13,13 @@ pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
 
 
 def fail(fire: Fire) -> None:
-    """Fail for one name."""
+    """Raise for one name."""
     if fire.name == "bad":
         raise ValueError("no")
 
 
 async def test_prometheus_reports_durable_timers() -> None:
-    """Counts, gauges and histograms, before, while and after they are open."""
+    """Counts, gauges and histograms are reported before, during and after the open state."""
     pytest.importorskip("prometheus_client")
     from prometheus_client import CollectorRegistry, generate_latest
 
@@ -57,7 +57,7 @@ async def test_prometheus_reports_durable_timers() -> None:
 
 
 async def test_opentelemetry_reports_durable_timers() -> None:
-    """Through the application's own meter."""
+    """The instruments are created on the application's meter."""
     pytest.importorskip("opentelemetry.sdk")
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -81,7 +81,7 @@ async def test_opentelemetry_reports_durable_timers() -> None:
 
 
 async def test_structlog_gets_the_events() -> None:
-    """Retries, dead letters, leases."""
+    """The events concern retries, dead letters and leases."""
     import structlog
     from structlog.testing import capture_logs
 

@@ -1,4 +1,4 @@
-"""The OpenTelemetry instruments tell what the statistics tell."""
+"""OpenTelemetry's instruments have the numbers of the statistics."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ pytestmark = pytest.mark.one_build
 
 
 class Never(DelayedOperation[None]):
-    """Waits for its timeout."""
+    """An operation that waits for its timeout."""
 
     def try_complete(self) -> bool:
-        """Not before it."""
+        """Return False."""
         return False
 
 
 def collected(reader: InMemoryMetricReader) -> dict[tuple[str, str], float]:
-    """Every data point by metric name and quantile, "" where there is none."""
+    """Return all data points by metric name and quantile; "" stands for no quantile."""
     points: dict[tuple[str, str], float] = {}
     data = reader.get_metrics_data()
     assert data is not None
@@ -46,7 +46,7 @@ def collected(reader: InMemoryMetricReader) -> dict[tuple[str, str], float]:
 
 
 def test_timer_and_purgatory_are_observed_when_collected() -> None:
-    """Counts are read at collection time, and lateness comes as quantiles in seconds."""
+    """Counts are read at each collection; lateness has quantiles in seconds."""
     reader = InMemoryMetricReader()
     meter = MeterProvider([reader]).get_meter("test")
     timer = ManualTimer(tick=0.01)
@@ -67,8 +67,8 @@ def test_timer_and_purgatory_are_observed_when_collected() -> None:
     assert points["aiowheel.purgatory.lateness", "0.5"] == pytest.approx(0.005)
 
 
-def test_a_timer_not_entered_yet_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
-    """Without a word from the SDK, which logs what a callback raises."""
+def test_a_timer_that_is_not_entered_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
+    """The SDK logs no error, which it would if the callback raised."""
     reader = InMemoryMetricReader()
     meter = MeterProvider([reader]).get_meter("test")
     observe_timer(meter, Timer(), "later")
@@ -79,7 +79,7 @@ def test_a_timer_not_entered_yet_is_passed_over(caplog: pytest.LogCaptureFixture
 
 
 def test_every_timer_and_purgatory_of_a_meter_is_observed() -> None:
-    """Each by its name; a meter itself would keep the first and drop the others."""
+    """Each has its name; a meter keeps only the first of several instruments with one name."""
     reader = InMemoryMetricReader()
     meter = MeterProvider([reader]).get_meter("test")
     timer = ManualTimer()
@@ -99,8 +99,8 @@ def test_every_timer_and_purgatory_of_a_meter_is_observed() -> None:
     assert names["aiowheel.purgatory.completed"] == ["first purgatory", "second purgatory"]
 
 
-def test_a_name_is_free_again_when_its_bearer_is_closed(caplog: pytest.LogCaptureFixture) -> None:
-    """And nobody else's before; the instruments are the same."""
+def test_the_name_of_a_closed_timer_can_be_reused(caplog: pytest.LogCaptureFixture) -> None:
+    """An open timer keeps its name; the instruments stay the same."""
     reader = InMemoryMetricReader()
     meter = MeterProvider([reader]).get_meter("test")
     timer, again = ManualTimer(), ManualTimer()
@@ -117,7 +117,7 @@ def test_a_name_is_free_again_when_its_bearer_is_closed(caplog: pytest.LogCaptur
 
 
 async def test_shared_counters_are_observed() -> None:
-    """By the name of their purgatory."""
+    """They have the name of their purgatory."""
     reader = InMemoryMetricReader()
     meter = MeterProvider([reader]).get_meter("test")
     async with (

@@ -1,4 +1,4 @@
-"""The Prometheus collector tells what the statistics tell."""
+"""The Prometheus collector has the numbers of the statistics."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ pytestmark = pytest.mark.one_build
 
 
 class Ready(DelayedOperation[None]):
-    """Completes at the first check after it was told to."""
+    """An operation that completes at the first check after its flag was set."""
 
     ready = False
 
     def try_complete(self) -> bool:
-        """Say so."""
+        """Complete if the flag is set."""
         return self.ready
 
 
 def registered(collector: AiowheelCollector) -> CollectorRegistry:
-    """A registry of its own, as an application would have."""
+    """Return a new registry with a collector."""
     registry = CollectorRegistry()
     registry.register(collector)
     return registry
 
 
 def test_timer_counts_and_lateness_are_scraped() -> None:
-    """Every number of the statistics is a sample under the timer's name."""
+    """Every number of the statistics is a sample with the timer's name."""
     timer = ManualTimer(tick=0.01)
     collector = AiowheelCollector()
     collector.add_timer(timer, "main")
@@ -58,7 +58,7 @@ def test_timer_counts_and_lateness_are_scraped() -> None:
 
 
 def test_two_purgatories_share_each_metric_family() -> None:
-    """Names tell them apart: a family given twice would be refused by Prometheus."""
+    """Labels distinguish them, because Prometheus refuses two families of one name."""
     timer = ManualTimer()
     collector = AiowheelCollector()
     fetch, produce = Purgatory("fetch", timer=timer), Purgatory("produce", timer=timer)
@@ -84,8 +84,8 @@ def test_two_purgatories_share_each_metric_family() -> None:
     assert text.count("# TYPE aiowheel_purgatory_pending gauge") == 1
 
 
-async def test_a_name_is_free_again_when_its_bearer_is_closed() -> None:
-    """The closed one's samples make room: of two, Prometheus would keep the first."""
+async def test_the_name_of_a_closed_purgatory_can_be_reused() -> None:
+    """The samples of the closed one are removed, because Prometheus would keep the first of two."""
     collector = AiowheelCollector()
     async with Timer() as timer, Purgatory("fetch", timer=timer) as purgatory:
         collector.add_timer(timer, "main")
@@ -103,7 +103,7 @@ async def test_a_name_is_free_again_when_its_bearer_is_closed() -> None:
 
 
 def test_a_registry_knows_the_metrics_by_name() -> None:
-    """It serves those that are asked for, `/metrics?name[]=...`, and refuses them twice."""
+    """It can select metrics, as for `/metrics?name[]=...`, and refuses a second collector."""
     collector = AiowheelCollector()
     registry = registered(collector)
     collector.add_timer(ManualTimer(), "main")
@@ -117,8 +117,8 @@ def test_a_registry_knows_the_metrics_by_name() -> None:
         registry.register(AiowheelCollector())
 
 
-def test_one_name_is_not_given_to_two() -> None:
-    """Said when it is added: what came of it would be dropped by Prometheus, on another machine."""
+def test_two_open_timers_cannot_share_a_name() -> None:
+    """The call raises; otherwise Prometheus would drop samples without an error here."""
     timer = ManualTimer()
     collector = AiowheelCollector()
     collector.add_timer(timer, "main")
@@ -132,7 +132,7 @@ def test_one_name_is_not_given_to_two() -> None:
 
 
 def test_a_timer_not_entered_yet_hides_no_other() -> None:
-    """An application may register its timer before it opens it."""
+    """An application may register a timer before it enters it."""
     collector = AiowheelCollector()
     collector.add_timer(Timer(), "later")
     collector.add_timer(ManualTimer(), "now")
@@ -144,7 +144,7 @@ def test_a_timer_not_entered_yet_hides_no_other() -> None:
 
 
 async def test_shared_counters_are_scraped() -> None:
-    """By the name of their purgatory."""
+    """They have the name of their purgatory."""
     collector = AiowheelCollector()
     registry = registered(collector)
     async with Purgatory("docs") as purgatory:

@@ -1,4 +1,4 @@
-"""An HTTP request without a network: what an ASGI server would do, one message at a time."""
+"""HTTP requests without a network: an ASGI client that sends one message at a time."""
 
 import asyncio
 import json
@@ -13,7 +13,10 @@ from starlette.types import ASGIApp, Message, Scope
 
 
 class Exchange:
-    """One request to *app*, under way; the client says when its body comes and when it leaves."""
+    """One running request to *app*.
+
+    The test decides when the body arrives and when the client disconnects.
+    """
 
     def __init__(self, app: ASGIApp, scope: Scope) -> None:
         self.sent: list[Message] = []
@@ -21,37 +24,40 @@ class Exchange:
         self.task = asyncio.create_task(run(app, scope, self._inbox, self.sent))
 
     def send_body(self, chunk: bytes, *, more: bool = False) -> None:
-        """The client sends a piece of its body."""
+        """Send a chunk of the body."""
         self._inbox.put_nowait({"type": "http.request", "body": chunk, "more_body": more})
 
     def disconnect(self) -> None:
-        """The client leaves."""
+        """Disconnect the client."""
         self._inbox.put_nowait({"type": "http.disconnect"})
 
     @property
     def status(self) -> int:
-        """Of the response."""
+        """Status of the response."""
         return int(self.sent[0]["status"])
 
     @property
     def headers(self) -> dict[str, str]:
-        """Of the response, names in lower case."""
+        """Headers of the response, with names in lower case."""
         return {name.decode(): value.decode() for name, value in self.sent[0]["headers"]}
 
     @property
     def body(self) -> bytes:
-        """Of the response."""
+        """Body of the response."""
         return b"".join(message.get("body", b"") for message in self.sent[1:])
 
     def json(self) -> Any:
-        """The body, read as JSON."""
+        """Return the body, parsed as JSON."""
         return json.loads(self.body)
 
 
 async def run(
     app: ASGIApp, scope: Scope, inbox: asyncio.Queue[Message], sent: list[Message]
 ) -> None:
-    """What the server does; knows no exchange, so that the task of one is in no cycle with it."""
+    """Run the application as a server does.
+
+    The task refers to no exchange, so that an exchange and its task form no cycle.
+    """
 
     async def send(message: Message) -> None:
         sent.append(message)
@@ -64,9 +70,10 @@ Ask = Callable[..., Exchange]
 
 @pytest.fixture
 def ask() -> Ask:
-    """Begin a request: `ask(app, "/path?query", headers={...}, state={...})`.
+    """Return a function that begins a request.
 
-    The body of a GET is empty; of any other method the test sends it.
+    It is called as `ask(app, "/path?query", headers={...}, state={...})`. The body of a GET is
+    empty; for any other method the test sends it.
     """
 
     def begin(
@@ -98,7 +105,7 @@ def ask() -> Ask:
 
 @asynccontextmanager
 async def running(app: Starlette) -> AsyncGenerator[httpx.AsyncClient]:
-    """A client of *app*, whose lifespan is under way; no server, no socket."""
+    """Return a context manager that runs the lifespan of *app* and opens a client."""
     async with app.router.lifespan_context(app) as state:
         transport = httpx.ASGITransport(with_state(app, dict(state or {})))
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
@@ -106,7 +113,7 @@ async def running(app: Starlette) -> AsyncGenerator[httpx.AsyncClient]:
 
 
 def with_state(app: Starlette, state: dict[str, Any]) -> Any:
-    """What a server does with what a lifespan yields."""
+    """Pass the state that a lifespan yields to the requests, as a server does."""
 
     async def call(scope: Any, receive: Any, send: Any) -> None:
         await app({**scope, "state": state.copy()}, receive, send)

@@ -1,8 +1,8 @@
-"""Thousands of clients that leave at once, on real uvicorn.
+"""Thousands of simultaneous disconnects on a real uvicorn.
 
 `python tests/integrations/disconnects.py 5000`: each client sends a poll and waits; then all close
-their connections. What must be: every operation is gone within a second, and neither the server
-nor the loop logs an error.
+their connections. All operations must be cancelled within a second, and neither the server nor the
+loop may log an error.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from aiowheel.abc import FinishedOperation, Instrument
 from aiowheel.integrations.asgi import get_purgatory, long_poll, wheel_lifespan
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
-GIVE_UP = 60.0  #: seconds to wait for operations that do not leave
+GIVE_UP = 60.0  #: seconds after which remaining operations are reported
 
 
 @dataclass
 class Disconnects:
-    """What happened.
+    """The result of a run.
 
     Attributes:
-        waited: Operations that waited at one time, and the links to their keys.
-        left: The same, after the clients had left.
-        seconds: From the first close until nothing was left, or until it was given up.
-        cpu: Of these, the seconds this process ran, the clients' closing included.
-        logged: Errors and warnings of any logger.
+        waited: Pending operations at the same time, and links to their keys.
+        left: The same numbers after all clients had disconnected.
+        seconds: Time from the first close until nothing was pending, at most `GIVE_UP`.
+        cpu: CPU seconds of this process in that time, including the clients.
+        logged: Errors and warnings of all loggers.
     """
 
     waited: tuple[int, int]
@@ -51,7 +51,10 @@ class Disconnects:
 
 
 class Polls(Instrument):
-    """An application whose polls wait for ever; knows when all have come, or gone."""
+    """An application whose polls have no timeout.
+
+    Its events are set when all polls have arrived, and when all have ended.
+    """
 
     def __init__(self, clients: int) -> None:
         self.clients = clients
@@ -68,23 +71,23 @@ class Polls(Instrument):
         self.purgatory = await get_purgatory(request)
         self.come += 1
         if self.come == self.clients:
-            asyncio.get_running_loop().call_soon(self.all_there.set)  # once it waits, too
+            asyncio.get_running_loop().call_soon(self.all_there.set)  # after the poll is watched
         keys = ["news", id(request)]
         return await long_poll(request, self.purgatory, keys=keys, ready=lambda: None, timeout=300)
 
     def operation_finished(self, purgatory: str, operation: FinishedOperation) -> None:
-        """Count who has left."""
+        """Count the finished operations."""
         self.gone += 1
         if self.gone == self.clients:
             self.all_gone.set()
 
     def waiting(self) -> tuple[int, int]:
-        """Operations, and links to their keys."""
+        """Return the numbers of pending operations and of links to their keys."""
         return len(self.purgatory), self.purgatory.watched
 
 
 async def disconnect(clients: int) -> Disconnects:
-    """Serve *clients* polls, let all clients leave, and see what is left."""
+    """Serve *clients* polls, disconnect all clients, and measure the cleanup."""
     polls = Polls(clients)
     listener = socket.create_server(("127.0.0.1", 0), backlog=4_096)
     server = uvicorn.Server(uvicorn.Config(polls.app, log_config=None, access_log=False))
@@ -105,7 +108,10 @@ async def disconnect(clients: int) -> Disconnects:
 
 
 async def connect(port: int, clients: int) -> list[socket.socket]:
-    """That many clients, each with its poll sent; plain sockets, so the loop is the server's."""
+    """Open that many connections with a poll each.
+
+    They are plain sockets, so that only the server uses the loop.
+    """
     loop = asyncio.get_running_loop()
     connections: list[socket.socket] = []
     for _ in range(clients):
@@ -119,7 +125,7 @@ async def connect(port: int, clients: int) -> list[socket.socket]:
 
 @contextmanager
 def warnings_logged() -> Generator[list[str]]:
-    """What anybody logs in the block, as a warning or worse."""
+    """Collect the log records of the block, from warnings on."""
     lines: list[str] = []
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
@@ -131,7 +137,7 @@ def warnings_logged() -> Generator[list[str]]:
 
 
 def main() -> int:
-    """Report on a run with as many clients as the argument says."""
+    """Print a report on a run with the number of clients from the command line."""
     clients = int(sys.argv[1])
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 3 * clients + 100), hard))

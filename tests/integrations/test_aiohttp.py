@@ -1,4 +1,4 @@
-"""The long poll on aiohttp's server, over real sockets and on a virtual clock."""
+"""Long polls on aiohttp's server, over real sockets and on a virtual clock."""
 
 import asyncio
 import socket
@@ -24,16 +24,16 @@ from aiowheel.integrations.aiohttp import (
 from aiowheel.shared import SharedCounters
 from aiowheel.testing import MemoryCounters, VirtualClock
 
-# On a busy machine even the loopback takes a moment: the clock does not jump before.
+# The virtual clock must not jump while data is on its way through the loopback interface.
 pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time(patience=0.2), pytest.mark.realtime]
 
 
 class Service:
-    """Items, requests that wait for them, and a client.
+    """An application with items and requests that wait for them, and a client.
 
     Attributes:
         runner: The server.
-        client: Knows the address; paths are enough.
+        client: A client with the address of the server.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Service:
 
     @property
     def purgatory(self) -> Purgatory:
-        """Of the application."""
+        """The purgatory of the application."""
         return self.app[PURGATORY]
 
     async def poll(self, request: web.Request) -> web.StreamResponse:
@@ -69,21 +69,21 @@ class Service:
         )
 
     def publish(self, item: str) -> int:
-        """Something happens; how many were answered."""
+        """Add an item; return the number of answered polls."""
         self.items.append(item)
         return self.purgatory.check_and_complete("news") + self.purgatory.advance(
             "items", len(self.items)
         )
 
     async def until_waiting(self, count: int) -> None:
-        """Until so many wait; no time passes meanwhile."""
+        """Wait until that many polls are pending, without letting time pass."""
         while len(self.purgatory) != count:  # noqa: ASYNC110 - sockets have no event to wait for
             await asyncio.sleep(0)
 
 
 @asynccontextmanager
 async def running(service: Service, *, tells: bool = True) -> AsyncGenerator[str]:
-    """The service on a free port; its address."""
+    """Run the service on a free port; yield its address."""
     service.runner = web.AppRunner(service.app, handler_cancellation=tells)
     await service.runner.setup()
     site = web.TCPSite(service.runner, "127.0.0.1", 0)
@@ -96,13 +96,13 @@ async def running(service: Service, *, tells: bool = True) -> AsyncGenerator[str
 
 
 def address(service: Service) -> str:
-    """Where it listens."""
+    """URL of the server."""
     host, port = service.runner.addresses[0][:2]
     return f"http://{host}:{port}"
 
 
 async def test_a_poll_waits_and_is_answered(virtual_clock: VirtualClock) -> None:
-    """At the time of the news; the next one finds it there."""
+    """It is answered at the publish; a later poll finds the item at once."""
     service = Service()
     async with running(service):
         polling = asyncio.create_task(service.client.get("/"))
@@ -117,7 +117,7 @@ async def test_a_poll_waits_and_is_answered(virtual_clock: VirtualClock) -> None
 
 
 async def test_the_timeout_answers_204(virtual_clock: VirtualClock) -> None:
-    """After its 30 seconds."""
+    """The answer comes after 30 seconds."""
     service = Service()
     async with running(service):
         response = await service.client.get("/")
@@ -127,8 +127,8 @@ async def test_the_timeout_answers_204(virtual_clock: VirtualClock) -> None:
         assert (len(service.purgatory), service.purgatory.watched) == (0, 0)
 
 
-async def test_a_client_that_disconnects_leaves_at_once(virtual_clock: VirtualClock) -> None:
-    """Its operation is cancelled, without an error."""
+async def test_a_disconnect_cancels_the_operation(virtual_clock: VirtualClock) -> None:
+    """No error is logged."""
     service = Service()
     async with running(service):
         host, port = service.runner.addresses[0][:2]
@@ -144,8 +144,8 @@ async def test_a_client_that_disconnects_leaves_at_once(virtual_clock: VirtualCl
         assert virtual_clock.time() == 0
 
 
-async def test_more_than_max_pending_are_told_to_come_back() -> None:
-    """With 503 and a time."""
+async def test_polls_above_max_pending_are_refused() -> None:
+    """The answer is 503 with Retry-After."""
     service = Service()
     async with running(service):
         waiting = [asyncio.create_task(service.client.get("/")) for _ in range(2)]
@@ -158,8 +158,8 @@ async def test_more_than_max_pending_are_told_to_come_back() -> None:
         assert [(await each).status for each in waiting] == [200, 200]
 
 
-async def test_stopping_the_server_answers_everybody(virtual_clock: VirtualClock) -> None:
-    """At once, not after their timeouts; then the timer is closed."""
+async def test_stopping_the_server_answers_all_polls(virtual_clock: VirtualClock) -> None:
+    """They are answered at once; then the timer is closed."""
     service = Service()
     async with running(service):
         waiting = [asyncio.create_task(service.client.get("/")) for _ in range(2)]
@@ -173,8 +173,8 @@ async def test_stopping_the_server_answers_everybody(virtual_clock: VirtualClock
             service.app[TIMER].call_later(1, print)
 
 
-async def test_a_wait_that_the_application_gives_up_is_503() -> None:
-    """`cancel_for_key` is no cancellation of the handler."""
+async def test_a_poll_cancelled_by_the_application_is_503() -> None:
+    """`cancel_for_key` does not cancel the handler."""
     service = Service()
     async with running(service):
         polling = asyncio.create_task(service.client.get("/"))
@@ -185,8 +185,8 @@ async def test_a_wait_that_the_application_gives_up_is_503() -> None:
         assert (await polling).status == 503
 
 
-async def test_a_server_that_does_not_tell_is_refused() -> None:
-    """Else the operation of a client that left would wait for nobody."""
+async def test_a_server_without_handler_cancellation_is_refused() -> None:
+    """The operation of a disconnected client would otherwise stay pending."""
     service = Service()
     async with running(service, tells=False):
         assert (await service.client.get("/")).status == 500
@@ -194,7 +194,7 @@ async def test_a_server_that_does_not_tell_is_refused() -> None:
 
 
 async def test_versions_by_etag_and_by_since() -> None:
-    """304 to the one, 204 to the other, 400 to what is no version; an answer has its tag."""
+    """Without news the answers are 304 and 204; a malformed version gets 400."""
     service = Service()
     async with running(service):
         service.publish("rain")
@@ -213,14 +213,16 @@ async def test_versions_by_etag_and_by_since() -> None:
         assert (await polling).headers["ETag"] == '"2"'
 
 
-async def test_a_version_made_in_the_turn_of_the_timeout_is_not_lost() -> None:
-    """Its tag is never sent without it."""
+async def test_a_version_made_with_the_timeout_is_not_lost() -> None:
+    """The tag of a version is never sent without the version."""
     service = Service()
     async with running(service):
         polling = asyncio.create_task(service.client.get("/version?since=0"))
         await service.until_waiting(1)
 
-        await service.purgatory.aclose()  # the poll expires; it goes on a turn later
+        await (
+            service.purgatory.aclose()
+        )  # the poll expires; its task continues in the next loop iteration
         service.items.append("rain")
 
         response = await polling
@@ -229,13 +231,13 @@ async def test_a_version_made_in_the_turn_of_the_timeout_is_not_lost() -> None:
 
 
 async def tell(*_: object) -> str:
-    """A coroutine function, where a plain function is due."""
+    """A coroutine function, where a plain function is required."""
     return "news"
 
 
 @pytest.mark.parametrize("name", ["ready", "on_timeout", "render", "version", "answer"])
 async def test_a_coroutine_function_is_refused(name: str) -> None:
-    """Before anything waits; the text names the argument and says what to do."""
+    """Nothing waits; the error names the argument and the remedy."""
     service = Service()
     errors: list[str] = []
     wrong: dict[str, Any] = {name: tell}
@@ -266,7 +268,7 @@ async def test_a_coroutine_function_is_refused(name: str) -> None:
 
 
 async def test_shared_counters_are_open_while_the_application_runs() -> None:
-    """And not before or after."""
+    """They are closed before and after."""
     app = web.Application()
     add_wheel(app, counters=MemoryCounters())
     runner = web.AppRunner(app)

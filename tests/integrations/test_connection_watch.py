@@ -1,4 +1,4 @@
-"""The limits of one connection: which is exceeded, when, and what a touch costs."""
+"""The limits and the heartbeat of one connection, their times, and the cost of a touch."""
 
 import asyncio
 import gc
@@ -19,25 +19,25 @@ from aiowheel.integrations.connections import ConnectionWatch, Heartbeat, Limit
 
 
 class Notes:
-    """What a watch told, with the time."""
+    """The calls of a watch, with their times."""
 
     def __init__(self, timer: Timer) -> None:
         self.timer = timer
         self.exceeded: list[tuple[int, Limit]] = []
 
     def __call__(self, limit: Limit) -> None:
-        """Told by the watch."""
+        """Record a call of the watch."""
         self.exceeded.append((round(self.timer.time()), limit))
 
 
 @pytest.fixture
 def notes(manual_timer: ManualTimer) -> Notes:
-    """Of the test's one watch."""
+    """The calls of the test's watch."""
     return Notes(manual_timer)
 
 
 def test_silence_for_more_than_the_limit_is_idle(manual_timer: ManualTimer, notes: Notes) -> None:
-    """Not for just the limit; and once."""
+    """Silence for exactly the limit is not; the callback is called once."""
     watch = ConnectionWatch(notes, idle=30, timer=manual_timer)
 
     manual_timer.advance(30)
@@ -50,8 +50,8 @@ def test_silence_for_more_than_the_limit_is_idle(manual_timer: ManualTimer, note
 
 
 @pytest.mark.parametrize("tick", [0.001, 1.0])
-def test_a_touch_at_the_very_limit_keeps_it_alive(tick: float) -> None:
-    """Whatever the tick."""
+def test_a_touch_exactly_at_the_limit_is_in_time(tick: float) -> None:
+    """This holds for any tick."""
     timer = ManualTimer(tick=tick)
     notes = Notes(timer)
     watch = ConnectionWatch(notes, idle=30, timer=timer)
@@ -65,7 +65,7 @@ def test_a_touch_at_the_very_limit_keeps_it_alive(tick: float) -> None:
 
 
 def test_the_first_byte_has_a_limit_of_its_own(manual_timer: ManualTimer, notes: Notes) -> None:
-    """It is another one than that of the silence after it."""
+    """It differs from the limit of later silences."""
     ConnectionWatch(notes, idle=30, first_byte=5, timer=manual_timer)
     manual_timer.advance(100)
 
@@ -77,8 +77,8 @@ def test_the_first_byte_has_a_limit_of_its_own(manual_timer: ManualTimer, notes:
     assert notes.exceeded == [(5, Limit.FIRST_BYTE), (135, Limit.IDLE)]
 
 
-def test_the_total_does_not_care_for_touches(manual_timer: ManualTimer, notes: Notes) -> None:
-    """It ends a connection that talks for ever."""
+def test_touches_do_not_extend_the_total_limit(manual_timer: ManualTimer, notes: Notes) -> None:
+    """It ends a connection that never falls silent."""
     watch = ConnectionWatch(notes, idle=30, total=timedelta(seconds=100), timer=manual_timer)
     for _ in range(20):
         manual_timer.advance(10)
@@ -94,14 +94,14 @@ def test_the_total_does_not_care_for_touches(manual_timer: ManualTimer, notes: N
     first_byte=st.none() | st.integers(1, 20),
     total=st.integers(1, 100),
 )
-def test_it_keeps_its_limits_to_the_letter(
+def test_limits_match_their_definition_for_any_touches(
     touches: list[int], idle: int, first_byte: int | None, total: int
 ) -> None:
-    """Whatever is received when: the limit that the definition gives, at its time."""
+    """For random touches, the expected limit is exceeded at the expected time."""
     times = sorted(touches)
     timer = ManualTimer()
     notes = Notes(timer)
-    # Half a second apart from everything else: two limits at one instant have no order.
+    # Half a second apart from all other times, because two limits at one instant have no order.
     whole = total + 0.5
     watch = ConnectionWatch(notes, idle=idle, first_byte=first_byte, total=whole, timer=timer)
     for time in times:
@@ -115,7 +115,7 @@ def test_it_keeps_its_limits_to_the_letter(
 def by_definition(
     touches: list[int], idle: int, first_byte: int | None, total: float
 ) -> tuple[int, Limit]:
-    """The first limit that is exceeded, and when."""
+    """Return the first limit that is exceeded, and its time."""
     quiet_since, patience, name = 0, first_byte or idle, Limit.FIRST_BYTE
     if first_byte is None:
         name = Limit.IDLE
@@ -129,7 +129,7 @@ def by_definition(
 
 
 def test_a_closed_watch_is_silent(manual_timer: ManualTimer, notes: Notes) -> None:
-    """Touched or closed again it does nothing, and nothing is left in the timer."""
+    """Touching or closing it again has no effect, and no timer remains."""
     watch = ConnectionWatch(notes, idle=30, first_byte=5, total=60, timer=manual_timer)
 
     watch.close()
@@ -142,8 +142,8 @@ def test_a_closed_watch_is_silent(manual_timer: ManualTimer, notes: Notes) -> No
     assert len(manual_timer) == 0
 
 
-def test_what_it_calls_may_touch_it(manual_timer: ManualTimer) -> None:
-    """It stays closed."""
+def test_the_limit_callback_may_touch_the_watch(manual_timer: ManualTimer) -> None:
+    """The watch stays closed."""
     calls: list[Limit] = []
 
     def on_limit(limit: Limit) -> None:
@@ -158,8 +158,8 @@ def test_what_it_calls_may_touch_it(manual_timer: ManualTimer) -> None:
 
 
 @pytest.mark.parametrize("how", ["closed", "exceeded"])
-def test_what_holds_a_watch_is_freed_with_it(manual_timer: ManualTimer, how: str) -> None:
-    """At once: a watch that is over knows its owner no more."""
+def test_the_owner_of_a_closed_watch_is_freed_at_once(manual_timer: ManualTimer, how: str) -> None:
+    """A closed watch drops its reference to the owner's methods."""
 
     class Owner:
         def __init__(self) -> None:
@@ -186,7 +186,7 @@ def test_what_holds_a_watch_is_freed_with_it(manual_timer: ManualTimer, how: str
 
 
 def test_a_touch_makes_no_timer(manual_timer: ManualTimer, notes: Notes) -> None:
-    """100,000 chunks over 1,000 s on one pending timer, which serves all three limits."""
+    """100,000 chunks over 1,000 s use one pending timer for all three limits."""
     watch = ConnectionWatch(notes, idle=30, first_byte=5, total=1e6, timer=manual_timer)
     watch.touch()
     before = manual_timer.statistics()
@@ -203,7 +203,7 @@ def test_a_touch_makes_no_timer(manual_timer: ManualTimer, notes: Notes) -> None
 
 
 def test_a_silence_has_heartbeats_and_then_its_limit(manual_timer: ManualTimer) -> None:
-    """One after every 20 s of silence; a touch starts the count again."""
+    """A heartbeat follows every 20 s of silence; a touch starts the count again."""
     log: list[tuple[int, str]] = []
 
     def note(what: str) -> None:
@@ -213,7 +213,7 @@ def test_a_silence_has_heartbeats_and_then_its_limit(manual_timer: ManualTimer) 
         note, idle=60, heartbeat=20, on_heartbeat=lambda: note("ping"), timer=manual_timer
     )
     manual_timer.advance(20)
-    assert log == []  # exactly the heartbeat's silence
+    assert log == []  # exactly the interval of the heartbeat
     manual_timer.advance(25)
     watch.touch()
     manual_timer.advance(300)
@@ -240,13 +240,13 @@ def test_limits_and_heartbeats_share_one_pending_timer(
     beat: int,
     tick: float,
 ) -> None:
-    """Whatever is received when: the pings and the limit of the definition, at their times."""
+    """For random touches, pings and limit come at the expected times."""
     times = sorted(touches)
     timer = ManualTimer(tick=tick)
     log: list[tuple[int, str]] = []
 
     def note(what: str) -> None:
-        log.append((round(timer.time() - 0.26), what))  # later than the event by up to a tick
+        log.append((round(timer.time() - 0.26), what))  # up to a tick later than the event
         assert len(timer) <= 1
 
     whole = total + 0.5
@@ -272,7 +272,7 @@ def test_limits_and_heartbeats_share_one_pending_timer(
 def pings_by_definition(
     touches: list[int], idle: int | None, first_byte: int | None, total: float, beat: int
 ) -> list[tuple[int, str]]:
-    """Each ping and the limit that ends the connection, with their times."""
+    """Return the pings and the limit that ends the connection, with their times."""
     log: list[tuple[int, str]] = []
     far = 10**9
     quiet_since, name = 0, Limit.IDLE if first_byte is None else Limit.FIRST_BYTE
@@ -290,7 +290,7 @@ def pings_by_definition(
 
 
 def test_a_heartbeat_without_an_idle_limit_goes_on(manual_timer: ManualTimer, notes: Notes) -> None:
-    """As a connection behind a translating router needs it."""
+    """A connection through a NAT router needs such heartbeats."""
     pings: list[int] = []
     watch = ConnectionWatch(
         notes,
@@ -307,10 +307,10 @@ def test_a_heartbeat_without_an_idle_limit_goes_on(manual_timer: ManualTimer, no
 
 
 @pytest.mark.overdue
-def test_a_blocked_loop_sends_one_ping_and_not_one_for_each_it_missed(
+def test_a_blocked_loop_sends_one_ping_for_all_missed_ones(
     manual_timer: ManualTimer, notes: Notes
 ) -> None:
-    """The clock jumps by five heartbeats at once; the next one is due a heartbeat later."""
+    """The clock jumps by five intervals; the next ping is due one interval later."""
     pings: list[int] = []
     ConnectionWatch(
         notes,
@@ -333,7 +333,7 @@ def test_a_blocked_loop_sends_one_ping_and_not_one_for_each_it_missed(
 def test_a_heartbeat_that_fails_keeps_the_limits(
     manual_timer: ManualTimer, notes: Notes, how: str
 ) -> None:
-    """The error is reported, the next ping and the limit come all the same."""
+    """The error is reported, and the next ping and the limit still come."""
     pings = 0
 
     async def send() -> None:
@@ -357,7 +357,7 @@ def test_a_heartbeat_that_fails_keeps_the_limits(
 
 
 def test_a_heartbeat_may_close_the_watch(manual_timer: ManualTimer, notes: Notes) -> None:
-    """Nothing follows."""
+    """No further call follows."""
 
     def close() -> None:
         watch.close()
@@ -370,7 +370,7 @@ def test_a_heartbeat_may_close_the_watch(manual_timer: ManualTimer, notes: Notes
 
 @pytest.mark.parametrize("value", [0, -1, math.nan, 60, 61, timedelta(minutes=1)])
 def test_a_heartbeat_out_of_range_is_refused(manual_timer: ManualTimer, value: float) -> None:
-    """It is more than 0 and less than the idle limit, or it would never be sent."""
+    """It must be above 0 and below the idle limit."""
     with pytest.raises(ValueError, match=r"^heartbeat must "):
         ConnectionWatch(
             print, idle=60, heartbeat=value, on_heartbeat=lambda: None, timer=manual_timer
@@ -379,11 +379,11 @@ def test_a_heartbeat_out_of_range_is_refused(manual_timer: ManualTimer, value: f
 
 
 async def tell() -> None:
-    """A coroutine function, where a plain function is due."""
+    """A coroutine function, where a plain function is required."""
 
 
 def test_functions_are_checked_at_the_call(manual_timer: ManualTimer) -> None:
-    """Each by its name; heartbeat and its function belong together."""
+    """Errors name the argument; a heartbeat and its function must be given together."""
 
     def watch(on_limit: Any = print, **arguments: Any) -> None:
         ConnectionWatch(on_limit, **arguments, timer=manual_timer)
@@ -406,7 +406,7 @@ USER: ContextVar[str] = ContextVar("USER", default="none")
 
 
 def test_its_functions_run_in_the_context_of_the_constructor(manual_timer: ManualTimer) -> None:
-    """So log binding and tracing follow the connection."""
+    """Context variables for logs and traces follow the connection."""
     seen: list[str] = []
 
     def begin() -> ConnectionWatch:
@@ -428,7 +428,7 @@ def test_its_functions_run_in_the_context_of_the_constructor(manual_timer: Manua
 
 
 async def test_a_watch_refuses_another_thread() -> None:
-    """Touching and closing it there change nothing."""
+    """Touching and closing it there raise, and change nothing."""
     async with Timer() as timer:
         watch = ConnectionWatch(pytest.fail, idle=60, timer=timer)
 
@@ -443,7 +443,7 @@ async def test_a_watch_refuses_another_thread() -> None:
 async def test_a_touch_neither_calls_the_loop_nor_keeps_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The loop's timer was set when the watch began, and stays."""
+    """The loop's timer of the start stays in use."""
     calls: list[str] = []
     loop = asyncio.get_running_loop()
 
@@ -467,13 +467,13 @@ async def test_a_touch_neither_calls_the_loop_nor_keeps_memory(
         watch.close()
 
     assert calls == []
-    assert grown < 1_000  # a byte a touch: less than any object
+    assert grown < 1_000  # less than a byte per touch
 
 
 @pytest.mark.parametrize("limit", ["idle", "first_byte", "total"])
 @pytest.mark.parametrize("value", [0, -1, -math.inf, math.nan, timedelta(0)])
 def test_a_limit_out_of_range_is_refused(manual_timer: ManualTimer, limit: str, value: Any) -> None:
-    """Before anything is armed; the text names the limit."""
+    """No timer is armed; the error names the limit."""
     with pytest.raises(ValueError, match=f"{limit} must"):
         limits: dict[str, Any] = {limit: value}
         ConnectionWatch(print, **limits, timer=manual_timer)
@@ -483,13 +483,13 @@ def test_a_limit_out_of_range_is_refused(manual_timer: ManualTimer, limit: str, 
 
 @pytest.mark.parametrize("value", ["30", True, [1]])
 def test_a_limit_is_a_number(manual_timer: ManualTimer, value: Any) -> None:
-    """Of seconds, or a timedelta."""
+    """It is a number of seconds, or a timedelta."""
     with pytest.raises(TypeError, match="idle must be a number of seconds"):
         ConnectionWatch(print, idle=value, timer=manual_timer)
 
 
 def test_a_watch_outlives_its_loop() -> None:
-    """The shared timer went with the loop; whoever still holds the watch may touch and close it."""
+    """The shared timer is closed with the loop; touching and closing the watch still works."""
     exceeded: list[Limit] = []
 
     async def begin() -> ConnectionWatch:
@@ -503,8 +503,8 @@ def test_a_watch_outlives_its_loop() -> None:
     assert watch.exceeded is None
 
 
-async def test_a_closed_timer_takes_no_watch_and_drops_the_ones_it_has() -> None:
-    """Whoever closes the timer gives the limits up."""
+async def test_closing_the_timer_ends_its_watches() -> None:
+    """Their limits no longer apply, and a new watch raises."""
     async with ManualTimer() as timer:
         notes = Notes(timer)
         watch = ConnectionWatch(notes, idle=30, first_byte=5, total=60, timer=timer)

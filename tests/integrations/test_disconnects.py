@@ -1,4 +1,4 @@
-"""Clients that leave at once, on a real server."""
+"""Simultaneous disconnects on a real server."""
 
 import pytest
 
@@ -7,10 +7,10 @@ from .disconnects import disconnect
 pytestmark = [pytest.mark.one_build, pytest.mark.realtime, pytest.mark.both_loops]
 
 
-async def test_clients_that_leave_at_once_leave_nothing_behind() -> None:
-    """Every operation is cancelled by its own disconnect, and nobody logs an error.
+async def test_simultaneous_disconnects_leave_nothing() -> None:
+    """Each disconnect cancels its operation, and nothing is logged.
 
-    300 clients; `python tests/integrations/disconnects.py 5000` is the same with more.
+    The test has 300 clients; `python tests/integrations/disconnects.py 5000` has more.
     """
     result = await disconnect(300)
 

@@ -1,4 +1,4 @@
-"""FastAPI takes the purgatory as a dependency; nothing of ours imports FastAPI."""
+"""FastAPI gets the purgatory as a dependency; aiowheel does not import FastAPI."""
 
 from typing import Annotated, Any
 
@@ -20,7 +20,7 @@ FromLifespan = Annotated[Purgatory, Depends(get_purgatory)]
 
 
 def fastapi_app() -> FastAPI:
-    """Items, and requests that wait for one with a given name."""
+    """An application with items, and requests that wait for an item by name."""
     app = FastAPI(lifespan=wheel_lifespan())
     items: dict[str, int] = {}
 
@@ -47,8 +47,8 @@ def fastapi_app() -> FastAPI:
     return app
 
 
-async def test_fastapi_gets_them_by_depends(virtual_clock: VirtualClock) -> None:
-    """Parameters of FastAPI's own beside them; a poll waits until another request writes."""
+async def test_fastapi_gets_purgatory_and_timer_by_depends(virtual_clock: VirtualClock) -> None:
+    """Other parameters of FastAPI work beside them; a poll waits until another request writes."""
     async with running(fastapi_app()) as client:
         assert (await client.get("/items/tea")).status_code == 204
         assert virtual_clock.time() == pytest.approx(30, abs=0.01)
@@ -57,8 +57,8 @@ async def test_fastapi_gets_them_by_depends(virtual_clock: VirtualClock) -> None
         assert (await client.get("/items/tea")).json() == {"tea": 3}
 
 
-async def test_fastapi_websockets_get_them_too() -> None:
-    """A dependency takes any connection."""
+async def test_fastapi_websockets_get_the_dependencies_too() -> None:
+    """The dependencies accept any connection."""
     app, sent = fastapi_app(), list[Any]()
     scope: dict[str, Any] = {
         "type": "websocket",

@@ -1,4 +1,4 @@
-"""Peers that are asked whether they are still there."""
+"""Heartbeats: pings to a silent peer, and its end."""
 
 import asyncio
 import math
@@ -18,7 +18,7 @@ from aiowheel.testing import VirtualClock
 
 
 class Peer:
-    """What a heartbeat does to its peer, with the time."""
+    """The calls of a heartbeat, with their times."""
 
     def __init__(self, timer: ManualTimer) -> None:
         self.timer = timer
@@ -26,30 +26,30 @@ class Peer:
         self.beat = Heartbeat(self.ping, self.abort, interval=20, timeout=10, timer=timer)
 
     def ping(self) -> None:
-        """It is asked."""
+        """Record a ping."""
         self.log.append((round(self.timer.time()), "ping"))
 
     def abort(self) -> None:
-        """It is given up."""
+        """Record the end."""
         self.log.append((round(self.timer.time()), "dead"))
 
 
 @pytest.fixture
 def peer(manual_timer: ManualTimer) -> Peer:
-    """Asked after 20 s of silence, dead after 10 more."""
+    """A peer with a ping after 20 s of silence and a timeout of 10 s."""
     return Peer(manual_timer)
 
 
-def test_a_silent_peer_is_asked_once_and_given_up(peer: Peer) -> None:
-    """Nothing follows, and no timer is left."""
+def test_a_silent_peer_gets_one_ping_and_is_dead(peer: Peer) -> None:
+    """Nothing follows, and no timer remains."""
     peer.timer.advance(300)
 
     assert peer.log == [(20, "ping"), (30, "dead")]
     assert len(peer.timer) == 0
 
 
-def test_a_peer_that_answers_is_asked_again(peer: Peer) -> None:
-    """Counted from its answer, which may come at the very end of the timeout."""
+def test_an_answer_starts_the_next_interval(peer: Peer) -> None:
+    """The answer may come exactly at the timeout."""
     for _ in range(3):
         peer.timer.advance(30)
         peer.beat.seen()
@@ -58,8 +58,8 @@ def test_a_peer_that_answers_is_asked_again(peer: Peer) -> None:
     assert peer.log == [(20, "ping"), (50, "ping"), (80, "ping"), (110, "ping"), (120, "dead")]
 
 
-def test_a_peer_that_talks_is_not_asked(peer: Peer) -> None:
-    """The question would only cost traffic."""
+def test_an_active_peer_gets_no_pings(peer: Peer) -> None:
+    """Received data shows that the peer is alive."""
     for _ in range(100):
         peer.timer.advance(19)
         peer.beat.seen()
@@ -72,8 +72,10 @@ def test_a_peer_that_talks_is_not_asked(peer: Peer) -> None:
     interval=st.integers(1, 20),
     timeout=st.integers(1, 20),
 )
-def test_it_asks_and_gives_up_to_the_letter(signs: list[int], interval: int, timeout: int) -> None:
-    """Whatever is seen when; a sign at the very end of a time still counts."""
+def test_pings_and_timeouts_match_their_definition(
+    signs: list[int], interval: int, timeout: int
+) -> None:
+    """For random times of received data; data exactly at a limit counts."""
     times = sorted(signs)
     timer = ManualTimer()
     log: list[tuple[int, str]] = []
@@ -92,7 +94,7 @@ def test_it_asks_and_gives_up_to_the_letter(signs: list[int], interval: int, tim
 
 
 def by_definition(signs: list[int], interval: int, timeout: int) -> list[tuple[int, str]]:
-    """What is done to a peer that shows these signs of life."""
+    """Return the expected calls for a peer that sends at these times."""
     log: list[tuple[int, str]] = []
     last = 0
     for sign in [*signs, 10**9]:
@@ -105,8 +107,8 @@ def by_definition(signs: list[int], interval: int, timeout: int) -> list[tuple[i
     return log
 
 
-def test_a_sign_of_life_makes_no_timer(peer: Peer) -> None:
-    """Only the answer to a question does."""
+def test_received_data_makes_no_timer(peer: Peer) -> None:
+    """Only the answer to a ping makes one."""
     before = peer.timer.statistics().scheduled
     for _ in range(10_000):
         peer.beat.seen()
@@ -118,7 +120,7 @@ def test_a_sign_of_life_makes_no_timer(peer: Peer) -> None:
 
 @pytest.mark.parametrize("after", [0, 25])
 def test_a_closed_heartbeat_is_silent(peer: Peer, after: float) -> None:
-    """Before the question and while it waits for the answer; seen and closed again it stays so."""
+    """It may be closed before or after a ping; later calls of `seen` and `close` have no effect."""
     peer.timer.advance(after)
     log = peer.log.copy()
 
@@ -134,7 +136,7 @@ def test_a_closed_heartbeat_is_silent(peer: Peer, after: float) -> None:
 @pytest.mark.parametrize("name", ["interval", "timeout"])
 @pytest.mark.parametrize("value", [0, -1, math.nan])
 def test_times_out_of_range_are_refused(manual_timer: ManualTimer, name: str, value: float) -> None:
-    """The text names which."""
+    """The error names the argument."""
     times: dict[str, Any] = {"interval": 20, "timeout": 10, name: value}
 
     with pytest.raises(ValueError, match=f"{name} must"):
@@ -148,8 +150,8 @@ def test_times_out_of_range_are_refused(manual_timer: ManualTimer, name: str, va
     assert len(manual_timer) == 0
 
 
-def test_peers_that_came_together_are_not_asked_together(manual_timer: ManualTimer) -> None:
-    """Each interval is shorter by a time of its own, and none is longer."""
+def test_jitter_spreads_the_pings_of_peers(manual_timer: ManualTimer) -> None:
+    """Each interval is shorter by a random time, and none is longer."""
     asked: list[float] = []
     for _ in range(100):
         Heartbeat(
@@ -170,7 +172,7 @@ def test_peers_that_came_together_are_not_asked_together(manual_timer: ManualTim
 
 
 def test_an_interval_is_a_number(manual_timer: ManualTimer) -> None:
-    """None is no interval: without one there would be no heartbeat."""
+    """None is refused, because there would be no heartbeat."""
     interval: Any = None
 
     with pytest.raises(TypeError, match=r"^interval must be a number of seconds or a timedelta"):
@@ -178,7 +180,7 @@ def test_an_interval_is_a_number(manual_timer: ManualTimer) -> None:
 
 
 def test_without_a_timeout_a_silent_peer_is_not_dead(manual_timer: ManualTimer) -> None:
-    """It gets one ping, and the next one after a sign of life."""
+    """It gets one ping, and the next one after received data."""
     pings: list[int] = []
     beat = Heartbeat(
         lambda: pings.append(round(manual_timer.time())),
@@ -199,7 +201,7 @@ async def tell() -> None:
 
 
 def test_functions_that_cannot_be_called_are_refused(manual_timer: ManualTimer) -> None:
-    """At the call, and by name; a coroutine function with advice."""
+    """The error names the argument; for a coroutine function it also names the remedy."""
     not_callable: Any = 3
 
     with pytest.raises(TypeError, match=r"^send must be a function, got 3$"):
@@ -212,7 +214,7 @@ def test_functions_that_cannot_be_called_are_refused(manual_timer: ManualTimer) 
 
 
 def test_a_coroutine_that_dead_returns_is_reported(manual_timer: ManualTimer) -> None:
-    """It is closed, for nothing would await it; the heartbeat is over all the same."""
+    """The coroutine is closed, because nothing would await it; the heartbeat still ends."""
     Heartbeat(print, lambda: tell(), interval=20, timeout=10, timer=manual_timer)  # noqa: PLW0108
 
     with pytest.raises(ExceptionGroup) as caught:
@@ -229,16 +231,16 @@ def test_a_coroutine_that_dead_returns_is_reported(manual_timer: ManualTimer) ->
 def test_a_jitter_out_of_range_is_refused(
     manual_timer: ManualTimer, interval: float, jitter: float
 ) -> None:
-    """Nothing is armed."""
+    """No timer is armed."""
     with pytest.raises(ValueError, match="jitter must"):
         Heartbeat(print, print, interval=interval, timeout=10, jitter=jitter, timer=manual_timer)
     assert len(manual_timer) == 0
 
 
-def test_a_question_that_cannot_be_sent_means_dead(
+def test_a_ping_that_raises_means_dead(
     manual_timer: ManualTimer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """At once; a lost connection says no more, any other error is a log event."""
+    """`dead` is called at once; an error other than OSError is also a log event."""
     dead: list[float] = []
 
     def fail(error: Exception) -> Callable[[], None]:
@@ -293,8 +295,8 @@ def test_a_log_that_fails_keeps_no_dead_connection(
 
 
 @pytest.mark.virtual_time
-async def test_the_question_may_be_a_coroutine(virtual_clock: VirtualClock) -> None:
-    """Its failure means dead as well, and is nobody's unretrieved exception."""
+async def test_the_ping_may_be_a_coroutine_function(virtual_clock: VirtualClock) -> None:
+    """Its error means dead as well, and is not reported as never retrieved."""
     sent: list[float] = []
     dead = asyncio.Event()
 
@@ -314,8 +316,8 @@ async def test_the_question_may_be_a_coroutine(virtual_clock: VirtualClock) -> N
 
 
 @pytest.mark.virtual_time
-async def test_a_question_that_hangs_is_not_asked_twice_and_ends_with_the_block() -> None:
-    """A peer that sends, but does not read: not dead, and no pile of questions."""
+async def test_a_ping_that_blocks_is_not_repeated_and_ends_with_the_block() -> None:
+    """The peer sends but does not read; it is not dead, and pings do not pile up."""
     questions = ended = 0
 
     async def send() -> None:
@@ -337,7 +339,7 @@ async def test_a_question_that_hangs_is_not_asked_twice_and_ends_with_the_block(
 
 @pytest.mark.virtual_time
 async def test_a_dead_peer_ends_the_block(virtual_clock: VirtualClock) -> None:
-    """With TimeoutError; a block that ends by itself has none, and leaves no timer."""
+    """The block raises TimeoutError; a block that ends by itself does not, and leaves no timer."""
     async with Timer() as timer:
         with pytest.raises(TimeoutError):
             async with heartbeat(lambda: None, interval=20, timeout=10, timer=timer):
@@ -356,7 +358,7 @@ async def test_a_dead_peer_ends_the_block(virtual_clock: VirtualClock) -> None:
 
 @pytest.mark.virtual_time
 async def test_a_cancelled_block_is_cancelled() -> None:
-    """Not timed out; nothing is left."""
+    """It raises CancelledError and not TimeoutError; no timer remains."""
     async with Timer() as timer:
 
         async def work() -> None:
@@ -373,7 +375,7 @@ async def test_a_cancelled_block_is_cancelled() -> None:
 
 
 async def test_a_closed_timer_has_no_heartbeat() -> None:
-    """Refused before the block."""
+    """The error is raised before the block."""
     async with Timer() as timer:
         pass
 
@@ -387,14 +389,14 @@ async def websocket_pair(
     *,
     deaf: bool,
 ) -> AsyncGenerator[websockets.asyncio.client.ClientConnection]:
-    """A client and its server; neither has the library's own keepalive."""
+    """A client and its server, both without the library's own keepalive."""
     over = asyncio.Event()
 
     async def handle(connection: websockets.asyncio.server.ServerConnection) -> None:
         if deaf:
             connection.transport.pause_reading()
         await over.wait()
-        connection.transport.abort()  # no farewell, which the deaf would not hear
+        connection.transport.abort()  # no closing handshake, which the peer would not answer
 
     async with websockets.asyncio.server.serve(
         handle, "127.0.0.1", 0, ping_interval=None
@@ -411,7 +413,7 @@ async def websocket_pair(
 
 @pytest.mark.realtime
 async def test_a_websocket_that_answers_pings_lives() -> None:
-    """Pongs are received chunks like any other: `touching` sees them, the application does not.
+    """Pongs are received chunks: `touching` sees them, the application does not.
 
     A second ping is sent only after an answer to the first.
     """
@@ -436,7 +438,7 @@ async def test_a_websocket_that_answers_pings_lives() -> None:
 
 @pytest.mark.realtime
 async def test_a_websocket_that_does_not_answer_is_dead() -> None:
-    """It is still connected, but deaf; the block ends, and so does the connection."""
+    """It is connected but does not read; the block ends, and so does the connection."""
     async with websocket_pair(deaf=True) as client:
         with pytest.raises(TimeoutError):
             async with heartbeat(client.ping, interval=0.02, timeout=0.02) as beat:

@@ -22,13 +22,13 @@ pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
 
 
 async def describe(request: Request) -> JSONResponse:
-    """What is to be had from a request."""
+    """Return the types of the objects in the request's state."""
     purgatory, timer = await get_purgatory(request), await get_timer(request)
     return JSONResponse([purgatory.name, timer.time() > -1, request.state.purgatory is purgatory])
 
 
 async def test_every_request_has_the_purgatory_and_the_timer() -> None:
-    """Also in an application that is mounted in another."""
+    """This holds also in a mounted application."""
     inner = Starlette(routes=[Route("/", describe)])
     app = Starlette(
         routes=[Route("/", describe), Mount("/inner", inner)], lifespan=wheel_lifespan("polls")
@@ -41,7 +41,7 @@ async def test_every_request_has_the_purgatory_and_the_timer() -> None:
 
 
 async def test_both_are_closed_at_the_end() -> None:
-    """The purgatory first: what waits in it expires on a timer that is still open."""
+    """The purgatory is closed first; its operations expire while the timer is open."""
     async with wheel_lifespan(max_pending=1, tick=0.01)(None) as state:
         waiting = state["purgatory"].wait_for(lambda: False, ["key"], timeout=30)
 
@@ -50,8 +50,8 @@ async def test_both_are_closed_at_the_end() -> None:
         state["timer"].call_later(1, print)
 
 
-async def test_it_is_part_of_a_lifespan_of_ones_own() -> None:
-    """What both open is in the state of the requests."""
+async def test_it_can_be_part_of_another_lifespan() -> None:
+    """The state of the requests has the values of both."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[dict[str, object]]:
@@ -66,8 +66,8 @@ async def test_it_is_part_of_a_lifespan_of_ones_own() -> None:
 
 
 @pytest.mark.parametrize("get", [get_purgatory, get_timer])
-async def test_an_application_without_the_lifespan_is_told_so(get: Any) -> None:
-    """The text names what is missing."""
+async def test_an_application_without_the_lifespan_raises(get: Any) -> None:
+    """The error names the missing lifespan."""
     request = Request({"type": "http", "state": {}})
 
     with pytest.raises(AiowheelError, match=r"lifespan=wheel_lifespan\(\)"):
@@ -110,7 +110,7 @@ async def test_the_counters_are_closed_with_the_application() -> None:
 
 
 async def test_without_counters_the_request_has_none() -> None:
-    """The error says what to give."""
+    """The error names the missing argument."""
 
     async def show(request: Request) -> JSONResponse:
         with pytest.raises(AiowheelError, match=r"wheel_lifespan\(counters=store\)"):

@@ -1,4 +1,4 @@
-"""Requests that wait for news: answered, timed out, refused, or given up by their client."""
+"""Long polls: answered, timed out, refused, or cancelled by a disconnect."""
 
 import asyncio
 import gc
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
 
 
 class News:
-    """What happened, and an application whose requests wait for it."""
+    """Items, and an application whose requests wait for them."""
 
     def __init__(self, purgatory: Purgatory) -> None:
         self.purgatory = purgatory
@@ -42,20 +42,20 @@ class News:
         return await long_poll(request, self.purgatory, **options)  # type: ignore[arg-type]
 
     def publish(self, item: str) -> int:
-        """Something happens; how many were answered."""
+        """Add an item; return the number of answered polls."""
         self.items.append(item)
         return self.purgatory.check_and_complete("news")
 
 
 @pytest_asyncio.fixture
 async def news() -> AsyncGenerator[News]:
-    """Room for two, so that it can be full."""
+    """An application whose purgatory has room for two operations."""
     async with Purgatory("news", max_pending=2) as purgatory:
         yield News(purgatory)
 
 
 async def turns(count: int = 3) -> None:
-    """Let everybody go on as far as they can."""
+    """Run enough loop iterations for all tasks to proceed."""
     for _ in range(count):
         await asyncio.sleep(0)
 
@@ -63,7 +63,7 @@ async def turns(count: int = 3) -> None:
 async def test_a_poll_waits_and_is_answered(
     news: News, ask: Ask, virtual_clock: VirtualClock
 ) -> None:
-    """At the time of the news, once, and nobody may keep the answer."""
+    """It is answered once at the publish, and the answer must not be cached."""
     exchange = ask(news.app)
     await asyncio.sleep(7)
     assert len(news.purgatory) == 1
@@ -77,8 +77,8 @@ async def test_a_poll_waits_and_is_answered(
     assert (len(news.purgatory), news.purgatory.watched) == (0, 0)
 
 
-async def test_a_poll_that_comes_late_does_not_wait(news: News, ask: Ask) -> None:
-    """The condition is asked before anybody listens to the client."""
+async def test_a_poll_whose_condition_is_met_does_not_wait(news: News, ask: Ask) -> None:
+    """The condition is checked before the wait for a disconnect."""
     news.publish("rain")
 
     exchange = ask(news.app)
@@ -88,7 +88,7 @@ async def test_a_poll_that_comes_late_does_not_wait(news: News, ask: Ask) -> Non
 
 
 async def test_the_timeout_answers_204(news: News, ask: Ask, virtual_clock: VirtualClock) -> None:
-    """Without a body, and without anything left behind."""
+    """The answer has no body, and nothing remains."""
     exchange = ask(news.app)
     await exchange.task
 
@@ -97,8 +97,8 @@ async def test_the_timeout_answers_204(news: News, ask: Ask, virtual_clock: Virt
     assert (len(news.purgatory), news.purgatory.watched) == (0, 0)
 
 
-async def test_the_timeout_answers_with_a_body_where_one_is_wanted(news: News, ask: Ask) -> None:
-    """Asked for when the time is up, and not before."""
+async def test_on_timeout_makes_the_answer_of_the_timeout(news: News, ask: Ask) -> None:
+    """It is called at the timeout and not before."""
     news.options["on_timeout"] = lambda: {"items": news.items, "again": True}
 
     exchange = ask(news.app)
@@ -108,7 +108,7 @@ async def test_the_timeout_answers_with_a_body_where_one_is_wanted(news: News, a
 
 
 async def test_a_response_is_sent_as_it_is(news: News, ask: Ask) -> None:
-    """With its own status and headers."""
+    """Its status and its headers are unchanged."""
     response = PlainTextResponse("tea", 418, headers={"cache-control": "private"})
     news.options["ready"] = lambda: response
 
@@ -119,8 +119,8 @@ async def test_a_response_is_sent_as_it_is(news: News, ask: Ask) -> None:
     assert exchange.headers["cache-control"] == "private"
 
 
-async def test_what_is_found_is_rendered_as_asked(news: News, ask: Ask) -> None:
-    """JSON is the default and no more."""
+async def test_render_makes_the_response(news: News, ask: Ask) -> None:
+    """JSON is only the default."""
     news.options |= {"ready": lambda: "rain", "render": PlainTextResponse}
 
     exchange = ask(news.app)
@@ -129,10 +129,10 @@ async def test_what_is_found_is_rendered_as_asked(news: News, ask: Ask) -> None:
     assert exchange.body == b"rain"
 
 
-async def test_a_client_that_disconnects_leaves_at_once(
+async def test_a_disconnect_cancels_the_operation(
     news: News, ask: Ask, virtual_clock: VirtualClock
 ) -> None:
-    """Its operation is cancelled, and the handler ends without an error or a task left behind."""
+    """The handler ends without an error, and no task remains."""
     exchange = ask(news.app)
     await asyncio.sleep(7)
     (operation,) = news.purgatory.pending("news")
@@ -150,7 +150,7 @@ async def test_a_client_that_disconnects_leaves_at_once(
 
 
 async def test_waiting_takes_no_task_of_its_own(news: News, ask: Ask) -> None:
-    """The request's own task listens to its client."""
+    """The task of the request waits for the disconnect."""
     exchange = ask(news.app)
     await turns()
 
@@ -160,7 +160,7 @@ async def test_waiting_takes_no_task_of_its_own(news: News, ask: Ask) -> None:
 
 
 async def test_the_rest_of_a_body_is_no_disconnect(news: News, ask: Ask) -> None:
-    """Pieces that come while it waits are thrown away."""
+    """Chunks that arrive during the wait are discarded."""
     news.app = Starlette(routes=[Route("/", news.poll, methods=["POST"])])
     exchange = ask(news.app, method="POST")
     for more in (True, True, False):
@@ -174,10 +174,10 @@ async def test_the_rest_of_a_body_is_no_disconnect(news: News, ask: Ask) -> None
 
 
 @pytest.mark.parametrize("first", ["news", "disconnect"])
-async def test_news_and_disconnect_in_one_turn_end_it_once(
+async def test_a_result_and_a_disconnect_in_one_iteration_end_it_once(
     news: News, ask: Ask, first: str
 ) -> None:
-    """Whoever comes first, the operation completes, and nothing is left or raised."""
+    """In either order the operation completes once, and nothing remains or is raised."""
     exchange = ask(news.app)
     await turns()
 
@@ -194,7 +194,7 @@ async def test_news_and_disconnect_in_one_turn_end_it_once(
 
 
 async def test_cancelling_the_request_cancels_its_operation(news: News, ask: Ask) -> None:
-    """As servers do that cancel the handler of a client that left."""
+    """Some servers cancel the handler of a disconnected client."""
     exchange = ask(news.app)
     await turns()
 
@@ -207,16 +207,16 @@ async def test_cancelling_the_request_cancels_its_operation(news: News, ask: Ask
 
 
 @pytest.mark.parametrize("news_first", [False, True])
-async def test_a_cancellation_in_the_turn_of_the_news_is_not_lost(
+async def test_a_cancellation_with_a_result_is_not_lost(
     news: News, ask: Ask, *, news_first: bool
 ) -> None:
-    """The interruption by the news does not swallow somebody else's."""
+    """The interruption by the result must not swallow another cancellation."""
     exchange = ask(news.app)
     await turns()
 
     if news_first:
         news.publish("rain")
-        await asyncio.sleep(0)  # it interrupts the request now
+        await asyncio.sleep(0)  # the result interrupts the request now
         exchange.task.cancel()
     else:
         exchange.task.cancel()
@@ -228,7 +228,7 @@ async def test_a_cancellation_in_the_turn_of_the_news_is_not_lost(
 
 
 async def test_an_outer_timeout_still_works(news: News, ask: Ask) -> None:
-    """Both are cancellations, and each is told from the other."""
+    """Its cancellation is distinguished from that of the result."""
 
     async def bounded(request: Request) -> Response:
         try:
@@ -250,7 +250,7 @@ async def test_an_outer_timeout_still_works(news: News, ask: Ask) -> None:
 
 
 async def test_the_task_counts_no_cancellation_afterwards(news: News, ask: Ask) -> None:
-    """What interrupted it is taken back, so a timeout around later work is not confused."""
+    """The interruption is undone by `uncancel`, so that a later timeout works."""
     counts: list[int] = []
 
     async def counting(request: Request) -> Response:
@@ -273,7 +273,7 @@ async def test_the_task_counts_no_cancellation_afterwards(news: News, ask: Ask) 
 async def test_what_the_handler_does_afterwards_is_not_interrupted(
     news: News, ask: Ask, order: str
 ) -> None:
-    """Also when the news came in the very turn in which the disconnect was heard of."""
+    """This holds also if result and disconnect come in the same loop iteration."""
     done: list[str] = []
 
     async def careful(request: Request) -> Response:
@@ -294,8 +294,8 @@ async def test_what_the_handler_does_afterwards_is_not_interrupted(
 
 
 @pytest.mark.parametrize("end", ["news", "timeout", "disconnect", "cancellation"])
-async def test_nothing_keeps_a_request_that_is_over(news: News, ask: Ask, end: str) -> None:
-    """Freed at once, without the cyclic collector: a request may hold a lot."""
+async def test_a_finished_request_is_freed_at_once(news: News, ask: Ask, end: str) -> None:
+    """It is freed without the cyclic collector, because a request may hold much memory."""
     requests: list[weakref.ref[Request]] = []
 
     async def watched(request: Request) -> Response:
@@ -323,8 +323,8 @@ async def test_nothing_keeps_a_request_that_is_over(news: News, ask: Ask, end: s
         gc.enable()
 
 
-async def test_more_than_max_pending_are_told_to_come_back(news: News, ask: Ask) -> None:
-    """At once, with 503; those who wait already are not disturbed."""
+async def test_polls_above_max_pending_are_refused(news: News, ask: Ask) -> None:
+    """They get 503 at once; waiting polls continue."""
     news.options["retry_after"] = 7
     waiting = [ask(news.app) for _ in range(2)]
     await turns()
@@ -339,10 +339,10 @@ async def test_more_than_max_pending_are_told_to_come_back(news: News, ask: Ask)
 
 
 @pytest.mark.parametrize(("drain", "status"), [("expire", 204), ("cancel", 503)])
-async def test_closing_the_purgatory_answers_who_waits(
+async def test_closing_the_purgatory_answers_waiting_polls(
     news: News, ask: Ask, drain: Drain, status: int
 ) -> None:
-    """And whoever comes later is refused."""
+    """Later polls are refused."""
     exchange = ask(news.app)
     await turns()
 
@@ -354,8 +354,8 @@ async def test_closing_the_purgatory_answers_who_waits(
     assert (exchange.status, late.status) == (status, 503)
 
 
-async def test_a_wait_that_the_application_gives_up_is_503(news: News, ask: Ask) -> None:
-    """`cancel_for_key` is no cancellation of the request."""
+async def test_a_poll_cancelled_by_the_application_is_503(news: News, ask: Ask) -> None:
+    """`cancel_for_key` does not cancel the request."""
     exchange = ask(news.app)
     await turns()
 
@@ -366,10 +366,10 @@ async def test_a_wait_that_the_application_gives_up_is_503(news: News, ask: Ask)
 
 
 @pytest.mark.parametrize("when", ["at once", "at a check", "at the timeout"])
-async def test_an_error_of_the_condition_is_the_requests_own(
+async def test_an_error_of_the_condition_is_raised_in_the_request(
     news: News, ask: Ask, when: str
 ) -> None:
-    """It reaches the framework like any other of the handler, and nothing is left behind."""
+    """The framework gets it like any error of the handler, and nothing remains."""
 
     def fail() -> object:
         raise ZeroDivisionError
@@ -393,7 +393,7 @@ async def test_an_error_of_the_condition_is_the_requests_own(
 async def test_jittered_timeouts_do_not_come_together(
     ask: Ask, virtual_clock: VirtualClock
 ) -> None:
-    """Polls that began at once end one by one, and none later than its timeout."""
+    """Polls that began at the same time end at different times, none after its timeout."""
     ended: list[float] = []
     async with Purgatory() as purgatory:
         news = News(purgatory)
@@ -409,10 +409,10 @@ async def test_jittered_timeouts_do_not_come_together(
 
 
 @pytest.mark.virtual_time(seed=range(20))
-async def test_whatever_comes_at_once_each_poll_has_one_end(
+async def test_each_poll_ends_once_for_any_simultaneous_events(
     ask: Ask, request: pytest.FixtureRequest
 ) -> None:
-    """News, timeouts, disconnects and cancellations of the same instants, in every order."""
+    """Results, timeouts, disconnects and cancellations come at the same times, in all orders."""
     rng = random.Random(request.node.name)
     async with Purgatory() as purgatory:
         news = News(purgatory)
@@ -437,7 +437,7 @@ async def test_whatever_comes_at_once_each_poll_has_one_end(
         assert (counts.pending, counts.watched) == (0, 0)
     ended = Counter(None if each.task.cancelled() else each.status for each in exchanges)
     assert set(ended) <= {200, 204, 499, None}
-    # Who was cancelled from outside may have had any end, in the turn before, or none.
+    # A poll that was cancelled from outside may have ended in the iteration before, or not.
     without_answer = [
         counts.completed - ended[200],
         counts.expired - ended[204],
@@ -449,7 +449,7 @@ async def test_whatever_comes_at_once_each_poll_has_one_end(
 
 @pytest.mark.parametrize("jitter", [-1, 31, float("nan"), "3"])
 async def test_a_jitter_out_of_range_is_refused(news: News, ask: Ask, jitter: object) -> None:
-    """Before anything waits."""
+    """Nothing waits."""
     news.options["jitter"] = jitter
 
     with pytest.raises((ValueError, TypeError), match="jitter"):
@@ -457,7 +457,7 @@ async def test_a_jitter_out_of_range_is_refused(news: News, ask: Ask, jitter: ob
     assert len(news.purgatory) == 0
 
 
-async def test_without_a_timeout_a_poll_waits_for_ever(
+async def test_without_a_timeout_a_poll_does_not_expire(
     news: News, ask: Ask, virtual_clock: VirtualClock
 ) -> None:
     """None means no timeout, with or without jitter."""
@@ -473,7 +473,7 @@ async def test_without_a_timeout_a_poll_waits_for_ever(
 
 
 async def test_a_timeout_that_is_no_number_is_named(news: News, ask: Ask) -> None:
-    """Before anything waits."""
+    """Nothing waits."""
     news.options["timeout"] = "30"
 
     with pytest.raises(TypeError, match=r"^timeout must be a number of seconds or a timedelta"):
@@ -482,13 +482,13 @@ async def test_a_timeout_that_is_no_number_is_named(news: News, ask: Ask) -> Non
 
 
 async def tell(*_: object) -> str:
-    """A coroutine function, where a plain function is due."""
+    """A coroutine function, where a plain function is required."""
     return "news"
 
 
 @pytest.mark.parametrize("name", ["ready", "on_timeout", "render"])
 async def test_a_coroutine_function_is_refused_with_advice(news: News, ask: Ask, name: str) -> None:
-    """Before anything waits; the text names the argument."""
+    """Nothing waits; the error names the argument."""
     news.options[name] = tell
 
     with pytest.raises(TypeError, match=f"^{name} must be a plain function, .*await what it needs"):
@@ -500,7 +500,7 @@ async def test_a_coroutine_function_is_refused_with_advice(news: News, ask: Ask,
 async def test_a_coroutine_that_a_plain_function_returns_is_an_error(
     news: News, ask: Ask, name: str
 ) -> None:
-    """A coroutine is true: it would pass for an answer. It is closed, and nothing waits."""
+    """A coroutine is a true value and would pass as an answer. It is closed, and nothing waits."""
 
     def plain(*_: object) -> object:
         return tell()
@@ -517,7 +517,10 @@ async def test_a_coroutine_that_a_plain_function_returns_is_an_error(
 
 
 async def test_middleware_that_listens_to_the_client_too(news: News, ask: Ask) -> None:
-    """Starlette's BaseHTTPMiddleware receives in a task group: news and disconnects pass it."""
+    """Starlette's BaseHTTPMiddleware receives in a task group.
+
+    Results and disconnects pass through it.
+    """
 
     async def unchanged(request: Request, call_next: RequestResponseEndpoint) -> Response:
         return await call_next(request)

@@ -1,4 +1,4 @@
-"""Requests that wait until the version they have seen is out of date."""
+"""Requests that wait until the client's version is out of date."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
 
 
 class Document:
-    """Something with versions, and an application whose requests wait for the next."""
+    """A document with versions, and an application whose requests wait for the next one."""
 
     def __init__(self, purgatory: Purgatory) -> None:
         self.purgatory = purgatory
@@ -40,14 +40,14 @@ class Document:
         )
 
     def write(self) -> int:
-        """Make the next version; how many were answered."""
+        """Make the next version; return the number of answered polls."""
         self.version += 1
         return self.purgatory.advance("document", self.version)
 
 
 @pytest_asyncio.fixture
 async def document() -> AsyncGenerator[Document]:
-    """One at version 3."""
+    """A document at version 3."""
     async with Purgatory("documents", max_pending=1) as purgatory:
         document = Document(purgatory)
         for _ in range(3):
@@ -56,10 +56,10 @@ async def document() -> AsyncGenerator[Document]:
 
 
 @pytest.mark.parametrize("target", ["/", "/?since=2", "/?since=0", "/?since=4"])
-async def test_who_has_another_version_is_answered_at_once(
+async def test_a_client_with_another_version_is_answered_at_once(
     document: Document, ask: Ask, virtual_clock: VirtualClock, target: str
 ) -> None:
-    """None, an older one, or one of before a restart; the answer carries its version."""
+    """It has no version, an older one, or one from before a restart; the answer has its version."""
     exchange = ask(document.app, target)
     await exchange.task
 
@@ -70,10 +70,10 @@ async def test_who_has_another_version_is_answered_at_once(
 
 
 @pytest.mark.parametrize("how", ["since", "if-none-match"])
-async def test_who_has_the_current_version_waits_for_the_next(
+async def test_a_client_with_the_current_version_waits_for_the_next(
     document: Document, ask: Ask, virtual_clock: VirtualClock, how: str
 ) -> None:
-    """And goes on with the tag of the answer."""
+    """It continues with the tag of the answer."""
     if how == "since":
         exchange = ask(document.app, "/?since=3")
     else:
@@ -94,7 +94,7 @@ async def test_who_has_the_current_version_waits_for_the_next(
 async def test_every_form_of_if_none_match_is_understood(
     document: Document, ask: Ask, virtual_clock: VirtualClock, tags: str
 ) -> None:
-    """The current version is among them: nothing new is 304, after the timeout."""
+    """The current version is in the list; after the timeout the answer is 304."""
     exchange = ask(document.app, headers={"if-none-match": tags})
     await exchange.task
 
@@ -107,7 +107,7 @@ async def test_every_form_of_if_none_match_is_understood(
 async def test_a_tag_that_is_not_the_current_one_is_out_of_date(
     document: Document, ask: Ask, virtual_clock: VirtualClock, tags: str
 ) -> None:
-    """Whatever it is: a client with a stranger's tag needs the document."""
+    """A client with any other tag needs the document."""
     exchange = ask(document.app, headers={"if-none-match": tags})
     await exchange.task
 
@@ -116,7 +116,7 @@ async def test_a_tag_that_is_not_the_current_one_is_out_of_date(
 
 
 async def test_nothing_new_since_is_204(document: Document, ask: Ask) -> None:
-    """304 is for conditional requests only; the tag tells where to go on."""
+    """304 is only for conditional requests; the tag gives the version to continue with."""
     exchange = ask(document.app, "/?since=3")
     await exchange.task
 
@@ -130,7 +130,7 @@ async def test_nothing_new_since_is_204(document: Document, ask: Ask) -> None:
 async def test_a_since_that_is_no_version_is_refused(
     document: Document, ask: Ask, since: str
 ) -> None:
-    """With the legal range, and without repeating pages of digits."""
+    """The error has the legal range, and cuts a long value."""
     exchange = ask(document.app, f"/?since={since}")
     await exchange.task
 
@@ -140,17 +140,19 @@ async def test_a_since_that_is_no_version_is_refused(
 
 
 @pytest.mark.parametrize("how", ["since", "if-none-match"])
-async def test_a_version_made_in_the_turn_of_the_timeout_is_not_lost(
+async def test_a_version_made_with_the_timeout_is_not_lost(
     document: Document, ask: Ask, how: str
 ) -> None:
-    """Its tag is never sent without it: the client would go on from what it has not seen."""
+    """The tag of a version is never sent without the version."""
     if how == "since":
         exchange = ask(document.app, "/?since=3")
     else:
         exchange = ask(document.app, headers={"if-none-match": '"3"'})
     await asyncio.sleep(0)
 
-    await document.purgatory.aclose()  # the poll expires; it goes on a turn later
+    await (
+        document.purgatory.aclose()
+    )  # the poll expires; its task continues in the next loop iteration
     document.version += 1
     await exchange.task
 
@@ -158,8 +160,8 @@ async def test_a_version_made_in_the_turn_of_the_timeout_is_not_lost(
     assert exchange.headers["etag"] == '"4"'
 
 
-async def test_a_client_that_disconnects_waits_for_no_version(document: Document, ask: Ask) -> None:
-    """The counter forgets it."""
+async def test_a_disconnect_cancels_the_wait_for_a_version(document: Document, ask: Ask) -> None:
+    """The counter keeps no waiter."""
     exchange = ask(document.app, "/?since=3")
     await asyncio.sleep(1)
 
@@ -172,7 +174,7 @@ async def test_a_client_that_disconnects_waits_for_no_version(document: Document
 
 
 async def test_a_full_purgatory_refuses(document: Document, ask: Ask) -> None:
-    """Only who would have to wait: who is out of date is served."""
+    """Only clients that would have to wait are refused; others are answered."""
     waiting = ask(document.app, "/?since=3")
     await asyncio.sleep(1)
 
@@ -187,7 +189,7 @@ async def test_a_full_purgatory_refuses(document: Document, ask: Ask) -> None:
 
 
 async def test_an_answer_may_be_a_response(ask: Ask) -> None:
-    """Its own tag is kept."""
+    """A tag of its own is kept."""
 
     async def poll(request: Request) -> Response:
         return await long_poll_version(
@@ -207,14 +209,14 @@ async def test_an_answer_may_be_a_response(ask: Ask) -> None:
 
 
 async def tell(*_: object) -> int:
-    """A coroutine function, where a plain function is due."""
+    """A coroutine function, where a plain function is required."""
     return 3
 
 
 @pytest.mark.parametrize("name", ["version", "answer", "render"])
 @pytest.mark.parametrize("how", ["passed", "returned"])
 async def test_a_coroutine_is_refused(document: Document, ask: Ask, name: str, how: str) -> None:
-    """As a function, and as what a plain function returns."""
+    """It is refused as a function, and as the result of a plain function."""
 
     def plain(*_: object) -> object:
         return tell()

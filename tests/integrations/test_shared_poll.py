@@ -1,4 +1,4 @@
-"""Requests that wait for a shared counter, in any worker, with the token as the tag."""
+"""Requests that wait for a shared counter in any worker, with the token as the tag."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
 
 @asynccontextmanager
 async def worker(store: MemoryCounters) -> AsyncGenerator[tuple[Purgatory, SharedCounters]]:
-    """What one worker has."""
+    """Open the purgatory and the shared counters of one worker."""
     async with (
         Purgatory("documents", max_pending=2) as purgatory,
         SharedCounters(purgatory, store) as shared,
@@ -36,12 +36,12 @@ class Service:
     """A document that several workers serve.
 
     Attributes:
-        stores: The access of each worker to the counters.
-        purgatories: Of the workers.
-        shared: Of the workers.
-        apps: Of the workers.
-        version: Of the document, in a database that all workers read.
-        version_of: What the workers pass as `version`.
+        stores: The store object of each worker.
+        purgatories: The purgatory of each worker.
+        shared: The shared counters of each worker.
+        apps: The application of each worker.
+        version: The version of the document, in a database that all workers read.
+        version_of: The argument `version` of the long polls.
     """
 
     def __init__(self, stack: AsyncExitStack) -> None:
@@ -72,7 +72,7 @@ class Service:
         self.apps.append(Starlette(routes=[Route("/", poll)]))
 
     async def write(self, worker: int = 0) -> str:
-        """Make the next version in one worker; its token."""
+        """Make the next version in one worker; return its token."""
         self.version += 1
         return await self.shared[worker].advance("document", self.version)
 
@@ -91,14 +91,14 @@ async def service() -> AsyncGenerator[Service]:
 
 
 def with_token(token: str, how: str) -> dict[str, Any]:
-    """The arguments of `ask` for a client that has this token."""
+    """Return the arguments of `ask` for a client with this token."""
     if how == "since":
         return {"target": f"/?since={token}"}
     return {"headers": {"if-none-match": f'"{token}"'}}
 
 
 def tag_of(exchange: Exchange) -> str:
-    """The token of an answer."""
+    """Return the token of an answer."""
     return exchange.headers["etag"].strip('"')
 
 
@@ -108,7 +108,7 @@ HOW = pytest.mark.parametrize("how", ["since", "if-none-match"])
 async def test_a_client_without_a_token_is_answered_at_once(
     service: Service, ask: Ask, virtual_clock: VirtualClock
 ) -> None:
-    """By a worker that has not waited for the key before; the tag is the token."""
+    """The worker has not waited for the key before; the tag is the token."""
     exchange = ask(service.apps[1])
     await exchange.task
 
@@ -122,7 +122,7 @@ async def test_a_client_without_a_token_is_answered_at_once(
 async def test_a_client_waits_in_one_worker_for_a_publish_in_another(
     service: Service, ask: Ask, virtual_clock: VirtualClock, how: str
 ) -> None:
-    """With the token that the other one gave."""
+    """The client has the token from the other worker."""
     token = await service.shared[0].token("document")
     exchange = ask(service.apps[1], **with_token(token, how))
     await asyncio.sleep(7)
@@ -139,7 +139,7 @@ async def test_a_client_waits_in_one_worker_for_a_publish_in_another(
 async def test_a_client_that_missed_versions_is_answered_at_once(
     service: Service, ask: Ask, virtual_clock: VirtualClock, how: str
 ) -> None:
-    """It went away with version 3, and comes back to a worker that was started since."""
+    """It has version 3, and comes to a worker that started later."""
     token = await service.shared[0].token("document")
     await service.write()
     await service.start(service.stores[0].beside())
@@ -154,7 +154,7 @@ async def test_a_client_that_missed_versions_is_answered_at_once(
 async def test_nothing_new_has_the_tag_of_the_client(
     service: Service, ask: Ask, virtual_clock: VirtualClock, how: str, status: int
 ) -> None:
-    """After the timeout."""
+    """The answer comes after the timeout."""
     token = await service.shared[0].token("document")
     exchange = ask(service.apps[0], **with_token(token, how))
     await exchange.task
@@ -167,7 +167,7 @@ async def test_nothing_new_has_the_tag_of_the_client(
 async def test_every_form_of_if_none_match_is_understood(
     service: Service, ask: Ask, virtual_clock: VirtualClock, tags: str
 ) -> None:
-    """Of several tags the newest one of this history counts."""
+    """Of several tags, the newest one of the current history counts."""
     token = await service.shared[0].token("document")
     exchange = ask(service.apps[0], headers={"if-none-match": tags.replace("{}", token)})
     await exchange.task
@@ -180,7 +180,7 @@ async def test_every_form_of_if_none_match_is_understood(
 async def test_a_tag_that_is_no_token_is_out_of_date(
     service: Service, ask: Ask, virtual_clock: VirtualClock, tags: str
 ) -> None:
-    """A client with a tag of before needs the document."""
+    """A client with another kind of tag needs the document."""
     token = await service.shared[0].token("document")
     exchange = ask(service.apps[0], headers={"if-none-match": tags.replace("{}", token)})
     await exchange.task
@@ -190,7 +190,7 @@ async def test_a_tag_that_is_no_token_is_out_of_date(
 
 @pytest.mark.parametrize("since", ["", "3", ":3", "a:-1", "a:1.5", "a:%d9%a3", "a:" + "9" * 5000])
 async def test_a_since_that_is_no_token_is_refused(service: Service, ask: Ask, since: str) -> None:
-    """Without repeating pages of digits."""
+    """The error cuts a long value."""
     exchange = ask(service.apps[0], f"/?since={since}")
     await exchange.task
 
@@ -203,7 +203,7 @@ async def test_a_since_that_is_no_token_is_refused(service: Service, ask: Ask, s
 async def test_a_lost_history_is_answered_at_once(
     service: Service, ask: Ask, virtual_clock: VirtualClock, how: str
 ) -> None:
-    """Those that wait, and those that come with a token of before."""
+    """This concerns waiting clients, and later ones with an old token."""
     token = await service.shared[0].token("document")
     waiting = ask(service.apps[0], **with_token(token, how))
     await asyncio.sleep(7)
@@ -239,7 +239,7 @@ async def test_after_a_lost_history_the_version_raises_the_counter(
 async def test_a_version_whose_writer_died_before_it_raised_the_counter(
     service: Service, ask: Ask, virtual_clock: VirtualClock
 ) -> None:
-    """The first reader raises it, and so completes the polls of all workers."""
+    """The first reader raises the counter, which completes the polls of all workers."""
     service.version_of = lambda document: document["version"]
     token = await service.shared[0].token("document")
     waiting = ask(service.apps[0], **with_token(token, "since"))
@@ -256,7 +256,7 @@ async def test_a_version_whose_writer_died_before_it_raised_the_counter(
 async def test_data_that_was_never_published_raises_no_counter(
     service: Service, ask: Ask, virtual_clock: VirtualClock
 ) -> None:
-    """Clients cannot fill the store by reading."""
+    """Reads must not fill the store with counters."""
     service.version = 0
     service.version_of = lambda document: document["version"]
     await service.shared[0].forget("document")
@@ -271,7 +271,7 @@ async def test_data_that_was_never_published_raises_no_counter(
 async def test_data_behind_the_counter_has_its_own_tag(
     service: Service, ask: Ask, virtual_clock: VirtualClock
 ) -> None:
-    """As from a replica that lags: the client comes back for the version that it did not get."""
+    """The data may come from a lagging replica; the client polls again for the missing version."""
     service.version_of = lambda document: document["version"]
     await service.shared[0].advance("document", 4)
     exchange = ask(service.apps[0])
@@ -284,7 +284,7 @@ async def test_data_behind_the_counter_has_its_own_tag(
 
 
 async def test_a_publish_between_token_and_data_is_not_lost(service: Service, ask: Ask) -> None:
-    """The tag is the older one: the client gets the version twice rather than not at all."""
+    """The tag is the older one: the client may get the version twice, but does not miss it."""
     exchange = ask(service.apps[0])
     while not exchange.task.done():
         service.version += 1
@@ -311,8 +311,8 @@ async def test_a_key_without_a_counter_is_waited_for(ask: Ask, virtual_clock: Vi
     assert (second.status, virtual_clock.time()) == (200, 7)
 
 
-async def test_a_client_that_disconnects_waits_no_longer(service: Service, ask: Ask) -> None:
-    """The purgatory holds nothing afterwards."""
+async def test_a_disconnect_cancels_the_wait(service: Service, ask: Ask) -> None:
+    """The purgatory is empty afterwards."""
     token = await service.shared[0].token("document")
     exchange = ask(service.apps[0], **with_token(token, "since"))
     await asyncio.sleep(1)
@@ -327,7 +327,7 @@ async def test_a_client_that_disconnects_waits_no_longer(service: Service, ask: 
 
 
 async def test_a_full_purgatory_refuses(service: Service, ask: Ask) -> None:
-    """With the time after which to come back."""
+    """The answer has Retry-After."""
     token = await service.shared[0].token("document")
     waiting = [ask(service.apps[0], **with_token(token, "since")) for _ in range(2)]
     await asyncio.sleep(1)
@@ -341,7 +341,7 @@ async def test_a_full_purgatory_refuses(service: Service, ask: Ask) -> None:
 
 
 async def test_a_worker_that_stops_answers_its_polls(service: Service, ask: Ask) -> None:
-    """As after the timeout; those that come later are refused."""
+    """They are answered as after the timeout; later ones are refused."""
     token = await service.shared[0].token("document")
     waiting = ask(service.apps[0], **with_token(token, "if-none-match"))
     await asyncio.sleep(1)
@@ -357,7 +357,7 @@ async def test_a_worker_that_stops_answers_its_polls(service: Service, ask: Ask)
 async def test_a_store_that_does_not_answer_costs_no_version(
     service: Service, ask: Ask, virtual_clock: VirtualClock
 ) -> None:
-    """503 to a client without a token; one that waits is answered when the store is back."""
+    """A client without a token gets 503; a waiting one is answered when the store is back."""
     token = await service.shared[0].token("document")
     waiting = ask(service.apps[0], **with_token(token, "since"))
     await asyncio.sleep(1)
@@ -376,7 +376,7 @@ async def test_a_store_that_does_not_answer_costs_no_version(
 
 
 async def test_a_store_that_is_lost_while_the_answer_is_read(service: Service, ask: Ask) -> None:
-    """The version ahead of the counter cannot be noted: the tag is the counter's."""
+    """The counter cannot be raised to the version, so that the tag is the counter's."""
     token = await service.shared[0].token("document")
 
     def version_of(document: dict[str, int]) -> int:
@@ -392,7 +392,7 @@ async def test_a_store_that_is_lost_while_the_answer_is_read(service: Service, a
 
 
 async def one_poll(service: Service, ask: Ask, **options: Any) -> Exchange:
-    """A request to the first worker, with other arguments."""
+    """Send a request with other arguments to the first worker."""
     shared = service.shared[0]
     given: dict[str, Any] = {"answer": dict, "timeout": 30, "key": "document"} | options
 
@@ -405,11 +405,11 @@ async def one_poll(service: Service, ask: Ask, **options: Any) -> Exchange:
 
 
 def no_version(answer: object) -> None:
-    """No version."""
+    """Return a value that is no version."""
 
 
 def below_zero(answer: object) -> int:
-    """No version either."""
+    """Return a negative value, which is no version either."""
     return -1
 
 
@@ -444,7 +444,7 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
 async def test_a_wrong_argument_is_refused(
     service: Service, ask: Ask, options: dict[str, Any], error: type[Exception], text: str
 ) -> None:
-    """By name, value and range."""
+    """The error has the name, the value and the legal range."""
     with pytest.raises(error, match=f"^{text}"):
         await one_poll(service, ask, **options)
 
@@ -452,7 +452,7 @@ async def test_a_wrong_argument_is_refused(
 async def test_a_poll_by_condition_is_checked_by_every_worker(
     service: Service, ask: Ask, virtual_clock: VirtualClock
 ) -> None:
-    """`long_poll` waits in the purgatory; the shared counters check it from another worker."""
+    """`long_poll` waits in the purgatory; shared counters check it from another worker."""
     news: list[str] = []
 
     async def poll(request: Request) -> Response:

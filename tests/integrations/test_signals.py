@@ -1,4 +1,4 @@
-"""A server that is told to stop, while requests wait."""
+"""A signal to a server while requests wait."""
 
 import asyncio
 import functools
@@ -34,8 +34,8 @@ def heard() -> Generator[list[int]]:
 
 @pytest.mark.realtime
 @pytest.mark.both_loops
-async def test_sigterm_answers_everybody_who_waits(heard: list[int]) -> None:
-    """The server ends at once, though the polls had five minutes left; none is broken off."""
+async def test_sigterm_answers_all_waiting_polls(heard: list[int]) -> None:
+    """The server ends at once, although the polls have five minutes left; none is aborted."""
     waiting = 20
 
     async def poll(request: Request) -> Response:
@@ -52,11 +52,11 @@ async def test_sigterm_answers_everybody_who_waits(heard: list[int]) -> None:
     await serving
 
     assert answers == [b"HTTP/1.1 204 No Content\r\n"] * waiting
-    assert heard == [signal.SIGTERM]  # uvicorn passes it on when it has ended
+    assert heard == [signal.SIGTERM]  # uvicorn raises the signal again after its shutdown
 
 
 async def status_of(port: int) -> bytes:
-    """The status line that a poll gets."""
+    """Return the status line of a poll."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
     line = await reader.readline()
@@ -66,7 +66,7 @@ async def status_of(port: int) -> bytes:
 
 
 async def test_the_handler_that_was_there_is_called_and_put_back(heard: list[int]) -> None:
-    """After the block a signal is its own again."""
+    """After the block the signal has its earlier handler."""
     calls = asyncio.Queue[str]()
     own = signal.getsignal(signal.SIGTERM)
     with signal_listener([signal.SIGTERM], lambda: calls.put_nowait("heard")):
@@ -88,7 +88,7 @@ async def test_a_signal_without_a_handler_is_left_alone() -> None:
 
 
 async def test_a_handler_that_was_set_meanwhile_stays(heard: list[int]) -> None:
-    """Only our own is put back."""
+    """Only the block's own handler is replaced at the end."""
     with signal_listener([signal.SIGTERM], pytest.fail):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
@@ -96,7 +96,7 @@ async def test_a_handler_that_was_set_meanwhile_stays(heard: list[int]) -> None:
 
 
 async def test_blocks_may_end_in_any_order(heard: list[int]) -> None:
-    """Two that take turns, as two dashboards with a viewer each: no chain of handlers grows."""
+    """Two overlapping blocks, as of two dashboards, must not build a growing chain of handlers."""
     calls = asyncio.Queue[str]()
     own = signal.getsignal(signal.SIGTERM)
     blocks = [
@@ -120,7 +120,7 @@ async def test_blocks_may_end_in_any_order(heard: list[int]) -> None:
 
 
 def test_a_loop_that_ended_first_is_not_called(heard: list[int]) -> None:
-    """Who never left the block left its handler behind: the signal still reaches its own."""
+    """A block that was never left keeps its handler; the earlier handler is still called."""
 
     async def begin() -> AbstractContextManager[None]:
         block = signal_listener([signal.SIGTERM], pytest.fail)
@@ -135,7 +135,7 @@ def test_a_loop_that_ended_first_is_not_called(heard: list[int]) -> None:
 
 
 def test_another_thread_gets_no_signals(heard: list[int]) -> None:
-    """A server there has none to hear of."""
+    """The block does nothing there."""
     own = signal.getsignal(signal.SIGTERM)
     handlers: list[object] = []
 

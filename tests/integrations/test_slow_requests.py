@@ -1,4 +1,4 @@
-"""Requests whose body comes too slowly, and requests that take too long."""
+"""Requests whose body arrives too slowly, and requests that take too long."""
 
 import asyncio
 import math
@@ -23,12 +23,12 @@ pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
 
 
 async def count(request: Request) -> Response:
-    """Read the body; how long it is."""
+    """Read the body; return its length."""
     return PlainTextResponse(str(len(await request.body())))
 
 
 async def laborious(request: Request) -> Response:
-    """Read a little, work for long, read the rest."""
+    """Read a chunk, work for a long time, and read the rest."""
     length = 0
     async for chunk in request.stream():
         length += len(chunk)
@@ -37,13 +37,13 @@ async def laborious(request: Request) -> Response:
 
 
 async def never(request: Request) -> Response:
-    """Take for ever, whatever the client does."""
+    """Do not end, whatever the client does."""
     await asyncio.Event().wait()
     raise AssertionError
 
 
 def limited(**limits: object) -> Starlette:
-    """An application behind the middleware."""
+    """Wrap an application in the middleware."""
     return Starlette(
         routes=[
             Route(f"/{each.__name__}", each, methods=["POST"]) for each in (count, laborious, never)
@@ -53,7 +53,7 @@ def limited(**limits: object) -> Starlette:
 
 
 async def dribble(exchange: Exchange, chunks: int, pause: float) -> None:
-    """Send a body piece by piece."""
+    """Send a body in chunks with pauses."""
     for _ in range(chunks):
         await asyncio.sleep(pause)
         exchange.send_body(b"x", more=True)
@@ -83,7 +83,7 @@ async def test_a_slow_body_is_408(
     status: int,
     end: int,
 ) -> None:
-    """First piece, later pieces and the whole have limits of their own; so has the request."""
+    """First chunk, later chunks and whole body have their own limits, and so has the request."""
     exchange = ask(limited(**limits), "/count", method="POST")
     client = asyncio.create_task(dribble(exchange, chunks, pause))
     await exchange.task
@@ -99,7 +99,7 @@ async def test_a_slow_body_is_408(
 async def test_only_http_1_has_a_connection_header(
     ask: Ask, version: str, header: str | None
 ) -> None:
-    """Later versions forbid it: a stream ends without its connection."""
+    """Later versions forbid it, because a stream ends without its connection."""
     app = limited(idle=10)
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
@@ -113,7 +113,7 @@ async def test_only_http_1_has_a_connection_header(
 
 
 async def test_only_the_time_spent_waiting_counts(ask: Ask) -> None:
-    """An application that is busy between two reads does not make its client slow."""
+    """An application that works between two reads does not make its client slow."""
     exchange = ask(limited(first_byte=1, idle=1, body=3), "/laborious", method="POST")
     exchange.send_body(b"x", more=True)
     await asyncio.sleep(25)
@@ -126,7 +126,7 @@ async def test_only_the_time_spent_waiting_counts(ask: Ask) -> None:
 
 
 async def test_a_request_over_the_total_is_503(ask: Ask, virtual_clock: VirtualClock) -> None:
-    """The application is cancelled; nothing is left in the timer."""
+    """The application is cancelled, and no timer remains."""
     async with Timer() as timer:
         app = limited(total=30, idle=10, retry_after=7, timer=timer)
         exchange = ask(app, "/never", method="POST")
@@ -138,8 +138,8 @@ async def test_a_request_over_the_total_is_503(ask: Ask, virtual_clock: VirtualC
         assert len(timer) == 0
 
 
-async def test_a_response_that_has_begun_is_broken_off(ask: Ask) -> None:
-    """TimeoutError tells the server so; no second response is begun."""
+async def test_a_response_that_has_begun_is_aborted(ask: Ask) -> None:
+    """The server gets TimeoutError; no second response begins."""
 
     async def endless(request: Request) -> Response:
         async def numbers() -> object:
@@ -160,7 +160,7 @@ async def test_a_response_that_has_begun_is_broken_off(ask: Ask) -> None:
 
 
 async def test_what_runs_after_the_response_has_no_limit(ask: Ask) -> None:
-    """The client has its answer."""
+    """The client has its response by then."""
     done: list[str] = []
 
     async def clean_up() -> None:
@@ -176,8 +176,8 @@ async def test_what_runs_after_the_response_has_no_limit(ask: Ask) -> None:
     assert (exchange.status, done) == (200, ["clean"])
 
 
-async def test_an_idle_wait_after_the_body_is_not_the_clients(ask: Ask) -> None:
-    """A long poll listens for the disconnect, however long."""
+async def test_a_wait_after_the_body_has_no_body_limit(ask: Ask) -> None:
+    """A long poll may wait for the disconnect for any time."""
 
     async def wait(request: Request) -> Response:
         await request.body()
@@ -194,7 +194,7 @@ async def test_an_idle_wait_after_the_body_is_not_the_clients(ask: Ask) -> None:
 
 
 async def test_a_timeout_of_the_applications_own_passes(ask: Ask) -> None:
-    """It is an error of the application and no slow request."""
+    """It is an error of the application, not of a slow request."""
 
     async def fail(scope: Scope, receive: Receive, send: Send) -> None:
         raise TimeoutError("database")
@@ -206,8 +206,8 @@ async def test_a_timeout_of_the_applications_own_passes(ask: Ask) -> None:
     assert exchange.sent == []
 
 
-async def test_a_client_that_leaves_meanwhile_is_no_slow_one(ask: Ask) -> None:
-    """The application hears of it as without the middleware."""
+async def test_a_disconnect_is_not_a_slow_body(ask: Ask) -> None:
+    """The application receives it as without the middleware."""
     exchange = ask(limited(idle=10), "/count", method="POST")
     await asyncio.sleep(5)
     exchange.disconnect()
@@ -218,7 +218,7 @@ async def test_a_client_that_leaves_meanwhile_is_no_slow_one(ask: Ask) -> None:
 
 
 async def test_the_servers_cancellation_passes(ask: Ask) -> None:
-    """It is not taken for a timeout, and nothing is left in the timer."""
+    """It does not become a timeout, and no timer remains."""
     async with Timer() as timer:
         exchange = ask(limited(idle=10, total=30, timer=timer), "/count", method="POST")
         await asyncio.sleep(5)
@@ -230,8 +230,8 @@ async def test_the_servers_cancellation_passes(ask: Ask) -> None:
         assert len(timer) == 0
 
 
-async def test_it_reaches_through_middleware_that_receives_in_a_task_group(ask: Ask) -> None:
-    """Starlette's BaseHTTPMiddleware runs the application in a task of its own."""
+async def test_it_works_around_middleware_with_a_task_group(ask: Ask) -> None:
+    """Starlette's BaseHTTPMiddleware runs the application in another task."""
 
     async def unchanged(request: Request, call_next: RequestResponseEndpoint) -> Response:
         return await call_next(request)
@@ -251,7 +251,7 @@ async def test_it_reaches_through_middleware_that_receives_in_a_task_group(ask: 
 
 
 async def test_other_scopes_pass_unchanged() -> None:
-    """Websockets and the lifespan have no slow requests."""
+    """The middleware does not limit websockets and the lifespan."""
     seen: list[tuple[Scope, Receive, Send]] = []
 
     async def note(scope: Scope, receive: Receive, send: Send) -> None:
@@ -268,8 +268,8 @@ async def test_other_scopes_pass_unchanged() -> None:
         assert seen.pop() == (scope, receive, send)
 
 
-async def test_a_piece_of_a_body_makes_no_timer(ask: Ask) -> None:
-    """1,000 pieces, one timer."""
+async def test_a_chunk_of_a_body_makes_no_timer(ask: Ask) -> None:
+    """1,000 chunks use one timer."""
     async with Timer() as timer:
         exchange = ask(limited(idle=10, body=1e6, timer=timer), "/count", method="POST")
         await dribble(exchange, 1_000, 1)
@@ -282,6 +282,6 @@ async def test_a_piece_of_a_body_makes_no_timer(ask: Ask) -> None:
 @pytest.mark.parametrize("limit", ["first_byte", "idle", "body", "total"])
 @pytest.mark.parametrize("value", [0, -1, math.nan])
 def test_a_limit_out_of_range_is_refused(limit: str, value: float) -> None:
-    """When the application is built, not at its first request."""
+    """The constructor raises, not the first request."""
     with pytest.raises(ValueError, match=f"{limit} must"):
         SlowRequestMiddleware(Starlette(), **{limit: value})  # type: ignore[arg-type]

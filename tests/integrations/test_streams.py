@@ -13,7 +13,7 @@ from aiowheel import Timer, TimerClosedError
 from aiowheel.integrations.connections import Limit, LimitedProtocol, idle_guard, touching
 from aiowheel.testing import VirtualClock
 
-# A socket pair has its data at once: no patience is needed.
+# A socket pair delivers data at once, so that the virtual clock need not wait for it.
 VIRTUAL = pytest.mark.virtual_time(patience=0)
 
 
@@ -21,7 +21,7 @@ VIRTUAL = pytest.mark.virtual_time(patience=0)
 async def connection() -> AsyncGenerator[
     tuple[asyncio.StreamReader, asyncio.StreamWriter, socket.socket]
 ]:
-    """A stream and the other end of its connection."""
+    """Return a stream and the other end of its connection."""
     own, peer = socket.socketpair()
     reader, writer = await asyncio.open_connection(sock=own)
     try:
@@ -35,7 +35,7 @@ async def connection() -> AsyncGenerator[
 
 @VIRTUAL
 async def test_a_silent_connection_is_closed(virtual_clock: VirtualClock) -> None:
-    """Whoever reads gets the end of the stream, and the guard knows why."""
+    """Reads return the end of the stream, and the guard has the exceeded limit."""
     async with connection() as (reader, writer, _), idle_guard(writer, 30) as guard:
         assert await reader.read(100) == b""
         assert virtual_clock.time() == pytest.approx(30, abs=0.002)
@@ -45,7 +45,7 @@ async def test_a_silent_connection_is_closed(virtual_clock: VirtualClock) -> Non
 
 @VIRTUAL
 async def test_the_peer_sees_the_end(virtual_clock: VirtualClock) -> None:
-    """The socket is closed when the block is over, not some time later."""
+    """The socket is closed before the block ends."""
     async with connection() as (reader, writer, peer):
         async with idle_guard(writer, 30):
             await reader.read(100)
@@ -56,7 +56,7 @@ async def test_the_peer_sees_the_end(virtual_clock: VirtualClock) -> None:
 
 @VIRTUAL
 async def test_a_long_line_that_comes_slowly_is_no_silence(virtual_clock: VirtualClock) -> None:
-    """Every piece counts, not only whole messages; nobody has to touch."""
+    """Every chunk ends the silence, not only a whole message."""
     async with (
         Timer() as timer,
         connection() as (reader, writer, peer),
@@ -70,13 +70,13 @@ async def test_a_long_line_that_comes_slowly_is_no_silence(virtual_clock: Virtua
         assert await line == b"slow\n"
         assert virtual_clock.time() == pytest.approx(5 * 29)
         counts = timer.statistics()
-        assert (counts.scheduled, counts.rescheduled) == (1, 5)  # one timer, one touch a chunk
+        assert (counts.scheduled, counts.rescheduled) == (1, 5)  # one timer, one touch per chunk
     assert guard.exceeded is None
 
 
 @VIRTUAL
 async def test_first_byte_and_total_are_limits_of_their_own(virtual_clock: VirtualClock) -> None:
-    """Each is told by its name."""
+    """The guard names the exceeded limit."""
     async with (
         connection() as (reader, writer, _),
         idle_guard(writer, 30, first_byte=5) as guard,
@@ -96,7 +96,7 @@ async def test_first_byte_and_total_are_limits_of_their_own(virtual_clock: Virtu
 
 
 async def talk(peer: socket.socket, pause: float) -> None:
-    """Send a byte now and after every pause, until nobody is there."""
+    """Send a byte now and after each pause, until the connection ends."""
     with suppress(BrokenPipeError):
         while True:
             peer.send(b"a")
@@ -105,7 +105,7 @@ async def talk(peer: socket.socket, pause: float) -> None:
 
 @VIRTUAL
 async def test_what_is_sent_counts_when_touched(virtual_clock: VirtualClock) -> None:
-    """A client that listens to a long answer is silent, but not idle."""
+    """A client that reads a long answer sends nothing, but is not idle."""
     async with connection() as (_, writer, _), idle_guard(writer, 30) as guard:
         for _ in range(10):
             await asyncio.sleep(20)
@@ -116,11 +116,11 @@ async def test_what_is_sent_counts_when_touched(virtual_clock: VirtualClock) -> 
 
 
 @VIRTUAL
-async def test_a_peer_that_does_not_read_cannot_hold_the_close_up() -> None:
-    """What is still to be flushed is given up."""
+async def test_a_peer_that_does_not_read_cannot_delay_the_close() -> None:
+    """Unsent data is dropped."""
     async with connection() as (reader, writer, _), idle_guard(writer, 30) as guard:
         writer.write(b"x" * 10_000_000)
-        await writer.drain()  # until the guard ends it
+        await writer.drain()  # until the guard aborts the connection
         assert await reader.read() == b""
         with pytest.raises(ConnectionResetError):
             await writer.drain()
@@ -131,7 +131,7 @@ async def test_a_peer_that_does_not_read_cannot_hold_the_close_up() -> None:
 @VIRTUAL
 @pytest.mark.parametrize("how", ["returns", "fails", "is cancelled"])
 async def test_nothing_is_left_after_the_block(how: str) -> None:
-    """No timer, and the connection is the stream's own again and still open."""
+    """No timer remains; the connection is open and has its earlier protocol."""
     async with Timer() as timer, connection() as (reader, writer, peer):
         inner = writer.transport.get_protocol()
 
@@ -156,13 +156,13 @@ async def test_nothing_is_left_after_the_block(how: str) -> None:
 @VIRTUAL
 @pytest.mark.parametrize("when", ["before", "in the same turn", "while it closes"])
 async def test_a_connection_that_is_lost_meanwhile_is_no_error(when: str) -> None:
-    """Lost before the limit, at the limit, or while it is being closed."""
+    """It may be lost before the limit, at the limit, or during the close."""
     async with connection() as (reader, writer, peer):
         async with idle_guard(writer, 30):
             writer.write(b"unread")
             if when == "before":
                 peer.close()
-                with pytest.raises(ConnectionResetError):  # something was left unread
+                with pytest.raises(ConnectionResetError):  # unread data causes a reset
                     await reader.read()
                 await asyncio.sleep(60)
             elif when == "in the same turn":
@@ -176,11 +176,11 @@ async def test_a_connection_that_is_lost_meanwhile_is_no_error(when: str) -> Non
 
 
 def without_certificates(side: int) -> ssl.SSLContext:
-    """TLS for a test: encrypted, and nobody shows who they are."""
+    """Return TLS contexts that encrypt without certificates."""
     context = ssl.SSLContext(side)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    context.maximum_version = ssl.TLSVersion.TLSv1_2  # the last that has such ciphers
+    context.maximum_version = ssl.TLSVersion.TLSv1_2  # the last version with such ciphers
     try:
         context.set_ciphers("AECDH:@SECLEVEL=0")
     except ssl.SSLError:
@@ -190,7 +190,7 @@ def without_certificates(side: int) -> ssl.SSLContext:
 
 @pytest.mark.both_loops
 async def test_a_tls_connection_may_be_closed_twice_in_the_block() -> None:
-    """Its transport knows no protocol any more by then: there is nothing to give back."""
+    """Its transport then has no protocol that could be restored."""
     ended: asyncio.Queue[object] = asyncio.Queue()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -217,7 +217,7 @@ async def test_a_tls_connection_may_be_closed_twice_in_the_block() -> None:
 
 
 async def test_a_closed_timer_refuses_the_block() -> None:
-    """And the connection is as it was."""
+    """The connection is unchanged."""
     async with connection() as (_, writer, _):
         inner = writer.transport.get_protocol()
         async with Timer() as timer:
@@ -231,7 +231,7 @@ async def test_a_closed_timer_refuses_the_block() -> None:
 
 
 async def test_a_timeout_out_of_range_is_refused() -> None:
-    """The text has the argument's own name."""
+    """The error names the argument."""
     async with connection() as (_, writer, _):
         with pytest.raises(ValueError, match=r"^timeout must be more than 0, got 0$"):
             async with idle_guard(writer, 0):
@@ -240,7 +240,7 @@ async def test_a_timeout_out_of_range_is_refused() -> None:
 
 @pytest.mark.both_loops
 async def test_a_touched_stream_works_as_before() -> None:
-    """Chunks, backpressure both ways and the end of the stream pass through."""
+    """Chunks, backpressure in both directions and the end of the stream pass through."""
     chunks = 0
 
     def count() -> None:
@@ -276,7 +276,7 @@ async def send(writer: asyncio.StreamWriter, size: int) -> None:
 
 
 async def test_a_buffered_protocol_has_no_chunks() -> None:
-    """Refused by name."""
+    """The error names the protocol."""
 
     class Buffered(asyncio.BufferedProtocol):
         def get_buffer(self, sizehint: int) -> bytearray:
@@ -293,11 +293,11 @@ async def test_a_buffered_protocol_has_no_chunks() -> None:
 
 
 async def tell() -> None:
-    """A coroutine function, where a plain function is due."""
+    """A coroutine function, where a plain function is required."""
 
 
 async def test_a_touch_that_is_a_coroutine_function_is_refused() -> None:
-    """And the connection is as it was."""
+    """The connection is unchanged."""
     async with connection() as (_, writer, _):
         inner = writer.transport.get_protocol()
 
@@ -311,7 +311,7 @@ async def test_a_touch_that_is_a_coroutine_function_is_refused() -> None:
 
 
 def test_a_buffered_protocol_cannot_be_limited() -> None:
-    """It receives no chunks either: a busy connection would be closed as a silent one."""
+    """It receives no chunks, so that an active connection would seem silent."""
     with pytest.raises(TypeError, match="BufferedProtocol"):
 
         class Buffered(LimitedProtocol, asyncio.BufferedProtocol):  # pyright: ignore[reportUnusedClass]
@@ -329,7 +329,7 @@ async def test_without_a_timeout_a_silent_stream_stays_open() -> None:
 
 @pytest.mark.parametrize("hook", ["limit_exceeded", "send_heartbeat"])
 def test_a_hook_that_is_a_coroutine_function_is_refused(hook: str) -> None:
-    """When the class is made; nothing would await it."""
+    """The class definition raises, because nothing would await it."""
 
     async def coroutine_function(self: LimitedProtocol, *_: object) -> None: ...
 
@@ -338,7 +338,7 @@ def test_a_hook_that_is_a_coroutine_function_is_refused(hook: str) -> None:
 
 
 class Pinged(LimitedProtocol):
-    """Asks a silent peer; notes what happened and when."""
+    """A protocol that pings a silent peer and records its calls with their times."""
 
     idle_timeout = 60
     heartbeat_interval = 20
@@ -348,28 +348,28 @@ class Pinged(LimitedProtocol):
         self.lost = asyncio.get_running_loop().create_future()
 
     def send_heartbeat(self) -> None:
-        """Ask."""
+        """Send a ping."""
         self.note("ping")
         self.transport.write(b"ping\n")
 
     def limit_exceeded(self, limit: Limit) -> None:
-        """Say which."""
+        """Record the limit."""
         self.note(limit)
         super().limit_exceeded(limit)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Say so."""
+        """Record the end."""
         super().connection_lost(exc)
         self.lost.set_result(None)
 
     def note(self, what: str) -> None:
-        """With the time."""
+        """Record an event with the time."""
         self.log.append((round(asyncio.get_running_loop().time()), what))
 
 
 @VIRTUAL
 async def test_a_protocol_pings_and_closes_a_silent_peer_with_one_timer() -> None:
-    """An answer starts the count again; at no time has the connection two pending deadlines."""
+    """An answer starts the count again; the connection never has two pending timers."""
     own, peer = socket.socketpair()
     pending: list[int] = []
     loop = asyncio.get_running_loop()
@@ -401,7 +401,7 @@ async def test_a_protocol_pings_and_closes_a_silent_peer_with_one_timer() -> Non
 
 @VIRTUAL
 async def test_a_peer_that_answers_pings_stays_connected() -> None:
-    """Each pong is received data like any other."""
+    """Each pong is received data."""
     own, peer = socket.socketpair()
     async with Timer() as timer:
         Pinged.timer = timer
@@ -419,7 +419,7 @@ async def test_a_peer_that_answers_pings_stays_connected() -> None:
 
 
 async def refused(kind: type[LimitedProtocol]) -> object:
-    """What the loop reports of a connection whose protocol is of *kind*; it is aborted."""
+    """Return the error that the loop reports for a protocol of *kind*; abort the connection."""
     reported: list[object] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
@@ -448,7 +448,7 @@ async def refused(kind: type[LimitedProtocol]) -> object:
     ],
 )
 async def test_an_attribute_out_of_range_is_named(name: str, value: object, text: str) -> None:
-    """By the protocol's name for it, and the connection does not stay without limits."""
+    """The error has the attribute's name, and the connection is aborted."""
     error = await refused(type("Wrong", (Pinged,), {name: value}))
 
     assert isinstance(error, ValueError)
@@ -456,7 +456,7 @@ async def test_an_attribute_out_of_range_is_named(name: str, value: object, text
 
 
 async def test_a_heartbeat_without_its_hook_is_refused() -> None:
-    """The text says what to override."""
+    """The error names the method to override."""
 
     class Mute(LimitedProtocol):
         heartbeat_interval = 20
@@ -468,7 +468,7 @@ async def test_a_heartbeat_without_its_hook_is_refused() -> None:
 
 
 class Echo(LimitedProtocol):
-    """Sends back what it gets; notes how it ended."""
+    """A protocol that sends back received data and records its end."""
 
     idle_timeout = 30
     first_byte_timeout = 5
@@ -479,7 +479,7 @@ class Echo(LimitedProtocol):
         self.lost = asyncio.get_running_loop().create_future()
 
     def data_received(self, data: bytes) -> None:
-        """Send it back."""
+        """Send the data back."""
         super().data_received(data)
         self.transport.write(data)
 
@@ -500,7 +500,7 @@ class Echo(LimitedProtocol):
     [(0, Limit.FIRST_BYTE, 5), (2, Limit.IDLE, 36), (99, Limit.TOTAL, 100)],
 )
 async def test_a_protocol_keeps_the_same_limits(chunks: int, limit: Limit, end: int) -> None:
-    """First byte, silence and total, each at its own time; nothing is left in the timer."""
+    """First byte, silence and total apply at their times; no timer remains."""
     own, peer = socket.socketpair()
     Echo.limits.clear()
     async with Timer() as timer:
@@ -509,7 +509,7 @@ async def test_a_protocol_keeps_the_same_limits(chunks: int, limit: Limit, end: 
         _, protocol = await loop.connect_accepted_socket(Echo, own)
         for _ in range(chunks):
             await asyncio.sleep(3)
-            with suppress(BrokenPipeError):  # the limit came first
+            with suppress(BrokenPipeError):  # the limit closed the connection before
                 peer.send(b"a")
 
         assert round(await protocol.lost) == end
@@ -520,7 +520,7 @@ async def test_a_protocol_keeps_the_same_limits(chunks: int, limit: Limit, end: 
 
 @VIRTUAL
 async def test_a_protocol_that_ends_by_itself_leaves_no_timer() -> None:
-    """Whether the peer closes or resets."""
+    """The peer closes or resets the connection."""
     async with Timer() as timer:
         Echo.timer = timer
         for reset in (False, True):
@@ -528,15 +528,15 @@ async def test_a_protocol_that_ends_by_itself_leaves_no_timer() -> None:
             loop = asyncio.get_running_loop()
             _, protocol = await loop.connect_accepted_socket(Echo, own)
             if reset:
-                peer.send(b"a" * 1000)  # the echo finds nobody
+                peer.send(b"a" * 1000)  # the peer has gone before the echo
             peer.close()
             await protocol.lost
 
         assert len(timer) == 0
 
 
-async def test_it_is_a_mixin_for_a_protocol_that_knows_nothing_of_it() -> None:
-    """All three calls reach the other one."""
+async def test_it_can_be_mixed_into_another_protocol() -> None:
+    """All three calls reach the other protocol."""
     calls: asyncio.Queue[object] = asyncio.Queue()
 
     class Theirs(asyncio.Protocol):
@@ -562,7 +562,7 @@ async def test_it_is_a_mixin_for_a_protocol_that_knows_nothing_of_it() -> None:
 
 
 async def test_a_protocol_on_a_closed_timer_is_aborted() -> None:
-    """Without limits it would stay for ever; the loop reports the error."""
+    """A connection without limits must not stay; the loop reports the error."""
     reported: list[object] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))

@@ -1,4 +1,4 @@
-"""What a virtual clock cannot show: the middleware and a heartbeat on a real server."""
+"""The middleware and a heartbeat on a real server, on the real clock."""
 
 import asyncio
 import socket
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.one_build, pytest.mark.realtime]
 
 @asynccontextmanager
 async def served(app: Starlette) -> AsyncGenerator[int]:
-    """The port *app* listens on; afterwards nobody has logged a warning."""
+    """Serve *app* and yield its port; check afterwards that no warning was logged."""
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(app, log_config=None, access_log=False, ws="websockets-sansio")
     server = uvicorn.Server(config)
@@ -38,7 +38,7 @@ async def served(app: Starlette) -> AsyncGenerator[int]:
 
 
 async def test_a_slow_body_is_answered_and_the_connection_closed() -> None:
-    """With 408, though the client is still sending."""
+    """The client gets 408 while it still sends."""
 
     async def count(request: Request) -> Response:
         return PlainTextResponse(str(len(await request.body())))
@@ -58,8 +58,8 @@ async def test_a_slow_body_is_answered_and_the_connection_closed() -> None:
     assert answer.endswith(b"\r\n\r\nthe request body came too slowly")
 
 
-async def test_a_websocket_whose_client_is_deaf_is_given_up() -> None:
-    """ASGI has no pings: a message asks, and every message is an answer."""
+async def test_a_websocket_whose_client_does_not_read_is_closed() -> None:
+    """ASGI has no pings: a message is the ping, and any message is an answer."""
     ended: list[tuple[str, str]] = []
     over = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""The service in this process, without a server, and as a process of its own."""
+"""Fixtures: the service in this process without a server, and as a process of its own."""
 
 import asyncio
 import contextlib
@@ -34,14 +34,14 @@ Serving = Callable[..., AbstractAsyncContextManager[httpx.AsyncClient]]
 
 @contextlib.asynccontextmanager
 async def started(app: TopicApp) -> AsyncGenerator[TopicApp]:
-    """*app* between its start and its end."""
+    """Run the lifespan of *app* during the block."""
     async with app._app.router.lifespan_context(app._app):
         yield app
 
 
 @pytest.fixture
 def serving() -> Serving:
-    """Open a client of a service with some limits, as `async with` a call that names them."""
+    """Return a context manager that takes limits and opens a client of a service with them."""
 
     @contextlib.asynccontextmanager
     async def serve(
@@ -60,7 +60,7 @@ def serving() -> Serving:
 
 
 class Subscriber:
-    """One websocket, as a server would hand it to the application."""
+    """A websocket client that talks ASGI with the application, in place of a server."""
 
     def __init__(
         self,
@@ -101,51 +101,51 @@ class Subscriber:
         await self.task
 
     def leave(self) -> None:
-        """Hang up."""
+        """Disconnect."""
         self.to_app.put_nowait({"type": "websocket.disconnect", "code": 1001})
 
     async def message(self) -> Any:
-        """The next message, parsed."""
+        """Return the next message, parsed."""
         got = await self.from_app.get()
         assert got["type"] == "websocket.send", got
         return json.loads(got["text"])
 
     async def accepted(self) -> None:
-        """Wait until it has been let in."""
+        """Wait until the application accepts the websocket."""
         assert (await self.from_app.get())["type"] == "websocket.accept"
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """`aiowheel serve` and where it listens."""
+    """A running `aiowheel serve`, and the port that it listens on."""
 
     process: subprocess.Popen[str]
     port: int
 
     @property
     def url(self) -> str:
-        """Of its root, without a slash."""
+        """URL of the service, without a slash at the end."""
         return f"http://127.0.0.1:{self.port}"
 
     def connect(self) -> socket.socket:
-        """Open a plain connection; reads on it time out after a minute."""
+        """Open a plain connection whose reads time out after a minute."""
         return socket.create_connection(("127.0.0.1", self.port), timeout=60)
 
     def send(self, request: bytes) -> bytes:
-        """What the server answers to *request* before it closes the connection."""
+        """Send *request*; return everything up to the end of the connection."""
         with self.connect() as connection:
             connection.sendall(request)
             return read_to_end(connection)
 
     def stop(self, number: int = signal.SIGTERM) -> tuple[int, str]:
-        """Signal it; its exit code and what it wrote to stderr."""
+        """Send a signal; return the exit code and the text on stderr."""
         self.process.send_signal(number)
         _, errors = self.process.communicate(timeout=60)
         return self.process.returncode, errors
 
 
 async def waiters_reach(server: Process, wanted: int) -> None:
-    """Wait until *wanted* clients wait there, by the service's own count."""
+    """Wait until the service counts *wanted* waiting clients."""
     async with httpx.AsyncClient(timeout=60) as client:
         while True:
             if (await client.get(f"{server.url}/health")).json()["waiters"] == wanted:
@@ -154,7 +154,7 @@ async def waiters_reach(server: Process, wanted: int) -> None:
 
 
 def read_to_end(connection: socket.socket) -> bytes:
-    """Everything until the other side closes."""
+    """Return everything until the other side closes the connection."""
     received = b""
     while chunk := connection.recv(65_536):
         received += chunk
@@ -163,7 +163,7 @@ def read_to_end(connection: socket.socket) -> bytes:
 
 @contextlib.contextmanager
 def process(*arguments: str, environment: dict[str, str] | None = None) -> Generator[Process]:
-    """`aiowheel serve` on a free port."""
+    """Run `aiowheel serve` on a free port during the block."""
     command = [sys.executable, "-m", "aiowheel", "serve", "--port", "0", *arguments]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
@@ -181,21 +181,21 @@ def process(*arguments: str, environment: dict[str, str] | None = None) -> Gener
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Process]:
-    """One process for the tests of a module."""
+    """One process for all tests of a module."""
     with process("--dashboard", "--heartbeat", "1", "--max-body", "1000") as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def impatient_server() -> Iterator[Process]:
-    """One that gives a request little time to arrive."""
+    """A process with a short receive timeout."""
     with process("--receive-timeout", "0.6") as running:
         yield running
 
 
 @pytest.fixture(params=["sqlite", "postgres", "redis"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of a store without topics, of each kind."""
+    """The address of an empty store, of each kind."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/topics.db"
     if request.param == "redis":
@@ -206,7 +206,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture(scope="session")
 def redis() -> Iterator[str]:
-    """The socket file of a Redis."""
+    """The socket file of a Redis server."""
     try:
         with redis_server() as path:
             yield path
@@ -216,7 +216,7 @@ def redis() -> Iterator[str]:
 
 @pytest.fixture
 def empty_redis(redis: str) -> str:
-    """The same, with nothing in it."""
+    """The socket file of a Redis server without keys."""
     subprocess.run(["redis-cli", "-s", redis, "FLUSHALL"], check=True, capture_output=True)
     return redis
 
@@ -233,7 +233,7 @@ def postgres() -> Iterator[str]:
 
 @pytest.fixture
 async def database(postgres: str) -> str:
-    """A database of its own on that server."""
+    """The address of a new database on that server."""
     asyncpg: Any = pytest.importorskip("asyncpg")
     name = f"topics_{next(NUMBERS)}"
     connection = await asyncpg.connect(postgres)

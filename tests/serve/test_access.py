@@ -1,4 +1,4 @@
-"""Which requests are refused: foreign hosts, foreign pages, and clients without a token."""
+"""Refused requests: foreign hosts, foreign pages, and clients without a token."""
 
 import json
 from typing import Any
@@ -19,7 +19,7 @@ EVIL = "http://evil.example"
 
 
 async def status(app: TopicApp, headers: dict[str, str], method: str = "GET") -> tuple[int, str]:
-    """The status and the error of one request with these headers."""
+    """Return the status and the error word of one request with these headers."""
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8080") as client:
         answer = await client.request(method, "/topics/a?timeout=0", headers=headers)
@@ -42,7 +42,7 @@ async def status(app: TopicApp, headers: dict[str, str], method: str = "GET") ->
     ],
 )
 async def test_a_host_of_the_service_is_served(serving: Serving, host: str) -> None:
-    """This machine, an address, which no attacker can rebind, and the names that it was given."""
+    """`localhost`, IP addresses and the names of `--allow-host` are accepted."""
     app = TopicApp(access=Access(hosts=frozenset({"topics.example.com", "*.wild.example"})))
     async with serving(app):
         assert await status(app, {"Host": host}) == (200, "")
@@ -64,7 +64,7 @@ async def test_a_host_of_the_service_is_served(serving: Serving, host: str) -> N
     ],
 )
 async def test_a_foreign_host_is_refused(serving: Serving, host: str) -> None:
-    """An attacker points a name at this machine, and their page has the origin of the service."""
+    """This prevents DNS rebinding, where an attacker's host name points at this machine."""
     app = TopicApp(access=Access(hosts=frozenset({"topics.example.com", "*.wild.example"})))
     async with serving(app):
         assert await status(app, {"Host": host}) == (403, "foreign_host")
@@ -77,7 +77,7 @@ async def test_a_foreign_host_is_refused(serving: Serving, host: str) -> None:
 async def test_a_page_of_another_origin_is_refused(
     serving: Serving, method: str, origin: str
 ) -> None:
-    """Whatever it wants to do, and another port of this machine is another origin."""
+    """Every method is refused, and another port of this machine is another origin."""
     app = TopicApp()
     async with serving(app):
         headers = {"Origin": origin, "Access-Control-Request-Method": "POST"}
@@ -85,7 +85,7 @@ async def test_a_page_of_another_origin_is_refused(
 
 
 async def test_no_foreign_page_publishes(serving: Serving) -> None:
-    """The request is refused before anything is kept; a page of the service itself may publish."""
+    """The request is refused before its message is kept; a page of the service may publish."""
     app = TopicApp()
     async with serving(app) as client:
         foreign = await client.post("/topics/a", content="x", headers={"Origin": EVIL})
@@ -96,7 +96,7 @@ async def test_no_foreign_page_publishes(serving: Serving) -> None:
 
 
 async def test_a_foreign_page_opens_no_websocket(serving: Serving) -> None:
-    """Browsers let every page try; the handshake is refused, with the same body."""
+    """Browsers send such handshakes; the refusal has the usual body."""
     app = TopicApp()
     headers = [(b"host", b"localhost"), (b"origin", EVIL.encode())]
     async with serving(app), Subscriber(app, "/topics/a", headers=headers) as subscriber:
@@ -121,14 +121,14 @@ async def test_a_foreign_page_opens_no_websocket(serving: Serving) -> None:
 async def test_a_foreign_page_embeds_nothing(
     serving: Serving, headers: dict[str, str], expected: int
 ) -> None:
-    """An image has no `Origin`, but a browser says where it stands; a link may be followed."""
+    """An image has no `Origin`, but has `Sec-Fetch-Site`; a followed link is accepted."""
     app = TopicApp()
     async with serving(app):
         assert (await status(app, headers))[0] == expected
 
 
 async def test_an_allowed_page_reads_and_publishes(serving: Serving) -> None:
-    """It gets the CORS headers that its browser wants, on refusals as well, and the preflight."""
+    """Responses, refusals and the preflight have the CORS headers."""
     app = TopicApp(access=Access(origins=frozenset({"https://app.example"})))
     mine = {"Origin": "https://app.example"}
     async with serving(app) as client:
@@ -156,7 +156,7 @@ async def test_an_allowed_page_reads_and_publishes(serving: Serving) -> None:
     ("scheme", "origin", "expected"),
     [
         ("http", "http://localhost:8080", 200),
-        ("http", "https://localhost:8080", 200),  # a proxy took the TLS off
+        ("http", "https://localhost:8080", 200),  # a proxy terminated TLS
         ("https", "https://localhost:8080", 200),
         ("https", "http://localhost:8080", 403),
     ],
@@ -164,7 +164,7 @@ async def test_an_allowed_page_reads_and_publishes(serving: Serving) -> None:
 async def test_http_is_another_origin_than_https(
     serving: Serving, scheme: str, origin: str, expected: int
 ) -> None:
-    """An attacker in the network can forge a page for http; it may not use the https service."""
+    """A page over http, which an attacker in the network can forge, cannot use an https service."""
     app = TopicApp()
     transport = httpx.ASGITransport(app)
     async with (
@@ -177,7 +177,7 @@ async def test_http_is_another_origin_than_https(
 
 
 def bearer(token: str) -> dict[str, str]:
-    """The header of a client with *token*."""
+    """Return the header of a client with *token*."""
     return {"Authorization": f"Bearer {token}"}
 
 
@@ -197,10 +197,10 @@ def bearer(token: str) -> dict[str, str]:
         ("DELETE", bearer(PUBLISH), (404, "no_such_topic")),
     ],
 )
-async def test_each_thing_needs_its_token(
+async def test_each_operation_needs_its_token(
     serving: Serving, method: str, headers: dict[str, str], expected: tuple[int, str]
 ) -> None:
-    """Without: 401 and a challenge. With the one for the other thing: 403."""
+    """Without a token the answer is 401 with a challenge; with the other token it is 403."""
     access = Access(publish_tokens=frozenset({PUBLISH}), subscribe_tokens=frozenset({SUBSCRIBE}))
     async with serving(TopicApp(access=access)) as client:
         encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
@@ -213,7 +213,7 @@ async def test_each_thing_needs_its_token(
 
 
 async def test_a_token_opens_a_websocket(serving: Serving) -> None:
-    """And without one the handshake is refused."""
+    """Without a token the handshake is refused."""
     app = TopicApp(access=Access(subscribe_tokens=frozenset({SUBSCRIBE})))
     mine = [(b"authorization", f"Bearer {SUBSCRIBE}".encode())]
     async with serving(app):
@@ -223,8 +223,8 @@ async def test_a_token_opens_a_websocket(serving: Serving) -> None:
             await subscriber.accepted()
 
 
-async def test_tokens_may_be_exchanged_while_it_serves(serving: Serving) -> None:
-    """From the next request on the new one holds, and the old one does not."""
+async def test_tokens_can_be_replaced_at_run_time(serving: Serving) -> None:
+    """From the next request on, the new token is accepted and the old one is refused."""
     app = TopicApp(access=Access(publish_tokens=frozenset({"old-" * 4})))
     async with serving(app) as client:
         before = await client.post("/topics/a", content="x", headers=bearer("old-" * 4))
@@ -235,8 +235,8 @@ async def test_tokens_may_be_exchanged_while_it_serves(serving: Serving) -> None
     assert [each.status_code for each in (before, after, renewed)] == [201, 401, 201]
 
 
-async def test_the_document_says_where_a_token_is_needed(serving: Serving) -> None:
-    """OpenAPI's `security`, for what needs one and nothing else."""
+async def test_the_openapi_document_names_the_required_tokens(serving: Serving) -> None:
+    """Exactly the operations that need a token have `security`."""
     app = TopicApp(access=Access(publish_tokens=frozenset({PUBLISH})))
     async with serving(app) as client:
         path = (await client.get("/openapi.json")).json()["paths"]["/topics/{name}"]
@@ -260,7 +260,7 @@ async def test_the_document_says_where_a_token_is_needed(serving: Serving) -> No
     ],
 )
 def test_a_bad_rule_is_refused(name: str, value: str, text: str) -> None:
-    """When it is made; a token is not in the text, and not in the repr."""
+    """The constructor raises; neither the error nor the repr holds a token."""
     arguments: dict[str, Any] = {name: frozenset({value})}
     with pytest.raises(BadInputError, match=text) as error:
         Access(**arguments)
@@ -269,8 +269,8 @@ def test_a_bad_rule_is_refused(name: str, value: str, text: str) -> None:
     assert PUBLISH not in repr(Access(publish_tokens=frozenset({PUBLISH})))
 
 
-def test_the_dashboard_offers_a_line_with_a_token_where_one_is_needed() -> None:
-    """By the name of its variable; the secret is not shown."""
+def test_the_dashboards_example_has_a_token_if_one_is_needed() -> None:
+    """The example names the environment variable of the token, not the token."""
     token = "subscribe-0123456789"
     plain = _example(Access(publish_tokens=frozenset([token])))
     guarded = _example(Access(subscribe_tokens=frozenset([token])))

@@ -1,4 +1,4 @@
-"""What the access log says of requests, in virtual time."""
+"""The access log, in virtual time."""
 
 import asyncio
 from collections.abc import Iterator, MutableMapping
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.virtual_time, pytest.mark.one_build]
 
 @pytest.fixture
 def logs() -> Iterator[list[MutableMapping[str, Any]]]:
-    """The events of an application that listens."""
+    """The log events of an application with an access log."""
     structlog.configure()
     with capture_logs() as entries:
         yield entries
@@ -27,7 +27,7 @@ def logs() -> Iterator[list[MutableMapping[str, Any]]]:
 async def test_a_request_is_logged_when_it_ends(
     serving: Serving, logs: list[MutableMapping[str, Any]]
 ) -> None:
-    """How long it took, and how it ended; the query is left out."""
+    """The event has duration and status, and no query."""
     async with serving(TopicApp(access_log=True)) as client:
         await client.get("/topics/a?timeout=7")
         await client.post("/topics/a", content="x", headers={"Origin": "http://evil.example"})
@@ -43,7 +43,7 @@ async def test_a_request_is_logged_when_it_ends(
 async def test_a_websocket_is_logged_when_it_ends(
     serving: Serving, logs: list[MutableMapping[str, Any]]
 ) -> None:
-    """With the status of its handshake."""
+    """The event has the status of the handshake."""
     app = TopicApp(access_log=True)
     async with serving(app):
         async with Subscriber(app, "/topics/a") as subscriber:
@@ -60,8 +60,8 @@ async def test_a_websocket_is_logged_when_it_ends(
     assert logs[0]["seconds"] == pytest.approx(5, abs=0.01)
 
 
-async def test_a_client_that_left_is_logged_as_such(logs: list[MutableMapping[str, Any]]) -> None:
-    """With 499, as nginx does: the client got no answer."""
+async def test_a_disconnected_client_is_logged_as_499(logs: list[MutableMapping[str, Any]]) -> None:
+    """499 is nginx's status for a client that disconnects before the answer."""
     app = TopicApp(access_log=True)
     left = asyncio.Event()
 
@@ -83,7 +83,7 @@ async def test_a_client_that_left_is_logged_as_such(logs: list[MutableMapping[st
     async with started(app):
         asyncio.get_running_loop().call_later(3, left.set)
         await app(scope, receive, send)
-        await asyncio.sleep(0)  # the operation leaves the purgatory
+        await asyncio.sleep(0)  # the operation is removed from the purgatory
 
     assert [(entry["status"], entry["client"]) for entry in logs] == [(499, "10.0.0.1")]
 
@@ -91,7 +91,7 @@ async def test_a_client_that_left_is_logged_as_such(logs: list[MutableMapping[st
 async def test_by_default_nothing_is_logged(
     serving: Serving, logs: list[MutableMapping[str, Any]]
 ) -> None:
-    """Neither what is served nor what is refused."""
+    """Neither served nor refused requests are logged."""
     async with serving() as client:
         await client.get("/topics/a?timeout=0")
         await client.get("/topics/a", headers={"Host": "evil.example"})

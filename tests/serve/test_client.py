@@ -1,4 +1,4 @@
-"""A client of topics over a network that fails, in virtual time; and beside a real service."""
+"""The client of topics over a failing network, in virtual time, and with a real service."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ COUNT = 60
 
 
 class BadNetwork(httpx.AsyncBaseTransport):
-    """Loses requests, answers and whole minutes, each with a chance."""
+    """A transport that loses requests and answers, and fails for whole minutes, at random."""
 
     def __init__(self, app: TopicApp, seed: int, share: float) -> None:
         self.app = app
@@ -33,7 +33,7 @@ class BadNetwork(httpx.AsyncBaseTransport):
         self.lost = 0
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Pass it on, or fail before the service has it, or after."""
+        """Pass the request on, or fail before or after the service handles it."""
         before, after, refused = (self._random.random() < self._share for _ in range(3))
         polling = request.method == "GET"
         if polling and refused:
@@ -49,7 +49,7 @@ class BadNetwork(httpx.AsyncBaseTransport):
 
 
 async def taken(client: TopicClient, topic: str, count: int, **more: Any) -> list[Message]:
-    """The first *count* messages of a subscription."""
+    """Return the first *count* messages of a subscription."""
     got: list[Message] = []
     async with aclosing(client.subscribe(topic, **more)) as messages:
         async for message in messages:
@@ -62,7 +62,7 @@ async def taken(client: TopicClient, topic: str, count: int, **more: Any) -> lis
 @pytest.mark.parametrize("seed", range(20))
 @virtual
 async def test_nothing_is_lost_on_a_bad_network(seed: int) -> None:
-    """Half of the polls fail, before the service or behind it: each message once, in order."""
+    """Half of the polls fail; each message still arrives exactly once and in order."""
     network = BadNetwork(TopicApp(), seed, share=0.25)
     pause = random.Random(seed)
     async with started(network.app), httpx.AsyncClient(transport=network) as http:
@@ -82,7 +82,7 @@ async def test_nothing_is_lost_on_a_bad_network(seed: int) -> None:
 
 @virtual
 async def test_a_subscription_goes_on_after_a_position() -> None:
-    """Of another process, for example."""
+    """The position may come from another process."""
     app = TopicApp()
     async with started(app), httpx.AsyncClient(transport=httpx.ASGITransport(app)) as http:
         client = TopicClient(URL, http=http)
@@ -95,8 +95,8 @@ async def test_a_subscription_goes_on_after_a_position() -> None:
 
 
 @virtual
-async def test_what_was_dropped_is_counted() -> None:
-    """In the next message that is there, once."""
+async def test_dropped_messages_are_counted() -> None:
+    """The next message has the count in `missed`; later messages have 0."""
     app = TopicApp(Limits(kept_messages=2))
     async with started(app), httpx.AsyncClient(transport=httpx.ASGITransport(app)) as http:
         client = TopicClient(URL, http=http)
@@ -109,7 +109,7 @@ async def test_what_was_dropped_is_counted() -> None:
 
 @virtual
 async def test_a_restart_is_shown_and_survived() -> None:
-    """The service begins with nothing: the next message says so, and none of its own is lost."""
+    """After a loss of all topics, the next message has `reset`; no new message is lost."""
     network = BadNetwork(TopicApp(), 1, share=0.0)
     async with httpx.AsyncClient(transport=network) as http:
         client = TopicClient(URL, http=http)
@@ -129,7 +129,7 @@ async def test_a_restart_is_shown_and_survived() -> None:
 
 @virtual
 async def test_a_removed_topic_begins_anew() -> None:
-    """A removal is shown by the first message of the next life, however long that takes."""
+    """The first message of the new epoch has `reset`, even after a long time."""
     app = TopicApp()
     async with started(app), httpx.AsyncClient(transport=httpx.ASGITransport(app)) as http:
         client = TopicClient(URL, http=http)
@@ -150,7 +150,7 @@ async def test_a_removed_topic_begins_anew() -> None:
 
 @virtual
 async def test_an_outage_is_waited_for(virtual_clock: VirtualClock) -> None:
-    """However long it lasts; the client asks every few seconds, and then goes on at once."""
+    """The client retries every few seconds for any time, and continues after the outage."""
     network = BadNetwork(TopicApp(), 1, share=1.0)
     async with started(network.app), httpx.AsyncClient(transport=network) as http:
         network._random = random.Random(0)
@@ -167,7 +167,7 @@ async def test_an_outage_is_waited_for(virtual_clock: VirtualClock) -> None:
 
 @virtual
 async def test_a_refusal_is_raised() -> None:
-    """What would be refused again is not repeated: the status, the word and the sentence."""
+    """The client does not repeat the request; the error has status, word and detail."""
     app = TopicApp(access=Access(publish_tokens=frozenset({"x" * 16})))
     async with started(app), httpx.AsyncClient(transport=httpx.ASGITransport(app)) as http:
         stranger = TopicClient(URL, http=http)
@@ -186,14 +186,14 @@ async def test_a_refusal_is_raised() -> None:
 
 @virtual
 async def test_bad_arguments_are_refused_at_the_call() -> None:
-    """Before anything is sent: a name that would be another address, a position that is none."""
+    """A bad topic name or position raises before any request."""
     with pytest.raises(ValueError, match=r"url must be http://HOST:PORT .*, got 'localhost'"):
         TopicClient("localhost")
     async with TopicClient(URL) as client:
         for topic in ("a/b", "a?since=1", ""):
-            with pytest.raises(ValueError, match="topic must be made of"):
+            with pytest.raises(ValueError, match="topic must consist of"):
                 client.subscribe(topic)
-            with pytest.raises(ValueError, match="topic must be made of"):
+            with pytest.raises(ValueError, match="topic must consist of"):
                 await client.publish(topic, 1)
         with pytest.raises(ValueError, match="after must be the position of a message, got '7'"):
             client.subscribe("a", after="7")
@@ -203,7 +203,7 @@ async def test_bad_arguments_are_refused_at_the_call() -> None:
 
 @virtual
 async def test_a_cancelled_subscription_leaves_nothing() -> None:
-    """Neither a waiting request nor a connection."""
+    """Neither a waiting request nor a connection remains."""
     app = TopicApp()
     async with started(app), httpx.AsyncClient(transport=httpx.ASGITransport(app)) as http:
         reading = asyncio.create_task(taken(TopicClient(URL, http=http), "a", 1))
@@ -213,13 +213,13 @@ async def test_a_cancelled_subscription_leaves_nothing() -> None:
             await reading
         await asyncio.sleep(0)
 
-        assert len(app._service.crowd) == 0
+        assert len(app._service.waiters) == 0
         assert len(app._service.purgatory) == 0
 
 
 @pytest.mark.realtime
-async def test_a_service_that_is_killed_and_started_again_is_found() -> None:
-    """Over real sockets, in the middle of a poll: the subscription goes on by itself."""
+async def test_a_subscription_survives_a_restart_of_the_service() -> None:
+    """The service is killed during a poll over real sockets; the subscription continues."""
     token = "x" * 16
     environment = os.environ | {"AIOWHEEL_TOKEN": token}
     with process(environment=environment) as first:

@@ -1,4 +1,4 @@
-"""Hundreds of subscribers that read nothing, and how much memory they hold."""
+"""The memory held by hundreds of subscribers that do not read."""
 
 import base64
 import contextlib
@@ -16,7 +16,7 @@ from .conftest import Process, process, waiters_reach
 pytestmark = [pytest.mark.realtime, pytest.mark.one_build, pytest.mark.slow]
 
 CLIENTS = 300
-MESSAGE = 60_000  # bytes, almost the largest
+MESSAGE = 60_000  # bytes, close to the limit
 MESSAGES = 40  # more than the topic keeps
 MOST_OF_PROCESS = 256 * 1024  # bytes, a client
 MOST_OF_KERNEL = 192 * 1024  # bytes, a client
@@ -24,7 +24,7 @@ EVENTS = b"Accept: text/event-stream\r\n"
 
 
 def websocket() -> bytes:
-    """The headers of a handshake."""
+    """Return the headers of a websocket handshake."""
     key = base64.b64encode(os.urandom(16))
     return (
         b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
@@ -33,7 +33,7 @@ def websocket() -> bytes:
 
 
 def deaf(server: Process, headers: bytes) -> socket.socket:
-    """A subscriber that takes as little as the kernel lets it, and never reads."""
+    """Open a subscriber with the smallest receive buffer, which never reads."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
     client.connect(("127.0.0.1", server.port))
@@ -42,7 +42,7 @@ def deaf(server: Process, headers: bytes) -> socket.socket:
 
 
 def unsent(port: int) -> int:
-    """Bytes that the kernel holds of what was written to connections of this local port."""
+    """Return the bytes that the kernel holds for connections of this local port."""
     total = 0
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         _, local, _, state, queues, *_ = line.split()
@@ -53,7 +53,7 @@ def unsent(port: int) -> int:
 
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="needs Linux's /proc")
 async def test_clients_that_do_not_read_hold_bounded_memory() -> None:
-    """A page each in the process and what one write may leave in the kernel; no backlog."""
+    """Each costs one page in the process and a bounded buffer in the kernel."""
     patience = ["--receive-timeout", "300", "--heartbeat", "300"]
     with process(*patience) as server, contextlib.ExitStack() as stack:
         url = f"{server.url}/topics/a"

@@ -1,4 +1,4 @@
-"""Topics as server-sent events, without a server, in virtual time."""
+"""Server-sent events without a server, in virtual time."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.virtual_time, pytest.mark.one_build]
 
 
 class EventSource:
-    """One stream of events, as a server would hand it to the application."""
+    """A client of an event stream that talks ASGI with the application, in place of a server."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class EventSource:
             headers.append((b"last-event-id", last.encode()))
         self._scope: dict[str, Any] = {
             "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.3"},  # as uvicorn says
+            "asgi": {"version": "3.0", "spec_version": "2.3"},  # the versions of uvicorn
             "http_version": "1.1",
             "method": "GET",
             "scheme": "http",
@@ -63,7 +63,7 @@ class EventSource:
         await self.task
 
     async def opened(self) -> dict[str, str]:
-        """Wait until the stream begins; its headers."""
+        """Wait until the stream begins; return its headers."""
         start = await self.from_app.get()
         assert (start["type"], start["status"]) == ("http.response.start", 200)
         body = (await self.from_app.get())["body"]
@@ -72,7 +72,7 @@ class EventSource:
         return {name.decode(): value.decode() for name, value in start["headers"]}
 
     async def event(self) -> Any:
-        """The next event, parsed; None for a comment. Its id is in `last`."""
+        """Return the next event, or None for a comment; set `last` to its id."""
         body: bytes = (await self.from_app.get())["body"]
         if body == b":\n\n":
             return None
@@ -84,12 +84,12 @@ class EventSource:
 
 
 def data(answer: Any) -> list[object]:
-    """The messages of an answer, without their versions."""
+    """Return the data of the messages of an answer."""
     return [message["data"] for message in answer["messages"]]
 
 
-async def test_a_subscriber_gets_what_is_there_and_what_comes(serving: Serving) -> None:
-    """One event an answer, in the form of the poll's."""
+async def test_a_subscriber_gets_kept_and_new_messages(serving: Serving) -> None:
+    """Each answer is one event, with the JSON of a poll."""
     app = TopicApp()
     async with serving(app) as client:
         await client.post("/topics/a", content="line\nbreak")
@@ -106,7 +106,7 @@ async def test_a_subscriber_gets_what_is_there_and_what_comes(serving: Serving) 
 
 @pytest.mark.parametrize("accept", ["*/*", "application/json", "text/*"])
 async def test_other_clients_get_a_poll(serving: Serving, accept: str) -> None:
-    """Only a client that says so gets a stream."""
+    """Only a client whose `Accept` names event streams gets one."""
     async with serving() as client:
         answer = await client.get("/topics/a?timeout=0", headers={"Accept": accept})
 
@@ -116,7 +116,7 @@ async def test_other_clients_get_a_poll(serving: Serving, accept: str) -> None:
 async def test_silence_is_filled_with_comments(
     serving: Serving, virtual_clock: VirtualClock
 ) -> None:
-    """So that proxies keep the connection; an `EventSource` does not see them."""
+    """Comments keep proxies from closing the connection; an `EventSource` ignores them."""
     app = TopicApp(Limits(heartbeat=20.0))
     async with serving(app), EventSource(app, "/topics/a") as source:
         await source.opened()
@@ -127,8 +127,8 @@ async def test_silence_is_filled_with_comments(
     assert virtual_clock.time() - begun == pytest.approx(40, abs=0.1)
 
 
-async def test_a_client_that_comes_back_loses_nothing(serving: Serving) -> None:
-    """It sends the last id, which is worth more than the address that it has kept."""
+async def test_a_reconnecting_client_loses_nothing(serving: Serving) -> None:
+    """`Last-Event-ID` takes precedence over the query of the address."""
     app = TopicApp()
     async with serving(app) as client:
         for number in range(3):
@@ -150,8 +150,8 @@ async def test_a_client_that_comes_back_loses_nothing(serving: Serving) -> None:
 @pytest.mark.parametrize(
     "last", ["00000000-1", "7", "another service's", "0123456Z-1", "01234567-9999999999999999"]
 )
-async def test_a_client_of_another_life_is_told(serving: Serving, last: str) -> None:
-    """The id names the life of the topic, too; a topic that is gone has an empty one."""
+async def test_an_id_of_another_epoch_causes_a_reset(serving: Serving, last: str) -> None:
+    """The id names the epoch; the event of a removed topic has an empty id."""
     app = TopicApp()
     async with serving(app) as client:
         await client.post("/topics/a", content="1")
@@ -169,10 +169,8 @@ async def test_a_client_of_another_life_is_told(serving: Serving, last: str) -> 
 @pytest.mark.parametrize(
     ("query", "error"), [("since=-1", "bad_since"), ("timeout=3", "bad_parameter")]
 )
-async def test_a_bad_request_is_answered_with_a_reason(
-    serving: Serving, query: str, error: str
-) -> None:
-    """As for a poll, before the stream begins."""
+async def test_a_bad_request_is_refused(serving: Serving, query: str, error: str) -> None:
+    """The refusal is the same as for a poll, and the stream does not begin."""
     app = TopicApp()
     async with serving(app), EventSource(app, "/topics/a", query) as source:
         start = await source.from_app.get()
@@ -182,8 +180,8 @@ async def test_a_bad_request_is_answered_with_a_reason(
     assert json.loads(body["body"])["error"] == error
 
 
-async def test_subscribers_take_places(serving: Serving) -> None:
-    """Of the same number as polls, and give them back."""
+async def test_subscribers_count_as_waiting_clients(serving: Serving) -> None:
+    """They share the limit of polls, until they disconnect."""
     app = TopicApp(Limits(waiters=1))
     async with serving(app) as client:
         async with EventSource(app, "/topics/a") as source:
@@ -198,14 +196,14 @@ async def test_subscribers_take_places(serving: Serving) -> None:
 
 
 async def test_a_token_is_needed_for_a_stream(serving: Serving) -> None:
-    """As for a poll."""
+    """The refusal is the same as for a poll."""
     app = TopicApp(access=Access(subscribe_tokens=frozenset({"x" * 16})))
     async with serving(app), EventSource(app, "/topics/a") as source:
         assert (await source.from_app.get())["status"] == 401
 
 
 async def test_stopping_ends_every_stream(serving: Serving) -> None:
-    """In order: an `EventSource` comes back by itself."""
+    """Each stream ends in order, so that an `EventSource` reconnects."""
     app = TopicApp()
     async with serving(app), EventSource(app, "/topics/a") as source:
         await source.opened()
@@ -217,7 +215,7 @@ async def test_stopping_ends_every_stream(serving: Serving) -> None:
 
 
 async def test_a_slow_subscriber_gets_everything_in_pages(serving: Serving) -> None:
-    """Of at most 64 KiB, or of one message: what it has not taken is not held for it."""
+    """A page has at most 64 KiB, or one larger message; later pages are read only when needed."""
     app = TopicApp()
     big = "x" * 60_000
     async with serving(app) as client:
@@ -235,5 +233,5 @@ async def test_a_slow_subscriber_gets_everything_in_pages(serving: Serving) -> N
     messages = [message for page in pages for message in page["messages"]]
     assert [message["version"] for message in messages] == list(range(1, 106))
     assert [page["missed"] for page in pages] == [0] * len(pages)
-    assert max(len(page["messages"]) for page in pages) > 50  # small ones share a page
-    assert sum(big in data(page) for page in pages) == 4  # large ones do not
+    assert max(len(page["messages"]) for page in pages) > 50  # a page holds many small messages
+    assert sum(big in data(page) for page in pages) == 4  # a page holds one large message

@@ -1,4 +1,4 @@
-"""Retention by age, in virtual time: messages grow old, topics fall out of use."""
+"""Retention by age, in virtual time."""
 
 import asyncio
 
@@ -20,7 +20,7 @@ MANY = 10_000
 
 
 def memory_of(app: TopicApp) -> MemoryStore:
-    """The store of its topics."""
+    """Return the memory store of an application."""
     store = app._service.store
     assert isinstance(store, MemoryStore)
     return store
@@ -29,7 +29,7 @@ def memory_of(app: TopicApp) -> MemoryStore:
 async def test_ten_thousand_topics_of_one_message_expire(
     serving: Serving, virtual_clock: VirtualClock
 ) -> None:
-    """None before its time, each at its time; nothing is left, and there is room for as many."""
+    """Each expires at its time and not before; afterwards there is room for new topics."""
     app = TopicApp(Limits(kept_seconds=AGE, topics=MANY))
     service = memory_of(app)
     async with serving(app) as client:
@@ -55,7 +55,7 @@ async def test_ten_thousand_topics_of_one_message_expire(
 
 
 async def test_a_topic_that_is_read_stays(serving: Serving) -> None:
-    """Its messages grow old, but its version and its epoch stay: no reader has to begin anew."""
+    """Its messages expire, but its version and epoch stay, so that readers get no reset."""
     app = TopicApp(Limits(kept_seconds=AGE))
     async with serving(app) as client:
         await client.post("/topics/a", content="1")
@@ -72,7 +72,7 @@ async def test_a_topic_that_is_read_stays(serving: Serving) -> None:
 
 
 async def test_a_topic_that_a_client_waits_for_stays(serving: Serving) -> None:
-    """However long a poll or a subscriber waits; it expires after they have left."""
+    """It stays during a poll or a subscription, and expires after their end."""
     app = TopicApp(Limits(kept_seconds=1.0))
     async with serving(app) as client:
         await client.post("/topics/a", content="1")
@@ -90,7 +90,7 @@ async def test_a_topic_that_a_client_waits_for_stays(serving: Serving) -> None:
 
 
 async def test_each_message_has_an_age_of_its_own(serving: Serving) -> None:
-    """The older ones go, the younger ones stay; a reader learns how many it missed."""
+    """Old messages are dropped, young ones stay; a reader gets the number of missed ones."""
     app = TopicApp(Limits(kept_seconds=AGE))
     async with serving(app) as client:
         for number in range(6):
@@ -106,7 +106,7 @@ async def test_each_message_has_an_age_of_its_own(serving: Serving) -> None:
 
 
 async def test_a_removed_topic_has_no_deadlines(serving: Serving) -> None:
-    """Its next life begins with new ones."""
+    """The timers of the removed topic do not affect a new topic of that name."""
     app = TopicApp(Limits(kept_seconds=AGE))
     async with serving(app) as client:
         await client.post("/topics/a", content="1")
@@ -121,7 +121,7 @@ async def test_a_removed_topic_has_no_deadlines(serving: Serving) -> None:
 
 
 def test_a_use_at_the_last_moment_is_in_time() -> None:
-    """A topic expires after more than its time; what is published then begins its next life."""
+    """A topic expires after its time, not at it; a later publish begins a new epoch."""
     timer = ManualTimer()
     topics = Topics(Limits())
     removed: list[str] = []
@@ -145,8 +145,8 @@ def test_a_use_at_the_last_moment_is_in_time() -> None:
     assert list(expiry._unused) == ["a"]
 
 
-def test_what_is_published_behind_a_late_timer_is_kept() -> None:
-    """The topic was due to expire, but the tick is not over: the message begins its next life."""
+def test_a_publish_before_a_late_timer_is_kept() -> None:
+    """The topic is due to expire and the timer is late; the message begins a new epoch."""
     timer = ManualTimer(tick=1.0)
     topics = Topics(Limits())
     expiry = Expiry(topics, timer, AGE, lambda _name: False, topics.remove)
@@ -155,7 +155,7 @@ def test_what_is_published_behind_a_late_timer_is_kept() -> None:
     timer.advance(AGE + 0.5)
     assert topics.get("a") is first
 
-    expiry.note_used("a")  # as `Service.publish` does, before it publishes
+    expiry.note_used("a")  # `MemoryStore.publish` calls this before it publishes
     second = topics.publish("a", b"2", timer.time())
     expiry.note_published(second)
 
@@ -166,8 +166,8 @@ def test_what_is_published_behind_a_late_timer_is_kept() -> None:
     assert (topics.get("a"), topics.size, len(timer)) == (None, 0, 0)
 
 
-def test_a_late_timer_leaves_no_key_of_a_topic_that_is_gone() -> None:
-    """A read finds that the topic has expired, and watches nothing for it."""
+def test_a_read_before_a_late_timer_leaves_no_key() -> None:
+    """The read finds that the topic has expired, and keeps no idle entry for it."""
     timer = ManualTimer(tick=1.0)
     topics = Topics(Limits())
     expiry = Expiry(topics, timer, AGE, lambda _name: False, topics.remove)

@@ -1,4 +1,4 @@
-"""Where `aiowheel serve` listens, how many connections it takes, and what it logs of them."""
+"""The sockets of `aiowheel serve`, its limit of connections, and its access log."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ from .conftest import Process, process, read_to_end
 pytestmark = [pytest.mark.realtime, pytest.mark.one_build]
 
 OLD, NEW = "old-token-0123456789", "new-token-0123456789"
-#: Becomes the service, to which it hands over an open socket, as systemd does.
+#: A program that passes an open socket to the service, as systemd does, and becomes the service.
 HANDOVER = """
 import os, sys
 os.dup2(int(sys.argv[1]), 3)
@@ -40,7 +40,7 @@ os.execv(sys.executable, [sys.executable, "-m", "aiowheel", "serve", "--port", "
 
 
 def made_certificate(folder: Path, name: str) -> tuple[Path, Path]:
-    """A certificate for `localhost` and 127.0.0.1 that signs itself, and its key."""
+    """Write a self-signed certificate for `localhost` and 127.0.0.1, and its key."""
     cert, key = folder / f"{name}.pem", folder / f"{name}.key"
     names = ["-subj", f"/CN={name}", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
     curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
@@ -54,13 +54,13 @@ def made_certificate(folder: Path, name: str) -> tuple[Path, Path]:
 
 
 def line_of(server: Process) -> str:
-    """The next line that it writes to stderr."""
+    """Return the next line that the process writes to stderr."""
     assert server.process.stderr is not None
     return server.process.stderr.readline().rstrip("\n")
 
 
 async def test_https_and_wss_are_served(tmp_path: Path) -> None:
-    """A client that trusts the certificate publishes and subscribes; one that does not cannot."""
+    """A client that trusts the certificate can publish and subscribe; another client cannot."""
     cert, key = made_certificate(tmp_path, "served")
     trusting = ssl.create_default_context(cafile=str(cert))
     with process("--tls-cert", str(cert), "--tls-key", str(key)) as server:
@@ -81,7 +81,7 @@ async def test_https_and_wss_are_served(tmp_path: Path) -> None:
 
 @pytest.mark.posix
 def test_a_hangup_renews_certificate_and_tokens(tmp_path: Path) -> None:
-    """Neither a topic nor a connection is lost; what cannot be used is reported and not used."""
+    """No topic and no connection is lost; settings that cannot be used are reported and ignored."""
     cert, key = made_certificate(tmp_path, "first")
     tokens = tmp_path / "tokens"
     tokens.write_text(f"{OLD}\n")
@@ -112,7 +112,10 @@ def test_a_hangup_renews_certificate_and_tokens(tmp_path: Path) -> None:
             key.write_bytes(other_key.read_bytes())
             server.process.send_signal(signal.SIGHUP)
             assert line_of(server) == "aiowheel: reloaded"
-            assert (published(OLD, early), published(NEW, early)) == (201, 201)  # same connection
+            assert (published(OLD, early), published(NEW, early)) == (
+                201,
+                201,
+            )  # over one connection
 
         both.load_verify_locations(str(other_cert))
         shown = ssl.get_server_certificate(("127.0.0.1", server.port))
@@ -121,10 +124,10 @@ def test_a_hangup_renews_certificate_and_tokens(tmp_path: Path) -> None:
             assert late.get(f"{url}/topics/a?timeout=0").json()["version"] == 4
 
 
-def test_a_certificate_that_is_no_use_is_one_line(
+def test_an_unusable_certificate_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """At the start; a wrong key as well, and it leaves the earlier certificate whole."""
+    """Also for a wrong key; after a failed reload the earlier certificate still works."""
     cert, key = made_certificate(tmp_path, "good")
     _, wrong = made_certificate(tmp_path, "wrong")
 
@@ -144,7 +147,7 @@ def test_a_certificate_that_is_no_use_is_one_line(
 
 @contextlib.contextmanager
 def listening_on(path: Path, *arguments: str) -> Generator[subprocess.Popen[str]]:
-    """`aiowheel serve --unix`, once it listens."""
+    """Run `aiowheel serve --unix`, and wait until it listens."""
     command = [sys.executable, "-m", "aiowheel", "serve", "--unix", str(path), *arguments]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -160,7 +163,7 @@ def listening_on(path: Path, *arguments: str) -> Generator[subprocess.Popen[str]
 
 
 def test_a_unix_socket_is_listened_on(tmp_path: Path) -> None:
-    """The path is gone at the end; one that a killed process left behind is taken over."""
+    """The path is removed at the end; the path of a killed process is reused."""
     path = tmp_path / "serve.sock"
     transport = httpx.HTTPTransport(uds=str(path))
     with listening_on(path, "--access-log") as child:
@@ -168,7 +171,7 @@ def test_a_unix_socket_is_listened_on(tmp_path: Path) -> None:
             assert client.post("/topics/a", content="x").status_code == 201
             assert client.get("/topics/a").json()["version"] == 1
         with pytest.raises(AssertionError), listening_on(path):
-            pass  # it is in use, and stays so
+            pass  # a path in use is not taken over
         assert path.exists()
         child.kill()
         child.wait(30)
@@ -183,7 +186,7 @@ def test_a_unix_socket_is_listened_on(tmp_path: Path) -> None:
 
 @pytest.mark.posix
 async def test_websockets_are_served_on_a_unix_socket(tmp_path: Path) -> None:
-    """A client there has no address; it is counted as one of this machine."""
+    """A client of a Unix socket has no address, and counts as a client of this machine."""
     path = tmp_path / "serve.sock"
     with listening_on(path), socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(path))
@@ -204,7 +207,7 @@ async def test_websockets_are_served_on_a_unix_socket(tmp_path: Path) -> None:
 def test_a_path_that_cannot_be_listened_on_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, reason: str
 ) -> None:
-    """A file that is no socket is left alone."""
+    """A file that is not a socket is left alone."""
     (tmp_path / "file").write_text("precious")
 
     assert run(["serve", "--max-connections", "1", "--unix", str(tmp_path / name)]) == 1
@@ -216,7 +219,7 @@ def test_a_path_that_cannot_be_listened_on_is_one_line(
 
 @contextlib.contextmanager
 def handed_over(listener: socket.socket) -> Generator[Process]:
-    """`aiowheel serve` on a socket that is open already; it is stopped in order."""
+    """Run `aiowheel serve` on an open socket, and stop it at the end."""
     number = listener.fileno()
     command = [sys.executable, "-c", HANDOVER, str(number)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, pass_fds=[number]) as child:
@@ -232,8 +235,8 @@ def handed_over(listener: socket.socket) -> Generator[Process]:
                 child.kill()
 
 
-def test_a_restart_on_a_socket_that_a_supervisor_keeps_refuses_no_client() -> None:
-    """The socket is used in place of `--port`; a client that comes in between is served later."""
+def test_a_restart_on_an_inherited_socket_refuses_no_client() -> None:
+    """The socket replaces `--port`; a client that connects during the restart is served later."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -250,8 +253,8 @@ def test_a_restart_on_a_socket_that_a_supervisor_keeps_refuses_no_client() -> No
 @pytest.mark.parametrize(
     ("count", "text"), [("x", "LISTEN_FDS must be a number of sockets"), ("1", "is no socket")]
 )
-def test_what_is_no_listening_socket_is_one_line(count: str, text: str) -> None:
-    """And the variables are gone: they are for this process alone."""
+def test_an_inherited_descriptor_that_does_not_listen_is_one_line(count: str, text: str) -> None:
+    """The variables are removed, because they are for this process alone."""
     program = "import os, sys\nfrom aiowheel.cli import run\n"
     program += f"os.environ |= {{'LISTEN_PID': str(os.getpid()), 'LISTEN_FDS': {count!r}}}\n"
     program += "os.dup2(os.open(os.devnull, os.O_RDONLY), 3)\n"
@@ -268,7 +271,7 @@ def test_what_is_no_listening_socket_is_one_line(count: str, text: str) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux's options of a socket")
 def test_every_connection_is_bounded_in_the_kernel() -> None:
-    """In what it may hold of an answer, and in how long a client may acknowledge nothing."""
+    """The limits concern unsent data and the time without acknowledgements."""
     with listeners("127.0.0.1", 0, None, 20.0) as (listener,):
         listener.listen()
         with socket.create_connection(listener.getsockname()):
@@ -282,7 +285,7 @@ def test_every_connection_is_bounded_in_the_kernel() -> None:
 
 
 def test_connections_are_bounded() -> None:
-    """One more gets 503 at once; when one is closed, there is room again."""
+    """One connection above the limit gets 503 at once; a closed connection makes room."""
     with process("--max-connections", "3", "--access-log") as server:
         crowd = [server.connect() for _ in range(3)]
         request = b"GET /topics/a?timeout=60 HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -296,7 +299,7 @@ def test_connections_are_bounded() -> None:
         assert "aiowheel.connection_refused" in line_of(server)
 
         crowd[0].close()
-        while True:  # it takes the server a moment to learn of it
+        while True:  # the server notices the end of the connection with a delay
             with contextlib.suppress(httpx.TransportError):
                 if httpx.get(f"{server.url}/live", timeout=60).status_code == 200:
                     break
@@ -306,7 +309,7 @@ def test_connections_are_bounded() -> None:
 
 
 def test_requests_are_logged_when_they_end() -> None:
-    """Off by default; never with the query, and never with a token."""
+    """The log is off by default, and never contains the query or a token."""
     token = "secret-0123456789"
     with process("--access-log", "--subscribe-token", token) as server:
         headers = {"Authorization": f"Bearer {token}"}
@@ -321,8 +324,8 @@ def test_requests_are_logged_when_they_end() -> None:
     assert token not in errors
 
 
-def test_a_token_may_stand_in_the_environment() -> None:
-    """So that it is not in the list of processes."""
+def test_a_token_can_come_from_the_environment() -> None:
+    """The token is then not visible in the list of processes."""
     environment = os.environ | {"AIOWHEEL_TOKEN": OLD}
     with process(environment=environment) as server:
         stranger = httpx.get(f"{server.url}/topics/a?timeout=0", timeout=60)
@@ -353,7 +356,7 @@ def test_a_token_may_stand_in_the_environment() -> None:
 def test_bad_usage_is_one_line(
     arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit code 2."""
+    """The exit code is 2."""
     assert run(["serve", *arguments]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert text in line

@@ -20,19 +20,19 @@ TOPICS = 500
 
 @dataclass
 class Client(asyncio.Protocol):
-    """One connection with one poll; what came, and when it had come in full."""
+    """One connection with one poll; stores the answer and the time of its end."""
 
     answers: "Crowd"
     received: bytearray = field(default_factory=bytearray)
     transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport, for whoever wants to hang up."""
+        """Keep the transport, so that a test can abort it."""
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """An answer is complete when its body has the length its head names."""
+        """Store the answer when its body has the length in its headers."""
         self.received += data
         head, found, body = bytes(self.received).partition(b"\r\n\r\n")
         if found and len(body) == int(head.lower().partition(b"content-length: ")[2].split()[0]):
@@ -40,7 +40,7 @@ class Client(asyncio.Protocol):
             self.answers.note(int(head.split()[1]))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """One less."""
+        """Count the connection as closed."""
         self.answers.open -= 1
         if not self.answers.open:
             self.answers.closed.set()
@@ -48,7 +48,7 @@ class Client(asyncio.Protocol):
 
 @dataclass
 class Crowd:
-    """Clients that poll over connections of their own."""
+    """Clients that each poll over a connection of their own."""
 
     server: Process
     clients: list[Client] = field(default_factory=list[Client])
@@ -58,13 +58,13 @@ class Crowd:
     answered: asyncio.Event = field(default_factory=asyncio.Event)
 
     def note(self, status: int) -> None:
-        """Keep the status of one answer."""
+        """Store the status of one answer."""
         self.statuses.append(status)
         if len(self.statuses) == len(self.clients):
             self.answered.set()
 
     async def connect(self, count: int) -> None:
-        """Connect and ask; return once the service counts them all as waiting."""
+        """Connect and poll; return once the service counts all of them as waiting."""
         loop = asyncio.get_running_loop()
         for number in range(count):
             _, client = await loop.create_connection(
@@ -78,19 +78,19 @@ class Crowd:
         await waiters_reach(self.server, count)
 
     def hang_up(self) -> None:
-        """All at once, without a word."""
+        """Abort all connections at once."""
         for client in self.clients:
             assert client.transport is not None
             client.transport.abort()
 
 
 def say(text: str) -> None:
-    """Print a figure: they are what this run is for."""
+    """Print a figure, which is the purpose of this run."""
     sys.stdout.write(f"\n{text}\n")
 
 
 async def test_every_waiter_is_answered_at_sigterm() -> None:
-    """5,000 polls: each gets 503, the process ends with 0, in less than 5 seconds."""
+    """5,000 polls get 503, and the process ends with 0 in less than 5 seconds."""
     with process() as server:
         crowd = Crowd(server)
         await crowd.connect(CLIENTS)
@@ -110,7 +110,7 @@ async def test_every_waiter_is_answered_at_sigterm() -> None:
 
 
 async def test_clients_that_all_hang_up_leave_nothing() -> None:
-    """5,000 connections reset at once: nothing pends after a second, and nothing is logged."""
+    """After 5,000 connection resets, nothing is pending after a second, and nothing is logged."""
     with process() as server:
         crowd = Crowd(server)
         await crowd.connect(CLIENTS)
@@ -130,7 +130,7 @@ async def test_clients_that_all_hang_up_leave_nothing() -> None:
 
 
 async def test_a_flood_of_topics_is_refused() -> None:
-    """100,000 names: as many topics as may be, the others refused; memory stays bounded."""
+    """Of 100,000 names, those above the limit of topics are refused; memory stays bounded."""
     with process("--max-topics", "1000") as server:
         before = psutil.Process(server.process.pid).memory_info().rss
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
@@ -156,7 +156,7 @@ async def test_a_flood_of_topics_is_refused() -> None:
 
 
 async def test_a_message_reaches_all_who_wait() -> None:
-    """5,000 polls of 500 topics, one message each: nobody is lost, nobody is answered twice."""
+    """With 5,000 polls of 500 topics and one message each, each client gets exactly one answer."""
     with process() as server:
         crowd = Crowd(server)
         await crowd.connect(CLIENTS)

@@ -20,16 +20,16 @@ LIMITS = Limits(heartbeat=5.0, receive_timeout=10.0)
 
 
 class SlowWire(Wire):
-    """A transport with bytes that its client has not taken."""
+    """A transport with bytes that its client has not read."""
 
     unsent = 1_000_000
 
     def get_write_buffer_size(self) -> int:
-        """Return the number of bytes that wait."""
+        """Return the number of unsent bytes."""
         return self.unsent
 
     def close(self) -> None:
-        """Stay open, as a real transport does until the last byte has left."""
+        """Stay open, as a real transport does until its buffer is empty."""
 
     abort = Wire.close
 
@@ -54,7 +54,7 @@ async def subscribed(app: TopicApp, wire: Wire) -> Any:
 
 
 async def test_an_answer_may_take_longer_than_the_limit_while_it_progresses() -> None:
-    """One byte within each limit is enough; none within a limit ends the connection."""
+    """One byte per limit keeps the connection; a limit without progress ends it."""
     app, wire = TopicApp(LIMITS), SlowWire()
     async with started(app):
         protocol = connected(app, wire)
@@ -71,8 +71,8 @@ async def test_an_answer_may_take_longer_than_the_limit_while_it_progresses() ->
         assert wire.closing
 
 
-async def test_an_answer_that_has_left_sets_no_limit_to_the_client() -> None:
-    """The next answer may stall from the beginning of its own limit."""
+async def test_a_sent_answer_ends_the_write_timeout() -> None:
+    """The timeout of the next answer starts with that answer."""
     app, wire = TopicApp(LIMITS), SlowWire()
     async with started(app):
         protocol = connected(app, wire)
@@ -87,10 +87,10 @@ async def test_an_answer_that_has_left_sets_no_limit_to_the_client() -> None:
         await asyncio.sleep(1)
 
 
-async def test_a_message_in_the_turn_of_the_end_is_no_error(
+async def test_a_message_after_a_missed_ping_is_no_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The ping was not answered, and something is published before the connection is gone."""
+    """A send between the close and the disconnect raises no error in the log."""
     app, wire = TopicApp(LIMITS), Wire()
     async with started(app):
         protocol = await subscribed(app, wire)
@@ -107,7 +107,7 @@ async def test_a_message_in_the_turn_of_the_end_is_no_error(
 async def test_text_that_is_no_utf_8_is_refused_without_a_line_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """1007; a client could otherwise fill the operator's log with tracebacks."""
+    """The close code is 1007; a traceback per message would let a client fill the log."""
     app, wire = TopicApp(LIMITS), Wire()
     with caplog.at_level(logging.ERROR):
         async with started(app):

@@ -1,4 +1,4 @@
-"""What the addresses answer, without a server, in virtual time."""
+"""The answers of the service without a server, in virtual time."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ JSON = {"content-type": "application/json"}
 
 
 async def test_a_message_is_published_and_read(serving: Serving) -> None:
-    """Text as a string, JSON as it is."""
+    """Text becomes a string, and JSON is unchanged."""
     async with serving() as client:
         published = await client.post("/topics/news", content="hällo")
         await client.post("/topics/news", content=b'{"a": [1]}', headers=JSON)
@@ -35,7 +35,7 @@ async def test_a_message_is_published_and_read(serving: Serving) -> None:
 
 
 async def test_a_poll_waits_for_news(serving: Serving, virtual_clock: VirtualClock) -> None:
-    """It is answered when something is published, and not before."""
+    """It is answered when a message is published, and not before."""
     async with serving() as client:
         poll = asyncio.create_task(client.get("/topics/news?timeout=30"))
         await asyncio.sleep(10)
@@ -53,7 +53,7 @@ async def test_a_poll_waits_for_news(serving: Serving, virtual_clock: VirtualClo
 async def test_a_poll_that_times_out_is_empty(
     serving: Serving, virtual_clock: VirtualClock, query: str, seconds: float
 ) -> None:
-    """Same form, no messages, after the time that was asked for."""
+    """The answer has the usual form without messages, after the given timeout."""
     async with serving() as client:
         before = virtual_clock.time()
         answer = await client.get(f"/topics/news{query}")
@@ -65,7 +65,7 @@ async def test_a_poll_that_times_out_is_empty(
 
 
 async def test_nothing_is_left_of_a_poll(serving: Serving) -> None:
-    """Polling makes no topic, and leaves no waiter and no counter."""
+    """A poll creates no topic, and leaves neither a waiter nor a counter."""
     app = TopicApp(Limits(topics=1))
     async with serving(app) as client:
         await asyncio.gather(*(client.get(f"/topics/t{n}?timeout=1") for n in range(20)))
@@ -73,11 +73,11 @@ async def test_nothing_is_left_of_a_poll(serving: Serving) -> None:
 
         assert health == {"status": "ok", "topics": 0, "waiters": 0}
         assert (len(app._service.purgatory), app._service.purgatory.watched) == (0, 0)
-        assert app._service.crowd.clients == 0
+        assert app._service.waiters.clients == 0
 
 
-async def test_a_crowd_is_answered_at_once(serving: Serving) -> None:
-    """Everybody who has seen less, nobody who has seen as much."""
+async def test_a_publish_answers_all_clients_that_have_seen_less(serving: Serving) -> None:
+    """Clients with the new version go on waiting."""
     async with serving() as client:
         await client.post("/topics/a", content="1")
         behind = [asyncio.create_task(client.get("/topics/a?since=1")) for _ in range(50)]
@@ -93,7 +93,7 @@ async def test_a_crowd_is_answered_at_once(serving: Serving) -> None:
 
 
 async def test_a_version_from_before_a_restart_is_answered_at_once(serving: Serving) -> None:
-    """Else the client would wait until as many had been published again."""
+    """Otherwise the client would wait until the new topic reaches that version."""
     async with serving() as client:
         unknown = await client.get("/topics/a?since=500")
         await client.post("/topics/a", content="1")
@@ -105,8 +105,8 @@ async def test_a_version_from_before_a_restart_is_answered_at_once(serving: Serv
     assert (other.json()["reset"], len(other.json()["messages"])) == (True, 1)
 
 
-async def test_who_waits_for_a_removed_topic_is_told(serving: Serving) -> None:
-    """The topic may come back, but its versions begin anew."""
+async def test_a_removal_answers_the_waiting_clients(serving: Serving) -> None:
+    """A new topic of that name starts again at version 1."""
     async with serving() as client:
         await client.post("/topics/a", content="1")
         poll = asyncio.create_task(client.get("/topics/a?since=1"))
@@ -167,10 +167,10 @@ BAD_REQUESTS: list[tuple[str, str, dict[str, Any], int, str]] = [
     BAD_REQUESTS,
     ids=[f"{method} {path[:30]} {error}" for method, path, _, _, error in BAD_REQUESTS],
 )
-async def test_a_bad_request_is_answered_with_a_reason(
+async def test_a_bad_request_is_refused(
     serving: Serving, method: str, path: str, more: dict[str, Any], status: int, error: str
 ) -> None:
-    """A status below 500, and a body that says what is wrong; the topic is not made."""
+    """The status is below 500, the body names the error, and the topic is not created."""
     async with serving() as client:
         answer = await client.request(method, path, **more)
         health = await client.get("/health")
@@ -182,8 +182,8 @@ async def test_a_bad_request_is_answered_with_a_reason(
     assert health.json() == {"status": "ok", "topics": 0, "waiters": 0}
 
 
-async def test_a_refused_method_is_told_of_the_others(serving: Serving) -> None:
-    """As HTTP wants it."""
+async def test_a_refused_method_gets_the_allowed_ones(serving: Serving) -> None:
+    """HTTP requires `Allow` with 405."""
     async with serving() as client:
         answer = await client.put("/topics/a")
 
@@ -195,7 +195,7 @@ async def test_a_refused_method_is_told_of_the_others(serving: Serving) -> None:
 
 
 async def test_lone_surrogates_do_not_break_an_answer(serving: Serving) -> None:
-    """JSON may name half a character; it is handed on as it came."""
+    """JSON may contain a lone surrogate; the answer contains it unchanged."""
     async with serving() as client:
         await client.post("/topics/a", content=rb'"\ud800"', headers=JSON)
         answer = await client.get("/topics/a")
@@ -203,8 +203,8 @@ async def test_lone_surrogates_do_not_break_an_answer(serving: Serving) -> None:
     assert rb'"\ud800"' in answer.content
 
 
-async def test_a_body_in_pieces_without_a_length_is_bounded(serving: Serving) -> None:
-    """Chunked: what arrives is counted."""
+async def test_a_chunked_body_is_bounded(serving: Serving) -> None:
+    """The received bytes count, because there is no length."""
 
     async def pieces() -> AsyncGenerator[bytes]:
         for _ in range(100):
@@ -217,7 +217,7 @@ async def test_a_body_in_pieces_without_a_length_is_bounded(serving: Serving) ->
 
 
 async def test_waiters_are_bounded(serving: Serving) -> None:
-    """Beyond it 503, and when to come back; who waits goes on waiting."""
+    """A request above the limit gets 503 with `Retry-After`; waiting requests continue."""
     async with serving(waiters=3) as client:
         waiting = [asyncio.create_task(client.get("/topics/a?timeout=60")) for _ in range(3)]
         await asyncio.sleep(0.1)
@@ -234,7 +234,7 @@ async def test_waiters_are_bounded(serving: Serving) -> None:
 
 
 async def test_waiters_of_a_client_are_bounded(serving: Serving) -> None:
-    """One client cannot take every place."""
+    """A client cannot use the places of all other clients."""
     app = TopicApp(Limits(waiters=10, waiters_per_client=2))
     async with serving(app) as client:
         waiting = [asyncio.create_task(client.get("/topics/a?timeout=5")) for _ in range(2)]
@@ -251,7 +251,7 @@ async def test_waiters_of_a_client_are_bounded(serving: Serving) -> None:
 
 
 async def test_topics_are_bounded(serving: Serving) -> None:
-    """A client that makes them up is refused; memory stays where it is."""
+    """A publish to one topic too many is refused."""
     async with serving(topics=5) as client:
         answers = [await client.post(f"/topics/t{n}", content="x") for n in range(20)]
 
@@ -259,8 +259,10 @@ async def test_topics_are_bounded(serving: Serving) -> None:
     assert answers[-1].json()["error"] == "too_many_topics"
 
 
-async def test_stopping_answers_everybody(serving: Serving, virtual_clock: VirtualClock) -> None:
-    """503 with Retry-After, at once; later requests get the same."""
+async def test_stopping_answers_all_waiting_clients(
+    serving: Serving, virtual_clock: VirtualClock
+) -> None:
+    """Each gets 503 with Retry-After at once; so do later requests."""
     app = TopicApp()
     async with serving(app) as client:
         polls = [asyncio.create_task(client.get("/topics/a?timeout=60")) for _ in range(20)]
@@ -280,8 +282,8 @@ async def test_stopping_answers_everybody(serving: Serving, virtual_clock: Virtu
         assert 1 <= int(answer.headers["retry-after"]) <= 5
 
 
-async def test_metrics_tell_of_the_service_and_its_wheel(serving: Serving) -> None:
-    """In Prometheus' text format, read when asked for."""
+async def test_metrics_cover_the_service_and_its_wheel(serving: Serving) -> None:
+    """They have Prometheus' text format, and are read at each scrape."""
     async with serving() as client:
         await client.post("/topics/a", content="x")
         poll = asyncio.create_task(client.get("/topics/a?since=1&timeout=9"))
@@ -295,12 +297,12 @@ async def test_metrics_tell_of_the_service_and_its_wheel(serving: Serving) -> No
     assert "aiowheel_serve_published_total 1.0" in lines
     assert "aiowheel_serve_waiters 1.0" in lines
     assert 'aiowheel_purgatory_pending{name="topics"} 1.0' in lines
-    # The poll's deadline, and the topic's two: of its oldest message and of its last use.
+    # The timer of the poll, and those of the topic's oldest message and last use.
     assert 'aiowheel_timer_pending{name="serve"} 3.0' in lines
 
 
-async def test_the_document_names_the_limits_in_force(serving: Serving) -> None:
-    """OpenAPI, made from the limits; every address in it is served."""
+async def test_the_openapi_document_has_the_limits_in_force(serving: Serving) -> None:
+    """Every address in the document is served."""
     async with serving(timeout=50, name_length=40) as client:
         document = (await client.get("/openapi.json")).json()
 
@@ -311,8 +313,8 @@ async def test_the_document_names_the_limits_in_force(serving: Serving) -> None:
     assert json.dumps(document).count("#/components/schemas/Refusal") > 10
 
 
-async def test_the_document_has_every_route() -> None:
-    """An address that it lacks is one that schemathesis never asks."""
+async def test_the_openapi_document_has_every_route() -> None:
+    """Schemathesis would not test a route that is missing there."""
     app = TopicApp()
     routes = {route.path for route in app._app.routes if isinstance(route, Route)}
 
@@ -327,8 +329,8 @@ async def test_the_document_has_every_route() -> None:
     assert routes == document["paths"].keys()
 
 
-async def test_without_being_asked_for_there_is_no_dashboard() -> None:
-    """It shows keys: only who says so gets it."""
+async def test_there_is_no_dashboard_by_default() -> None:
+    """The dashboard shows keys, so that it needs an option."""
     without, having = TopicApp(), TopicApp(dashboard=True)
     statuses: list[int] = []
     for app in (without, having):
@@ -342,8 +344,8 @@ async def test_without_being_asked_for_there_is_no_dashboard() -> None:
     assert statuses == [404, 200]
 
 
-async def test_the_root_says_what_it_is(serving: Serving) -> None:
-    """A person who opens the address finds the way to the rest."""
+async def test_the_root_describes_the_service(serving: Serving) -> None:
+    """It lists the other addresses."""
     async with serving() as client:
         about = (await client.get("/")).json()
 
@@ -354,7 +356,7 @@ async def test_the_root_says_what_it_is(serving: Serving) -> None:
 
 
 async def test_a_service_that_stops_is_alive_and_not_ready(serving: Serving) -> None:
-    """A supervisor must not kill it for that, and a balancer must send no clients."""
+    """A supervisor must not kill it, and a load balancer must send no clients."""
     app = TopicApp()
     async with serving(app) as client:
         before = [(await client.get(path)).status_code for path in ("/live", "/health")]

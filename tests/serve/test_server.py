@@ -1,4 +1,4 @@
-"""`aiowheel serve` as a process: real sockets, clients that misbehave, and how it ends."""
+"""`aiowheel serve` as a process: real sockets, misbehaving clients, and the shutdown."""
 
 import asyncio
 import base64
@@ -23,16 +23,16 @@ from .conftest import Process, process, read_to_end, waiters_reach
 
 pytestmark = [pytest.mark.one_build, pytest.mark.realtime]
 
-HUGE = 16_000_000  # bytes; more than the socket buffers of both sides take
+HUGE = 16_000_000  # bytes; more than the socket buffers of both sides hold
 
 
 def poll(path: str) -> bytes:
-    """A request of a long poll."""
+    """Return the bytes of a long-poll request."""
     return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
 
 
 def read_until(connection: socket.socket, end: bytes) -> None:
-    """Read up to *end*, which the server must send."""
+    """Read up to and including *end*, which the server must send."""
     received = b""
     while end not in received:
         chunk = connection.recv(65_536)
@@ -41,13 +41,13 @@ def read_until(connection: socket.socket, end: bytes) -> None:
 
 
 def refusal(answer: bytes) -> tuple[int, str]:
-    """Status and error of a raw answer."""
+    """Return status and error word of a raw answer."""
     head, _, body = answer.partition(b"\r\n\r\n")
     return int(head.split()[1]), json.loads(body)["error"]
 
 
 def test_it_serves_over_a_real_socket(server: Process) -> None:
-    """Publish, read, wait: on the port that it printed."""
+    """A client can publish, read and wait on the printed port."""
     httpx.post(f"{server.url}/topics/real", content="hello", timeout=60)
 
     answer = httpx.get(f"{server.url}/topics/real", timeout=60)
@@ -56,7 +56,7 @@ def test_it_serves_over_a_real_socket(server: Process) -> None:
 
 
 async def test_websocket_subscribers_get_messages_and_heartbeats(server: Process) -> None:
-    """A real client library on the other side."""
+    """The client is the websockets library."""
     async with (
         httpx.AsyncClient(timeout=60) as client,
         connect(f"ws://127.0.0.1:{server.port}/topics/socket") as socket,
@@ -81,7 +81,7 @@ async def test_websocket_subscribers_get_messages_and_heartbeats(server: Process
     ],
 )
 def test_a_broken_frame_closes_that_connection_alone(server: Process, frame: bytes) -> None:
-    """With a close frame that says why; the service goes on."""
+    """The close frame has a code, and the service continues."""
     key = base64.b64encode(os.urandom(16))
     with server.connect() as connection:
         connection.sendall(
@@ -99,7 +99,7 @@ def test_a_broken_frame_closes_that_connection_alone(server: Process, frame: byt
 
 
 async def test_a_huge_message_of_a_subscriber_is_refused(server: Process) -> None:
-    """Subscribers have nothing to say: 1009."""
+    """The close code is 1009, because subscribers need not send anything."""
     async with connect(f"ws://127.0.0.1:{server.port}/topics/huge") as socket:
         await socket.send("x" * 1_000_000)
         with pytest.raises(ConnectionClosed) as closed:
@@ -146,10 +146,10 @@ async def test_a_huge_message_of_a_subscriber_is_refused(server: Process) -> Non
         ),
     ],
 )
-def test_what_is_no_good_request_is_answered(
+def test_bad_requests_are_answered_with_json(
     server: Process, request_bytes: bytes, status: int, error: str
 ) -> None:
-    """Read to the end, so that the client gets to see the answer; JSON, whoever refuses."""
+    """The service reads the request to its end, so that the client can read the answer."""
     assert refusal(server.send(request_bytes)) == (status, error)
 
 
@@ -162,7 +162,7 @@ BEGUN = {
 
 
 def test_a_request_that_does_not_arrive_is_ended(impatient_server: Process) -> None:
-    """A connection costs its client more than a byte a minute."""
+    """An incomplete request gets 408, and its connection is closed."""
     with contextlib.ExitStack() as stack:
         connections = {name: stack.enter_context(impatient_server.connect()) for name in BEGUN}
         for name, connection in connections.items():
@@ -172,8 +172,8 @@ def test_a_request_that_does_not_arrive_is_ended(impatient_server: Process) -> N
     assert answers == dict.fromkeys(BEGUN, (408, "too_slow"))
 
 
-def test_single_bytes_do_not_extend_the_patience(impatient_server: Process) -> None:
-    """The deadline is of the request, not of each byte."""
+def test_single_bytes_do_not_extend_the_receive_timeout(impatient_server: Process) -> None:
+    """The timeout is for the whole request, not for each byte."""
     begun = time.monotonic()
     with impatient_server.connect() as connection:
         connection.settimeout(0.05)
@@ -189,7 +189,7 @@ def test_single_bytes_do_not_extend_the_patience(impatient_server: Process) -> N
 
 
 def test_a_poll_may_wait_longer_than_a_request_may_take(impatient_server: Process) -> None:
-    """The deadline is of what the client sends; waiting is what polls are for."""
+    """The receive timeout limits the request, not the wait for the answer."""
     answer = httpx.get(f"{impatient_server.url}/topics/patient?timeout=1.2", timeout=60)
 
     assert answer.json()["messages"] == []
@@ -197,20 +197,20 @@ def test_a_poll_may_wait_longer_than_a_request_may_take(impatient_server: Proces
 
 @pytest.fixture(scope="module")
 def generous_server() -> Iterator[Process]:
-    """One with an answer to give that no socket's buffer holds, and little patience."""
+    """A process with an answer larger than the socket buffers, and a short receive timeout."""
     patience = ["--receive-timeout", "0.5", "--heartbeat", "0.5"]
     with process(*patience, "--max-body", str(HUGE), "--keep-bytes", str(2 * HUGE)) as running:
         httpx.post(f"{running.url}/topics/huge", content=b"x" * HUGE, timeout=60)
         yield running
 
 
-def test_who_takes_nothing_of_an_answer_is_broken_off(generous_server: Process) -> None:
-    """It may ask for as much as it likes: the connection is gone, and what it held."""
+def test_a_client_that_does_not_read_is_disconnected(generous_server: Process) -> None:
+    """The connection is closed, and its memory is freed."""
     service = psutil.Process(generous_server.process.pid)
     with generous_server.connect() as connection:
         own_port = connection.getsockname()[1]
         connection.sendall(poll("/topics/huge?timeout=0") * 2)
-        connection.recv(1, socket.MSG_PEEK)  # the answer has begun
+        connection.recv(1, socket.MSG_PEEK)  # waits until the answer begins
         while any(own_port in each.raddr[1:] for each in service.net_connections()):
             time.sleep(0.01)
         try:
@@ -221,19 +221,19 @@ def test_who_takes_nothing_of_an_answer_is_broken_off(generous_server: Process) 
     assert len(answer) < HUGE
 
 
-async def test_a_subscriber_that_takes_nothing_gives_its_place_back(
+async def test_a_subscriber_that_does_not_read_is_disconnected(
     generous_server: Process,
 ) -> None:
-    """It has not answered a ping, so nobody waits for it to read its goodbye."""
+    """It misses a ping; the service does not wait until it has read the close frame."""
     url = f"ws://127.0.0.1:{generous_server.port}/topics/huge"
     async with connect(url, compression=None) as subscriber:
-        subscriber.transport.pause_reading()  # it has its place: that comes before the handshake
+        subscriber.transport.pause_reading()  # it counts as waiting since the handshake
         await waiters_reach(generous_server, 0)
         subscriber.transport.abort()
 
 
 def test_the_dashboard_is_for_this_machine_by_name(server: Process) -> None:
-    """A page from elsewhere whose name points here, and a proxy's client, are refused."""
+    """Requests of a rebound host name and forwarded requests are refused."""
     page = f"{server.url}/dashboard/"
 
     with httpx.Client(timeout=60) as client:
@@ -250,10 +250,10 @@ def test_the_dashboard_is_for_this_machine_by_name(server: Process) -> None:
         ("http://10.0.0.0:80", "http://10.0.0.0:80"),
     ],
 )
-def test_the_dashboard_is_told_by_an_address_that_may_look(
+def test_the_printed_address_of_the_dashboard_works(
     address: str, here: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where it listens on all addresses, they are no name of this machine."""
+    """If the service listens on all addresses, the printed one is a loopback address."""
 
     def serve(*arguments: Any, **_more: Any) -> None:
         arguments[-1](address)
@@ -265,8 +265,8 @@ def test_the_dashboard_is_told_by_an_address_that_may_look(
     assert f"the dashboard is at {here}/dashboard/\n" in capsys.readouterr().out
 
 
-def test_clients_that_leave_at_once_leave_nothing(server: Process) -> None:
-    """A small crowd; thousands of them are the load run's."""
+def test_simultaneous_disconnects_leave_nothing(server: Process) -> None:
+    """This test has 200 clients; the load run has thousands."""
     crowd = [server.connect() for _ in range(200)]
     for connection in crowd:
         connection.sendall(poll("/topics/leaving?timeout=60"))
@@ -283,7 +283,7 @@ def test_clients_that_leave_at_once_leave_nothing(server: Process) -> None:
 
 @pytest.mark.linux
 def test_a_server_without_descriptors_keeps_the_connections_that_it_has() -> None:
-    """Further ones wait or are closed; they are served again as soon as there are descriptors."""
+    """Further connections wait or are closed; they are served once descriptors are free."""
     resource = pytest.importorskip("resource")
     with process() as running, running.connect() as waiting, running.connect() as publishing:
         waiting.sendall(poll("/topics/a?timeout=60"))
@@ -296,7 +296,7 @@ def test_a_server_without_descriptors_keeps_the_connections_that_it_has() -> Non
         resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE, (free, hard))
         crowd = [running.connect() for _ in range(10)]
         for each in crowd:
-            with contextlib.suppress(OSError):  # closed already
+            with contextlib.suppress(OSError):  # the server has closed it
                 each.sendall(poll("/health"))
 
         publishing.sendall(
@@ -314,10 +314,10 @@ def test_a_server_without_descriptors_keeps_the_connections_that_it_has() -> Non
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_answers_everybody_and_ends_well(number: int) -> None:
-    """Polls get 503 and Retry-After, sockets 1012, streams of events their end; exit code 0.
+async def test_a_signal_answers_all_clients_and_ends_in_order(number: int) -> None:
+    """Polls get 503 with Retry-After, websockets 1012, event streams their end.
 
-    Nothing is said on stderr, not even of a subscriber that was refused.
+    The exit code is 0. Stderr is empty, even after a refused subscriber.
     """
     with process("--dashboard") as server:
         with pytest.raises(InvalidStatus, match="400"):
@@ -340,7 +340,8 @@ async def test_a_signal_answers_everybody_and_ends_well(number: int) -> None:
 
             following = [asyncio.create_task(follow(path)) for path in streams]
             await waiters_reach(server, 32)
-            while b"data: " not in streams["/dashboard/events"] or not streams["/topics/a"]:  # noqa: ASYNC110 - no event
+            snapshot = b'data: {"process"'
+            while snapshot not in streams["/dashboard/events"] or not streams["/topics/a"]:  # noqa: ASYNC110 - no event
                 await asyncio.sleep(0.01)
 
             code, errors = await asyncio.to_thread(server.stop, number)
@@ -354,12 +355,11 @@ async def test_a_signal_answers_everybody_and_ends_well(number: int) -> None:
     assert all("retry-after" in answer.headers for answer in answers)
     assert closed.value.rcvd is not None
     assert closed.value.rcvd.code == 1012
-    assert b'data: {"process"' in streams["/dashboard/events"]
     assert streams["/topics/a"].startswith(b"retry: ")
 
 
 def test_a_port_in_use_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """And exit code 1."""
+    """The exit code is 1."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -375,6 +375,6 @@ def test_a_port_in_use_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     "arguments", [["--port", "70000"], ["--max-topics", "0"], ["--heartbeat", "nan"], ["--nope"]]
 )
 def test_bad_usage_is_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit code 2."""
+    """The exit code is 2."""
     assert run(["serve", *arguments]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1

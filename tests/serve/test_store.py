@@ -1,4 +1,4 @@
-"""Topics that two processes serve from one store; here two applications in one process."""
+"""Topics in a store that two applications of one process share."""
 
 from __future__ import annotations
 
@@ -52,19 +52,19 @@ def pair(store: str) -> Pair:
 
 
 def client_of(app: TopicApp) -> httpx.AsyncClient:
-    """A client of one application; `app_of` gives that back."""
+    """Return a client of an application; `app_of` returns the application."""
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost")
 
 
 def app_of(client: httpx.AsyncClient) -> TopicApp:
-    """The application of a client."""
+    """Return the application of a client."""
     app = client._transport.app  # type: ignore[attr-defined]
     assert isinstance(app, TopicApp)
     return app
 
 
 async def published(client: httpx.AsyncClient, topic: str, *texts: str) -> dict[str, Any]:
-    """Publish texts one after the other; the last receipt."""
+    """Publish texts in order; return the last receipt."""
     receipt: dict[str, Any] = {}
     for text in texts:
         answer = await client.post(f"/topics/{topic}", content=text)
@@ -74,7 +74,7 @@ async def published(client: httpx.AsyncClient, topic: str, *texts: str) -> dict[
 
 
 async def polled(client: httpx.AsyncClient, path: str) -> dict[str, Any]:
-    """The answer of a poll."""
+    """Return the answer of a poll."""
     answer = await client.get(f"/topics/{path}")
     assert answer.status_code == 200, answer.text
     page: dict[str, Any] = answer.json()
@@ -82,12 +82,12 @@ async def polled(client: httpx.AsyncClient, path: str) -> dict[str, Any]:
 
 
 def data(page: dict[str, Any]) -> list[object]:
-    """The messages of an answer, without their versions."""
+    """Return the data of the messages of an answer."""
     return [message["data"] for message in page["messages"]]
 
 
 async def waits_for(client: httpx.AsyncClient, topic: str) -> None:
-    """Return once a client of this application waits for the topic."""
+    """Wait until a client of this application waits for the topic."""
     store = app_of(client)._service.store
     assert isinstance(store, SharedStore)
     while not store._waiting[topic]:  # noqa: ASYNC110 - what is waited for sets no event
@@ -95,13 +95,13 @@ async def waits_for(client: httpx.AsyncClient, topic: str) -> None:
 
 
 async def topics_of(client: httpx.AsyncClient) -> int:
-    """How many topics exist."""
+    """Return the number of existing topics."""
     count: int = (await client.get("/health")).json()["topics"]
     return count
 
 
 async def rows_of(store: str) -> int:
-    """Rows in the tables of the store that are of a topic."""
+    """Return the number of rows of topics in the tables of the store."""
     tables = ["topics", "messages", "removed_topics"]
     if store.startswith("sqlite"):
         with closing(sqlite3.connect(store.removeprefix("sqlite:///"))) as file:
@@ -113,7 +113,9 @@ async def rows_of(store: str) -> int:
         redis: Any = pytest.importorskip("redis.asyncio")
         client = redis.Redis.from_url(store)
         keys = {key.decode() for key in await client.keys("{aiowheel_topic}:*")}
-        counters = await client.hlen("{aiowheel_topic}:counters") - 2  # the epoch, the last hint
+        counters = (
+            await client.hlen("{aiowheel_topic}:counters") - 2
+        )  # without the epoch and the last hint
         counts = [counters, len(keys - {"{aiowheel_topic}:meta", "{aiowheel_topic}:counters"})]
         await client.aclose()
     else:
@@ -127,8 +129,8 @@ async def rows_of(store: str) -> int:
     return sum(counts)
 
 
-async def test_a_publish_is_the_news_of_every_process(pair: Pair) -> None:
-    """A poll at the other one is answered; both number the messages of a topic together."""
+async def test_a_publish_answers_polls_of_every_process(pair: Pair) -> None:
+    """The processes number the messages of a topic together."""
     async with pair() as (here, there):
         waiting = asyncio.create_task(polled(there, "a?timeout=60"))
         await waits_for(there, "a")
@@ -144,7 +146,7 @@ async def test_a_publish_is_the_news_of_every_process(pair: Pair) -> None:
 
 
 async def test_subscribers_of_every_process_get_every_message(pair: Pair) -> None:
-    """In order, over websockets, while both publish at once."""
+    """They get all messages in order over websockets while both processes publish."""
     async with (
         pair() as (here, there),
         Subscriber(app_of(here), "/topics/a") as left,
@@ -164,7 +166,7 @@ async def test_subscribers_of_every_process_get_every_message(pair: Pair) -> Non
 
 
 async def test_topics_survive_a_restart(pair: Pair) -> None:
-    """With their epoch and version, so that a client goes on where it was."""
+    """Epoch and version stay, so that clients continue without a reset."""
     async with pair() as (here, _):
         old = await published(here, "a", "1", "2")
     async with pair() as (here, there):
@@ -180,7 +182,7 @@ async def test_topics_survive_a_restart(pair: Pair) -> None:
 
 
 async def test_a_removed_topic_is_gone_in_every_process(pair: Pair) -> None:
-    """Those who wait are answered; its next life has another epoch and begins at 1."""
+    """Waiting clients are answered; a new topic of that name has another epoch and starts at 1."""
     async with pair() as (here, there):
         old = await published(here, "a", "1")
         waiting = asyncio.create_task(polled(there, "a?since=1&timeout=60"))
@@ -202,7 +204,7 @@ async def test_a_removed_topic_is_gone_in_every_process(pair: Pair) -> None:
 
 
 async def test_messages_of_a_topic_are_bounded(pair: Pair) -> None:
-    """By their number and by their bytes; the newest stays; clients learn what they missed."""
+    """Number and bytes are limited; the last message stays; missed ones are counted."""
     async with pair(kept_messages=3, kept_bytes=3 * (OVERHEAD + 100)) as (here, there):
         await published(here, "a", *map(str, range(1, 11)))
         by_count = await polled(there, "a?since=4")
@@ -220,7 +222,7 @@ async def test_messages_of_a_topic_are_bounded(pair: Pair) -> None:
 
 
 async def test_bytes_of_all_topics_are_bounded(pair: Pair) -> None:
-    """The topic that was published to longest ago loses its messages, and keeps its version."""
+    """The topic with the oldest last publish loses messages, and keeps its version."""
     room = 3 * (OVERHEAD + 100)
     async with pair(kept_bytes_in_all=room) as (here, there):
         for name in ("a", "b", "c", "a", "d", "e"):
@@ -234,7 +236,7 @@ async def test_bytes_of_all_topics_are_bounded(pair: Pair) -> None:
 
 
 async def test_topics_are_bounded(pair: Pair) -> None:
-    """Over all processes; the others can still be published to, by the same write as well."""
+    """The limit counts topics of all processes; other messages of the same write are accepted."""
     async with pair(topics=2) as (here, there):
         await published(here, "a", "1")
         await published(there, "b", "1")
@@ -249,7 +251,7 @@ async def test_topics_are_bounded(pair: Pair) -> None:
     assert answers[0].json()["error"] == "too_many_topics"
 
 
-# A topic goes where its readers stand still for as long: so long that a slow machine does not.
+# A topic expires if its readers stall for this time, which is longer than a slow machine stalls.
 KEPT_SECONDS = 1.5
 ages = pytest.mark.parametrize(
     "store",
@@ -263,7 +265,7 @@ ages = pytest.mark.parametrize(
 
 @ages
 async def test_messages_grow_old(pair: Pair) -> None:
-    """A topic that is read stays, with its version and epoch, and without its messages."""
+    """A topic that is read keeps its version and epoch, and loses its messages."""
     async with pair(kept_seconds=KEPT_SECONDS) as (here, there):
         receipt = await published(here, "a", "1")
         while data(page := await polled(there, "a?timeout=0")):  # noqa: ASYNC110 - no event
@@ -283,7 +285,7 @@ async def test_messages_grow_old(pair: Pair) -> None:
 async def test_topics_without_use_expire(
     pair: Pair, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """But for one that a client of any process waits for; nothing of them stays in the store."""
+    """A topic for which a client of any process waits stays; of the others no row remains."""
     monkeypatch.setattr(sqlite_topics, "FORGET_AFTER", 0.1)
     monkeypatch.setattr(postgres_topics, "FORGET_AFTER", 0.1)
     monkeypatch.setattr(redis_topics, "FORGET_AFTER", 0.1)
@@ -309,7 +311,7 @@ async def test_topics_without_use_expire(
 
 @pytest.mark.parametrize("store", ["sqlite"], indirect=True)
 async def test_a_store_that_is_replaced_begins_anew(pair: Pair, tmp_path: Path) -> None:
-    """Those who wait are answered, with `reset`; what is published afterwards is kept."""
+    """Waiting clients get a `reset`; later messages are kept."""
     async with pair() as (here, there):
         old = await published(here, "a", "1")
         waiting = asyncio.create_task(polled(there, f"a?since=1&epoch={old['epoch']}&timeout=60"))
@@ -325,7 +327,7 @@ async def test_a_store_that_is_replaced_begins_anew(pair: Pair, tmp_path: Path) 
 
 @pytest.mark.parametrize("store", ["sqlite"], indirect=True)
 async def test_a_store_that_does_not_answer_is_503(pair: Pair, tmp_path: Path) -> None:
-    """With `Retry-After`; the process lives, and says that it is not ready."""
+    """The answer has `Retry-After`; the process is alive and not ready."""
     async with pair() as (here, _):
         await published(here, "a", "1")
         (tmp_path / "topics.db").rename(tmp_path / "away.db")
@@ -351,7 +353,7 @@ async def test_a_store_that_does_not_answer_is_503(pair: Pair, tmp_path: Path) -
     "address", ["topics.db", "sqlite:///", "sqlite:///:memory:", "mysql://a:secret@b/c", ""]
 )
 def test_a_bad_address_is_refused(address: str) -> None:
-    """With the legal ones, and without the password that it may hold."""
+    """The error names the legal forms, and leaves out the address, which may hold a password."""
     with pytest.raises(BadInputError, match="store must be sqlite:///PATH") as refused:
         TopicApp(store=address)
     assert "secret" not in str(refused.value)
@@ -359,14 +361,14 @@ def test_a_bad_address_is_refused(address: str) -> None:
 
 @pytest.mark.parametrize("store", ["sqlite"], indirect=True)
 def test_names_must_fit_into_a_store(store: str) -> None:
-    """A store's keys are bounded."""
-    with pytest.raises(BadInputError, match="at most 1000 characters in a store"):
+    """The keys of a store have a maximum length."""
+    with pytest.raises(BadInputError, match="at most 1000 with a store, got 1001"):
         TopicApp(Limits(name_length=1_001), store=store)
 
 
 @pytest.mark.parametrize("path", ["missing/topics.db", "text.db"])
 async def test_a_store_that_cannot_be_used_is_one_error(tmp_path: Path, path: str) -> None:
-    """A folder that is missing; a file that is no database."""
+    """The folder is missing, or the file is not a database."""
     (tmp_path / "text.db").write_text("This is a text and no database at all.\n" * 10)
 
     with pytest.raises(AiowheelError, match="cannot use the store: "):
@@ -374,13 +376,13 @@ async def test_a_store_that_cannot_be_used_is_one_error(tmp_path: Path, path: st
 
 
 async def test_processes_that_begin_together_make_the_tables_once(store: str) -> None:
-    """Each of them can use a store that was empty when it looked."""
+    """Each process can use the store, although it was empty at its first check."""
     await asyncio.gather(*(TopicApp(store=store).check_store() for _ in range(5)))
 
 
 @pytest.mark.parametrize("end", ["/missing", ""])
 async def test_a_server_that_cannot_be_used_is_one_error(postgres: str, end: str) -> None:
-    """A database that is missing; a port on which there is no server."""
+    """The database is missing, or no server listens on the port."""
     server = postgres.rpartition("/")[0]
     address = f"{server}{end}" if end else "postgresql://postgres@127.0.0.1:1/postgres"
 
@@ -398,7 +400,7 @@ CREATE TRIGGER full_disk BEFORE INSERT ON aiowheel_messages EXECUTE FUNCTION ref
 
 @pytest.mark.parametrize("store", ["postgres"], indirect=True)
 async def test_a_postgres_whose_disk_is_full_is_503_and_is_read(pair: Pair, store: str) -> None:
-    """It refuses messages, with `Retry-After`, until there is room."""
+    """Publishes get 503 with `Retry-After` until there is room; polls are answered."""
     asyncpg: Any = pytest.importorskip("asyncpg")
     connection = await asyncpg.connect(store)
     async with pair() as (client, _):
@@ -416,7 +418,7 @@ async def test_a_postgres_whose_disk_is_full_is_503_and_is_read(pair: Pair, stor
 
 
 async def test_topics_in_use_are_noted_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One call for all of them would keep the other clients of the store waiting."""
+    """One call for all topics would block the other clients of the store."""
     noted: list[str] = []
     calls: list[int] = []
 
@@ -434,7 +436,7 @@ async def test_topics_in_use_are_noted_in_slices(monkeypatch: pytest.MonkeyPatch
     store = SharedStore(tables, Limits())
     names = [f"t{number}" for number in range(100_000)]
     monkeypatch.setattr(store, "_used", dict.fromkeys(names))
-    await store._keep_house()
+    await store._maintain()
 
     assert noted == names
     assert max(calls) <= 1_000

@@ -1,4 +1,4 @@
-"""Topics over a websocket, without a server, in virtual time."""
+"""Subscriptions over websockets without a server, in virtual time."""
 
 import asyncio
 import json
@@ -16,8 +16,8 @@ from .conftest import Serving, Subscriber
 pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
 
 
-async def test_a_subscriber_gets_what_is_there_and_what_comes(serving: Serving) -> None:
-    """Each message once, in order."""
+async def test_a_subscriber_gets_kept_and_new_messages(serving: Serving) -> None:
+    """Each message arrives once and in order."""
     app = TopicApp()
     async with serving(app) as client:
         await client.post("/topics/a", content="1")
@@ -32,7 +32,7 @@ async def test_a_subscriber_gets_what_is_there_and_what_comes(serving: Serving) 
 async def test_silence_is_filled_with_heartbeats(
     serving: Serving, virtual_clock: VirtualClock
 ) -> None:
-    """One after every heartbeat's time without news; news put it off."""
+    """A heartbeat follows each interval without a message."""
     app = TopicApp(Limits(heartbeat=20.0))
     async with serving(app) as client, Subscriber(app, "/topics/a") as subscriber:
         await subscriber.accepted()
@@ -46,8 +46,8 @@ async def test_silence_is_filled_with_heartbeats(
     assert virtual_clock.time() - begun == pytest.approx(20 + 15 + 20, abs=0.1)
 
 
-async def test_who_was_away_learns_what_it_missed(serving: Serving) -> None:
-    """`since` and `epoch` are those of the poll."""
+async def test_a_returning_subscriber_gets_the_number_of_missed_messages(serving: Serving) -> None:
+    """`since` and `epoch` have the meaning that they have in a poll."""
     app = TopicApp(Limits(kept_messages=2))
     async with serving(app) as client:
         for number in range(6):
@@ -60,7 +60,7 @@ async def test_who_was_away_learns_what_it_missed(serving: Serving) -> None:
 
 
 async def test_a_removed_topic_begins_anew_for_its_subscribers(serving: Serving) -> None:
-    """They are told, and go on with its next life."""
+    """They get a reset, and continue with the new epoch."""
     app = TopicApp()
     async with serving(app) as client:
         await client.post("/topics/a", content="1")
@@ -74,7 +74,7 @@ async def test_a_removed_topic_begins_anew_for_its_subscribers(serving: Serving)
 
 
 async def test_nothing_is_left_of_a_subscriber(serving: Serving) -> None:
-    """What it says is thrown away; when it leaves, so does its operation."""
+    """Its messages are ignored; its disconnect removes its operation."""
     app = TopicApp()
     async with serving(app) as client:
         async with Subscriber(app, "/topics/a") as subscriber:
@@ -99,7 +99,7 @@ async def test_nothing_is_left_of_a_subscriber(serving: Serving) -> None:
 async def test_a_bad_subscription_is_refused_in_the_handshake(
     serving: Serving, path: str, query: str, status: int, error: str
 ) -> None:
-    """An HTTP answer with the same body as any other refusal."""
+    """The HTTP answer has the body of any other refusal."""
     app = TopicApp()
     async with serving(app), Subscriber(app, path, query) as subscriber:
         start = await subscriber.from_app.get()
@@ -109,8 +109,8 @@ async def test_a_bad_subscription_is_refused_in_the_handshake(
     assert json.loads(body["body"])["error"] == error
 
 
-async def test_subscribers_take_places(serving: Serving) -> None:
-    """Of the same number as polls."""
+async def test_subscribers_count_as_waiting_clients(serving: Serving) -> None:
+    """They share the limit of polls."""
     app = TopicApp(Limits(waiters=1))
     async with serving(app) as client, Subscriber(app, "/topics/a") as subscriber:
         await subscriber.accepted()
@@ -122,7 +122,7 @@ async def test_subscribers_take_places(serving: Serving) -> None:
 
 
 async def test_stopping_closes_every_subscription(serving: Serving) -> None:
-    """With 1012, service restart, which asks the client to come back."""
+    """The close code is 1012 (service restart), after which clients reconnect."""
     app = TopicApp()
     async with serving(app), Subscriber(app, "/topics/a") as subscriber:
         await subscriber.accepted()
@@ -133,10 +133,10 @@ async def test_stopping_closes_every_subscription(serving: Serving) -> None:
     assert (closing["type"], closing["code"]) == ("websocket.close", 1012)
 
 
-async def test_what_is_published_while_a_slow_subscriber_is_sent_to_is_not_lost(
+async def test_messages_during_a_slow_send_are_not_lost(
     serving: Serving,
 ) -> None:
-    """It gets every message, however long the ones before took."""
+    """The subscriber gets every message, however long the sends before took."""
     app = TopicApp()
     async with serving(app) as client:
         async with Subscriber(app, "/topics/a", room=1) as subscriber:

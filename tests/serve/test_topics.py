@@ -1,4 +1,4 @@
-"""What is kept of topics, and for how long."""
+"""The messages that topics keep, and their limits."""
 
 import json
 from typing import cast
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.one_build
 
 
 def news(topics: Topics, name: str, since: int = 0, epoch: str | None = None) -> dict[str, object]:
-    """What a client gets that has seen *since*."""
+    """Return the answer for a client that has seen *since*."""
     topic = topics.get(name)
     assert topic is not None
     answer: dict[str, object] = json.loads(topic.since(since, epoch))
@@ -23,14 +23,14 @@ def news(topics: Topics, name: str, since: int = 0, epoch: str | None = None) ->
 
 
 def data(answer: dict[str, object]) -> list[object]:
-    """The messages of an answer, without their versions."""
+    """Return the data of the messages of an answer."""
     messages = answer["messages"]
     assert isinstance(messages, list)
     return [message["data"] for message in cast("list[dict[str, object]]", messages)]
 
 
 def test_messages_are_numbered_from_one() -> None:
-    """The version of a topic is that of its last message."""
+    """The version of a topic is the number of its last message."""
     topics = Topics(Limits())
     topics.publish("a", b'"x"')
     topics.publish("a", b'{"y":[1]}')
@@ -42,8 +42,8 @@ def test_messages_are_numbered_from_one() -> None:
     assert (answer["missed"], answer["reset"]) == (0, False)
 
 
-def test_only_what_is_newer_is_told() -> None:
-    """A client names the version it has seen; the same answer is made once for a crowd."""
+def test_an_answer_holds_only_newer_messages() -> None:
+    """The answer is rendered once for all clients with the same version."""
     topics = Topics(Limits())
     topic = topics.publish("a", b"0")
     for number in range(1, 5):
@@ -55,7 +55,7 @@ def test_only_what_is_newer_is_told() -> None:
 
 
 def test_a_new_message_is_in_the_next_answer() -> None:
-    """An answer that was kept for the crowd ends with the next message."""
+    """A publish invalidates the cached answers."""
     topics = Topics(Limits())
     topics.publish("a", b"1")
     assert data(news(topics, "a")) == [1]
@@ -65,8 +65,8 @@ def test_a_new_message_is_in_the_next_answer() -> None:
     assert data(news(topics, "a")) == [1, 2]
 
 
-def test_a_client_learns_how_many_it_missed() -> None:
-    """What is beyond the retention is gone, and not in silence."""
+def test_an_answer_counts_missed_messages() -> None:
+    """Messages beyond the limits are dropped and counted."""
     topics = Topics(Limits(kept_messages=3))
     for number in range(1, 11):
         topics.publish("a", b"%d" % number)
@@ -80,8 +80,8 @@ def test_a_client_learns_how_many_it_missed() -> None:
 
 
 @pytest.mark.parametrize(("since", "epoch"), [(9, None), (1, "00000000")])
-def test_a_client_of_another_life_gets_everything(since: int, epoch: str | None) -> None:
-    """After a restart old versions mean nothing: all is told, and that it is."""
+def test_a_client_of_another_epoch_gets_everything(since: int, epoch: str | None) -> None:
+    """Versions of another epoch have no meaning: the answer has all messages and `reset`."""
     topics = Topics(Limits())
     topics.publish("a", b"1")
     topics.publish("a", b"2")
@@ -93,7 +93,7 @@ def test_a_client_of_another_life_gets_everything(since: int, epoch: str | None)
 
 
 def test_bytes_of_a_topic_are_bounded() -> None:
-    """The oldest go first; the newest stays, whatever its size."""
+    """The oldest messages are dropped first; the last one stays, whatever its size."""
     topics = Topics(Limits(kept_bytes=1_000))
     for _ in range(20):
         topics.publish("a", b'"%b"' % (b"x" * 50))
@@ -105,7 +105,7 @@ def test_bytes_of_a_topic_are_bounded() -> None:
 
 
 def test_bytes_of_all_topics_are_bounded() -> None:
-    """The topic published to longest ago loses its messages, and keeps its version."""
+    """The topic with the oldest last publish loses messages, and keeps its version."""
     topics = Topics(Limits(kept_bytes_in_all=3 * (OVERHEAD + 100)))
     for name in ("a", "b", "c", "a", "d", "e"):
         topics.publish(name, b'"%b"' % (b"x" * 50))
@@ -119,12 +119,12 @@ def test_bytes_of_all_topics_are_bounded() -> None:
 
 
 def test_topics_are_bounded() -> None:
-    """One more than may exist is refused; the others can still be published to."""
+    """A topic above the limit is refused; existing topics still accept messages."""
     topics = Topics(Limits(topics=2))
     topics.publish("a", b"1")
     topics.publish("b", b"1")
 
-    with pytest.raises(Refusal, match="at most 2 may exist"):
+    with pytest.raises(Refusal, match="at most 2 topics may exist"):
         topics.publish("c", b"1")
 
     topics.publish("a", b"2")
@@ -132,7 +132,7 @@ def test_topics_are_bounded() -> None:
 
 
 def test_a_removed_topic_makes_room() -> None:
-    """Its name can be used again, and begins a life of its own."""
+    """Its name can be used again, with a new epoch."""
     topics = Topics(Limits(topics=1))
     old = topics.publish("a", b"1")
     assert topics.remove("a") is old
@@ -150,6 +150,6 @@ def test_a_removed_topic_makes_room() -> None:
     [("topics", 0), ("body_bytes", -1), ("heartbeat", 0.0), ("heartbeat", float("nan"))],
 )
 def test_a_limit_out_of_range_is_refused(name: str, value: float) -> None:
-    """At the start, with the name and the value."""
+    """The constructor raises, and names the limit and the value."""
     with pytest.raises(ValueError, match=rf"{name} must be .*, got {value}"):
         Limits(**{name: value})  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The wait for an answer, while the client may leave."""
+"""Waiting for a result or for the disconnect of the client."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("starlette")
 
 from aiowheel import Purgatory, Timer
-from aiowheel.serve._wait import answered
+from aiowheel.serve._wait import done_before_disconnect
 
 pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
 
@@ -17,7 +17,7 @@ DISCONNECT = {"type": "http.disconnect"}
 
 
 def leaving_after(seconds: float) -> Callable[[], Awaitable[dict[str, Any]]]:
-    """A `receive` of a client that leaves."""
+    """Return a `receive` that reports a disconnect after *seconds*."""
 
     async def receive() -> dict[str, Any]:
         await asyncio.sleep(seconds)
@@ -26,12 +26,14 @@ def leaving_after(seconds: float) -> Callable[[], Awaitable[dict[str, Any]]]:
     return receive
 
 
-async def test_news_interrupt_the_listening() -> None:
-    """And the task can be cancelled and awaited afterwards as any other."""
+async def test_a_result_ends_the_wait_for_a_disconnect() -> None:
+    """Afterwards the task can be cancelled and awaited like any other."""
     async with Timer() as timer, Purgatory("p", timer=timer) as purgatory:
         asyncio.get_running_loop().call_later(1, purgatory.advance, "a", 1)
 
-        assert await answered(purgatory.wait_until({"a": 1}, 60), leaving_after(3_600))
+        assert await done_before_disconnect(
+            purgatory.wait_until({"a": 1}, 60), leaving_after(3_600)
+        )
 
         task = asyncio.current_task()
         assert task is not None
@@ -39,29 +41,31 @@ async def test_news_interrupt_the_listening() -> None:
         await asyncio.sleep(1)
 
 
-async def test_a_timeout_interrupts_it_too() -> None:
-    """The client is still there and gets an empty answer."""
+async def test_a_timeout_ends_the_wait_for_a_disconnect() -> None:
+    """The client is connected, and gets an empty answer."""
     async with Timer() as timer, Purgatory("p", timer=timer) as purgatory:
         waiting = purgatory.wait_until({"a": 1}, 2)
 
-        assert await answered(waiting, leaving_after(3_600))
+        assert await done_before_disconnect(waiting, leaving_after(3_600))
         assert await waiting is False
 
 
-async def test_an_operation_goes_with_its_client() -> None:
-    """Nothing is left in the purgatory, nor on the wheel."""
+async def test_a_disconnect_cancels_the_operation() -> None:
+    """Nothing remains in the purgatory or on the wheel."""
     async with Timer() as timer, Purgatory("p", timer=timer) as purgatory:
-        assert not await answered(purgatory.wait_until({"a": 1}, 60), leaving_after(1))
+        assert not await done_before_disconnect(
+            purgatory.wait_until({"a": 1}, 60), leaving_after(1)
+        )
         await asyncio.sleep(0)
 
         assert (len(purgatory), purgatory.watched, len(timer)) == (0, 0, 0)
 
 
-async def test_a_cancelled_request_gives_its_operation_up() -> None:
-    """Cancelling by the server passes through."""
+async def test_a_cancelled_request_cancels_its_operation() -> None:
+    """The cancellation is raised to the caller."""
     async with Timer() as timer, Purgatory("p", timer=timer) as purgatory:
         waiting = purgatory.wait_until({"a": 1}, 60)
-        task = asyncio.ensure_future(answered(waiting, leaving_after(3_600)))
+        task = asyncio.ensure_future(done_before_disconnect(waiting, leaving_after(3_600)))
         await asyncio.sleep(1)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -72,8 +76,8 @@ async def test_a_cancelled_request_gives_its_operation_up() -> None:
 
 
 @pytest.mark.parametrize("first", ["news", "leaving"])
-async def test_news_and_leaving_in_one_turn(first: str) -> None:
-    """Whichever is seen first: no stray cancellation reaches what the task does next."""
+async def test_a_result_and_a_disconnect_in_one_loop_iteration(first: str) -> None:
+    """In either order, no stray cancellation reaches the task's next await."""
     async with Timer() as timer, Purgatory("p", timer=timer) as purgatory:
         left = asyncio.Event()
 
@@ -82,8 +86,8 @@ async def test_news_and_leaving_in_one_turn(first: str) -> None:
             return DISCONNECT
 
         async def serve() -> None:
-            await answered(purgatory.wait_until({"a": 1}, 60), receive)
-            await asyncio.sleep(5)  # a cancellation that comes late would end this
+            await done_before_disconnect(purgatory.wait_until({"a": 1}, 60), receive)
+            await asyncio.sleep(5)  # a late cancellation would interrupt this
 
         task = asyncio.ensure_future(serve())
         await asyncio.sleep(1)

@@ -1,4 +1,4 @@
-"""`aiowheel serve --workers`: real processes, which are killed and restarted while clients read."""
+"""`aiowheel serve --workers`: real processes, killed and restarted while clients read."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Seen = tuple[int, Any]  # version and data
 
 
 sqlite = pytest.mark.parametrize("store", ["sqlite"], indirect=True)
-# The tests of the stores themselves have all three.
+# The tests of the stores run with all three stores.
 stores = pytest.mark.parametrize(
     "store",
     [
@@ -49,12 +49,12 @@ stores = pytest.mark.parametrize(
 
 
 def workers_of(server: Process) -> list[psutil.Process]:
-    """The processes that serve."""
+    """Return the worker processes."""
     return psutil.Process(server.process.pid).children()
 
 
 async def kill_one(server: Process, number: int) -> None:
-    """Kill a worker, and wait until there are as many as before."""
+    """Kill a worker, and wait until there are as many workers as before."""
     before = workers_of(server)
     before[number % len(before)].kill()
     while len(now := workers_of(server)) < len(before) or now == before:  # noqa: ASYNC110 - no event
@@ -62,7 +62,7 @@ async def kill_one(server: Process, number: int) -> None:
 
 
 async def by_poll(url: str, topic: str) -> AsyncGenerator[Seen, None]:
-    """The messages of a topic, as the client library gets them."""
+    """Yield the messages of a topic over polls, with the client library."""
     async with TopicClient(url) as client:
         async for message in client.subscribe(topic):
             assert not message.missed
@@ -71,7 +71,7 @@ async def by_poll(url: str, topic: str) -> AsyncGenerator[Seen, None]:
 
 
 async def by_websocket(url: str, topic: str) -> AsyncGenerator[Seen, None]:
-    """The same over websockets; a new one goes on where the one before was broken off."""
+    """Yield the messages over websockets; after a disconnect a new one continues."""
     query = "since=0"
     address = f"{url.replace('http', 'ws')}/topics/{topic}"
     while True:
@@ -89,7 +89,7 @@ async def by_websocket(url: str, topic: str) -> AsyncGenerator[Seen, None]:
 
 
 async def by_events(url: str, topic: str) -> AsyncGenerator[Seen, None]:
-    """The same over server-sent events, as a browser gets them."""
+    """Yield the messages over server-sent events, as a browser does."""
     headers = {"Accept": "text/event-stream"}
     async with httpx.AsyncClient(timeout=60) as client:
         while True:
@@ -111,7 +111,7 @@ async def by_events(url: str, topic: str) -> AsyncGenerator[Seen, None]:
 
 
 async def seen_by(messages: AsyncGenerator[Seen, None]) -> list[Seen]:
-    """Everything until the last message."""
+    """Return all messages up to the last one."""
     seen: list[Seen] = []
     async for message in messages:
         seen.append(message)
@@ -124,9 +124,9 @@ async def seen_by(messages: AsyncGenerator[Seen, None]) -> list[Seen]:
 async def publish_all(
     url: str, topic: str, count: int, each: Callable[[int], Awaitable[object]]
 ) -> dict[int, str]:
-    """Publish numbered texts and the last one; the receipts: texts by version.
+    """Publish numbered texts and the last one; return the receipts, as texts by version.
 
-    A publish that breaks off may have been made: the next one has another text.
+    A publish whose connection breaks may have been carried out; the next attempt has another text.
     """
     receipts: dict[int, str] = {}
     async with httpx.AsyncClient(timeout=60) as client:
@@ -179,7 +179,7 @@ async def lose_nothing(server: Process, topics: int, messages: int, kills: int) 
 
 @stores
 async def test_no_client_loses_a_message_when_workers_are_killed(store: str) -> None:
-    """Over polls, websockets and events: each in order, none twice, every receipt is kept."""
+    """Each client of each kind gets each message once and in order; each receipt holds."""
     with process("--workers", "2", "--store", store, "--heartbeat", "1") as server:
         async with asyncio.timeout(120):
             await lose_nothing(server, topics=2, messages=40, kills=2)
@@ -192,7 +192,7 @@ async def test_no_client_loses_a_message_when_workers_are_killed(store: str) -> 
 
 @pytest.mark.shared_faults
 async def test_no_message_is_lost_in_a_long_run(store: str) -> None:
-    """As above: 60 clients, 20 topics, a worker killed 20 times."""
+    """The same with 60 clients, 20 topics and 20 killed workers."""
     with process("--workers", "4", "--store", store, "--heartbeat", "1") as server:
         await lose_nothing(server, topics=20, messages=500, kills=20)
         code, errors = await asyncio.to_thread(server.stop)
@@ -203,7 +203,7 @@ async def test_no_message_is_lost_in_a_long_run(store: str) -> None:
 
 @stores
 async def test_a_restart_keeps_the_topics(store: str) -> None:
-    """A client goes on at any worker of the next run: no reset, no gap, the same epoch."""
+    """A client continues at any worker of the next run without reset or gap, in the same epoch."""
     arguments = ["--workers", "2", "--store", store]
     async with httpx.AsyncClient(timeout=60) as client:
         with process(*arguments) as server:
@@ -226,7 +226,7 @@ async def test_a_restart_keeps_the_topics(store: str) -> None:
 
 @sqlite
 async def test_a_stop_answers_all_who_wait(store: str) -> None:
-    """At every worker: polls get 503; no process stays."""
+    """Polls of all workers get 503, and no process remains."""
     with process("--workers", "2", "--store", store) as server:
         workers = workers_of(server)
         async with httpx.AsyncClient(timeout=60) as client:
@@ -243,7 +243,7 @@ async def test_a_stop_answers_all_who_wait(store: str) -> None:
 
 
 async def all_wait(client: httpx.AsyncClient, server: Process) -> bool:
-    """Whether the numbers of two workers, either of which may answer, add up to all."""
+    """Return whether the numbers of the two workers add up to all clients; either may answer."""
     headers = {"Connection": "close"}
     answers = [await client.get(f"{server.url}/health", headers=headers) for _ in range(20)]
     numbers = {answer.json()["waiters"] for answer in answers}
@@ -252,7 +252,7 @@ async def all_wait(client: httpx.AsyncClient, server: Process) -> bool:
 
 @sqlite
 def test_workers_end_when_their_parent_is_killed(store: str) -> None:
-    """None goes on without the process that watches over it."""
+    """No worker outlives its parent."""
     with process("--workers", "2", "--store", store) as server:
         workers = workers_of(server)
         server.process.kill()
@@ -261,7 +261,7 @@ def test_workers_end_when_their_parent_is_killed(store: str) -> None:
     assert (len(gone), alive) == (2, [])
 
 
-# Python runs it at its start; here it stands for code that is installed anew.
+# Python runs this file at its start; here it stands for newly installed code.
 CODE = """
 import pathlib
 import aiowheel._build
@@ -274,7 +274,7 @@ aiowheel._build.__version__ = version
 
 @sqlite
 def test_a_hangup_replaces_every_worker(store: str, tmp_path: Path) -> None:
-    """They have the new code and the new token; what cannot be used replaces none."""
+    """The new workers have the new code and the new token; a bad setting replaces no worker."""
     old, new = "old-token-0123456789", "new-token-0123456789"
     tokens, version = tmp_path / "tokens", tmp_path / "version"
     tokens.write_text(old)
@@ -297,7 +297,7 @@ def test_a_hangup_replaces_every_worker(store: str, tmp_path: Path) -> None:
         def hang_up() -> str:
             server.process.send_signal(signal.SIGHUP)
             assert server.process.stderr is not None
-            # What fails while Python starts says more.
+            # A failure during the start of Python prints more lines.
             return next(each for each in server.process.stderr if each.startswith("aiowheel: "))
 
         first = workers_of(server)
@@ -306,7 +306,7 @@ def test_a_hangup_replaces_every_worker(store: str, tmp_path: Path) -> None:
         tokens.write_text(new)
         version.write_text("broken")
         assert re.search("not reloaded: worker . ended with exit code", hang_up())
-        while workers_of(server) != first:  # the new ones that did not fail are killed
+        while workers_of(server) != first:  # the new workers that did not fail are killed
             time.sleep(0.02)
         assert (statuses(old), versions()) == ({200}, {"1"})
 
@@ -325,7 +325,7 @@ def test_a_hangup_replaces_every_worker(store: str, tmp_path: Path) -> None:
 @pytest.mark.thorough
 @sqlite
 async def test_a_hangup_refuses_no_request(store: str) -> None:
-    """Who waits is answered without news; every later connection is served, and readers go on."""
+    """Waiting polls get an empty answer, new connections are served, and readers continue."""
     with process("--workers", "2", "--store", store, "--heartbeat", "1") as server:
         assert server.process.stderr is not None
         old = workers_of(server)
@@ -357,7 +357,7 @@ async def test_a_hangup_refuses_no_request(store: str) -> None:
 
 
 def samples(text: str, name: str) -> dict[str, float]:
-    """The samples of a metric, by worker; "" for one without a worker."""
+    """Return the samples of a metric by worker; "" for a sample without a worker."""
     found = re.findall(rf"^{name}(?:{{(.*)}})? (\S+)$", text, re.MULTILINE)
     workers = [re.search(r'worker="(\d+)"', labels) for labels, _ in found]
     return {
@@ -368,7 +368,7 @@ def samples(text: str, name: str) -> dict[str, float]:
 
 @sqlite
 async def test_every_worker_answers_a_scrape_for_all(store: str) -> None:
-    """Sums are right, whichever worker answers, and after a worker was killed."""
+    """The sums are right at every worker, also after a worker was killed."""
     with process("--workers", "3", "--store", store) as server:
         address = f"{server.url}/metrics"
         async with httpx.AsyncClient(timeout=60, headers={"Connection": "close"}) as client:
@@ -387,7 +387,7 @@ async def test_every_worker_answers_a_scrape_for_all(store: str) -> None:
             assert samples(text, "aiowheel_serve_workers") == {"": 3.0}
             pending = samples(text, "aiowheel_purgatory_pending")
             assert pending == samples(text, "aiowheel_serve_waiters")
-            for _ in range(10):  # other workers answer
+            for _ in range(10):  # so that other workers answer too
                 text = await settled({"1", "2", "3"}, COUNT)
                 assert samples(text, "aiowheel_purgatory_pending") == pending
 
@@ -407,7 +407,7 @@ async def test_every_worker_answers_a_scrape_for_all(store: str) -> None:
 
 
 async def ask(client: httpx.AsyncClient, server: Process, what: str, **query: str) -> Any:
-    """The dashboard's answer to a question about the purgatory of the service."""
+    """Return the dashboard's answer to a question about the purgatory of the service."""
     address = f"{server.url}/dashboard/{what}"
     answer = await client.get(address, params={"purgatory": "topics"} | query)
     assert answer.status_code == 200
@@ -416,7 +416,7 @@ async def ask(client: httpx.AsyncClient, server: Process, what: str, **query: st
 
 @sqlite
 async def test_the_dashboard_shows_all_workers_or_one(store: str) -> None:
-    """Whichever worker answers; the waiters of one key are added, and found."""
+    """Every worker answers for all; the waiters of a key are added up, and can be found."""
     with process("--workers", "2", "--store", store, "--dashboard") as server:
         async with httpx.AsyncClient(timeout=60, headers={"Connection": "close"}) as client:
             poll = f"{server.url}/topics/weather?timeout=60"
@@ -437,7 +437,9 @@ async def test_the_dashboard_shows_all_workers_or_one(store: str) -> None:
                 groups = [each["waiters"] for each in purgatory["oldest"]]
                 return (len(look["processes"]), purgatory["pending"], groups) == (2, COUNT, [COUNT])
 
-            looks = [await first("", is_whole) for _ in range(4)]  # other workers answer
+            looks = [
+                await first("", is_whole) for _ in range(4)
+            ]  # so that other workers answer too
             one, other = looks[-1]["processes"]
             assert one["waiting"] + other["waiting"] == COUNT
             assert {one["id"], other["id"]} == {each.pid for each in workers_of(server)}
@@ -476,7 +478,7 @@ def test_bad_options_are_one_line(
     code: int,
     text: str,
 ) -> None:
-    """With the value, before anything is served."""
+    """The line names the value, and nothing is served."""
     filled = [each.format(tmp_path) for each in arguments]
 
     assert run(["serve", "--port", "0", "--max-connections", "1", *filled]) == code

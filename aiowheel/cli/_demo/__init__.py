@@ -1,6 +1,6 @@
 """The parts of `aiowheel demo`. Rank 5; needs the extras `cli`, `web` and `trace`.
 
-A crowd of HTTP clients before a long-poll server (`_crowd`, `_app`, `_server`, `_connection`),
-many operations held at once (`_hold`), the Spark report on both (`_report`), an access log of the
-user's (`_log`), and the words that tell of it (`_story`); `_run` strings them together.
+Part 1: HTTP clients of a long-poll server (`_crowd`, `_app`, `_server`, `_connection`). Part 2:
+many pending operations (`_hold`). Part 3: the Spark report on both (`_report`). `_log` searches the
+user's access log, `_story` describes the results, and `_run` runs the parts in order.
 """

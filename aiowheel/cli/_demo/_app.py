@@ -1,7 +1,7 @@
-"""The long-poll web application. Rank 5; needs the `web` extra.
+"""The demo's long-poll application. Rank 5; needs the `web` extra.
 
-A client asks for the news of a topic; the request waits in a purgatory until there is some, or
-until its timeout. Idle connections are found by touching a detector at the end of every request.
+A client polls a topic; the request waits in a purgatory until the topic has a message, or until the
+timeout. An `IdleDetector`, touched at the end of each request, finds idle connections.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PURGATORY = "long-poll"
 
 
 class Poll(DelayedOperation[list[str]]):
-    """One request: waits until its topic holds more messages than the client has seen."""
+    """An operation that waits until its topic has more messages than the client has seen."""
 
     def __init__(self, messages: list[str], seen: int, timeout: float) -> None:
         super().__init__(timeout=timeout)
@@ -31,26 +31,26 @@ class Poll(DelayedOperation[list[str]]):
         self._seen = seen
 
     def try_complete(self) -> bool:
-        """Complete when there is news."""
+        """Complete if there are new messages."""
         return len(self._messages) > self._seen and self.force_complete()
 
     def on_complete(self) -> list[str]:
-        """Hand over the news; none when the timeout came first."""
+        """Return the new messages; an empty list after the timeout."""
         return self._messages[self._seen :]
 
 
 class LongPollApp:
-    """Topics, the requests that wait for them, and the connections that fell silent.
+    """An application with topics, long polls and a list of idle connections.
 
     Attributes:
-        asgi: What a server runs.
+        asgi: The ASGI application.
     """
 
     def __init__(self, trace_folder: Path, *, idle_timeout: float) -> None:
         self._trace_folder = trace_folder
         self._idle_timeout = idle_timeout
         self._topics: dict[str, list[str]] = {}
-        self._idle: list[str] = []  # connections in the order they fell silent
+        self._idle: list[str] = []  # idle connections, in the order of their detection
         self._purgatory: Purgatory
         self._detector: IdleDetector[str]
         routes = [
@@ -74,7 +74,7 @@ class LongPollApp:
             yield
 
     def _touching(self, app: ASGIApp) -> ASGIApp:
-        """Wrap *app*: a connection is busy during a request, and watched after it."""
+        """Wrap *app* so that the detector watches each connection between its requests."""
 
         async def watched(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] != "http":

@@ -1,6 +1,6 @@
-"""The demo checks its own sums. Rank 5.
+"""Consistency checks of the demo's numbers. Rank 5.
 
-Every figure is counted twice, by those who caused it and by those who bore it.
+Each number is counted twice: by the clients and by the server, or live and in the trace.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from . import _app, _hold
 from ._crowd import CrowdResult
 from ._hold import HoldResult
 
-EARLY = "early"  # expired ahead of the deadline; counted once more, beside "expired"
+EARLY = "early"  # expired before the deadline; these operations also count as "expired"
 
 Outcomes = Counter[tuple[str, str]]  # operations by (purgatory, outcome)
 
 
 class Sum(NamedTuple):
-    """Two counts that have to be equal, and what each of them counts."""
+    """Two counts that must be equal, and a description of each."""
 
     what: str
     counted: int
@@ -34,7 +34,7 @@ class Sum(NamedTuple):
 
 
 def crowd_sums(result: CrowdResult) -> list[Sum]:
-    """What the clients saw against what the server counted."""
+    """Compare the counts of the clients with those of the server."""
     return [
         Sum(
             "clients answered or timed out",
@@ -49,7 +49,7 @@ def crowd_sums(result: CrowdResult) -> list[Sum]:
 
 
 def hold_sums(result: HoldResult) -> list[Sum]:
-    """What was asked for against what the purgatory counted."""
+    """Compare the plan with the counts of the purgatory."""
     return [
         Sum("operations held at once", result.held, "operations", result.operations),
         Sum(
@@ -64,7 +64,7 @@ def hold_sums(result: HoldResult) -> list[Sum]:
 
 
 def outcome_sums(where: str, outcomes: Outcomes, crowd: CrowdResult, hold: HoldResult) -> list[Sum]:
-    """What happened against what *where* (the trace, the report) says of it."""
+    """Compare the live counts with those of *where*: the trace or the report."""
     happened = {
         (_app.PURGATORY, "completed"): crowd.completed,
         (_app.PURGATORY, "expired"): crowd.expired,
@@ -94,10 +94,10 @@ def _early(outcomes: Outcomes) -> int:
 
 
 def check(sums: Iterable[Sum]) -> None:
-    """Raise where two counts differ.
+    """Compare the two counts of each sum.
 
     Raises:
-        AiowheelError: Names the first pair that differs.
+        AiowheelError: Two counts differ; the text names the first such pair.
     """
     for one in sums:
         if one.counted != one.expected:
@@ -108,7 +108,7 @@ def check(sums: Iterable[Sum]) -> None:
 
 
 def trace_outcomes(folder: Path) -> Outcomes:
-    """Count the operations of a trace."""
+    """Return the numbers of operations in a trace."""
     table = read_trace(folder, columns=["purgatory", "outcome", "lateness"])
     early = table.filter(pc.less(table["lateness"], 0))
     outcomes: Outcomes = Counter()

@@ -1,7 +1,7 @@
 """One keep-alive HTTP/1.1 connection of a client, on asyncio streams. Rank 5.
 
-Source: RFC 9112, as much as the demo's own server sends: a status line, headers, and a body of
-`Content-Length` bytes.
+Source: RFC 9112, limited to the responses of the demo's server: a status line, headers, and a body
+of `Content-Length` bytes.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from aiowheel.errors import AiowheelError
 
 
 class Response(NamedTuple):
-    """An answer: its status and its body."""
+    """The status and the body of a response."""
 
     status: int
     body: bytes
 
 
 class HttpConnection:
-    """Sends one request at a time and reads its answer.
+    """A connection that sends one request at a time and reads its response.
 
     Attributes:
-        address: "host:port" of our end, the name the server knows the connection by.
+        address: "host:port" of the client's end, by which the server identifies the connection.
     """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -39,10 +39,10 @@ class HttpConnection:
         return cls(*await asyncio.open_connection("127.0.0.1", port))
 
     async def request(self, method: str, target: str, body: bytes = b"") -> Response:
-        """Send a request and wait for its answer, however long that takes.
+        """Send a request, and wait without a timeout for its response.
 
         Raises:
-            AiowheelError: The server closed the connection instead.
+            AiowheelError: The server closed the connection without a response.
         """
         head = (
             f"{method} {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -59,9 +59,9 @@ class HttpConnection:
             raise AiowheelError(f"{self.address}: the server closed the connection") from error
 
     async def aclose(self) -> None:
-        """Close the connection; safe to call again."""
+        """Close the connection. Idempotent."""
         self._writer.close()
-        with contextlib.suppress(ConnectionError):  # it was gone already
+        with contextlib.suppress(ConnectionError):  # the connection was lost before
             await self._writer.wait_closed()
 
 

@@ -1,7 +1,8 @@
-"""Part 1: a crowd of real HTTP clients before the long-poll server. Rank 5.
+"""Part 1: real HTTP clients of the long-poll server. Rank 5.
 
-Every client opens a connection and asks for the news of one topic; three of four topics get some.
-After its answer a client falls silent or keeps talking, and the server has to tell which.
+Each client opens a connection and polls one topic; three of four topics get a message. After the
+answer, some clients send further requests, and the others fall silent. The server must find the
+silent ones.
 """
 
 from __future__ import annotations
@@ -23,28 +24,29 @@ from ._screen import ShowDone
 from ._server import ServerThread
 
 _CONNECTING_AT_ONCE = 100
-_PATIENCE = 30.0  # seconds beyond the plan before a slow machine is called a failure
+_PATIENCE = 30.0  # seconds beyond the plan after which the run fails
 
 
 @dataclass(frozen=True)
 class CrowdResult:
-    """What happened, as the clients saw it and as the server counted it.
+    """The result of part 1, as counted by the clients and by the server.
 
     Attributes:
-        port: The server's port.
-        clients: Connections that were opened.
-        topics: Topics they asked for.
-        parked: Requests that waited in the purgatory at one time.
-        published: Topics an event was published on.
-        answered: Clients that got news (status 200).
+        port: Port of the server.
+        clients: Number of connections.
+        topics: Number of polled topics.
+        parked: Number of requests that waited in the purgatory at the same time.
+        published: Number of topics that got a message.
+        answered: Clients that got a message (status 200).
         timed_out: Clients that got an empty answer (status 204).
-        completed: Operations the server's purgatory completed.
-        expired: Operations the server's purgatory expired.
-        news_after: Seconds from an event's publication to each answer it caused, ascending.
-        silent: Clients that said nothing after their answer.
-        silent_found: Of these, reported idle by the server.
-        talking: Clients that kept sending requests.
-        talking_found: Of these, reported idle: a stall of the machine, longer than the timeout.
+        completed: Operations that the server's purgatory completed.
+        expired: Operations that expired in the server's purgatory.
+        news_after: Seconds from the publication of a message to each answer with it, ascending.
+        silent: Clients that sent no request after their answer.
+        silent_found: Silent clients that the server reported as idle.
+        talking: Clients that sent further requests.
+        talking_found: Clients of these that the server reported as idle, because the machine
+            stalled for longer than the idle timeout.
     """
 
     port: int
@@ -64,15 +66,15 @@ class CrowdResult:
 
 
 def run_crowd(plan: CrowdPlan, trace_folder: Path, progress: ShowDone) -> CrowdResult:
-    """Start the server, send the crowd, stop the server.
+    """Start the server, run the clients, and stop the server.
 
     Args:
-        plan: Sizes and waits.
-        trace_folder: Where the server records its operations.
-        progress: Called with (answered clients, clients).
+        plan: Sizes and times.
+        trace_folder: Folder for the trace of the server's operations.
+        progress: Called with (answered clients, all clients).
 
     Raises:
-        AiowheelError: A client was refused, or the server did not get done.
+        AiowheelError: A client could not connect or failed, or the server answered too slowly.
     """
     app = LongPollApp(trace_folder, idle_timeout=plan.idle_timeout)
     with ServerThread(app.asgi) as server, asyncio.Runner(loop_factory=new_loop) as runner:
@@ -100,7 +102,7 @@ class _Crowd:
         talking = {c.address for i, c in enumerate(connections) if plan.keeps_talking(i)}
         silent = {c.address for c in connections} - talking
         try:
-            async with asyncio.timeout(self._last_second()), asyncio.TaskGroup() as visits:
+            async with asyncio.timeout(self._time_limit()), asyncio.TaskGroup() as visits:
                 for client, connection in enumerate(connections):
                     visits.create_task(self._visit(client, connection))
                 parked = await self._wait_until_parked(control)
@@ -111,8 +113,8 @@ class _Crowd:
             counted = await _fetch(control, "/statistics")
         except TimeoutError:
             raise AiowheelError(
-                f"only {len(self._statuses):,} of {len(connections):,} clients had an answer "
-                f"within {self._last_second():g} s"
+                f"only {len(self._statuses):,} of {len(connections):,} clients got an answer "
+                f"within {self._time_limit():g} s"
             ) from None
         except ExceptionGroup as group:
             raise AiowheelError(f"a client failed: {group.exceptions[0]}") from group
@@ -136,7 +138,7 @@ class _Crowd:
             talking_found=len(talking & idle),
         )
 
-    def _last_second(self) -> float:
+    def _time_limit(self) -> float:
         plan = self._plan
         return plan.poll_timeout + plan.publish_over + plan.idle_timeout + 2 * _PATIENCE
 
@@ -165,7 +167,7 @@ class _Crowd:
             await asyncio.sleep(plan.ping_every)
 
     async def _wait_until_parked(self, control: HttpConnection) -> int:
-        """Wait until every request waits, or as many as a slow machine holds before some expire."""
+        """Wait until all requests are pending, or the first one is answered; return the maximum."""
         most = 0
         while most < self._plan.clients and not self._statuses:
             most = max(most, (await _fetch(control, "/statistics"))["pending"])
@@ -182,7 +184,7 @@ class _Crowd:
             await asyncio.sleep(plan.publish_over / len(topics))
 
     async def _wait_until_idle(self, control: HttpConnection, silent: set[str]) -> set[str]:
-        """The connections the server calls idle, once these hold all the silent ones."""
+        """Wait until the server reports all *silent* connections as idle; return all idle ones."""
         last_moment = time.monotonic() + self._plan.idle_timeout + _PATIENCE
         while True:
             idle = set(await _fetch(control, "/idle"))

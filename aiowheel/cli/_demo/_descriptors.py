@@ -1,20 +1,20 @@
-"""Enough file descriptors for the crowd. Rank 5."""
+"""The limit of file descriptors for the demo's clients. Rank 5."""
 
 from __future__ import annotations
 
 import sys
 
 _PER_CLIENT = 2  # both ends of a connection are in this process
-_OTHERS = 200  # files, event loops, Spark, what was open before
+_OTHERS = 200  # descriptors for files, event loops and Spark
 
 
 def clients_allowed(wanted: int) -> int:
-    """Raise the soft limit of open files as far as needed and allowed.
+    """Raise the soft limit of open files for *wanted* clients.
 
     Returns:
-        *wanted*, or fewer when the hard limit holds no more.
+        *wanted*, or the smaller number of clients that the hard limit allows.
     """
-    if sys.platform == "win32":  # sockets are not counted as files there
+    if sys.platform == "win32":  # sockets do not count as open files on Windows
         return wanted
     import resource
 

@@ -1,7 +1,7 @@
-"""Part 2: very many delayed operations held at once. Rank 5.
+"""Part 2: a large number of delayed operations that are pending at the same time. Rank 5.
 
-Think of parcels: each waits for word from its depot or its owner. Most are delivered, the others
-give up when their time is over.
+The operations model parcels. Each parcel waits for an event of its depot or its owner. Most parcels
+are delivered; the others time out.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from ._plan import HoldPlan
 from ._screen import ShowDone
 
 PURGATORY = "parcels"
-_SLICE = 1_000  # operations watched before the event loop gets its turn
-_EVENTS = 20  # events sent before the event loop gets its turn
-_PATIENCE = 10.0  # seconds beyond the last timeout before what is pending counts as lost
-_STEP = 0.01  # seconds, the shortest pause between events that is worth a sleep
+_SLICE = 1_000  # operations watched between two yields to the event loop
+_EVENTS = 20  # events sent between two yields to the event loop
+_PATIENCE = 10.0  # seconds after the last timeout until pending operations count as lost
+_STEP = 0.01  # shortest sleep between events, in seconds
 
 
 @dataclass(frozen=True)
 class HoldResult:
-    """What happened to the operations.
+    """The result of part 2.
 
     Attributes:
-        operations: Operations that were watched.
-        keys: Different keys they watched.
-        held: Pending at one time.
-        watch_seconds: Time it took to watch them all.
-        events: Keys that were checked.
-        reported: Completions that `check_and_complete` returned, summed.
-        completed: Completions the purgatory counted.
-        expired: Expirations the purgatory counted.
-        left: Still pending at the end.
+        operations: Number of watched operations.
+        keys: Number of distinct keys.
+        held: Number of operations that were pending at the same time.
+        watch_seconds: Time that watching all operations took.
+        events: Number of checked keys.
+        reported: Sum of the results of `check_and_complete`.
+        completed: Completed operations, as counted by the purgatory.
+        expired: Expired operations, as counted by the purgatory.
+        left: Operations pending at the end.
     """
 
     operations: int
@@ -54,7 +54,7 @@ class HoldResult:
 
 
 class Parcel(DelayedOperation[None]):
-    """Complete once the parcel is marked as delivered."""
+    """An operation that completes when its parcel is marked as delivered."""
 
     def __init__(self, number: int, delivered: bytearray, timeout: float) -> None:
         super().__init__(timeout=timeout)
@@ -62,20 +62,20 @@ class Parcel(DelayedOperation[None]):
         self._delivered = delivered
 
     def try_complete(self) -> bool:
-        """Complete when this parcel is delivered; a neighbour's delivery is none of ours."""
+        """Complete if this parcel is delivered; other parcels of the depot may be not."""
         return bool(self._delivered[self._number]) and self.force_complete()
 
     def on_complete(self) -> None:
-        """Nothing to hand over: the outcome says it all."""
+        """Return None, because the demo needs only the outcome."""
 
 
 def run_hold(plan: HoldPlan, trace_folder: Path, progress: ShowDone) -> HoldResult:
-    """Watch the operations, deliver most, wait until the rest has expired.
+    """Watch the operations, deliver most of them, and wait until the others have expired.
 
     Args:
-        plan: Sizes and waits.
-        trace_folder: Where the operations are recorded.
-        progress: Called with (finished operations, operations).
+        plan: Sizes and times.
+        trace_folder: Folder for the trace of the operations.
+        progress: Called with (finished operations, all operations).
     """
     with asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(_hold(plan, trace_folder, progress))
@@ -112,7 +112,7 @@ async def _hold(plan: HoldPlan, trace_folder: Path, progress: ShowDone) -> HoldR
 
 
 async def _watch_all(plan: HoldPlan, delivered: bytearray, purgatory: Purgatory) -> None:
-    dice = random.Random(2026)  # noqa: S311  # the same demo every time, no secret
+    dice = random.Random(2026)  # noqa: S311  # a fixed seed: each run is the same
     for number in range(plan.operations):
         timeout = dice.uniform(plan.shortest_timeout, plan.longest_timeout)
         owner = int(plan.owners * dice.random() ** 2)
@@ -129,7 +129,7 @@ async def _deliver(
     timer: Timer,
     progress: ShowDone,
 ) -> tuple[int, int]:
-    """Send one event per depot; count the events and what they completed."""
+    """Send one event per depot; return the number of events and of completed operations."""
     depots = min(plan.depots, plan.operations)
     started = timer.time()
     reported = 0

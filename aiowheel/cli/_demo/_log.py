@@ -1,4 +1,4 @@
-"""Idle detection on an access log of the user's own. Rank 5."""
+"""Idle detection on the user's access log. Rank 5."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TIMEOUT = 30.0  # seconds
 
 
 def find_idle_hosts(log: str, out: Path, *, as_json: bool) -> Any:
-    """Run `aiowheel idle` on *log*, and let it print, or return the JSON object it would print.
+    """Run `aiowheel idle` on *log*; print its report, or return it as a JSON object.
 
     Raises:
         BadInputError: The log cannot be read, or holds no request.

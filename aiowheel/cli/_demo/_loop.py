@@ -1,4 +1,4 @@
-"""The event loop of the demo: uvloop where it is installed. Rank 5."""
+"""The event loop of the demo: uvloop if it is installed, otherwise asyncio. Rank 5."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import importlib.util
 
 
 def loop_name() -> str:
-    """Name the loop `new_loop` makes: "uvloop" or "asyncio"."""
+    """Return the name of the loop of `new_loop`: "uvloop" or "asyncio"."""
     return "uvloop" if importlib.util.find_spec("uvloop") else "asyncio"
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """Make the event loop of one thread."""
+    """Return a new event loop."""
     if loop_name() == "asyncio":
         return asyncio.new_event_loop()
     import uvloop

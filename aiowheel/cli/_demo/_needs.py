@@ -1,4 +1,4 @@
-"""What the demo needs, looked for before its first minute is spent. Rank 5."""
+"""The check of the demo's dependencies, before it starts. Rank 5."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _SPARK_EXTRA_OF = {"pyspark": "spark", "pandas": "spark", "matplotlib": "plot"}
 
 
 def require_packages(*, with_spark: bool) -> None:
-    """Look whether everything is installed.
+    """Check that all dependencies are installed.
 
     Raises:
-        MissingExtraError: A package is missing; the text is the command that brings it.
-        AiowheelError: Only part 3 cannot run; the text says how to leave it out.
+        MissingExtraError: A package is missing; the text is the command that installs it.
+        AiowheelError: Only part 3 cannot run; the text names the option that leaves it out.
     """
     _require(_EXTRA_OF)
     if not with_spark:

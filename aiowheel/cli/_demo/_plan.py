@@ -1,4 +1,4 @@
-"""How big the demo is and how long its waits are. Rank 5."""
+"""The sizes and times of the demo. Rank 5."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class CrowdPlan:
-    """Sizes of the web part; every time in seconds.
+    """Sizes of part 1; all times are in seconds.
 
     Attributes:
-        clients: Connections, at least 1.
-        topics: What clients ask for; topic 0 is the most popular.
-        poll_timeout: How long a request waits for news.
-        publish_over: The events are spread over this span.
-        idle_timeout: A connection without a request for longer than this counts as idle.
-        ping_every: Pause between the requests of a client that keeps talking.
+        clients: Number of connections, at least 1.
+        topics: Number of topics; topic 0 is the most popular.
+        poll_timeout: Timeout of a request.
+        publish_over: Time over which the messages are published.
+        idle_timeout: A connection without a request for longer than this is idle.
+        ping_every: Pause between the requests of an active client.
     """
 
     clients: int = 2_000
@@ -26,29 +26,29 @@ class CrowdPlan:
     ping_every: float = 0.8
 
     def topic_of(self, client: int) -> int:
-        """The topic *client* asks for; a quarter of the topics draws half of the clients."""
+        """Return the topic of *client*; half of the clients share a quarter of the topics."""
         return int(self.topics * (client / self.clients) ** 2)
 
     def has_news(self, topic: int) -> bool:
-        """Whether an event is published on *topic*: three of four get one."""
+        """Return whether *topic* gets a message, as three of four topics do."""
         return topic % 4 != 3
 
     def keeps_talking(self, client: int) -> bool:
-        """Whether *client* sends further requests after its answer: one of ten does."""
+        """Return whether *client* sends requests after its answer, as one of ten clients does."""
         return client % 10 == 0
 
 
 @dataclass(frozen=True)
 class HoldPlan:
-    """Sizes of the second part; every time in seconds.
+    """Sizes of part 2; all times are in seconds.
 
     Attributes:
-        operations: Held at once, at least 1.
-        depots: Keys that events come on; operation i watches depot `i % depots`.
-        owners: Every operation watches one of these keys too; owner 0 has the most.
-        shortest_timeout: Timeouts are drawn between this and the next.
-        longest_timeout: See above.
-        events_over: The events are spread over this span.
+        operations: Number of operations that are pending at the same time, at least 1.
+        depots: Number of keys that get events; operation i watches depot `i % depots`.
+        owners: Number of further keys, one of which each operation watches; owner 0 has the most.
+        shortest_timeout: Lower bound of the random timeouts.
+        longest_timeout: Upper bound of the random timeouts.
+        events_over: Time over which the events are spread.
     """
 
     operations: int = 100_000
@@ -59,6 +59,6 @@ class HoldPlan:
     events_over: float = 2.0
 
     def is_delivered(self, operation: int) -> bool:
-        """Whether an event completes *operation*: nine of ten; the others time out."""
-        # Spread over all depots, whatever the sizes.
+        """Return whether an event completes *operation*, as for nine of ten operations."""
+        # The sum spreads the timeouts over all depots, for any sizes.
         return (operation + operation // self.depots) % 10 != 9

@@ -1,4 +1,4 @@
-"""Part 3: the Spark report on what parts 1 and 2 recorded. Rank 5; needs the `spark` extra."""
+"""Part 3: the Spark report on the traces of parts 1 and 2. Rank 5; needs the `spark` extra."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from ._checks import EARLY, Outcomes
 if TYPE_CHECKING:
     from aiowheel.jobs.report.job import ReportResult
 
-# The JVM lives for seconds: its second compiler and its parallel collector would not pay.
+# The JVM runs for seconds: its optimizing compiler and parallel collector would cost more than they
+# save.
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
@@ -19,8 +20,8 @@ def make_report(trace_folder: Path, out_folder: Path) -> ReportResult:
     """Start Spark, run the report job, stop Spark.
 
     Raises:
-        MissingExtraError: PySpark, matplotlib or a Java is missing.
-        AiowheelError: Spark or the disk refuses.
+        MissingExtraError: PySpark, matplotlib or Java is missing.
+        AiowheelError: Spark fails, or a file cannot be written.
     """
     from aiowheel.jobs.report.job import run_report
     from aiowheel.jobs.spark.session import open_session
@@ -30,7 +31,7 @@ def make_report(trace_folder: Path, out_folder: Path) -> ReportResult:
 
 
 def report_outcomes(result: ReportResult) -> Outcomes:
-    """Count the operations of a report."""
+    """Return the numbers of operations in a report."""
     return Counter(
         {
             (row["purgatory"], outcome): row[outcome]

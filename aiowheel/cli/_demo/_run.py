@@ -1,4 +1,4 @@
-"""The demo from start to end. Rank 5."""
+"""The demo: its parts in order, and their checks. Rank 5."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the demo did; None for a part that was left out.
+    """The results of the demo; None for a part that was left out.
 
     Attributes:
-        log: What `aiowheel idle --json` says of the user's log, when JSON was asked for.
-        crowd: Part 1.
-        hold: Part 2.
-        report: Part 3.
-        seconds: How long each part took, by its name.
+        log: Result of `aiowheel idle --json` on the user's log; None without --json.
+        crowd: Result of part 1.
+        hold: Result of part 2.
+        report: Result of part 3.
+        seconds: Duration of each part, by its name.
     """
 
     log: Any
@@ -44,7 +44,7 @@ class DemoResult:
     seconds: dict[str, float]
 
     def as_json(self) -> dict[str, Any]:
-        """Everything as plain dicts, lists and numbers."""
+        """Return all results as a JSON object."""
         report = self.report
         return {
             "log": self.log,
@@ -63,7 +63,7 @@ class DemoResult:
 
 
 class DemoRun:
-    """One run: its plans, its folder and its screen."""
+    """One run of the demo."""
 
     def __init__(self, crowd: CrowdPlan, hold: HoldPlan, folder: Path, screen: Screen) -> None:
         self._crowd_plan = crowd
@@ -74,19 +74,19 @@ class DemoRun:
         self._seconds: dict[str, float] = {}
 
     def run(self, log: str | None, *, with_spark: bool, as_json: bool) -> DemoResult:
-        """Do the parts in turn and check each.
+        """Run the parts in order, and check the numbers of each.
 
         Args:
-            log: The user's access log, or None.
+            log: Path of the user's access log, or None.
             with_spark: Whether part 3 runs.
-            as_json: Keep what is found in *log* off the screen.
+            as_json: Whether to return the result on *log* instead of printing it.
 
         Raises:
             BadInputError: The log cannot be read.
             AiowheelError: A part failed, or its sums do not agree.
         """
         _clear(self._trace_folder)
-        # The user's file first: if it is no log, they learn it at once.
+        # The log comes first, so that a bad log is reported at once.
         idle_hosts = None if log is None else self._search_log(log, as_json=as_json)
         crowd = self._run_crowd()
         hold = self._run_hold()
@@ -153,7 +153,7 @@ class DemoRun:
 
 
 def _clear(trace_folder: Path) -> None:
-    """Make the folder, and remove the trace of an earlier demo from it."""
+    """Create the folder, and remove the trace of an earlier demo from it."""
     try:
         trace_folder.mkdir(parents=True, exist_ok=True)
         for pattern in ("trace-*.parquet", ".trace-*.parquet.tmp"):

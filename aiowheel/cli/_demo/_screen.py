@@ -1,4 +1,4 @@
-"""Where the demo speaks: results on stdout, progress on stderr. Rank 5; needs the `cli` extra."""
+"""The output of the demo: results on stdout, progress on stderr. Rank 5; extra `cli`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from rich.console import Console
 
 from aiowheel._progress import Progress
 
-ShowDone = Callable[[int, int], None]  #: called with what is done, and all of it
+ShowDone = Callable[[int, int], None]  #: called with the number of finished items and of all items
 
-_PIPE_WIDTH = 110  # columns for tables when nobody says how wide the screen is
+_PIPE_WIDTH = 110  # columns for tables if stdout is not a terminal
 _TEXT_WIDTH = 100
 
 
 class Screen:
-    """Prints paragraphs and tables, and shows how far a part has come.
+    """Prints paragraphs and tables, and shows the progress of a part.
+
+    Args:
+        quiet: Whether to print nothing on stdout, which is then free for a JSON object.
 
     Attributes:
-        console: Standard output, without markup; quiet when a JSON object is to be all of it.
+        console: The console of standard output, without markup.
     """
 
     def __init__(self, *, quiet: bool) -> None:
@@ -38,7 +41,7 @@ class Screen:
         self.console.print(text, width=min(_TEXT_WIDTH, self.console.width))
 
     def line(self, text: str) -> None:
-        """Print one line, however long it is: a path is to be copied whole."""
+        """Print one line without wrapping, so that a path can be copied."""
         self.console.print(text, soft_wrap=True)
 
     def notice(self, text: str) -> None:
@@ -47,7 +50,7 @@ class Screen:
 
     @contextlib.contextmanager
     def working(self, what: str) -> Generator[ShowDone, None, None]:
-        """Show a bar on a terminal, a line elsewhere; call the result as it goes."""
+        """Show a progress bar on a terminal, or a line elsewhere; yield its update function."""
         if not self._notices.is_terminal:
             self.notice(f"{what} ...")
         with Progress() as progress:

@@ -1,4 +1,4 @@
-"""The web server, on a thread and an event loop of its own. Rank 5; needs the `web` extra."""
+"""The demo's web server, on its own thread and event loop. Rank 5; needs the `web` extra."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ class ServerThread:
     """Serves an application on a free loopback port while the block runs.
 
     Attributes:
-        port: The port the system gave us.
+        port: The port of the server, chosen by the system.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._socket = socket.socket()
         self._socket.bind(("127.0.0.1", 0))
         self.port: int = self._socket.getsockname()[1]
-        # No log configuration: the demo's words are the only ones.
+        # No log configuration: the server must not print between the demo's paragraphs.
         config = uvicorn.Config(
             app,
             log_config=None,
             access_log=False,
             lifespan="on",
             backlog=_BACKLOG,
-            timeout_keep_alive=600,  # idle connections are ours to find
+            timeout_keep_alive=600,  # long enough that the demo finds the idle connections
             timeout_graceful_shutdown=5,
         )
         self._server = uvicorn.Server(config)
@@ -66,5 +66,5 @@ class ServerThread:
         try:
             with asyncio.Runner(loop_factory=new_loop) as runner:
                 runner.run(self._server.serve(sockets=[self._socket]))
-        except (Exception, SystemExit) as error:  # uvicorn leaves a failed start by sys.exit
+        except (Exception, SystemExit) as error:  # uvicorn calls sys.exit after a failed start
             self._error = error

@@ -1,4 +1,4 @@
-"""What the demo did, in words. Rank 5."""
+"""Descriptions of the demo's results as text. Rank 5."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ._plan import CrowdPlan, HoldPlan
 
 
 def tell_crowd(result: CrowdResult, plan: CrowdPlan) -> str:
-    """The web part, in one paragraph."""
+    """Return a paragraph on part 1."""
     text = (
         f"A web server (Starlette on uvicorn, {loop_name()}) ran on 127.0.0.1:{result.port}, and "
         f"{result.clients:,} clients connected to it. Each asked for the news of one of "
@@ -44,7 +44,7 @@ def _tell_talking(result: CrowdResult) -> str:
 
 
 def tell_hold(result: HoldResult, plan: HoldPlan) -> str:
-    """The part with many operations, in one paragraph."""
+    """Return a paragraph on part 2."""
     each = result.watch_seconds / result.operations
     return (
         f"{result.held:,} delayed operations waited at once, each for either of two keys "

@@ -1,4 +1,4 @@
-// A small chart of the last minutes: lines, a scale, and the values under the pointer.
+// A small line chart of the last minutes, with a scale and the values at the pointer.
 
 import { element, put } from "./element.js";
 import { SECONDS } from "./history.js";
@@ -6,9 +6,9 @@ import { colours, prepared } from "./dial.js";
 import { seconds } from "./words.js";
 
 const LEAST_SPAN = 60; // seconds
-const FOOT = 3; // pixels below the line of zero
+const FOOT = 3; // pixels below the zero line
 
-// `update` takes lines of [second, value or null], and the names of the lines where there are several.
+// `names` are the names of the lines if there are several; `update` takes lines of [second, value or null].
 export function chart(name, format, { log = false, names = [] } = {}) {
   const canvas = element("canvas", { role: "img", ariaLabel: name });
   const scale = element("span", { className: "top", ariaHidden: "true" });
@@ -16,7 +16,7 @@ export function chart(name, format, { log = false, names = [] } = {}) {
   const hover = element("span", { className: "hover", hidden: true });
   const box = element("div", { className: "chart" }, canvas, scale, since, hover);
   let lines = [];
-  let at = null; // where the pointer is, in pixels
+  let at = null; // position of the pointer, in pixels
 
   const redraw = () => {
     const plot = draw(canvas, lines, log, at);
@@ -80,7 +80,7 @@ function drawLine(pen, line, x, y, { height, colour, fill }) {
   pen.strokeStyle = pen.fillStyle = colour;
   pen.lineWidth = 1.5;
   pen.lineJoin = "round";
-  let from = null; // where the piece of the line without a gap begins
+  let from = null; // start of the current part of the line without a gap
   let before = null;
   const end = () => {
     if (from === null) return;

@@ -3,12 +3,12 @@
 import { element, list, put } from "./element.js";
 import { count, plural, seconds } from "./words.js";
 
-const PAUSE = 1000; // milliseconds between two looks at one key
+const PAUSE = 1000; // milliseconds between two requests for the operations of a key
 
 export function makeDetails(purgatory, isPaused) {
   const field = element("input", { type: "search", placeholder: "part of a key", autocomplete: "off" });
   const found = element("ul", { className: "found" });
-  const told = element("p", { className: "note", role: "status" });
+  const status = element("p", { className: "note", role: "status" });
   const form = element("form", { className: "search", role: "search" },
     element("label", {}, "Find keys ", field),
     element("button", { type: "submit", textContent: "Find" }));
@@ -16,15 +16,15 @@ export function makeDetails(purgatory, isPaused) {
   const operations = element("ul", { className: "operations" });
   const shown = element("div", { className: "one", hidden: true }, element("div", { className: "top" }, title,
     element("button", { type: "button", textContent: "Close", onclick: () => details.open(null) })), operations);
-  const details = { box: element("div", { className: "details" }, form, told, found, shown), process: "", open };
+  const details = { box: element("div", { className: "details" }, form, status, found, shown), process: "", open };
   let key = null;
   let next = 0;
 
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
-    put(told, "searching");
+    put(status, "searching");
     const answer = await ask("keys", field.value);
-    put(told, answer ? `${plural(answer.keys.length, "key")}${answer.more ? ", and more" : ""}` : "no answer");
+    put(status, answer ? `${plural(answer.keys.length, "key")}${answer.more ? ", and more" : ""}` : "no answer");
     list(found, answer ? answer.keys : [], (each, index) => `${index} ${each[0]}`, ([name]) => element("li", {},
       element("button", { type: "button", className: "key", onclick: () => open(name) },
         element("code", { textContent: name })), element("span")),
@@ -38,7 +38,7 @@ export function makeDetails(purgatory, isPaused) {
       const answer = await fetch(`${what}?${query}`);
       return answer.ok ? await answer.json() : null;
     } catch {
-      return null; // the server is gone; the stream says so
+      return null; // the server does not answer; the stream shows that as its state
     }
   }
 
@@ -46,17 +46,17 @@ export function makeDetails(purgatory, isPaused) {
     clearTimeout(next);
     key = wanted;
     shown.hidden = key === null;
-    if (key !== null) look();
+    if (key !== null) refresh();
   }
 
-  async function look() {
+  async function refresh() {
     const wanted = key;
     if (!isPaused() && !document.hidden) {
       const answer = await ask("operations", wanted);
       if (key !== wanted) return;
       if (answer) draw(answer);
     }
-    next = setTimeout(look, PAUSE);
+    next = setTimeout(refresh, PAUSE);
   }
 
   function draw(answer) {
@@ -83,7 +83,7 @@ export function makeDetails(purgatory, isPaused) {
   return details;
 }
 
-// Why an operation waits, in words that follow its key.
+// The condition that an operation waits for, as text to follow its key.
 export function reason(each) {
   const more = each.more > 0 ? `, and ${plural(each.more, "more key")}` : "";
   if (each.wants !== null) {

@@ -1,4 +1,4 @@
-// One wheel level as a dial: a ring of buckets, lit by what they hold, and a hand.
+// Draws a wheel level as a dial: a ring of buckets, whose brightness shows their entries, and a hand.
 
 const FULL = 2 * Math.PI;
 const TOP = -Math.PI / 2;
@@ -31,7 +31,7 @@ function shade(power, top) {
   return `rgb(${mixed.join(" ")})`;
 }
 
-// Sizes the canvas to its place on the screen; the context then draws in CSS pixels.
+// Sizes and clears the canvas, and returns a context that draws in CSS pixels.
 export function prepared(canvas) {
   const scale = devicePixelRatio || 1;
   const { clientWidth: width, clientHeight: height } = canvas;
@@ -45,7 +45,7 @@ export function prepared(canvas) {
   return { pen, width, height };
 }
 
-// `elapsed`: seconds since the sample was taken; `top`: the power of two of the brightest bucket.
+// `elapsed`: seconds since the snapshot; `top`: the digit of the fullest bucket of all dials.
 export function drawDial(canvas, level, elapsed, top) {
   const { pen, width } = prepared(canvas);
   if (!width) return;
@@ -53,7 +53,7 @@ export function drawDial(canvas, level, elapsed, top) {
   const span = level.width * buckets;
   const at = level.hand + (still.matches ? 0 : elapsed);
   const turn = (at % span) / span;
-  // Buckets the hand has passed since the sample are empty by now.
+  // The buckets that the hand has passed since the snapshot are empty now.
   const passed = at >= span ? buckets : Math.floor(at / level.width);
   pen.translate(width / 2, width / 2);
   const outer = width / 2 - 2;
@@ -67,7 +67,7 @@ function drawRing(pen, lit, passed, inner, outer, top) {
   const step = FULL / lit.length;
   const gap = Math.min(step * 0.14, 0.012);
   const powers = [...lit].map((each, slot) => (slot < passed ? 0 : parseInt(each, 16)));
-  for (const power of new Set(powers)) { // one path a colour
+  for (const power of new Set(powers)) { // one path per colour
     pen.beginPath();
     powers.forEach((each, slot) => {
       if (each !== power) return;
@@ -80,7 +80,7 @@ function drawRing(pen, lit, passed, inner, outer, top) {
     });
     pen.fillStyle = power === 0 ? now.off : shade(power, top);
     pen.shadowColor = now.lit4;
-    pen.shadowBlur = power >= top - 1 && dark.matches ? 7 : 0; // it is slow: for few
+    pen.shadowBlur = power >= top - 1 && dark.matches ? 7 : 0; // slow, so only for the fullest
     pen.fill();
   }
   pen.shadowBlur = 0;

@@ -1,4 +1,4 @@
-// Durable timers: what the store holds, by hour ahead and by owner, and what fires here.
+// Durable timers: pending timers by hour ahead, partitions by owner, and lateness in this process.
 
 import { chart } from "./chart.js";
 import { element, list, put } from "./element.js";
@@ -11,8 +11,8 @@ const COUNTS = [
   ["late", "bad", (now) => now.store && now.store.overdue],
   ["in flight", "", (now) => now.in_flight],
   ["dead", "bad", (now) => now.store && now.store.dead],
-  ["fired a second", "good", (now, of) => history.latest((point) => of(point).fired)],
-  ["retried a second", "bad", (now, of) => history.latest((point) => of(point).retried)],
+  ["fired per second", "good", (now, of) => history.latest((point) => of(point).fired)],
+  ["retried per second", "bad", (now, of) => history.latest((point) => of(point).retried)],
   ["in memory", "", (now) => now.resident],
 ];
 
@@ -27,15 +27,15 @@ export function drawDurable(place, durable, isNew) {
     });
     if (isNew) drawLate(box, of);
     box.querySelector(".cols").hidden = !now.store;
-    put(box.querySelector(".note"), said(now));
+    put(box.querySelector(".note"), storeNote(now));
     if (!now.store) return;
     drawHours(box, now.store);
     drawOwners(box.querySelector("tbody"), now);
   });
 }
 
-function said(now) {
-  if (now.failure) return `The store could not be counted: ${now.failure}. What follows is older.`;
+function storeNote(now) {
+  if (now.failure) return `The store could not be counted: ${now.failure}. The numbers below are older.`;
   return now.store ? "" : "The store is being counted.";
 }
 

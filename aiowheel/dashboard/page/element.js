@@ -1,4 +1,4 @@
-// Elements, made and kept up to date without touching what stays the same.
+// Creates and updates elements; unchanged parts of the page are not written again.
 
 export function element(tag, properties = {}, ...children) {
   const made = document.createElement(tag);
@@ -14,8 +14,8 @@ export function put(place, text) {
   if (place.textContent !== text) place.textContent = text;
 }
 
-// One child of `place` for each of `items`, in their order; a key that stays keeps its child. Keys
-// may be alike, as two long ones are that were shortened.
+// Gives `place` one child per item, in the order of the items. An item whose key was there before
+// keeps its child. Keys need not be unique: two long keys may be shortened to the same text.
 export function list(place, items, key, make, update) {
   const kept = new Map([...place.children].map((child) => [child.dataset.key, child]));
   let previous = null;

@@ -1,4 +1,4 @@
-// What happened in each of the last seconds, as the server keeps it.
+// The points of the last seconds, as the server keeps them.
 
 export const SECONDS = 300;
 
@@ -8,7 +8,7 @@ export function forget() {
   points.clear();
 }
 
-// Points of a second that is known replace it: another process may have added to it.
+// A point replaces an earlier one of its second: the counts of another process may have been added.
 export function remember(news) {
   for (const point of news) points.set(point.second, point);
   const newest = Math.max(...points.keys());
@@ -22,7 +22,7 @@ export function last(count = SECONDS) {
   return seconds.filter((second) => second > newest - count).map((second) => points.get(second));
 }
 
-// What one second counted, for a number "a second"; 0 before the first one.
+// A number of the last point, for "per second"; 0 if there is no point.
 export function latest(read) {
   const [point] = last(1);
   return point ? read(point) || 0 : 0;
@@ -32,7 +32,7 @@ export function total(count, read) {
   return last(count).reduce((sum, point) => sum + (read(point) || 0), 0);
 }
 
-// Durations of several seconds: upper edges and counts, shortest first.
+// The durations of several points: upper edges and counts, shortest first.
 export function durations(some, read) {
   const sums = new Map();
   for (const point of some) {
@@ -41,7 +41,7 @@ export function durations(some, read) {
   return [...sums].sort((a, b) => a[0] - b[0]);
 }
 
-// The duration that a share `q` of all does not exceed; null where there is none.
+// The duration that a share `q` of the durations does not exceed; null if there are none.
 export function quantile(buckets, q) {
   const wanted = q * buckets.reduce((sum, [, count]) => sum + count, 0);
   let seen = 0;
@@ -52,7 +52,7 @@ export function quantile(buckets, q) {
   return null;
 }
 
-// For each second the quantiles of the `width` seconds that end with it.
+// For each quantile a line: at each second, the quantile of the last `width` seconds.
 export function quantilesOverTime(read, qs, width = 5) {
   const all = last();
   return qs.map((q) => all.map((point) => {

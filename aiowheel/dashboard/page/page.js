@@ -1,4 +1,4 @@
-// The page: takes looks from the stream, keeps the history, and draws.
+// The page: receives snapshots from the stream, keeps the history, and draws both.
 
 import { chart } from "./chart.js";
 import { drawDial } from "./dial.js";
@@ -10,19 +10,19 @@ import { drawPurgatories } from "./purgatory.js";
 import { count, plural, putNumber, seconds, share } from "./words.js";
 
 const byId = (id) => document.getElementById(id);
-const LEAST_TOP = 5; // the power of two of the brightest bucket is not below this one: 16 deadlines
+const LEAST_TOP = 5; // lower bound of `brightest`: a bucket of 16 deadlines
 
 let stream = null;
 let paused = false;
-let last = null; // the latest look, and when it came
-let cameAt = 0;
+let last = null; // the latest snapshot
+let cameAt = 0; // time of its arrival, in milliseconds
 let drawnSecond = -1;
 let example = null;
 let retry = 0;
 
 // --- the stream ---
 
-// The process that is shown; "" for all.
+// The chosen process; "" stands for all.
 const chosen = () => new URLSearchParams(location.hash.slice(1)).get("process") || "";
 
 function open() {
@@ -57,15 +57,15 @@ function say(state, text) {
   document.body.classList.toggle("stale", state === "reconnecting");
 }
 
-function take(look) {
+function take(snapshot) {
   if (paused) return;
-  if ("gone" in look) { // the process that was chosen has ended
+  if ("gone" in snapshot) { // the chosen process has ended
     choose("");
     return;
   }
-  last = look;
+  last = snapshot;
   cameAt = performance.now();
-  history.remember(look.points);
+  history.remember(snapshot.points);
   say("live", "live");
   draw();
 }
@@ -99,7 +99,7 @@ addEventListener("hashchange", () => {
   open();
 });
 
-// --- what changes with every look ---
+// --- drawn at each snapshot ---
 
 function draw() {
   drawAbout();
@@ -107,7 +107,7 @@ function draw() {
   drawLevels();
   drawIdle();
   const newest = history.latest((point) => point.second);
-  const isNew = newest !== drawnSecond; // charts change once a second
+  const isNew = newest !== drawnSecond; // charts change once per second
   drawnSecond = newest;
   drawTiles(isNew);
   if (isNew) drawLateness();
@@ -122,7 +122,7 @@ function drawAbout() {
     : `all ${last.processes.length} processes of this host`);
 }
 
-// The power of two of the brightest bucket of all dials, as in the samples: 1 is one deadline.
+// The digit of the fullest bucket of all dials: n stands for 2 ** (n - 1) deadlines or more.
 const brightest = () => Math.max(LEAST_TOP, ...last.levels.flatMap(
   (level) => [...new Set(level.lit)].map((power) => parseInt(power, 16)),
 ));
@@ -139,7 +139,7 @@ function drawLevels() {
     const [name, geometry, full] = figure.querySelectorAll("b, span");
     const most = Math.max(0, ...[...new Set(level.lit)].map((power) => parseInt(power, 16)));
     put(name, `Level ${index}`);
-    put(geometry, `${seconds(level.width)} a bucket, ${seconds(level.width * level.lit.length)} a turn`);
+    put(geometry, `${seconds(level.width)} per bucket, ${seconds(level.width * level.lit.length)} per turn`);
     put(full, `${lit} of ${level.lit.length} buckets in use${most ? `, the fullest: ${fullness(most)}` : ""}`);
     figure.querySelector("canvas").setAttribute("aria-label",
       `Dial of level ${index}: ${geometry.textContent}; ${full.textContent}.`);
@@ -169,7 +169,7 @@ byId("idle").querySelector("button").addEventListener("click", async (event) => 
   try {
     await navigator.clipboard.writeText(code.textContent);
     event.target.textContent = "Copied";
-  } catch { // the browser allows no page without TLS to write there
+  } catch { // browsers deny the clipboard to pages without TLS
     getSelection().selectAllChildren(code);
     event.target.textContent = "Selected";
   }
@@ -178,10 +178,10 @@ byId("idle").querySelector("button").addEventListener("click", async (event) => 
 
 const TILES = [
   ["Pending", (point) => point.pending],
-  ["Fired a second", (point) => point.fired],
-  ["Cancelled a second", (point) => point.cancelled],
-  ["Wake-ups a second", (point) => point.wakeups],
-  ["Refiled a second", (point) => point.cascaded],
+  ["Fired per second", (point) => point.fired],
+  ["Cancelled per second", (point) => point.cancelled],
+  ["Wake-ups per second", (point) => point.wakeups],
+  ["Refiled per second", (point) => point.cascaded],
 ];
 
 function drawTiles(isNew) {
@@ -212,15 +212,15 @@ function drawLateness() {
   });
   const fired = late.reduce((sum, [, n]) => sum + n, 0);
   const [half, most99] = [0.5, 0.99].map((q) => history.quantile(late, q));
-  put(byId("lateness-told"), fired
+  put(byId("lateness-summary"), fired
     ? `${plural(fired, "deadline")} fired in this time: half within ${seconds(half)}, `
-      + `${share(0.99)} within ${seconds(most99)}. Since the start all within ${seconds(last.latest)}.`
+      + `${share(0.99)} within ${seconds(most99)}. All since the start: within ${seconds(last.latest)}.`
     : last.fired ? "Nothing has fired in the last minute." : "Nothing has fired yet.");
 }
 
-// --- what turns between two looks ---
+// --- animated between snapshots ---
 
-const FRAME = 30; // milliseconds, at least: drawing more often costs more than it shows
+const FRAME = 30; // minimum milliseconds per frame: a higher rate is not visible
 let turned = 0;
 
 function turn(now = 0) {

@@ -1,9 +1,9 @@
-// The processes that share the dashboard: a table, and the choice of one or all.
+// The table of the processes that share the dashboard, with buttons to choose one or all.
 
 import { element, list, put } from "./element.js";
 import { count, plural, putNumber, seconds } from "./words.js";
 
-const HEAD = ["Process", "Build", "Pending", "Waiting", "Fired a second", "Latest ever"];
+const HEAD = ["Process", "Build", "Pending", "Waiting", "Fired per second", "Latest ever"];
 
 export function drawProcesses(place, processes, chosen, choose) {
   place.hidden = processes.length < 2 && !chosen;

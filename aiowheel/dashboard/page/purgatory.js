@@ -1,4 +1,4 @@
-// What waits in each purgatory: counts, times to completion, hot keys, the keys that wait longest.
+// One panel per purgatory: counts, times to completion, hottest keys, oldest keys, ended operations.
 
 import { chart } from "./chart.js";
 import { makeDetails, reason } from "./details.js";
@@ -11,9 +11,9 @@ const QUANTILES = [["half", 0.5], ["90 %", 0.9], ["99 %", 0.99]];
 const COUNTS = [
   ["pending", "", (now) => now.pending],
   ["links to keys", "", (now) => now.watched],
-  ["completed a second", "good", (now, of) => history.latest((point) => of(point).completed)],
-  ["timed out a second", "bad", (now, of) => history.latest((point) => of(point).expired)],
-  ["cancelled a second", "", (now, of) => history.latest((point) => of(point).cancelled)],
+  ["completed per second", "good", (now, of) => history.latest((point) => of(point).completed)],
+  ["timed out per second", "bad", (now, of) => history.latest((point) => of(point).expired)],
+  ["cancelled per second", "", (now, of) => history.latest((point) => of(point).cancelled)],
   ["failed", "bad", (now) => now.failed],
 ];
 
@@ -37,7 +37,7 @@ function make(now, index, isPaused) {
   const head = ["Waits for", "Waiters", "Oldest", "Its time left", ""].map((text, at) => element(
     "th", { scope: "col", textContent: text, className: at > 0 && at < 4 ? "num" : "" },
   ));
-  head[4].setAttribute("aria-label", "How much of its time is gone");
+  head[4].setAttribute("aria-label", "Elapsed share of its time");
   const took = chart(`Time to completion in ${now.name}`, seconds, {
     log: true, names: QUANTILES.map(([name]) => name),
   });
@@ -56,7 +56,7 @@ function make(now, index, isPaused) {
           element("thead", {}, element("tr", {}, ...head)), element("tbody"))),
         element("p", { className: "empty" }))),
     details.box,
-    element("div", {}, element("h3", { textContent: "Just ended, of those seen here" }),
+    element("div", {}, element("h3", { textContent: "Just ended, of the operations shown before" }),
       element("ul", { className: "ended" })));
   box.setAttribute("aria-labelledby", id);
   box.details = details;

@@ -1,4 +1,4 @@
-// Numbers for people to read.
+// Numbers as text.
 
 import { put } from "./element.js";
 
@@ -26,7 +26,7 @@ export function plural(number, noun) {
   return `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
 }
 
-// A number in its place; a zero is grey.
+// Writes a number into its element; zeros are grey.
 export function putNumber(place, number, text = count(number)) {
   put(place, text);
   place.classList.toggle("zero", !number);
