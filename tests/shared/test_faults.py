@@ -118,7 +118,7 @@ async def test_sqlite_without_hints_and_without_looks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Then a wait times out: what the test above counts can be lost."""
-    monkeypatch.setattr(_sqlite, "_NET", 3600)
+    monkeypatch.setattr(_sqlite, "_POLL", 3600)
     path = tmp_path / "counters.db"
     here = SqliteCounters(path)
     async with Purgatory() as purgatory, SharedCounters(purgatory, here) as shared:

@@ -45,7 +45,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
         return look(file, seen)
 
     monkeypatch.setattr(_sqlite, "_changes", counted)
-    monkeypatch.setattr(_sqlite, "_NET", 3600)
+    monkeypatch.setattr(_sqlite, "_POLL", 3600)
     return found
 
 

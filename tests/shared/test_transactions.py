@@ -166,19 +166,19 @@ async def test_a_new_redis_gives_no_gap(
     until: Until,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The first process makes the epoch before it counts the hints."""
+    """The first process creates the epoch before it counts the hints."""
     monkeypatch.setattr(_redis, "_HEARTBEAT", 0.01)
-    asked = 0
-    look_up = RedisCounters._look_up
+    reads = 0
+    read_last = RedisCounters._read_last
 
     async def counted(store: RedisCounters) -> tuple[str, int]:
-        nonlocal asked
-        asked += 1
-        return await look_up(store)
+        nonlocal reads
+        reads += 1
+        return await read_last(store)
 
-    monkeypatch.setattr(RedisCounters, "_look_up", counted)
+    monkeypatch.setattr(RedisCounters, "_read_last", counted)
     async with process(RedisCounters(redis_server.address)) as (_, shared):
-        await until(lambda: asked > 3)
+        await until(lambda: reads > 3)
         await shared.advance("doc", 1)
         assert shared.statistics().gaps == 0
 
