@@ -126,7 +126,7 @@ async def test_connections_of_others_are_refused(path: Path, tmp_path: Path) -> 
         automatic.close()
 
 
-async def test_two_stores_on_one_file_share_the_work(path: Path) -> None:
+async def test_two_stores_on_one_file_share_the_timers(path: Path) -> None:
     """A change by the one reaches the other, and both end in peace."""
     await share_and_take_over([SQLiteStore(path) for _ in range(2)], 1)
 

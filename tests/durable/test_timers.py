@@ -196,7 +196,7 @@ async def test_a_move_in_the_same_commit_as_a_failure_holds() -> None:
         assert timers.statistics().commits <= 3
 
 
-async def test_a_failing_handler_is_tried_again_and_then_buried() -> None:
+async def test_a_failing_handler_is_retried_and_then_a_dead_letter() -> None:
     """With backoff, under one fire id; a redriven letter has all its attempts again."""
     attempts: list[tuple[float, int, str]] = []
     works = False
@@ -278,7 +278,7 @@ async def test_schedule_many_writes_in_commits_of_a_thousand() -> None:
         assert len(log.fires) == 2500
 
 
-async def test_calls_that_wait_at_once_share_a_commit() -> None:
+async def test_calls_at_the_same_time_share_a_commit() -> None:
     """Group commit."""
     async with timers_on(MemoryStore(), Log()) as timers:
         await asyncio.gather(*(timers.schedule(f"t{n}", "h", due=DAY) for n in range(100)))
@@ -488,7 +488,7 @@ async def test_closing_waits_for_handlers_and_then_cancels_them() -> None:
     assert timers.closed
 
 
-async def test_a_timer_of_ones_own_fires_them() -> None:
+async def test_a_timer_of_the_caller_fires_and_stays_open() -> None:
     """And is left open."""
     log = Log()
     async with Timer(tick=0.5) as timer:
@@ -499,7 +499,7 @@ async def test_a_timer_of_ones_own_fires_them() -> None:
         assert not timer.closed
 
 
-async def test_they_can_be_closed_after_their_timer() -> None:
+async def test_durable_timers_can_be_closed_after_their_timer() -> None:
     """What is pending stays in the store; a running handler is cancelled, its fire repeated."""
     store, log = MemoryStore(), Log()
     begun = asyncio.Event()
@@ -541,7 +541,7 @@ async def test_an_acknowledged_fire_is_stale_the_second_time() -> None:
         assert timers.statistics().acknowledged == 1
 
 
-async def test_a_cancelled_caller_takes_its_operation_along() -> None:
+async def test_the_operation_of_a_cancelled_caller_is_not_executed() -> None:
     """Unless its commit had begun; others are not disturbed."""
     async with timers_on(MemoryStore(), Log()) as timers:
         tasks = [asyncio.create_task(timers.schedule(f"t{n}", "h", due=DAY)) for n in range(3)]

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.one_build
 PLANTED = all_planted()
 
 
-def test_there_are_forty() -> None:
+def test_there_are_at_least_forty_planted_bugs() -> None:
     """An empty list would make the tests below pass."""
     assert len(PLANTED) >= 40
 
