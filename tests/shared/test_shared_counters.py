@@ -176,7 +176,7 @@ async def test_a_key_lingers_after_its_last_wait(process: Process) -> None:
 
 
 async def test_a_key_is_kept_as_long_as_a_wait(process: Process) -> None:
-    """A wait much longer than the lingering time needs no second read."""
+    """A key with a pending wait is kept much longer than the lingering time."""
     here = MemoryCounters()
     async with process(here, linger=1) as (_, shared):
         long = shared.wait_until({"doc": 5}, None)
