@@ -143,7 +143,7 @@ class Leases:
         """
         async with self._committer.lock:
             give_up = self._to_give_up()
-            asked = self._timer.time()
+            sent = self._timer.time()
             with self._holding_fires():
                 leased = await self._store.renew(
                     self._owner,
@@ -152,11 +152,11 @@ class Leases:
                     give_up=give_up,
                 )
             answered = self._timer.time()
-            jumped = self._clock.observe(leased.now_us, answered - asked)
+            jumped = self._clock.observe(leased.now_us, answered - sent)
             # Changes first: a timer that another process cancelled must not fire under this lease.
             self._window.change(leased.changes)
             self._update_held(leased)
-            self._valid_until = asked + self._lease
+            self._valid_until = sent + self._lease
             self._was_valid = True
             self._note_expiry(leased, answered)
             if self._reset_wanted:

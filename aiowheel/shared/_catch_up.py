@@ -147,19 +147,19 @@ class CatchUp:
             self._lingering.discard(key)
             self._purgatory.forget(key)
 
-    async def read(self, keys: Iterable[str], *, anew: bool = False) -> None:
+    async def read(self, keys: Iterable[str], *, refresh: bool = False) -> None:
         """Return when the values of *keys* are up to date.
 
         Args:
             keys: The counters to read; they linger afterwards.
-            anew: Whether to read even keys that are kept up to date: a hint may be on its way.
+            refresh: Whether to read even keys that are kept up to date: a hint may be on its way.
         """
         names = list(keys)
         loop = asyncio.get_running_loop()
         while True:
             entries = [(key, self.keep(key)) for key in names]
-            if anew:
-                anew = False
+            if refresh:
+                refresh = False
                 for key, entry in entries:
                     self._read_again(key, entry)
                 self._wanted.set()

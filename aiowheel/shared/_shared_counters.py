@@ -206,7 +206,7 @@ class SharedCounters:
 
     async def _verify(self, catch_up: CatchUp, tokens: Mapping[str, tuple[str, int]]) -> None:
         # The token may be newer than the values of this process, so a read decides.
-        await catch_up.read(tokens, anew=True)
+        await catch_up.read(tokens, refresh=True)
         for key, (epoch, value) in tokens.items():
             if epoch != catch_up.epoch:
                 raise EpochChangedError(
