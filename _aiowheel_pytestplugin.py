@@ -1,7 +1,7 @@
 """The pytest plugin: the fixtures `manual_timer` and `virtual_clock`, the mark `virtual_time`.
 
-pytest imports this module in every project whose environment has aiowheel. It therefore stands
-beside the package, and imports the package only for a test that uses a fixture or the mark.
+pytest imports this module in every project whose environment has aiowheel. It is therefore outside
+the package, and imports the package only for a test that uses a fixture or the mark.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MARK = "virtual_time"
 
 @pytest.fixture
 def manual_timer() -> ManualTimer:
-    """A timer without a loop; its time passes in `manual_timer.advance(seconds)`."""
+    """A timer without a loop, whose time passes only in `manual_timer.advance(seconds)`."""
     from aiowheel.testing import ManualTimer
 
     return ManualTimer()
@@ -27,7 +27,7 @@ def manual_timer() -> ManualTimer:
 
 @pytest.fixture
 def virtual_clock() -> VirtualClock:
-    """The clock of the loop the test runs on, which must be marked `virtual_time`."""
+    """The clock of the test's loop; the test must be marked `virtual_time`."""
     from aiowheel.testing import VirtualClock
 
     return VirtualClock()
@@ -42,10 +42,10 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
-# Not `wrapper=True`, which pluggy before 1.2 refuses.
+# Not `wrapper=True`, which pluggy before 1.2 does not have.
 @pytest.hookimpl(hookwrapper=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
-    """Have a marked test run on virtual loops, before pytest-asyncio looks for its loops."""
+    """Run a marked test on virtual loops; pytest-asyncio chooses its loops after this hook."""
     mark = metafunc.definition.get_closest_marker(MARK)
     if mark is not None:
         from aiowheel.testing._virtual_time_mark import choose_loops
@@ -65,7 +65,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
-    """Have a marked coroutine function fail on any other loop, whatever plugin runs it."""
+    """Make a marked coroutine function fail on any other loop, whichever plugin runs it."""
     if pyfuncitem.get_closest_marker(MARK) is not None:
         from aiowheel.testing._virtual_time_mark import require_virtual_loop
 

@@ -1,7 +1,7 @@
 """O(1) timers, timeouts and delayed operations for asyncio.
 
 wheel: the passive timing wheel. timer: the wheel on an event loop. purgatory: operations that wait
-for a condition or a timeout. recipes: what servers build on them.
+for a condition or a timeout. recipes: ready-made tools for servers.
 """
 
 from aiowheel._build import BuildInfo as BuildInfo

@@ -4,7 +4,7 @@ import sys
 
 
 def main() -> int:
-    """Run the command line; without the `cli` extra, say how to get it."""
+    """Run the command line; without the `cli` extra, print the command that installs it."""
     try:
         from aiowheel.cli import run
     except ModuleNotFoundError as exc:

@@ -1,8 +1,8 @@
-"""Checks of arguments: one text for a wrong value, whichever build runs. Rank 0.
+"""Checks of arguments, with the same error texts in both builds. Rank 0.
 
-Every check takes an `object`. Compiled code would refuse a value of another type by itself, with a
-text that names neither the argument nor its legal range. Texts format the object as it was given
-for another reason: mypyc 2.4 leaks a large `int` that it turns into text.
+Every check takes an `object`. For a narrower type, compiled code raises its own error first, with a
+text that names neither the argument nor its legal range. Error texts format the given object, not
+the converted one, because mypyc 2.4 leaks a large `int` that it converts to text.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-#: The largest count: what 64 bits hold with room to add two.
+#: The largest count: the sum of two fits into 64 bits.
 MOST: Final = 2**61 - 1
 
 
@@ -66,10 +66,10 @@ def checked_str(name: str, value: object) -> str:
 
 
 def refuse_unhashable(name: str, value: object) -> None:
-    """Raise if *value* cannot be hashed; for an `except` clause, where a look-up has failed.
+    """Raise if *value* is not hashable; for the `except` clause of a failed look-up.
 
     Raises:
-        TypeError: *value* has no hash.
+        TypeError: *value* is not hashable.
     """
     try:
         hash(value)
@@ -78,7 +78,7 @@ def refuse_unhashable(name: str, value: object) -> None:
 
 
 def safe_repr(value: object) -> str:
-    """Return the `repr` of *value*; where that raises, one that cannot."""
+    """Return the `repr` of *value*, or `object`'s if its own `repr` raises."""
     try:
         return repr(value)
     except Exception:

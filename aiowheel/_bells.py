@@ -11,13 +11,13 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-BARE = b"!"  #: a message that says no more than that there is something new
+BARE = b"!"  #: a message without content, which reports only that there is a change
 LONGEST_MESSAGE = 4_000  #: bytes; unread messages count against the send buffer of their sender
-_LONGEST_ADDRESS = 100  # bytes of a socket's path; Linux takes 107, macOS 103
+_LONGEST_ADDRESS = 100  # bytes of a socket's path; Linux accepts 107, macOS 103
 
 
 class Bells:
-    """The sockets of the processes in one folder: our own to hear, all of them to ring."""
+    """The sockets of processes in one folder: this process reads its own and writes to all."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -25,22 +25,23 @@ class Bells:
         self._own: socket.socket | None = None
         self._sender: socket.socket | None = None
         self._name = ""
-        self._opened = -1  # the folder, where its path is too long for an address
+        self._opened = -1  # descriptor of the folder, if its path is too long for an address
 
     def listen(
         self, loop: asyncio.AbstractEventLoop, rung: Callable[[Sequence[bytes]], object]
     ) -> None:
-        """Call *rung* with the messages that have arrived, from now on.
+        """Call *rung* with each group of messages that arrives from now on.
 
-        A single message is all that was sent to this process since the last call. Behind several,
-        others may have been refused, because the queue was full.
+        If a group has one message, no other message was sent since the last call. If it has
+        several, further messages may be lost, because the queue was full.
 
-        Where there are no Unix datagram sockets, nothing is heard: the looks at the file remain.
+        On a system without Unix datagram sockets, *rung* is never called: the callers then depend
+        on their looks at the file.
         """
         if not hasattr(socket, "AF_UNIX") or sys.platform == "win32":
             return
         self._folder.mkdir(exist_ok=True)
-        # Chosen now: the object may have been made before the process was forked.
+        # Chosen here, because the object may have been created before a fork.
         self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
         own = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
@@ -51,14 +52,14 @@ class Bells:
             raise
         self._own, self._loop = own, loop
 
-        def heard() -> None:
+        def on_readable() -> None:
             messages: list[bytes] = []
             with contextlib.suppress(OSError):
                 while message := own.recv(LONGEST_MESSAGE):
                     messages.append(message)
             rung(messages)
 
-        loop.add_reader(own, heard)
+        loop.add_reader(own, on_readable)
 
     def _address(self, name: str) -> str:
         path = str(self._folder / name)
@@ -73,13 +74,13 @@ class Bells:
 
         Args:
             message: At most `LONGEST_MESSAGE` bytes.
-            own: Whether to ring this process as well.
+            own: Whether to send the message to this process as well.
         """
         try:
             with os.scandir(self._folder) as entries:
                 names = [entry.name for entry in entries if own or entry.name != self._name]
             sender = self._sender or self._make_sender()
-        except OSError:  # no process listens, there are no such sockets, or no descriptor is left
+        except OSError:  # no process listens, or the system has no such sockets or no descriptor
             return
         for name in names:
             try:
@@ -87,7 +88,7 @@ class Bells:
             except ConnectionRefusedError:
                 with contextlib.suppress(OSError):
                     Path(self._address(name)).unlink()
-            except OSError:  # its queue is full: messages are waiting there
+            except OSError:  # the queue is full, so the process will read messages anyway
                 continue
 
     def _make_sender(self) -> socket.socket:
@@ -96,7 +97,7 @@ class Bells:
         return self._sender
 
     def close(self) -> None:
-        """Remove our own socket; idempotent."""
+        """Remove the socket of this process; idempotent."""
         own, self._own = self._own, None
         if own is not None and self._loop is not None:
             self._loop.remove_reader(own)

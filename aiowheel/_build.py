@@ -1,12 +1,13 @@
-"""The build of the hot modules that runs: the compiled one or their source. Rank 0.
+"""The choice of the build of the hot modules: the compiled one or their source. Rank 0.
 
-Importing this module decides, so it must be the first import of the package:
-`AIOWHEEL_NO_EXTENSIONS=1` runs the source, `AIOWHEEL_REQUIRE_EXTENSIONS=1` refuses to.
-The build hook (hatch_build.py) writes a stamp with the hash of every compiled source. In an
-editable install, one edited source makes Python run the sources of all modules.
+The import of this module makes the choice, so it must be the first import of the package.
+`AIOWHEEL_NO_EXTENSIONS=1` chooses the source; with `AIOWHEEL_REQUIRE_EXTENSIONS=1`, the import
+fails without the compiled build. The build hook (hatch_build.py) writes a stamp with the hash of
+every compiled source. In an editable install, one edited source makes Python run the sources of all
+modules.
 
-Every `import aiowheel` pays for this module: what only some processes need is imported in
-functions, and annotations are no texts, which `NamedTuple` would compile one by one.
+This module adds to the time of every `import aiowheel`. Functions therefore import the modules that
+only some processes need, and annotations are not strings, which `NamedTuple` would compile.
 """
 
 import os
@@ -30,20 +31,20 @@ _STAMP = f"{_PACKAGE}/_compiled{EXTENSION_SUFFIXES[0].rpartition('.')[0]}.txt"
 
 
 class BuildInfo(NamedTuple):
-    """A description of the running build, for people and for bug reports."""
+    """A description of the running build, for example for bug reports."""
 
     version: str
     """Version of the package."""
     accelerated: bool
     """Whether the compiled modules run."""
     reason: str
-    """Why this build runs and not the other one, in words."""
+    """The reason why this build runs and not the other one, as text."""
     python: str
     """Implementation and version, as `CPython 3.11.7`."""
     platform: str
     """Operating system and machine, as `Linux-x86_64`."""
     compiled: tuple[str, ...]
-    """Modules that have a compiled build for this interpreter, whether it runs or not."""
+    """Modules with a compiled build for this interpreter, even if it does not run."""
     stale: tuple[str, ...]
     """Modules whose source was edited after they were compiled; always empty in a wheel."""
 
@@ -54,12 +55,12 @@ class BuildInfo(NamedTuple):
 
 
 class Source(NamedTuple):
-    """A line of the stamp: one source and what it was when it was compiled."""
+    """A line of the stamp: one source as it was when it was compiled."""
 
     hash: str
     """SHA-256, in hexadecimal digits."""
     fingerprint: str
-    """Size and times of the file; `-` in a wheel, where they mean nothing."""
+    """Size and times of the file; `-` in a wheel, which does not keep them."""
     path: str
     """Path below the folder that holds the package."""
 
@@ -69,10 +70,10 @@ class Source(NamedTuple):
         return self.path.removesuffix(".py").replace("/", ".")
 
     def is_edited(self) -> bool:
-        """Return whether the file differs from what was compiled.
+        """Return whether the file differs from the compiled source.
 
-        The same size and times prove that nothing changed. Other times prove nothing, because a
-        checkout sets them, so the content decides then.
+        The same size and times prove that the file is unchanged. Different times prove nothing,
+        because a checkout sets them; the content then decides.
         """
         path = f"{_ROOT}/{self.path}"
         try:
@@ -88,7 +89,7 @@ class Source(NamedTuple):
 
 
 class SourceOnlyFinder:
-    """A finder on `sys.meta_path` that sees a module's source and not the extension beside it."""
+    """A finder on `sys.meta_path` that finds a module's source and ignores its extension."""
 
     def __init__(self) -> None:
         self._finders: dict[str, FileFinder] = {}  #: by folder
@@ -114,14 +115,14 @@ class SourceOnlyFinder:
         return None
 
     def invalidate_caches(self) -> None:
-        """Forget what the folders hold; `importlib.invalidate_caches` calls this."""
+        """Drop the cached content of folders; `importlib.invalidate_caches` calls this."""
         self._finders.clear()
 
 
 def fingerprint(path: str) -> str:
-    """Return what changes whenever the file's content changes, without reading the file.
+    """Return a text that changes whenever the file's content changes, without reading the file.
 
-    The time of the last status change is part of it: no program can set that one back.
+    The time of the last status change is part of it, because no program can set that time back.
     """
     status = os.stat(path)  # noqa: PTH116 - as above
     return f"{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
@@ -130,7 +131,7 @@ def fingerprint(path: str) -> str:
 def build_info() -> BuildInfo:
     """Describe the running build.
 
-    Cost: looks at the hot sources of an editable install, some milliseconds at most.
+    Cost: in an editable install, a check of the hot sources, some milliseconds at most.
     """
     import platform
 
@@ -152,7 +153,7 @@ def accelerated() -> bool:
 
 
 def _read_stamp() -> tuple[bool, list[Source]]:
-    """Return whether the install is editable, and what was compiled; empty without extensions."""
+    """Return whether the install is editable, and the compiled sources, if there are any."""
     try:
         with open(f"{_ROOT}/{_STAMP}", encoding="utf-8") as file:  # noqa: PTH123 - as above
             head, *lines = file.read().splitlines()
@@ -162,12 +163,12 @@ def _read_stamp() -> tuple[bool, list[Source]]:
 
 
 def _stale(sources: list[Source]) -> tuple[str, ...]:
-    """Return the modules whose source is no longer what was compiled."""
+    """Return the modules whose source was edited after it was compiled."""
     return tuple(sorted(source.module for source in sources if source.is_edited()))
 
 
 def _reason_without_extensions() -> str:
-    """Say why nothing is compiled here. Not said at import: sysconfig takes a millisecond."""
+    """Return why no module is compiled. Not called at import: sysconfig takes a millisecond."""
     import sysconfig
 
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
@@ -176,7 +177,7 @@ def _reason_without_extensions() -> str:
 
 
 def _decide() -> tuple[bool, str]:
-    """Choose the build: whether the compiled one, and why; "" where nothing is compiled."""
+    """Return whether to run the compiled build, and why; "" if no module is compiled."""
     if os.environ.get("AIOWHEEL_NO_EXTENSIONS") == "1":
         return False, "AIOWHEEL_NO_EXTENSIONS=1 is set"
     editable, sources = _read_stamp()

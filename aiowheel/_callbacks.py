@@ -10,18 +10,18 @@ from typing import Final
 
 from aiowheel._arguments import safe_repr
 
-#: For a callback that reacts to an event.
+#: Advice for a callback that reacts to an event.
 START_A_TASK: Final = "to await in it, start a task from a plain function: asyncio.create_task(...)"
-#: For a callback that returns a value.
+#: Advice for a callback that returns a value.
 AWAIT_BEFORE: Final = "await what it needs beforehand and return that from a plain function"
 
 _FLAGS: Final = CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE
 
 
 def is_coroutine_function(function: object) -> bool:
-    """Return whether calling *function* makes a coroutine or an asynchronous generator.
+    """Return whether calling *function* creates a coroutine or an asynchronous generator.
 
-    In the compiled build the answer for a plain function is given in C; see hatch_build.py.
+    In the compiled build, C code checks a plain function; see hatch_build.py.
     """
     if isinstance(function, FunctionType):
         return function.__code__.co_flags & _FLAGS != 0
@@ -29,13 +29,13 @@ def is_coroutine_function(function: object) -> bool:
         return is_coroutine_function(function.__func__)
     if isinstance(function, partial):
         return is_coroutine_function(function.func)
-    # On the type: a class whose instances have an async `__call__` is a plain function itself.
-    call = getattr(type(function), "__call__", None)  # noqa: B004 - its value
+    # Looked up on the type: a class whose instances have an async `__call__` is itself plain.
+    call = getattr(type(function), "__call__", None)  # noqa: B004 - the value is needed
     return isinstance(call, FunctionType) and call.__code__.co_flags & _FLAGS != 0
 
 
 def plain_callback(name: str, callback: object, advice: str) -> Callable[..., object]:
-    """Return *callback* if it is callable and no coroutine function.
+    """Return *callback* if it is callable and not a coroutine function.
 
     Args:
         name: The caller's name of the argument, for the error.
@@ -43,7 +43,7 @@ def plain_callback(name: str, callback: object, advice: str) -> Callable[..., ob
         advice: What to do instead of passing a coroutine function.
 
     Raises:
-        TypeError: *callback* is not callable, or a coroutine function.
+        TypeError: *callback* is not callable, or is a coroutine function.
     """
     if not callable(callback):
         raise TypeError(f"{name} must be a plain function, got {safe_repr(callback)}")
@@ -56,9 +56,9 @@ def plain_callback(name: str, callback: object, advice: str) -> Callable[..., ob
 
 
 def refuse_coroutine(name: str, result: object, advice: str) -> None:
-    """Raise if a plain function has returned a coroutine, which is closed.
+    """Close the coroutine that a plain function has returned, and raise.
 
-    A task or another future is fine: it runs without being awaited.
+    A task or another future is accepted, because it runs without an await.
 
     Args:
         name: The caller's name of the function, for the error.

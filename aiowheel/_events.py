@@ -1,8 +1,8 @@
 """Log events: an event name and its fields. Rank 1: it logs.
 
-Silent by default. An application that configured structlog gets the events from the structlog
-logger "aiowheel"; any other finds them on the standard library's logger of that name, which has a
-NullHandler. structlog itself is never configured here.
+Silent by default. If the application has configured structlog, events go to the structlog logger
+"aiowheel", otherwise to the standard library's logger of that name, which has a NullHandler. This
+package never configures structlog.
 """
 
 from __future__ import annotations
@@ -17,22 +17,21 @@ logging.getLogger("aiowheel").addHandler(logging.NullHandler())
 def emit(event: str, **fields: object) -> None:
     """Log *event* as a warning, with its fields by name; never raises an Exception.
 
-    The logger is chosen at each call, so that configuring structlog after this library was imported
-    has an effect. A logger that fails, a structlog processor that raises for example, is reported
-    as the standard library reports a failing handler: by a traceback on stderr, unless
-    `logging.raiseExceptions` is false.
+    The logger is chosen at each call, so that structlog may be configured after the import of this
+    library. If the logger raises, for example in a structlog processor, a traceback goes to stderr
+    unless `logging.raiseExceptions` is false, as for a failing handler of the standard library.
     """
     _log(logging.WARNING, event, fields)
 
 
 def emit_info(event: str, **fields: object) -> None:
-    """Log *event* as information, with its fields by name; otherwise as `emit`."""
+    """Log *event* at the level INFO, with its fields by name; otherwise as `emit`."""
     _log(logging.INFO, event, fields)
 
 
 def _log(level: int, event: str, fields: dict[str, object]) -> None:
     try:
-        import structlog  # 20 ms that a process without events need not pay
+        import structlog  # imported here: it takes 20 ms, and most processes log no event
 
         if structlog.is_configured():
             log = structlog.get_logger("aiowheel")
@@ -52,5 +51,5 @@ def _report_failure(event: str) -> None:
     try:
         sys.stderr.write(f"--- aiowheel: the logger raised for the event {event} ---\n")
         traceback.print_exc(file=sys.stderr)
-    except Exception:  # stderr is closed: nothing is left to write to
+    except Exception:  # stderr is closed
         return

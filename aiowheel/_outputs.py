@@ -1,7 +1,7 @@
-"""Files and folders of results that appear whole or not at all. Rank 4.
+"""Files and folders of results that appear as a whole or not at all. Rank 4.
 
-Source: a rename within one file system is atomic. A hidden name beside the place takes what is
-half-written, and goes away when the block fails.
+A rename within one file system is atomic. An incomplete result has a hidden name beside its final
+one, and is removed if the block fails.
 """
 
 import contextlib
@@ -19,12 +19,12 @@ from aiowheel.errors import AiowheelError
 def whole_file(path: Path, *, errors: str = "strict") -> Generator[TextIO]:
     """Open a hidden file that replaces *path* when the block ends without an error.
 
-    A symbolic link stays: the file that it points to is replaced. After a loss of power the file
-    is there as a whole, as soon as the block has ended.
+    A symbolic link stays: the file that it points to is replaced. Once the block has ended, the
+    file also survives a loss of power.
 
     Args:
-        path: Of the result.
-        errors: What to do with text that is no UTF-8, as of `open`.
+        path: The path of the result.
+        errors: The treatment of text that is not UTF-8, as for `open`.
 
     Raises:
         AiowheelError: The disk refuses; *path* is then as it was before.
@@ -38,7 +38,7 @@ def whole_file(path: Path, *, errors: str = "strict") -> Generator[TextIO]:
             os.fsync(file.fileno())
         hidden.replace(place)
         _sync_folder(place.parent)
-    except ConnectionError:  # of who makes the result: no disk has one
+    except ConnectionError:  # raised by the block: a disk never raises it
         raise
     except OSError as error:
         raise _refused(path, error) from error
@@ -49,16 +49,16 @@ def whole_file(path: Path, *, errors: str = "strict") -> Generator[TextIO]:
 
 @contextlib.contextmanager
 def whole_folder(folder: Path) -> Generator[Path]:
-    """Make a hidden folder that becomes *folder* when the block ends without an error.
+    """Create a hidden folder that becomes *folder* when the block ends without an error.
 
-    A folder that does not exist appears by one rename. In one that does, each file or folder
+    If *folder* does not exist, it appears by one rename. If it exists, each new file or folder
     replaces the earlier one of its name, and others stay.
 
     Raises:
         AiowheelError: The disk refuses; *folder* is then as it was before.
     """
     place = Path(os.path.realpath(folder))
-    # Inside a folder that exists, which may be a file system of its own.
+    # Inside an existing folder, so that both are on the same file system.
     near = next(parent for parent in (place, *place.parents) if parent.is_dir())
     hidden = near / _hidden_name()
     try:
@@ -74,7 +74,7 @@ def whole_folder(folder: Path) -> Generator[Path]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Force the names in *folder* to the disk, where the system can."""
+    """Force the names in *folder* to the disk, if the system supports it."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -89,20 +89,20 @@ def _move(hidden: Path, place: Path) -> None:
         hidden.rename(place)
         return
     results = sorted(hidden.iterdir())
-    for result in results:  # before the first is moved
+    for result in results:  # check all before the first is moved
         there = place / result.name
         if there.exists() and there.is_dir() != result.is_dir():
             raise AiowheelError(f"{there}: is in the way of a result of this name")
     for result in results:
         if result.is_dir() and (there := place / result.name).exists():
-            there.rename(hidden / f"{result.name}.earlier")  # goes with the hidden folder
+            there.rename(hidden / f"{result.name}.earlier")  # removed with the hidden folder
         result.replace(place / result.name)
 
 
 def _hidden_name() -> str:
-    return f".aiowheel-{secrets.token_hex(8)}.tmp"  # as long for every result, and never taken
+    return f".aiowheel-{secrets.token_hex(8)}.tmp"  # the same length for every result, and unique
 
 
 def _refused(path: Path, error: OSError) -> AiowheelError:
-    # Arrow's own text has several parts.
+    # The system's text for the error number, because Arrow's own text has several parts.
     return AiowheelError(f"{path}: {os.strerror(error.errno) if error.errno else error}")

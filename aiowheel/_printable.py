@@ -1,10 +1,10 @@
-"""Text from anywhere: whether it can be encoded, and how a terminal can show it. Rank 0."""
+"""Text from outside: whether it can be encoded, and a form that is safe to print. Rank 0."""
 
 
 def printable(text: object) -> str:
     """Return *text* with every character that is not printable escaped as in a Python literal.
 
-    Keys and names may come from anywhere: none of them commands the terminal, or begins a line.
+    Keys and names may come from outside. Escaped, they cannot control the terminal or begin a line.
     """
     plain = str(text)
     if plain.isprintable():
@@ -13,7 +13,7 @@ def printable(text: object) -> str:
 
 
 def is_unicode(text: str) -> bool:
-    """Return whether *text* has no lone surrogates, and so can be written as UTF-8."""
+    """Return whether *text* has no lone surrogates and can therefore be written as UTF-8."""
     if text.isascii():
         return True
     try:

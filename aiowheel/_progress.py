@@ -1,4 +1,4 @@
-"""How far a command is: a bar on stderr, with the time left. Rank 5; needs the `cli` extra."""
+"""The progress of a command: a bar on stderr with the time left. Rank 5; needs the `cli` extra."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_REFRESHES_PER_SECOND = 2  # a benchmark shows one while it measures
+_REFRESHES_PER_SECOND = 2  # few, because a benchmark shows a bar while it measures
 _POLL_SECONDS = 0.3
 
 
 class Progress:
-    """A bar on stderr while a `with` block runs; nothing where stderr is no terminal."""
+    """A bar on stderr while a `with` block runs; nothing is shown if stderr is not a terminal."""
 
     def __init__(self) -> None:
         console = Console(stderr=True)
@@ -42,15 +42,15 @@ class Progress:
         self._bars.stop()
 
     def show(self, what: str, done: int = 0, of: int | None = None) -> None:
-        """Show *what* goes on, and how much of it is done.
+        """Show the current work, and how much of it is done.
 
         Args:
-            what: In a few words.
-            done: Parts that are done.
-            of: All parts, from which the time left is estimated; None begins a bar of unknown
-                length in place of the one before.
+            what: The current work, in a few words.
+            done: The number of parts that are done.
+            of: The number of all parts, from which the time left is estimated; None begins a bar of
+                unknown length in place of the previous one.
         """
-        text = escape(printable(what))  # it may name a folder
+        text = escape(printable(what))  # it may have the name of a folder
         bars = self._bars.task_ids
         if bars and of is not None:
             self._bars.update(bars[0], description=text, completed=done, total=of)
@@ -60,7 +60,7 @@ class Progress:
         self._bars.add_task(text, completed=done, total=of)
 
     def each(self, items: Iterable[T], what: str, of: int) -> Iterable[T]:
-        """Pass *items* on, and count them; costs nothing where nothing is shown."""
+        """Return an iterable over *items* that counts them; no cost if no bar is shown."""
         if self._bars.disable:
             return items
         self.show(what)
@@ -68,7 +68,7 @@ class Progress:
 
     @contextmanager
     def tasks_of(self, spark: SparkSession, what: str) -> Generator[None]:
-        """Show the tasks of the stages that run, while the block runs."""
+        """Show the tasks of Spark's active stages while the block runs."""
         self.show(what)
         if self._bars.disable:
             yield
@@ -91,5 +91,5 @@ class Progress:
                 if running:
                     done = sum(stage.numCompletedTasks for stage in running)
                     self.show(what, done, sum(stage.numTasks for stage in running))
-        except Exception:  # the session may end at any time: a bar is never worth a failure
+        except Exception:  # the Spark session may end at any time; a bar must not fail
             return

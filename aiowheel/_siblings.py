@@ -1,13 +1,14 @@
-"""Processes of one host that answer each other's questions, over sockets in one folder. Rank 4.
+"""Processes of one host that answer each other's questions over sockets in one folder. Rank 4.
 
-A process listens on a Unix socket in the folder and finds the others by the names there. A question
-is one line of JSON, and so is each answer. The folder is the permission: only its owner may enter.
+A process listens on a Unix socket in the folder and finds the other processes by the names there. A
+question is one line of JSON, and so is each answer. Access is controlled by the folder, which only
+its owner may enter.
 
-A process that was killed leaves its socket. The next question to it is refused by the kernel, and
-its socket is then removed, unless it is so young that its process may not listen yet.
+A killed process leaves its socket. The kernel refuses the next question to it, and the asking
+process then removes the socket, unless it is so new that its process may not listen yet.
 
-The answers of another version of this library may have other fields, so the version stands before
-them. A process of another version is left out.
+Answers of another version of this library may have other fields, so the version precedes them.
+Processes of another version are left out.
 """
 
 from __future__ import annotations
@@ -28,24 +29,24 @@ from aiowheel._events import emit
 from aiowheel.errors import BadInputError
 
 Json: TypeAlias = dict[str, Any]
-#: Takes a question and yields the answers to it; it ends, or goes on until the asker leaves.
+#: Takes a question and yields answers to it, until it ends or the asking process disconnects.
 Answer: TypeAlias = Callable[[Json], AsyncGenerator[Json]]
 
 _LONGEST_LINE: Final = 64 * 2**20
 _LONGEST_QUESTION: Final = 65_536
-_MOST_LOGGED: Final = 100  # bytes of what another version says
+_MOST_LOGGED: Final = 100  # bytes of the greeting of another version
 _BACKLOG: Final = 100
-_YOUNG: Final = 10.0  # seconds
+_YOUNG: Final = 10.0  # seconds after its creation in which a socket is not removed
 _GREETING: Final = json.dumps({"aiowheel": __version__}).encode() + b"\n"
 
 
 class Siblings:
-    """This process among those of one folder, from the call on; `close` it.
+    """The membership of this process in a folder, which begins at the call and ends at `close`.
 
     Args:
-        folder: Of this user alone; it is made if it is missing, and so are its parents.
-        name: Of this process, unlike that of any other one of the folder, dead ones included.
-        answer: Called with each question, on the running loop.
+        folder: A folder that only this user may enter; missing folders are created.
+        name: The name of this process, unique among all processes of the folder, even dead ones.
+        answer: Called with each question, in the running loop.
 
     Raises:
         BadInputError: Another user may enter the folder or own it, its path is too long for a
@@ -57,20 +58,20 @@ class Siblings:
         self.name = name
         self._answer = answer
         self._answering: set[asyncio.Task[None]] = set()
-        self._left_out: set[str] = set()  # of another version
+        self._left_out: set[str] = set()  # names of processes of another version
         self._is_visible = True
         self._listener = _listen(checked_folder(self._folder) / f"{name}.sock")
         loop = asyncio.get_running_loop()
         self._serving = loop.create_task(self._serve(), name="aiowheel siblings")
-        # Not in `close`: the loop must stop reading from the socket first. And without `close`, as
-        # where the loop ends before, the socket goes as well.
+        # Not in `close`, because the loop must stop reading from the socket first. This also
+        # removes the socket if the loop ends without `close`.
         self._serving.add_done_callback(lambda _: self._leave())
 
     def names(self) -> list[str]:
-        """Return the names of the processes, this one included; dead ones may be among them.
+        """Return the names of the processes, including this one; some may be dead.
 
-        If the socket of this process was removed, with its folder perhaps, the other processes do
-        not find this one any more, which is logged once.
+        If the socket of this process was removed, for example with its folder, the other processes
+        no longer find this one, which is logged once.
         """
         found = {path.stem for path in self._folder.glob("*.sock")}
         if self._is_visible and self.name not in found:
@@ -79,11 +80,11 @@ class Siblings:
         return sorted({self.name, *found} - self._left_out)
 
     async def ask(self, name: str, question: Json) -> AsyncGenerator[Json]:
-        """Yield the answers of a process; close the generator to ask no more.
+        """Yield the answers of a process until the generator is closed.
 
         Raises:
             OSError: The process does not listen, has ended, or runs another version of this
-                library; the latter is logged, and `names` leaves the process out from then on.
+                library; another version is logged, and `names` leaves the process out from then on.
         """
         if name == self.name:
             async with contextlib.aclosing(self._answer(question)) as own:
@@ -107,7 +108,7 @@ class Siblings:
             writer.close()
 
     async def ask_all(self, question: Json, seconds: float) -> dict[str, Json]:
-        """Return the first answer of each process that gives one within *seconds*, by name."""
+        """Return the first answer of each process that answers within *seconds*, by name."""
 
         async def first(name: str) -> Json | None:
             with contextlib.suppress(OSError, TimeoutError, ValueError):
@@ -125,7 +126,7 @@ class Siblings:
         return {name: answer for name, answer in found if answer is not None}
 
     def close(self) -> None:
-        """Answer no more, and leave the folder; idempotent. Answers under way are cancelled."""
+        """Stop answering, cancel running answers, and remove the socket; idempotent."""
         self._is_visible = False
         self._serving.cancel()
         self._remove()
@@ -156,16 +157,16 @@ class Siblings:
                 task.cancel()
 
     def _begin_answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # A task of our own: Python 3.11 reports an error where one of `start_unix_server` is
-        # cancelled.
+        # A separate task, because Python 3.11 reports an error if the task that `start_unix_server`
+        # creates is cancelled.
         task = asyncio.create_task(self._answer_one(reader, writer))
         self._answering.add(task)
         task.add_done_callback(self._answering.discard)
-        # Not in the task: one that is cancelled before it begins runs nothing of its own.
+        # Not in the task, because a task that is cancelled before it begins runs none of its code.
         task.add_done_callback(lambda _: writer.close())
 
     async def _answer_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, ValueError):  # the asker left, or asked for too much
+        with contextlib.suppress(OSError, ValueError):  # a lost connection, or a bad question
             question = json.loads(await reader.readline())
             greeting = _GREETING
             async with contextlib.aclosing(self._answer(question)) as answers:
@@ -173,14 +174,14 @@ class Siblings:
                     line = json.dumps(answer, separators=(",", ":")).encode() + b"\n"
                     try:
                         writer.write(greeting + line)
-                    except RuntimeError:  # uvloop's, where the transport is closed
+                    except RuntimeError:  # raised by uvloop if the transport is closed
                         return
                     greeting = b""
                     await writer.drain()
 
 
 def checked_folder(folder: Path) -> Path:
-    """Return *folder* if it may be that of `Siblings`; it is made if it is missing.
+    """Return *folder* if it is a legal folder for `Siblings`; create it if it is missing.
 
     Raises:
         BadInputError: As for `Siblings`.

@@ -1,4 +1,4 @@
-"""A handler of signals, set for a while. Rank 4."""
+"""Signal handlers that are set during a block. Rank 4."""
 
 import contextlib
 import signal
@@ -13,7 +13,7 @@ def handled_by(
 ) -> Generator[None]:
     """Handle these signals with *handler* inside the block, then restore the former handlers.
 
-    Nothing happens outside the main thread: only there can a handler be set.
+    Outside the main thread nothing happens, because only the main thread can set handlers.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

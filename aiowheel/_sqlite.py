@@ -1,4 +1,4 @@
-"""Connections to a SQLite file: transactions, a thread, a look at the file's version. Rank 4."""
+"""Connections to a SQLite file: transactions, a thread, and a check of its version. Rank 4."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 T = TypeVar("T")
 
-#: Errors of a value in a statement; the connection is as good as before.
+#: Errors of a value in a statement; the connection stays usable.
 VALUE_ERRORS: Final = (sqlite3.DataError, sqlite3.IntegrityError, sqlite3.InterfaceError)
 
-#: What to run, and where its outcome goes; None ends the thread.
+#: The function to run, and the loop and future that get its outcome; None ends the thread.
 _Call: TypeAlias = tuple[
     Callable[[sqlite3.Connection], Any] | None, asyncio.AbstractEventLoop, "asyncio.Future[Any]"
 ]
@@ -25,12 +25,12 @@ _Outcome: TypeAlias = tuple[object, BaseException | None]
 
 @contextlib.contextmanager
 def transaction(connection: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE") -> Generator[None]:
-    """Run the block in a transaction; roll back if it raises, or if the commit does.
+    """Run the block in a transaction; roll back if the block or the commit raises.
 
     Args:
-        connection: In autocommit mode, `isolation_level=None`.
-        begin: "BEGIN" for a block that only reads. A writer that begins like that fails at once,
-            whatever the timeout, if another one has written since it began.
+        connection: A connection in autocommit mode, `isolation_level=None`.
+        begin: "BEGIN" for a block that only reads. With it, a block that writes fails at once,
+            despite the timeout, if another connection has written since the block began.
     """
     connection.execute(begin)
     try:
@@ -43,15 +43,15 @@ def transaction(connection: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE") 
 
 
 class ConnectionThread:
-    """A thread with a connection to a file, which is opened when it is used.
+    """A thread with a connection to a file, which is opened at its first use.
 
-    It is opened again after an error, and when the file was replaced. A call and its result cost
-    about half of what they cost through an executor.
+    The connection is opened again after an error, and after the file was replaced. A call costs
+    about half as much as one through an executor.
 
     Args:
-        name: Of the thread.
-        path: Of the file.
-        connect: Opens the connection, on the thread.
+        name: The name of the thread.
+        path: The path of the file.
+        connect: Opens the connection; called in the thread.
     """
 
     def __init__(
@@ -65,16 +65,16 @@ class ConnectionThread:
         self._connection: sqlite3.Connection | None = None
 
     def run(self, call: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
-        """Run `call(connection)` on the thread, after the calls before it.
+        """Run `call(connection)` in the thread, after the earlier calls.
 
-        It is run even if the future is cancelled. The future has the call's error, or that of
-        opening the connection.
+        It runs even if the future is cancelled. The future gets the result or the error of the
+        call, or the error of opening the connection.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         if self._calls is None:
             self._calls = SimpleQueue()
-            # A daemon: a store that is never closed must not keep the process alive.
+            # A daemon thread, so that a store that is never closed does not keep the process alive.
             Thread(target=self._work, args=(self._calls,), name=self._name, daemon=True).start()
         self._calls.put((call, loop, future))
         return future
@@ -87,7 +87,7 @@ class ConnectionThread:
             outcome = self._drop() if call is None else self._outcome(call)
             with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
                 loop.call_soon_threadsafe(_settle, future, *outcome)
-            del call, loop, future, outcome  # a thread that waits must not keep them alive
+            del call, loop, future, outcome  # the waiting thread must not keep them alive
 
     def _outcome(self, call: Callable[[sqlite3.Connection], object]) -> _Outcome:
         try:
@@ -129,9 +129,9 @@ def _settle(future: asyncio.Future[Any], result: object, error: BaseException | 
 
 
 class FileLook:
-    """A look at a file's version from the event loop: microseconds, and it never waits for a lock.
+    """A check of a file's version in the event loop: microseconds, and no wait for a lock.
 
-    A question to a thread costs thirty times as much, four times a second, in every process.
+    Every process makes it four times a second. Through a thread it would cost thirty times as much.
     """
 
     def __init__(self, path: Path) -> None:
@@ -140,12 +140,12 @@ class FileLook:
         self._seen: tuple[object, object] | None = None
 
     def may_have_changed(self) -> bool:
-        """Return whether the file was written or replaced since the last call, or may have been."""
+        """Return False only if the file was neither written nor replaced since the last call."""
         identity = identity_of(self._path)
         try:
             if self._file is None or self._seen is None or self._seen[0] != identity:
                 self.close()
-                # Without a mode SQLite would make a file that was removed.
+                # Without this mode, SQLite would create a file that was removed.
                 address = f"{self._path.as_uri()}?mode=rw"
                 self._file = sqlite3.connect(address, timeout=0, uri=True, isolation_level=None)
             ((version,),) = self._file.execute("PRAGMA data_version").fetchall()
@@ -156,14 +156,14 @@ class FileLook:
         return before != self._seen
 
     def close(self) -> None:
-        """Close the connection; the next look opens one, and finds the file changed."""
+        """Close the connection; the next check opens one and reports a change."""
         file, self._file, self._seen = self._file, None, None
         if file is not None:
             file.close()
 
 
 def identity_of(path: Path) -> tuple[int, int] | None:
-    """Return what tells the file from one that has replaced it; None if there is none."""
+    """Return the device and the inode of the file; None if there is no file."""
     try:
         status = path.stat()
     except OSError:

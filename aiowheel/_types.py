@@ -2,8 +2,8 @@
 
 Every alias is `object` to mypyc: the build hook (hatch_build.py) compiles against this module with
 its aliases replaced. Compiled code would otherwise check the argument before the package does, and
-raise an error that names neither the argument nor its legal range. So a function that takes one of
-these types checks the value itself, and both builds raise the same text.
+raise an error that names neither the argument nor its legal range. A function that takes one of
+these types therefore checks the value itself, and both builds raise the same text.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Count: TypeAlias = int
 Ticks: TypeAlias = int
 #: The value of a counter: an offset, a version, a high watermark.
 Value: TypeAlias = int | float
-#: A name for people: in statistics, log events and traces.
+#: A name that appears in statistics, log events and traces.
 Name: TypeAlias = str
-#: What a periodic call does about ticks it missed; see `Timer.every`.
+#: The treatment of missed ticks of a periodic call; see `Timer.every`.
 Missed: TypeAlias = Literal["skip", "burst", "delay"]
-#: What closing does about pending operations; see `Purgatory.aclose`.
+#: The treatment of pending operations at closing; see `Purgatory.aclose`.
 Drain: TypeAlias = Literal["expire", "cancel", "wait"]
 #: How many of several thresholds must be reached; see `Purgatory.wait_until`.
 Mode: TypeAlias = Literal["all", "any"]

@@ -54,7 +54,7 @@ def delay_to_ns(name: str, seconds: object) -> i64:
 
 
 def _is_no_number_of_numpy(value: object) -> bool:
-    """Return whether *value* is a bool, date or text of numpy, which have `__float__` as well."""
+    """Return whether *value* is a bool, date or text of numpy, which also has `__float__`."""
     return getattr(getattr(value, "dtype", None), "kind", "f") not in {"f", "i", "u"}
 
 
@@ -72,10 +72,10 @@ def seconds_to_ns(name: str, seconds: float) -> i64:
 
 
 def checked_seconds(name: str, delay: object, least: float, most: float) -> float:
-    """Return an argument in seconds that is from *least* to *most* seconds.
+    """Return an argument in seconds if it is from *least* to *most* seconds.
 
     Raises:
-        TypeError: As `delay_to_ns`.
+        TypeError: As for `delay_to_ns`.
         ValueError: *delay* is out of range, or NaN.
     """
     seconds = ns_to_seconds(delay_to_ns(name, delay))

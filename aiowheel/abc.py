@@ -26,25 +26,25 @@ class FinishedOperation(Protocol):
 
     @property
     def created(self) -> float:
-        """When it was watched."""
+        """When the operation was watched."""
         ...
 
     @property
     def deadline(self) -> float:
-        """When it was to expire."""
+        """When the operation would have expired."""
         ...
 
     @property
     def finished(self) -> float:
-        """When it ended."""
+        """When the operation ended."""
         ...
 
 
 class Instrument:
     """Base class of instruments, which a purgatory calls; override the methods you need.
 
-    The methods run on the loop's thread in the middle of the work and must be quick. An exception
-    goes to the loop's exception handler and disturbs nothing else.
+    The methods run on the loop's thread, inside the purgatory's calls, and must be quick. An
+    exception goes to the loop's exception handler and has no other effect.
     """
 
     def operation_finished(self, purgatory: str, operation: FinishedOperation) -> None:

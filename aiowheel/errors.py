@@ -55,7 +55,7 @@ class PurgatoryFullError(AiowheelError, RuntimeError):
 
 
 class EpochChangedError(AiowheelError, RuntimeError):
-    """The store of shared counters lost its history; what the counters had reached is unknown.
+    """The store of shared counters lost its history; the earlier values of counters are unknown.
 
     Read the data again, and wait with a new token or threshold.
     """
@@ -76,12 +76,12 @@ class DurableTimersClosedError(AiowheelError, RuntimeError):
 class StoreError(AiowheelError, RuntimeError):
     """The store of durable timers cannot be used at the moment, or refused a call.
 
-    After a call that changes something the caller does not know whether the change happened.
+    After a call that changes data, the change may have happened or not.
     """
 
 
 class StoreVersionError(StoreError):
-    """The tables of a store are of another version than this library, or of another size."""
+    """The tables of a store have another version than this library, or other partitions."""
 
 
 class BadRowError(StoreError, ValueError):
@@ -135,7 +135,7 @@ class VirtualDeadlockError(AiowheelError, RuntimeError):
 
 
 class InjectedError(AiowheelError, RuntimeError):
-    """A simulation raised this at an await, or a world in one of its steps, to see what follows."""
+    """An error that a simulation raises at an await, or a world in a step, to test its handling."""
 
 
 class SimulationFailedError(AiowheelError, AssertionError):

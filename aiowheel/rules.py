@@ -1,4 +1,4 @@
-"""The order of all that happens at one instant, the same for every engine. Rank 0.
+"""The order of events at one instant, the same for every engine. Rank 0.
 
 A *trace* is a set of operations and a set of events with integer times in one unit. A `Purgatory`
 on a manual timer, asyncio on a virtual clock, a stream and a query of Spark replay a trace by these
@@ -6,12 +6,12 @@ rules, so that each operation ends in the same way, at the same time and by the 
 
 1. No timeout is early: an operation expires at the first tick at or after its deadline, or at once
    if its deadline is not after its creation.
-2. At one instant first the due timeouts run, then operations are created, then operations that were
-   overdue at their creation expire, then events come. So an event completes an operation only if
-   ``created <= event.time < expiry``.
-3. Events of one instant come in the order of their keys, as UTF-8 bytes.
-4. An event has no duration: it can complete operations that are pending at its time, and none that
-   are created later.
+2. At one instant, first the due timeouts run, then operations are created, then operations that
+   were overdue at their creation expire, then events are applied. An event therefore completes an
+   operation only if ``created <= event.time < expiry``.
+3. Events of one instant are applied in the order of their keys, as UTF-8 bytes.
+4. An event has no duration: it can complete operations that are pending at its time, but no
+   operation that is created later.
 
 Ticks are multiples of the tick from time 0, as on a wheel that starts at 0.
 """
@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 #: A deadline that never comes.
 NEVER: Final = 2**63 - 1
-#: The threshold that any event meets, and the value of an event that has none.
+#: The threshold that any event meets, and the value of an event without a value.
 NO_VALUE: Final = -(2**63)
 
 COMPLETED: Final = "completed"
@@ -35,9 +35,9 @@ class Operation(NamedTuple):
     Attributes:
         id: The operation's name, unique in the trace.
         keys: The keys that it waits for, each once, at least one.
-        thresholds: For each key the least value of an event that meets it, or `NO_VALUE`.
-        wanted: How many of its keys must be met: 1 is "any", all of them "all".
-        created: The time at which it begins to wait.
+        thresholds: For each key, the least value of an event that meets the key, or `NO_VALUE`.
+        wanted: The number of keys that must be met: 1 is "any", the number of all keys is "all".
+        created: The time at which the operation begins to wait.
         deadline: The time at which its timeout ends, or `NEVER`.
     """
 
@@ -64,7 +64,7 @@ class Ending(NamedTuple):
         id: The name of the operation.
         outcome: `COMPLETED` or `EXPIRED`.
         completed_by: The key that was met last; None if the operation expired.
-        at: The time of the event that completed it, or of the expiry.
+        at: The time of the event that completed the operation, or of the expiry.
     """
 
     id: str

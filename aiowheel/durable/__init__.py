@@ -1,8 +1,9 @@
 """Timers that survive a restart: a database keeps them, the wheel fires them. Rank 4.
 
-`_timers` is the public door. Behind it, from the store up: `_operations` is the vocabulary,
-`_store` the interface with `_memory`, `_sqlite` and `_postgres` behind it, `_committer` writes,
-`_leases` keeps partitions, `_window` reads what is due soon, `_runner` calls handlers.
+`_timers` has the public class. Below it, from the store up: `_operations` defines rows, operations
+and results; `_store` is the interface that `_memory`, `_sqlite` and `_postgres` implement;
+`_committer` writes; `_leases` keeps partitions; `_window` reads the timers that are due soon;
+`_runner` calls handlers.
 """
 
 from typing import TYPE_CHECKING, Any

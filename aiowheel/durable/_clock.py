@@ -1,20 +1,20 @@
-"""The store's clock as this process knows it. Rank 4."""
+"""The store's clock, read or estimated by this process. Rank 4."""
 
 from __future__ import annotations
 
 from aiowheel.durable._store import Store
 from aiowheel.timer import Timer
 
-#: A difference from the expected time beyond which the clock was set, and did not merely drift.
+#: A greater difference from the expected time means that the clock was set; drift is smaller.
 _JUMP_US = 50_000
 _DRIFT_PPM = 200
 
 
 class StoreClock:
-    """The store's clock: read directly where the store can, else reckoned from its last answer.
+    """The store's clock: read directly if the store allows it, else estimated from its answers.
 
-    The reckoned time is behind the store's by at most the way of the answer, never ahead of it, so
-    that no timer fires early.
+    The estimate is behind the store's clock by at most the travel time of an answer. It is never
+    ahead of it, so that no timer fires early.
     """
 
     def __init__(self, store: Store, timer: Timer) -> None:
@@ -32,11 +32,11 @@ class StoreClock:
         return self._offset_us + int(self._timer.time() * 1e6)
 
     def observe(self, now_us: int, round_trip: float) -> bool:
-        """Take the store's time from an answer that has just arrived.
+        """Correct the estimate by an answer that has just arrived.
 
         Args:
             now_us: The store's time at some moment of the round trip.
-            round_trip: Seconds from the question to the answer.
+            round_trip: Seconds from the request to the answer.
 
         Returns:
             Whether the clock was set since the last answer: deadlines on the wheel are then wrong.
@@ -48,10 +48,10 @@ class StoreClock:
         if last is None:
             self._offset_us, self._observed_us = least, timer_us
             return False
-        # After a slow answer the last reckoning, less what the clocks may have drifted apart since,
-        # is nearer to the truth; it holds if the answer does not contradict it.
-        reckoned = last - (timer_us - self._observed_us) * _DRIFT_PPM // 1_000_000 - 1
-        may_hold = direct is None and reckoned <= least + round_trip * 1e6
-        self._offset_us = max(least, reckoned) if may_hold else least
+        # After a slow answer, the last estimate minus the possible drift since then is more exact.
+        # It is kept if the answer does not contradict it.
+        estimate = last - (timer_us - self._observed_us) * _DRIFT_PPM // 1_000_000 - 1
+        may_hold = direct is None and estimate <= least + round_trip * 1e6
+        self._offset_us = max(least, estimate) if may_hold else least
         self._observed_us = timer_us
         return abs(self._offset_us - last) > _JUMP_US

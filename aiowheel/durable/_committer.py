@@ -13,7 +13,7 @@ from aiowheel.durable._statistics import Counts
 from aiowheel.durable._store import Store
 from aiowheel.errors import BadRowError, DurableTimersClosedError, StoreError
 
-#: The most operations of one commit; a list of `schedule_many` is cut into pieces of this size.
+#: The most operations of one commit; `schedule_many` writes pieces of this size.
 MOST_OPERATIONS = 1000
 
 T = TypeVar("T")
@@ -21,12 +21,13 @@ Done = Callable[[list[Result] | Exception], None]
 
 
 class _Job:
-    """What one caller wants executed.
+    """The operations of one call.
 
     Attributes:
-        operations: Whole in one commit.
-        future: Gets what *convert* makes of the results, or the error; None for a callback.
-        convert: For the future, or the callback itself, which takes errors as well.
+        operations: The operations, all of which are in one commit.
+        future: Gets the converted results or the error; None if *convert* is a callback.
+        convert: Converts the results for *future*. Without a future it is a callback, which is
+            called with the results or the error.
     """
 
     __slots__ = ("convert", "future", "operations")
@@ -42,7 +43,7 @@ class _Job:
         self.convert = convert
 
     def succeed(self, results: list[Result]) -> None:
-        """Pass results on."""
+        """Pass the results to the caller."""
         future = self.future
         if future is None:
             self.convert(results)
@@ -53,7 +54,7 @@ class _Job:
                 future.set_exception(error)
 
     def fail(self, error: Exception) -> None:
-        """Pass an error on."""
+        """Pass an error to the caller."""
         if self.future is None:
             self.convert(error)
         elif not self.future.done():
@@ -64,11 +65,12 @@ class Committer:
     """The only task that writes: it executes operations in the order in which they arrive.
 
     Args:
-        store: Where to commit.
+        store: The store to commit to.
         owner: The name of this process.
         counts: Counts commits and errors.
-        apply: Gets each operation and its result, in the order of execution, before the caller.
-        failed: Is called after a commit that may or may not have happened.
+        apply: Called with each operation and its result, in the order of execution, before the
+            caller gets the result.
+        failed: Called after a commit that may or may not have happened.
     """
 
     def __init__(
@@ -87,7 +89,7 @@ class Committer:
         self._jobs: deque[_Job] = deque()
         self._wanted = asyncio.Event()
         self._closed = False
-        #: Held while the store is written to and while the results are applied, so that results
+        #: Held during each write to the store and while its results are applied, so that results
         #: are applied in the order in which the store produced them.
         self.lock = asyncio.Lock()
 
@@ -96,8 +98,8 @@ class Committer:
     ) -> asyncio.Future[T]:
         """Execute at most `MOST_OPERATIONS` in the next commit.
 
-        The future has what *convert* makes of the results, right after they were applied. A future
-        that is cancelled before the commit begins takes its operations along.
+        The future's result is `convert(results)`; it is set right after the results were applied.
+        If the future is cancelled before the commit begins, its operations are not executed.
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._add(_Job(operations, future, convert))
@@ -135,7 +137,8 @@ class Committer:
             self._counts.store_errors += 1
             self._failed(error)
             for job in jobs:
-                # An error of its own for each caller: a traceback grows where it is raised.
+                # Each caller gets its own error: raising one object several times would extend its
+                # traceback each time.
                 own = type(error)(*error.args)
                 own.__cause__ = error.__cause__
                 job.fail(own)
@@ -169,10 +172,10 @@ class Committer:
         return jobs, operations
 
     def _deliver(self, jobs: Sequence[_Job], results: list[Result]) -> None:
-        """Apply results and pass them on, caller by caller.
+        """Apply results and pass them to the callers, one caller after the other.
 
-        What a caller does with its results must come before the results of later operations: the
-        next occurrence of a timer, for example, before a change of that timer.
+        A caller must act on its results before the results of later operations are applied. For
+        example, the next occurrence of a timer comes before a change of that timer.
         """
         apply = self._apply
         first = 0
@@ -184,7 +187,7 @@ class Committer:
             job.succeed(own)
 
     async def _execute(self, operations: list[Operation]) -> list[Result]:
-        """Execute in one transaction; if a value is refused, in as many as isolate it."""
+        """Execute in one transaction; if the store refuses a value, in as many as isolate it."""
         try:
             return await self._store.commit(self._owner, operations)
         except BadRowError as error:
@@ -203,7 +206,7 @@ class Committer:
             return
 
     def close(self) -> None:
-        """Refuse further operations and fail the waiting ones."""
+        """Refuse further operations, and fail those that are not executed yet."""
         self._closed = True
         while self._jobs:
             self._jobs.popleft().fail(DurableTimersClosedError("the durable timers are closed"))

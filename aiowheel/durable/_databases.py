@@ -1,4 +1,4 @@
-"""What databases have in common: a check of the tables, operations that go together. Rank 4."""
+"""Functions that all databases share: a check of the tables, and batches of operations. Rank 4."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def checked_tables(found: Mapping[str, int], version: int, partitions: int | Non
     """Return the partitions of a store's tables.
 
     Args:
-        found: The version and the partitions of the tables.
-        version: Of this library.
-        partitions: The number that the caller wants; None for that of the tables.
+        found: The version and the number of partitions of the tables.
+        version: The version of the tables that this library uses.
+        partitions: The number that the caller requests; None for the number of the tables.
 
     Raises:
-        StoreVersionError: The tables do not fit.
+        StoreVersionError: The version or the number of partitions differs.
     """
     if found.get("version") != version:
         raise StoreVersionError(
@@ -34,15 +34,15 @@ def checked_tables(found: Mapping[str, int], version: int, partitions: int | Non
 
 
 def is_acknowledgement(settle: Settle) -> bool:
-    """Return whether a settlement just deletes the timer."""
+    """Return whether a settlement only deletes the timer."""
     return settle.due_us is None and settle.error is None
 
 
 def batches_of(operations: Sequence[Operation]) -> list[list[int]]:
-    """Return the places of operations that can be executed together, in order of execution.
+    """Return the indexes of operations in batches, in the order of execution.
 
-    Acknowledgements come first: callers of one commit do not know of each other. Puts and cancels
-    that follow each other and have different names go together.
+    Acknowledgements form the first batch: they are independent of the other calls in the commit.
+    Adjacent puts with different names form a batch, and so do adjacent cancels.
     """
     acknowledgements: list[int] = []
     batches: list[list[int]] = []

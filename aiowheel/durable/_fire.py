@@ -13,8 +13,8 @@ from aiowheel.durable._operations import Row
 class Fire:
     """One attempt to fire a durable timer: the argument of its handler.
 
-    A fire may be repeated: after a crash, or when its process stalls for longer than its lease.
-    Every repeat and every retry has the same `id`.
+    A fire may be repeated after a crash, or if its process stalls for longer than its lease. Every
+    repeat and every retry has the same `id`.
     """
 
     __slots__ = ("_ack", "_due_us", "_epoch", "_row", "acknowledged")
@@ -35,7 +35,7 @@ class Fire:
 
     @property
     def id(self) -> str:
-        """The identity of the fire, for example to record that its effect has happened."""
+        """The identity of the fire, for example to record that its effect was applied."""
         return self._row.identity()
 
     @property
@@ -50,17 +50,17 @@ class Fire:
 
     @property
     def due(self) -> datetime:
-        """When the fire was due, in UTC; retries keep it."""
+        """When the fire was due, in UTC; the same for each retry."""
         return to_datetime(self._due_us)
 
     @property
     def attempt(self) -> int:
-        """The number of this attempt, from 1 on; an attempt that a crash ended does not count."""
+        """The number of this attempt, from 1; an attempt that a crash ended is not counted."""
         return self._row.attempt + 1
 
     @property
     def epoch(self) -> int:
-        """The fencing token: a system that has seen a larger one of this partition may refuse."""
+        """The fencing token: a system may refuse it after a larger token of the same partition."""
         return self._epoch
 
     @property
@@ -79,19 +79,19 @@ class Fire:
         The transaction commits both the effect and the end of the fire, or neither of them.
 
         Args:
-            connection: Of the store's database, in a transaction: a `sqlite3.Connection`, or an
-                asyncpg connection.
+            connection: A connection to the store's database, in a transaction: a
+                `sqlite3.Connection`, or an asyncpg connection.
 
         Raises:
             StaleFireError: The fire has ended already, its timer was replaced, or another process
                 owns its partition: let the exception roll the transaction back.
-            TypeError: *connection* is none of the store's database.
+            TypeError: *connection* is not a connection to the store's database.
         """
         await self._ack(self, connection)
 
     @property
     def row(self) -> Row:
-        """What the store holds, for the code that ends the fire."""
+        """The timer's row, for the code that ends the fire."""
         return self._row
 
     @property

@@ -21,8 +21,8 @@ def to_us(name: str, instant: object) -> int:
     """Convert an aware datetime.
 
     Raises:
-        TypeError: *instant* is no datetime.
-        ValueError: It has no time zone.
+        TypeError: *instant* is not a datetime.
+        ValueError: *instant* has no time zone.
     """
     if not isinstance(instant, datetime):
         raise TypeError(f"{name} must be an aware datetime, got {safe_repr(instant)}")
@@ -36,7 +36,7 @@ def due_to_us(name: str, due: object, now_us: int) -> int:
 
     Raises:
         TypeError: *due* is neither.
-        ValueError: It is a datetime without a time zone, or beyond the years 1 to 9999.
+        ValueError: *due* is a datetime without a time zone, or outside the years 1 to 9999.
     """
     if isinstance(due, timedelta):
         due_us = now_us + due // _MICROSECOND

@@ -1,4 +1,4 @@
-"""Which partitions this process owns, and the task that keeps its leases. Rank 4."""
+"""The partitions that this process owns, and the task that renews its leases. Rank 4."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from aiowheel.durable._window import Window
 from aiowheel.errors import StoreError
 from aiowheel.timer import Timer
 
-_BEHIND = 0.05  # seconds after the end of another owner's lease at which to take its partitions
+_BEHIND = 0.05  # seconds from the end of another owner's lease to the takeover
 
 
 class Leases:
     """The leases of one process.
 
     Args:
-        store: Where the leases are.
+        store: The store that holds the leases.
         owner: The name of this process.
         timer: Measures how long the leases last.
-        clock: Gets the store's time from each answer.
-        window: Gets the partitions that this process holds.
+        clock: The store's clock; each answer corrects it.
+        window: Reads and forgets partitions as they are gained and lost.
         committer: Its lock keeps answers and commits in order.
         lease: Seconds that a lease lasts.
-        horizon_us: How far ahead of now the window may reach until the next renewal but one.
+        horizon_us: Microseconds from now that the window may reach before the next renewal but one.
         counts: Counts partitions gained and lost.
-        resume: Is called when firing may go on.
+        resume: Called when firing may continue.
         is_idle: Returns whether no fire of a partition is in flight.
     """
 
@@ -68,33 +68,33 @@ class Leases:
         self._renewal_wanted = False
         self._wanted = asyncio.Event()
         self._reset_wanted = False
-        self._asking = False  # changes may be on their way: a timer must not fire before them
+        self._asking = False  # an answer may bring changes, before which no timer must fire
         self._was_valid = True
 
     def valid(self) -> bool:
-        """Return whether firing is safe: the leases hold, and what is in memory is known to."""
+        """Return whether firing is safe: the leases hold, and the timers in memory are current."""
         is_known = not self._reset_wanted and not self._asking
         return is_known and self._timer.time() < self._valid_until
 
     def suspect(self) -> None:
-        """Take note that a commit may have happened unnoticed: the window is read again."""
+        """Have the window read again: a commit without an answer may have happened."""
         self._reset_wanted = True
         self.renew_soon()
 
     def hint(self) -> None:
-        """Take note that another process has left changes."""
+        """Have the changes of other processes read soon."""
         self._hinted = True
         self._wanted.set()
 
     def renew_soon(self) -> None:
-        """Have the leases renewed now."""
+        """Have the leases renewed as soon as possible."""
         self._renewal_wanted = True
         self._wanted.set()
 
     # --- the task -----------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Renew until cancelled."""
+        """Renew the leases until cancelled."""
         pause = self._pause()
         while True:
             handle = self._timer.call_later(pause, self._wanted.set)
@@ -136,15 +136,15 @@ class Leases:
             emit("aiowheel.durable_lease_ended", owner=self._owner)
 
     async def renew(self) -> None:
-        """Renew once, and take over what the answer says.
+        """Renew the leases once, and apply the answer to the window.
 
         Raises:
             StoreError: The store cannot be used.
         """
         async with self._committer.lock:
             give_up = self._to_give_up()
-            asked = self._timer.time()
-            with self._asked():
+            sent = self._timer.time()
+            with self._holding_fires():
                 leased = await self._store.renew(
                     self._owner,
                     lease_us=int(self._lease * 1e6),
@@ -152,11 +152,11 @@ class Leases:
                     give_up=give_up,
                 )
             answered = self._timer.time()
-            jumped = self._clock.observe(leased.now_us, answered - asked)
-            # Changes first: a timer that was cancelled elsewhere must not fire under this lease.
+            jumped = self._clock.observe(leased.now_us, answered - sent)
+            # Changes first: a timer that another process cancelled must not fire under this lease.
             self._window.change(leased.changes)
-            self._take_over(leased)
-            self._valid_until = asked + self._lease
+            self._update_held(leased)
+            self._valid_until = sent + self._lease
             self._was_valid = True
             self._note_expiry(leased, answered)
             if self._reset_wanted:
@@ -169,13 +169,13 @@ class Leases:
         self._resume()
 
     @contextmanager
-    def _asked(self) -> Generator[None]:
-        """Let nothing fire while changes may be on their way."""
+    def _holding_fires(self) -> Generator[None]:
+        """Prevent fires until the answer of the store, which may bring changes."""
         self._asking = True
         try:
             yield
         except BaseException:
-            self._reset_wanted = True  # the answer that is lost may have carried changes
+            self._reset_wanted = True  # the lost answer may have had changes
             raise
         finally:
             self._asking = False
@@ -186,7 +186,7 @@ class Leases:
         else:
             self._next_expiry = answered + (leased.next_expiry_us - leased.now_us) / 1e6
 
-    def _take_over(self, leased: Leased) -> None:
+    def _update_held(self, leased: Leased) -> None:
         held = self._window.held
         lost = [part for part in held if leased.epochs.get(part) != held[part].epoch]
         for part in lost:
@@ -205,10 +205,10 @@ class Leases:
                 partitions=len(held),
             )
 
-    # --- giving partitions to others ----------------------------------------------------------
+    # --- releasing partitions -----------------------------------------------------------------
 
     def _choose_excess(self, share: int) -> None:
-        """Stop firing from partitions beyond the share, those without a fire in flight first."""
+        """Stop firing from the partitions beyond the share, idle partitions first."""
         held = self._window.held
         excess = len(held) - len(self._draining_since) - share
         if excess > 0:
@@ -221,7 +221,7 @@ class Leases:
                 self._draining_since[part] = self._timer.time()
 
     def _to_give_up(self) -> list[int]:
-        """Return the chosen partitions that are idle, and keep those that stay busy too long."""
+        """Return the idle ones of the chosen partitions; keep those that stay busy too long."""
         now = self._timer.time()
         give_up = [part for part in self._draining_since if self._is_idle(part)]
         for part, since in list(self._draining_since.items()):
@@ -231,13 +231,13 @@ class Leases:
         return give_up
 
     async def take_changes(self) -> None:
-        """Read what other processes changed; renew if a partition has no owner.
+        """Read the changes of other processes; renew the leases if a partition has no owner.
 
         Raises:
             StoreError: The store cannot be used.
         """
         async with self._committer.lock:
-            with self._asked():
+            with self._holding_fires():
                 changes, is_free = await self._store.changes(self._owner)
             self._window.change(changes)
         self._window.wake()

@@ -1,4 +1,4 @@
-"""A store in memory, for tests: the same semantics on the loop's clock, real or virtual. Rank 4."""
+"""A store in memory, for tests: the semantics of the other stores on the loop's clock. Rank 4."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from aiowheel.errors import StoreError, TimerExistsError
 
 
 class _Part:
-    """One partition: its lease, its timers in order, and what others changed in it."""
+    """One partition: its lease, its timers in order, and the changes left for its owner."""
 
     def __init__(self) -> None:
         self.owner = ""
@@ -53,11 +53,11 @@ _State: TypeAlias = tuple[
 
 
 class MemoryStore(Store):
-    """A store that lives as long as the object: `DurableTimers` can be closed and opened on it.
+    """A store whose timers exist as long as the object, also between two `DurableTimers`.
 
     Several `DurableTimers` of one loop may share it, as processes share a database. Its clock is
-    the loop's: on a virtual loop a month passes in milliseconds. Window and lease are therefore a
-    day by default; tests of several owners give `lease` to `DurableTimers`.
+    the loop's clock: on a virtual loop a month passes in milliseconds. Window and lease are
+    therefore a day by default; tests of several owners pass `lease` to `DurableTimers`.
 
     Args:
         partitions: From 1 to 1024.
@@ -77,24 +77,24 @@ class MemoryStore(Store):
         self._rows: dict[int, Row] = {}
         self._ids: dict[str, int] = {}
         self._dead: dict[int, DeadLetter] = {}
-        # A crash does not set them back: an id is never used again.
+        # A crash does not reset these: an id is never used again.
         self._last_id = 0
         self._last_dead = 0
-        self._synced: _State | None = None  # what a crash leaves; None: all
-        self._begun: _State | None = None  # before the transaction, while a crash is to come
-        self._statements_left = 0  # until it crashes; 0: it does not
+        self._synced: _State | None = None  # the state after a crash; None: the present state
+        self._begun: _State | None = None  # the state before the transaction, if a crash is planned
+        self._statements_left = 0  # statements until the crash; 0: no crash is planned
         self._down_until = float("-inf")
 
-    async def open(self, *, create: bool = True) -> None:  # noqa: ARG002 - for others
+    async def open(self, *, create: bool = True) -> None:  # noqa: ARG002 - for other stores
         """Start the clock at the first call."""
         if self._origin is None:
             self._origin = asyncio.get_running_loop().time()
 
     async def close(self) -> None:
-        """Do nothing: the timers stay."""
+        """Do nothing; the timers stay."""
 
     def clock_us(self) -> int:
-        """Return the loop's time, from the start of this store."""
+        """Return the start of this store plus the loop's time since it was opened."""
         origin = self._origin
         if origin is None:
             return self._start_us
@@ -103,13 +103,13 @@ class MemoryStore(Store):
     # --- faults -------------------------------------------------------------------------------
 
     def stop_syncing(self) -> None:
-        """Keep the commits that follow in memory alone: the next crash loses them."""
+        """Stop syncing commits to the simulated disk: the next crash loses the later ones."""
         self._synced = self._saved()
 
     def crash(self, down: float = 0.0) -> None:
         """Crash: all commits before `stop_syncing` stay, and calls fail for *down* seconds.
 
-        Transactions run from beginning to end in one turn of the loop, so none is under way.
+        A transaction runs in one turn of the loop, so no transaction is open at a crash.
         """
         if self._synced is not None:
             self._restore(self._synced)
@@ -117,10 +117,11 @@ class MemoryStore(Store):
         self._down_until = asyncio.get_running_loop().time() + down
 
     def crash_after(self, statements: int) -> None:
-        """Crash at the end of that many statements of transactions, from 1 on; the call raises.
+        """Crash at the end of the given statement, counted from 1 over all later transactions.
 
-        A transaction has a statement for each operation, a renewal of leases has two, and the last
-        statement of each is the commit. A crash before the end of the commit rolls it back.
+        The call that executes this statement raises `StoreError`. A transaction has a statement for
+        each operation, a renewal of leases has two, and each ends with the commit as its last
+        statement. A crash before the end of the commit rolls the transaction back.
         """
         self._statements_left = checked_int("statements", statements, 1, 1_000_000)
 
@@ -156,7 +157,7 @@ class MemoryStore(Store):
     # --- writing ------------------------------------------------------------------------------
 
     async def commit(self, owner: str, operations: Sequence[Operation]) -> list[Result]:
-        """Execute the operations at once; a list of them cannot fail half-way."""
+        """Execute the operations in one turn of the loop, so that they all happen or none."""
         await asyncio.sleep(0)  # other tasks run during a commit, as with a database
         self._begin()
         touched: set[int] = set()
@@ -181,7 +182,7 @@ class MemoryStore(Store):
                 return self._settle(operation)
         if isinstance(result, Placed):
             part = self._parts[result.row.part]
-            # The owner may hold the old version of a changed row, however far the new one is.
+            # The owner may hold the old version of a changed row, even if the new one is due late.
             if not result.is_new or result.row.due_us <= part.horizon_us:
                 self._leave(owner, result.row, touched)
         return result
@@ -312,7 +313,7 @@ class MemoryStore(Store):
     async def renew(
         self, owner: str, *, lease_us: int, horizon_us: int, give_up: Sequence[int] = ()
     ) -> Leased:
-        """Prolong, take and release partitions; see `Store.renew`."""
+        """Renew, take and release partitions; see `Store.renew`."""
         await asyncio.sleep(0)
         self._begin()
         now = self.clock_us()
@@ -378,7 +379,7 @@ class MemoryStore(Store):
             first = bisect_right(order, (cursor.due_us, cursor.id))
             found = order[first : first + limit]
             pages.append([self._rows[id_] for due_us, id_ in found if due_us <= until_us])
-        await asyncio.sleep(0)  # what was read may be outdated when the caller gets it
+        await asyncio.sleep(0)  # the rows may be outdated when the caller gets them
         return pages
 
     async def get(self, name: str) -> Row | None:
@@ -398,7 +399,7 @@ class MemoryStore(Store):
         return [dead for number, dead in self._dead.items() if number > after][:limit]
 
     async def summary(self) -> Summary:
-        """Count."""
+        """Return the counts of this store."""
         self._check()
         now = self.clock_us()
         owners: dict[str, int] = {}

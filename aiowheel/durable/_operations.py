@@ -1,4 +1,4 @@
-"""The vocabulary between `DurableTimers` and a store: rows, operations on them, results. Rank 4.
+"""The types that `DurableTimers` and a store exchange: rows, operations and results. Rank 4.
 
 Times are whole microseconds since 1970 on the store's clock. A store executes a list of operations
 in one transaction and returns one result for each, in the same order.
@@ -12,8 +12,8 @@ from zlib import crc32
 
 from aiowheel.durable._instants import to_datetime
 
-#: What `Put` does about a timer that has the name already. "revise" replaces it only if its
-#: handler, recurrence or payload differs, and is what recurrences use.
+#: What `Put` does if a timer has the name already. "revise" replaces the timer only if its handler,
+#: recurrence or payload differs; recurring timers use it.
 IfExists: TypeAlias = Literal["replace", "keep", "error", "revise"]
 
 #: The longest name and handler name, in characters.
@@ -26,10 +26,10 @@ class Row(NamedTuple):
     """One pending timer, as a store keeps it.
 
     Attributes:
-        id: Never used again for another timer.
+        id: The number of the timer, never used again for another one.
         name: Unique among the pending timers.
         handler: The name of the function to call.
-        part: The partition, see `part_of`.
+        part: The partition; see `part_of`.
         due_us: When to fire next.
         gen: Counts the fires that this row has stood for; `(id, gen)` identifies a fire.
         attempt: Attempts of this fire that have failed.
@@ -69,9 +69,9 @@ class DeadLetter(NamedTuple):
         name: The name of the timer.
         handler: The name of the function that failed.
         due_us: When the fire was due.
-        fire_id: The identity of the fire; it keeps it when it is redriven.
+        fire_id: The identity of the fire; a redriven fire keeps it.
         attempts: How many attempts have failed.
-        died_us: When the last one failed.
+        died_us: When the last attempt failed.
         error: The last error, as one line of text.
         payload: The user's bytes.
     """
@@ -120,11 +120,11 @@ class Move(NamedTuple):
 
 
 class Settle(NamedTuple):
-    """End one attempt. Result: a word of `Settled`.
+    """End one attempt. Result: a value of `Settled`.
 
-    The row is deleted, or changed if *due_us* is not None. It is copied to the dead letters first
-    if *error* is not None. Nothing happens if the row has another generation, or if the partition
-    has another epoch.
+    The row is deleted, or changed if *due_us* is not None. If *error* is not None, the row is
+    copied to the dead letters before. Nothing happens if the row has another generation, or if the
+    partition has another epoch.
     """
 
     id: int
@@ -142,7 +142,7 @@ class Settle(NamedTuple):
 class Redrive(NamedTuple):
     """Make a dead letter a timer again, due now. Result: `Placed`, or None if there is none.
 
-    If its name is taken, the name of the timer is `name#fire_id`.
+    If a timer has its name already, the new timer is named `name#fire_id`.
     """
 
     dead_id: int
@@ -158,7 +158,7 @@ class Placed(NamedTuple):
     """A row was written.
 
     Attributes:
-        row: The row as it is now.
+        row: The row as it was written.
         is_new: Whether there was no timer of that name.
     """
 
@@ -170,11 +170,11 @@ class Removed(NamedTuple):
     """A row was deleted.
 
     Attributes:
-        id: The row's.
-        gen: The row's.
-        due_us: When it was due.
-        is_final: Whether no other process can fire it: its partition has no owner, or the owner
-            must read of the change before the timer is due.
+        id: The id of the row.
+        gen: The generation of the row.
+        due_us: When the timer was due.
+        is_final: Whether no other process can fire the timer: its partition has no owner, or the
+            owner reads the change before the timer is due.
     """
 
     id: int
@@ -183,10 +183,11 @@ class Removed(NamedTuple):
     is_final: bool
 
 
-#: "done": settled; "gone": no row of that generation; "stale": another epoch, refused.
+#: "done": settled; "gone": there is no row of that generation; "stale": refused, because the
+#: partition has another epoch.
 Settled: TypeAlias = Literal["done", "gone", "stale"]
 
-#: An exception stands for one operation that failed while its neighbours did not.
+#: An exception is the result of an operation that failed alone; the other operations succeeded.
 Result: TypeAlias = Placed | Removed | Settled | Exception | None
 
 
@@ -203,9 +204,9 @@ class Leased(NamedTuple):
     Attributes:
         now_us: The store's clock.
         epochs: The epochs of the partitions that the caller owns, by partition.
-        share: How many partitions the caller ought to own.
+        share: The number of partitions that the caller should own.
         next_expiry_us: When the next lease of another owner ends; None if no other owner has one.
-        changes: What other processes changed in the caller's partitions.
+        changes: Changes that other processes made in the caller's partitions.
     """
 
     now_us: int
@@ -216,7 +217,7 @@ class Leased(NamedTuple):
 
 
 class Cursor(NamedTuple):
-    """A place in one partition: after the row *id* that is due at *due_us*."""
+    """A position in one partition: after the row *id* that is due at *due_us*."""
 
     part: int
     due_us: int
@@ -230,8 +231,8 @@ class Summary(NamedTuple):
         pending: Timers.
         overdue: Timers that are due.
         dead: Dead letters.
-        owners: The number of partitions by owner; "" for those without one.
-        hours: Timers that are due in each of the next 24 hours; overdue ones count for the first.
+        owners: The number of partitions by owner; "" for partitions without an owner.
+        hours: Timers that are due in each of the next 24 hours; overdue timers count in the first.
     """
 
     pending: int
@@ -242,5 +243,5 @@ class Summary(NamedTuple):
 
 
 def part_of(name: str, partitions: int) -> int:
-    """Return the partition of a name, the same in every process and version."""
+    """Return the partition of a name; every process and every version return the same one."""
     return crc32(name.encode()) % partitions

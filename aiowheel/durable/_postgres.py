@@ -1,9 +1,9 @@
 """A store in PostgreSQL, for several processes and machines. Rank 4; extra `durable`.
 
-One connection writes, one reads and one listens; each is made when it is needed and again after an
-error. Traps that shaped this file: an owner that stops in the middle of a commit would keep its
-locks, so the server ends a transaction that is idle for two seconds; rows are locked in the order
-of their partition or name, so that two processes do not wait for each other.
+One connection writes, one reads and one listens. Each is opened when it is needed, and again after
+an error. An owner that stops during a commit would keep its locks, so the server ends a transaction
+that is idle for two seconds. Rows are locked in the order of their partition or name, so that two
+processes cannot deadlock.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ _SETTINGS = {
     "idle_in_transaction_session_timeout": "2000",
 }
 _BAD_ROW = (
-    asyncpg.DataError,  # of the client, too: a value that it cannot encode
+    asyncpg.DataError,  # also raised by the client, for a value that it cannot encode
     asyncpg.IntegrityConstraintViolationError,
     asyncpg.ProgramLimitExceededError,
     asyncpg.CharacterNotInRepertoireError,
     asyncpg.UntranslatableCharacterError,
 )
-#: The driver's own errors among them: a connection that ends in mid-exchange raises any of these.
+#: The errors of the driver are included: a connection that breaks may raise any of these.
 _UNUSABLE = (
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
@@ -70,12 +70,12 @@ _RECONNECT_SECONDS = 0.5
 class PostgresStore(Store):
     """Durable timers in a PostgreSQL database, 12 or later.
 
-    The tables are made in the first schema of the connection's search path; their names begin with
-    `aiowheel_`. `schedule_in` and `ack_in` take asyncpg connections to the same database.
+    The tables are created in the first schema of the connection's search path; their names begin
+    with `aiowheel_`. `schedule_in` and `ack_in` take asyncpg connections to the same database.
 
     Args:
         dsn: As for `asyncpg.connect`.
-        partitions: From 1 to 1024; default: those of the tables, 64 for new ones.
+        partitions: From 1 to 1024; default: the number of the tables, 64 for new tables.
 
     Raises:
         TypeError, ValueError: An argument is wrong.
@@ -88,8 +88,8 @@ class PostgresStore(Store):
             None if partitions is None else checked_int("partitions", partitions, 1, 1024)
         )
         self.partitions: int = self._given_partitions or _PARTITIONS
-        self._writer = _Line(self._dsn)
-        self._reader = _Line(self._dsn)
+        self._writer = _Connection(self._dsn)
+        self._reader = _Connection(self._dsn)
         self._listening: asyncio.Task[None] | None = None
 
     async def open(self, *, create: bool = True) -> None:
@@ -119,10 +119,10 @@ class PostgresStore(Store):
         await self._reader.close()
 
     def clock_us(self) -> None:
-        """Return None: the clock is the server's."""
+        """Return None: only the server can read its clock."""
 
     async def _listen(self) -> None:
-        """Listen for hints, on a connection that is made again when it is lost."""
+        """Listen for hints, on a connection that is opened again after it is lost."""
         while True:
             lost = asyncio.Event()
             with suppress(*_UNUSABLE):
@@ -132,7 +132,7 @@ class PostgresStore(Store):
                 try:
                     connection.add_termination_listener(partial(_set, lost))
                     await connection.add_listener(_CHANNEL, self._on_notification)
-                    self._hint()  # for notifications that came during the gap
+                    self._hint()  # notifications may have been lost before
                     await lost.wait()
                 finally:
                     connection.terminate()
@@ -144,7 +144,7 @@ class PostgresStore(Store):
     # --- writing ------------------------------------------------------------------------------
 
     async def commit(self, owner: str, operations: Sequence[Operation]) -> list[Result]:
-        """Execute the operations in one transaction, plain schedules in one statement."""
+        """Execute the operations in one transaction; a list of plain puts takes one statement."""
         puts = statements.as_puts(operations)
         if puts is not None:
             return await self._writer.run(
@@ -163,7 +163,7 @@ class PostgresStore(Store):
     async def renew(
         self, owner: str, *, lease_us: int, horizon_us: int, give_up: Sequence[int] = ()
     ) -> Leased:
-        """Prolong, take and release partitions."""
+        """Renew, take and release partitions."""
         return await self._write(
             lambda connection: statements.renew(connection, owner, lease_us, horizon_us, give_up)
         )
@@ -208,7 +208,7 @@ class PostgresStore(Store):
         )
 
     async def summary(self) -> Summary:
-        """Count."""
+        """Return the counts of the tables."""
         return await self._reader.run(statements.summary)
 
     async def check(self) -> list[str]:
@@ -240,8 +240,8 @@ class PostgresStore(Store):
         if not connection.is_in_transaction():
             raise ValueError("connection must be in a transaction, got one outside of any")
         try:
-            # No lock on the partition: it would stop the renewal of leases for as long as the
-            # user's transaction lasts. The row itself decides between two owners.
+            # The partition is not locked: that would block the renewal of leases during the user's
+            # transaction. The row's generation decides between two owners.
             statement = statements.Statements(connection, "", self.partitions)
             (result,) = await statement.execute_all([operation])
             await statement.leave()
@@ -258,8 +258,8 @@ def _set(event: asyncio.Event, _: object) -> None:
     event.set()
 
 
-class _Line:
-    """One connection, for one call at a time."""
+class _Connection:
+    """A connection that serves one call at a time, and is opened again after an error."""
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
@@ -299,7 +299,7 @@ class _Line:
         except _UNUSABLE as error:
             self._drop()
             raise StoreError(f"PostgreSQL: {type(error).__name__}: {error}") from error
-        except BaseException:  # cancelled in the middle of a protocol exchange
+        except BaseException:  # cancelled during an exchange with the server
             self._drop()
             raise
 

@@ -70,7 +70,7 @@ CREATE TABLE aiowheel_inbox (
     seq bigserial PRIMARY KEY, part integer NOT NULL, timer bigint NOT NULL
 );
 """
-_LOCK: Final = 0x61696F77  # one process makes the tables
+_LOCK: Final = 0x61696F77  # advisory lock: one process at a time creates the tables
 
 _ROW: Final = (
     "id, name, handler, part, due_us, gen, attempt, recurrence, first_due_us, fire_id, payload"
@@ -100,8 +100,9 @@ _ON_CONFLICT: Final = {
     "error": f"{_CONFLICT}NOTHING",
 }
 _PUT: Final = {mode: f"{_INSERT}{rest}{_RETURNING}" for mode, rest in _ON_CONFLICT.items()}
-#: The whole commit as one statement, in one round trip: what `Statements.lock`, `_PUT` and
-#: `Statements.leave` do. The count has the leases locked before the first name is.
+#: A whole commit of puts in one statement and one round trip: it does the work of
+#: `Statements.lock`, `_PUT` and `Statements.leave`. The condition on the count of leases makes
+#: PostgreSQL lock the leases before the first name.
 _PUT_ALONE: Final = {
     mode: (
         "WITH leases AS MATERIALIZED (SELECT part, owner, horizon_us FROM aiowheel_parts "
@@ -136,7 +137,7 @@ _AGAIN: Final = (
 
 
 async def prepare(connection: Any, partitions: int | None, default: int, *, create: bool) -> int:
-    """Create the tables, or check that they fit; return their partitions."""
+    """Create the tables, or check existing ones; return their number of partitions."""
     await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
     if await connection.fetchval("SELECT to_regclass('aiowheel_meta')") is None:
         if not create:
@@ -158,10 +159,10 @@ class Statements:
     """Executes operations in the transaction that a connection is in.
 
     Args:
-        connection: The store's own, or the user's.
-        owner: Whose operations they are; "" for operations in a user's transaction, whose changes
-            are left for the owner of the partition in any case.
-        partitions: How many there are.
+        connection: The connection of the store or of the user.
+        owner: The owner that executes the operations. "" for operations in a user's transaction,
+            whose changes are always left for the owner of the partition.
+        partitions: The number of partitions.
     """
 
     def __init__(self, connection: Any, owner: str, partitions: int) -> None:
@@ -173,10 +174,10 @@ class Statements:
         self._left: set[tuple[int, int]] = set()
 
     async def lock(self, operations: Sequence[Operation]) -> None:
-        """Read the leases of the partitions concerned, and keep them as they are until the commit.
+        """Read the leases of the affected partitions, and lock them until the commit.
 
-        Else another process could begin to read a timer that this transaction changes, and neither
-        would know of the other.
+        Without the lock, another process could take the partition and read a timer that this
+        transaction changes, and the change would not be left for it.
         """
         if any(isinstance(each, Redrive) for each in operations):
             parts = list(range(self._partitions))
@@ -223,7 +224,7 @@ class Statements:
                 return [await self._redrive(first)]
 
     def _note(self, part: int, timer: int, due_us: int | None = None) -> None:
-        """Leave a change for the owner, if another process may hold the timer in memory."""
+        """Note a change to leave for the owner, if another process may hold the timer in memory."""
         if self._owner:
             owner, _, _, horizon_us = self._parts[part]
             if owner in {"", self._owner} or (due_us is not None and due_us > horizon_us):
@@ -231,7 +232,7 @@ class Statements:
         self._left.add((part, timer))
 
     async def leave(self) -> None:
-        """Write what was noted, and notify the owners once."""
+        """Write the noted changes, and notify the owners once."""
         if self._left:
             parts, timers = zip(*sorted(self._left), strict=True)
             await self._connection.execute(
@@ -252,7 +253,8 @@ class Statements:
                 placed[put.name] = _placed(put, found.get(put.name), self._partitions)
         for result in placed.values():
             if isinstance(result, Placed):
-                # The owner may hold the old version of a replaced timer, however far the new is.
+                # The owner may hold the old version of a replaced timer, even if the new one is
+                # due late.
                 row = result.row
                 self._note(row.part, row.id, row.due_us if result.is_new else None)
         return [placed[put.name] for put in puts]
@@ -277,7 +279,7 @@ class Statements:
         return [removed.get(cancel.name) for cancel in cancels]
 
     async def _unread(self, timers: list[tuple[int, int]]) -> set[int]:
-        """Return those of the timers of which the owner may hold an older version."""
+        """Return the ids of the timers of which the owner may hold an older version."""
         foreign = [timer for part, timer in timers if self._parts[part][0] not in {"", self._owner}]
         if not foreign:
             return set()
@@ -375,7 +377,7 @@ def _placed(put: Put, found: tuple[int, int] | None, partitions: int) -> Result:
 
 
 def as_puts(operations: Sequence[Operation]) -> list[Put] | None:
-    """Return the operations if they are puts of one kind that can go together, else None."""
+    """Return the operations if they are puts of one mode with different names, else None."""
     puts = [each for each in operations if isinstance(each, Put)]
     is_one = (
         len(puts) == len(operations)
@@ -403,7 +405,7 @@ async def renew(
     connection: Any, owner: str, lease_us: int, horizon_us: int, give_up: Sequence[int]
 ) -> Leased:
     """See `Store.renew`."""
-    # All rows, in order: renewals come one after the other, and wait for the commits under way.
+    # Locks all rows in order, so that renewals run one after the other and after open commits.
     parts = await connection.fetch(
         "SELECT part, owner, epoch, until_us FROM aiowheel_parts ORDER BY part FOR UPDATE"
     )
@@ -468,7 +470,7 @@ async def release(connection: Any, owner: str) -> None:
 
 
 async def changes(connection: Any, owner: str) -> tuple[list[Change], bool]:
-    """Take the changes for *owner*; return them, and whether a partition has no owner."""
+    """Remove and return the changes for *owner*, and return whether a partition has no owner."""
     records = await connection.fetch(
         "DELETE FROM aiowheel_inbox WHERE part IN "
         "(SELECT part FROM aiowheel_parts WHERE owner = $1) RETURNING timer",
@@ -535,7 +537,7 @@ async def dead_letters(connection: Any, after: int, limit: int) -> list[DeadLett
 
 
 async def summary(connection: Any) -> Summary:
-    """Count."""
+    """Return the counts of the tables."""
     now_us = await connection.fetchval(f"SELECT {_NOW}")
     pending, overdue = await connection.fetchrow(
         "SELECT count(*), count(*) FILTER (WHERE due_us <= $1) FROM aiowheel_timers", now_us

@@ -1,6 +1,6 @@
-"""When a recurring timer is due again: intervals, and cron expressions in a time zone. Rank 4.
+"""Recurrences of timers: intervals, and cron expressions in a time zone. Rank 4.
 
-Source of cron's rules: Debian's cron, as the library cronsim follows it.
+Source of cron's rules: Debian's cron, which the library cronsim follows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GRACE_US = 60_000_000
 
 
 class Rule(ABC):
-    """A sequence of instants without an end, on the store's clock in microseconds."""
+    """An endless sequence of instants, in microseconds on the store's clock."""
 
     @abstractmethod
     def after(self, us: int, *, occurrence: int | None = None) -> int:
@@ -35,27 +35,27 @@ class Rule(ABC):
 
     @abstractmethod
     def latest(self, us: int, *, occurrence: int) -> int:
-        """Return the last instant at or before *us*, at the earliest *occurrence*."""
+        """Return the last instant at or before *us*, but not one before *occurrence*."""
 
     @abstractmethod
     def as_json(self) -> dict[str, object]:
-        """Return what a store keeps."""
+        """Return the rule as a store keeps it."""
 
 
 class Interval(Rule):
-    """Every so many microseconds from the first occurrence on; absolute time, no time zone."""
+    """A fixed number of microseconds between occurrences, independent of time zones."""
 
     def __init__(self, period_us: int) -> None:
         self.period_us = period_us
 
     def after(self, us: int, *, occurrence: int | None = None) -> int:
-        """Return the next multiple; without an occurrence one period from *us*."""
+        """Return the next occurrence; without *occurrence*, one period after *us*."""
         if occurrence is None:
             return us + self.period_us
         return occurrence + ((us - occurrence) // self.period_us + 1) * self.period_us
 
     def latest(self, us: int, *, occurrence: int) -> int:
-        """Return the last multiple."""
+        """Return the last occurrence."""
         periods = max(0, (us - occurrence) // self.period_us)
         return occurrence + periods * self.period_us
 
@@ -70,11 +70,11 @@ class Cron(Rule):
     Five fields: minute, hour, day of month, month, day of week, with names, ranges, lists, steps,
     `L`, `LW` and `MON#2`. When clocks change:
 
-    - An expression with a fixed hour and minute follows the wall clock. A time that the clock
-      skips in spring is made up for by the first minute after the gap, and a time that the clock
-      shows twice in autumn occurs once, the first time.
+    - An expression with a fixed hour and minute follows the wall clock. If the clock skips its time
+      in spring, it occurs in the first minute after the gap. If the clock shows its time twice in
+      autumn, it occurs only the first time.
     - An expression whose minute or hour begins with `*` follows elapsed time: it occurs in both of
-      the two hours in autumn, and not in the hour that spring leaves out.
+      the repeated hours in autumn, and not in the skipped hour in spring.
 
     Args:
         expression: For example `"0 3 * * *"`, every day at three.
@@ -118,7 +118,7 @@ class Cron(Rule):
         """Return the next occurrence."""
         for instant in self._instants(us):
             found = to_us("instant", instant)
-            if found > us:  # two times in a gap may be made up for by the same minute
+            if found > us:  # two times in a gap may be moved to the same minute after it
                 return found
         raise ValueError(f"expression must occur within 50 years, got {self.expression!r}")
 
@@ -127,8 +127,8 @@ class Cron(Rule):
         for instant in self._instants(us + 1, reverse=True):
             found = to_us("instant", instant)
             if found <= us:
-                # Backwards, a time that the clock skips counts as the minute before the gap:
-                # going forward from there gives the minute after it.
+                # Backwards, cronsim moves a skipped time to the minute before the gap. A step
+                # forward from there gives the minute after the gap.
                 return max(occurrence, self._last_before(found - 1, us))
         return occurrence
 
@@ -147,14 +147,14 @@ class Cron(Rule):
 
 
 class Recurrence:
-    """A rule, and what happens to occurrences that were missed."""
+    """A rule, and the treatment of missed occurrences."""
 
     def __init__(self, rule: Rule, missed: str) -> None:
         self.rule = rule
         self.missed = missed
 
     def to_fire(self, due_us: int, now_us: int) -> int | None:
-        """Return the occurrence that a fire now stands for, None if it is skipped.
+        """Return the occurrence for which a timer fires now, or None if it is skipped.
 
         Args:
             due_us: The occurrence that is due.
@@ -177,7 +177,7 @@ class Recurrence:
         return self.rule.after(max(due_us, now_us), occurrence=due_us)
 
     def as_text(self) -> str:
-        """Return what a store keeps; equal recurrences have equal texts."""
+        """Return the recurrence as a store keeps it; equal recurrences have equal texts."""
         return json.dumps(self.rule.as_json() | {"missed": self.missed}, sort_keys=True)
 
 
@@ -185,7 +185,7 @@ def recurrence_of(rule: object, missed: object) -> Recurrence:
     """Check the arguments of `DurableTimers.every`.
 
     Raises:
-        TypeError: *rule* is no `Cron` and no duration.
+        TypeError: *rule* is neither a `Cron` nor a duration.
         ValueError: A duration or *missed* is out of range.
     """
     word = checked_choice("missed", missed, MISSED)
@@ -205,7 +205,7 @@ def _period_us(period: object) -> int:
 
 @lru_cache(maxsize=4096)
 def recurrence_from(text: str) -> Recurrence:
-    """Return the recurrence that a store has kept as *text*."""
+    """Return the recurrence of the *text* that a store keeps."""
     content = json.loads(text)
     if "cron" in content:
         return Recurrence(Cron(content["cron"], tz=content["tz"]), content["missed"])

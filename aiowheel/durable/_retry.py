@@ -1,4 +1,4 @@
-"""How often a failing fire is tried, and at which distances. Rank 4."""
+"""The number of attempts of a failing fire, and the pauses between them. Rank 4."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from aiowheel._units import delay_to_ns
 class Retry:
     """A rule for retries: exponential backoff with jitter. Immutable.
 
-    The second attempt comes *backoff* after the first one failed, and each further pause is twice
-    as long, up to *longest*. Jitter shortens a pause by a random share of it.
+    The second attempt starts *backoff* after the first one failed. Each further pause is twice as
+    long, up to *longest*. Jitter shortens each pause by a random share.
 
     Args:
-        attempts: How often a fire is tried in all, from 1 to 1000; then it is a dead letter.
-        backoff: The first pause in seconds, from 0 on.
+        attempts: The number of attempts, from 1 to 1000; after the last one the fire becomes a dead
+            letter.
+        backoff: The first pause in seconds, at least 0.
         longest: The longest pause in seconds.
-        jitter: The largest share of a pause that may be left out, from 0 to 1.
+        jitter: The largest share by which a pause is shortened, from 0 to 1.
 
     Raises:
         TypeError: An argument is not a number.
@@ -48,7 +49,7 @@ class Retry:
 
     @property
     def attempts(self) -> int:
-        """How often a fire is tried in all."""
+        """The number of attempts of a fire."""
         return self._attempts
 
     def pause(self, attempt: int) -> float:

@@ -1,4 +1,4 @@
-"""Calls handlers, and commits how each call has ended. Rank 4."""
+"""The calls of handlers, and the commits of their outcomes. Rank 4."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ HandlerFunction: TypeAlias = Callable[[Fire], object]
 
 _SLICE = 100  # fires begun in one turn of the loop
 _LONGEST_ERROR = 2000  # characters
-_PAUSE_AFTER_ERROR = 0.25  # seconds until a settlement is tried again
-_PAUSE_OF_BAD_RECURRENCE = 60.0  # seconds until a recurrence that cannot be computed is tried again
+_PAUSE_AFTER_ERROR = 0.25  # seconds until a settlement is sent again
+_PAUSE_OF_BAD_RECURRENCE = 60.0  # seconds until a recurrence that failed is computed again
 
 
 class Handler:
@@ -59,12 +59,12 @@ class Runner:
     """The fires of one process.
 
     Args:
-        store: For settling inside the user's transactions.
-        timer: For pauses.
+        store: Settles fires inside the user's transactions.
+        timer: Runs pauses.
         clock: The store's clock.
-        committer: Takes the settlements.
-        counts: What is counted.
-        max_in_flight: The most fires that have begun and are not settled.
+        committer: Commits the settlements.
+        counts: Counts fires and their outcomes.
+        max_in_flight: The greatest number of fires that have begun and are not settled.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Runner:
         self.ready: deque[Entry] = deque()
         self.unsettled: dict[tuple[int, int], Fire] = {}
         self._busy: dict[int, int] = {}  # unsettled fires by partition
-        # A dict: it has an order, so that a simulation can be repeated.
+        # A dict, because its order makes a simulation repeatable.
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._pumping = False
         self._idle = asyncio.Event()
@@ -99,15 +99,16 @@ class Runner:
     # --- beginning ----------------------------------------------------------------------------
 
     def add(self, entry: Entry) -> None:
-        """Fire an entry that is due, in the next turn of the loop in which there is a place.
+        """Fire an entry that is due, in a later turn of the loop, once fewer fires are in flight.
 
-        A page of overdue timers comes at once: begun here, it would block the loop.
+        A page of overdue timers arrives in one turn; if its fires began here, they would block the
+        loop.
         """
         self.ready.append(entry)
         self.resume()
 
     def resume(self) -> None:
-        """Go on: a place or a lease is there."""
+        """Continue with the due entries, after a fire has ended or a lease was renewed."""
         if self.ready and not self._pumping:
             self._pumping = True
             asyncio.get_running_loop().call_soon(self._pump_slice)
@@ -152,7 +153,7 @@ class Runner:
         due_us = row.due_us if row.first_due_us is None else row.first_due_us
         try:
             recurrence = None if row.recurrence is None else recurrence_from(row.recurrence)
-        except Exception as error:  # cronsim is missing here, or the time zone is
+        except Exception as error:  # cronsim or the time zone is missing on this machine
             emit("aiowheel.durable_bad_recurrence", timer=row.name, error=repr(error))
             self._timer.call_later(_PAUSE_OF_BAD_RECURRENCE, self.window.put, row)
             return
@@ -194,7 +195,7 @@ class Runner:
         try:
             await outcome
         except asyncio.CancelledError as error:
-            if self.closing:  # not settled: another process or the next start repeats it
+            if self.closing:  # another process, or this program after a restart, repeats the fire
                 self._forget(fire)
                 raise
             self._end(fire, handler, error)
@@ -243,9 +244,9 @@ class Runner:
         row = fire.row
         held = self.window.held.get(row.part)
         if held is None:
-            self._refused(fire)
+            self._refuse(fire)
             return
-        settle = Settle(  # fields by position: by name they cost twice as much
+        settle = Settle(  # positional fields: keywords cost twice as much time
             *(row.id, row.gen, row.part, held.epoch, due_us),
             row.gen if retried else row.gen + 1,
             row.attempt + 1 if retried else 0,
@@ -267,15 +268,16 @@ class Runner:
         if isinstance(result, BadRowError) and settle.error is not None:
             self._send(fire, settle._replace(error="the error has no storable text"))
         elif isinstance(result, StoreError):
-            # The commit may have happened: the row then has another generation, which is "gone".
+            # The commit may have happened; the row then has another generation, and the result of
+            # the repeated settlement is "gone".
             self._timer.call_later(_PAUSE_AFTER_ERROR, self._send_again, fire, settle)
         elif isinstance(result, DurableTimersClosedError):
             self._forget(fire)
         elif result == "stale" and held is not None and held.epoch != settle.epoch:
-            self._send(fire, settle._replace(epoch=held.epoch))  # lost and taken again
+            self._send(fire, settle._replace(epoch=held.epoch))  # lost and regained the partition
         elif result == "stale":
             self.renew_soon()
-            self._refused(fire)
+            self._refuse(fire)
         else:
             self._forget(fire)
             if result == "done":
@@ -288,7 +290,7 @@ class Runner:
     def _send_again(self, fire: Fire, settle: Settle) -> None:
         held = self.window.held.get(settle.part)
         if held is None:
-            self._refused(fire)
+            self._refuse(fire)
         else:
             self._send(fire, settle._replace(epoch=held.epoch))
 
@@ -313,7 +315,7 @@ class Runner:
         else:
             self._counts.acknowledged += 1
 
-    def _refused(self, fire: Fire) -> None:
+    def _refuse(self, fire: Fire) -> None:
         self._counts.stale += 1
         emit("aiowheel.durable_stale_fire", timer=fire.name, fire=fire.id, epoch=fire.epoch)
         self._forget(fire)
@@ -346,7 +348,7 @@ class Runner:
             raise StaleFireError(f"fire {fire.id} of {fire.name!r} has ended elsewhere: {result}")
         fire.acknowledged = True
 
-    # --- looking in, ending -------------------------------------------------------------------
+    # --- state and closing --------------------------------------------------------------------
 
     def begun(self, row_id: int, gen: int) -> bool:
         """Return whether this fire has begun and is not settled."""
@@ -361,7 +363,7 @@ class Runner:
         await self._idle.wait()
 
     async def cancel(self) -> None:
-        """Cancel the handlers that run, and wait for them."""
+        """Cancel the running handlers, and wait until they have ended."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

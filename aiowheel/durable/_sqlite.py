@@ -1,13 +1,15 @@
 """A store in an SQLite file: no server, several processes of one machine. Rank 4.
 
-One thread writes and one thread reads, each with a connection of its own. Traps that shaped this
-file: a deferred BEGIN that turns into a writer fails at once whatever the timeout, so every writing
-transaction is IMMEDIATE; an open cursor keeps the write-ahead log from being reset, so pages are
-fetched whole; only the writer's own checkpoints reset the log, so it makes them.
+One thread writes and one thread reads, each with its own connection. Three traps of SQLite:
 
-SQLite sends no notifications. A process that has left changes for others sends a byte to the Unix
-datagram socket of each; where none arrives, a look at the file's `data_version` every quarter of a
-second finds the change.
+- A transaction that begins deferred and becomes a writer fails at once, despite the timeout. Every
+  writing transaction is therefore IMMEDIATE.
+- An open cursor prevents the reset of the write-ahead log. Pages are therefore fetched whole.
+- Only checkpoints of the writer reset the log. The writer therefore makes them.
+
+SQLite sends no notifications. A process that has left changes for other processes sends a byte to
+the Unix datagram socket of each of them. If no byte arrives, a process finds the change when it
+reads the file's `data_version`, every quarter of a second.
 """
 
 from __future__ import annotations
@@ -46,8 +48,8 @@ T = TypeVar("T")
 
 _PARTITIONS = 8
 _BUSY_SECONDS = 5.0
-_NET = 0.25  # seconds between two looks at the file's version
-_FIRST_PAUSE = 0.001  # seconds until a user's transaction is looked at, doubled each time
+_POLL = 0.25  # seconds between two looks at the file's version
+_FIRST_PAUSE = 0.001  # seconds until the first look at a user's transaction; doubled each time
 _BAD_ROW = (*VALUE_ERRORS, OverflowError)
 
 
@@ -56,12 +58,12 @@ class SQLiteStore(Store):
 
     The tables have names that begin with `aiowheel_`, so that the file may be the application's
     own; `schedule_in` and `ack_in` then take its connections. Several processes of one machine may
-    share the file, not several machines. A folder beside the file, its name with `-timer-hints`
-    behind, has a socket for each process with open `DurableTimers`.
+    share the file, not several machines. A folder beside the file, whose name is that of the file
+    and `-timer-hints`, has a socket for each process with open `DurableTimers`.
 
     Args:
-        path: The file; it is created, its folder is not.
-        partitions: From 1 to 1024; default: those of the tables, 8 for new ones.
+        path: The file; a missing file is created, a missing folder is not.
+        partitions: From 1 to 1024; default: the number of the tables, 8 for new tables.
 
     Raises:
         TypeError, ValueError: An argument is wrong.
@@ -140,13 +142,13 @@ class SQLiteStore(Store):
         super().subscribe(callback)
         if self._watching is None:
             rung = asyncio.Event()
-            with suppress(OSError):  # no socket can be made there: the looks remain
+            with suppress(OSError):  # without a socket, `_watch` still polls the file
                 self._bells.listen(asyncio.get_running_loop(), lambda _: rung.set())
             self._watching = asyncio.create_task(self._watch(rung), name="aiowheel durable hints")
 
     async def _watch(self, rung: asyncio.Event) -> None:
         while True:
-            async with move_on_after(_NET):
+            async with move_on_after(_POLL):
                 await rung.wait()
             is_rung = rung.is_set()
             rung.clear()
@@ -154,12 +156,12 @@ class SQLiteStore(Store):
                 self._hint()
 
     def _hint_after(self, connection: sqlite3.Connection, pause: float = _FIRST_PAUSE) -> None:
-        """Give hints once the user's transaction has ended: SQLite does not say when it does.
+        """Send hints once the user's transaction has ended, which SQLite does not report.
 
-        The pauses double, so that the hint comes at most as long after the end as the transaction
-        took; one that lasts for longer than `_NET` is left to the looks at the file.
+        The pauses double, so that the delay of the hint is at most the length of the transaction.
+        After a transaction longer than `_POLL`, the processes find the change by polling.
         """
-        if pause < _NET and _is_in_transaction(connection):
+        if pause < _POLL and _is_in_transaction(connection):
             self._users[id(connection)] = asyncio.get_running_loop().call_later(
                 pause, self._hint_after, connection, 2 * pause
             )
@@ -185,7 +187,7 @@ class SQLiteStore(Store):
     async def renew(
         self, owner: str, *, lease_us: int, horizon_us: int, give_up: Sequence[int] = ()
     ) -> Leased:
-        """Prolong, take and release partitions."""
+        """Renew, take and release partitions."""
         leased = await self._write(
             lambda connection: statements.renew(
                 connection, owner, self.clock_us(), lease_us, horizon_us, give_up
@@ -201,7 +203,7 @@ class SQLiteStore(Store):
         self._bells.ring(own=False)
 
     async def changes(self, owner: str) -> tuple[list[Change], bool]:
-        """Take the changes; writes only if there are some."""
+        """Take the changes; write only if there are changes."""
         is_any, is_free = await self._run(
             self._reader, lambda connection: statements.has_changes(connection, owner)
         )
@@ -244,14 +246,14 @@ class SQLiteStore(Store):
         )
 
     async def summary(self) -> Summary:
-        """Count."""
+        """Return the counts of the tables."""
         now_us = self.clock_us()
         return await self._run(
             self._reader, lambda connection: statements.summary(connection, now_us)
         )
 
     async def check(self) -> list[str]:
-        """Have SQLite check the file, and check partitions."""
+        """Run SQLite's integrity check, and check the partitions of the timers."""
 
         def check(connection: sqlite3.Connection) -> list[str]:
             flaws = [str(line) for (line,) in connection.execute("PRAGMA integrity_check(20)")]
@@ -284,7 +286,7 @@ class SQLiteStore(Store):
         if connection.isolation_level is None and not connection.in_transaction:
             raise ValueError("connection must be in a transaction, got one in autocommit mode")
         try:
-            # No process is the owner here: the change is left for whichever process it is.
+            # The empty owner leaves the change for the owner, even if that is this process.
             statement = statements.Statements(connection, "", self.partitions, self.clock_us())
             (result,) = statement.execute_all([operation])
         except _BAD_ROW as error:
@@ -328,7 +330,7 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 
 def _prepare(connection: sqlite3.Connection, partitions: int | None, *, create: bool) -> int:
-    """Create the tables, or check that they fit; return their partitions."""
+    """Create the tables, or check existing ones; return their number of partitions."""
     with transaction(connection):
         exists = connection.execute(
             "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'aiowheel_meta'"

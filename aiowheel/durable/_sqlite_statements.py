@@ -107,8 +107,8 @@ _AGAIN: Final = (
 )
 
 
-#: Rows of one INSERT. A call of SQLite gives other threads the interpreter, and under load it comes
-#: back after milliseconds: few calls, not fast ones, make a commit quick.
+#: Rows of one INSERT. A call of SQLite releases the interpreter lock, and under load it takes
+#: milliseconds to get the lock back: the number of calls determines how long a commit takes.
 _SIZES: Final = (100, 10, 1)
 _ONE_ROW: Final = f"({', '.join('?' * len(Row._fields))})"
 _INSERT_ROWS: Final = {
@@ -118,7 +118,7 @@ _INSERT_ROWS: Final = {
 
 
 def create(connection: sqlite3.Connection, partitions: int, *, allowed: bool) -> None:
-    """Create the tables, or raise a `StoreError` if that is not allowed."""
+    """Create the tables, or raise a `StoreError` if *allowed* is False."""
     if not allowed:
         raise StoreError("there are no tables of durable timers in this database")
     for statement in _TABLES.split(";"):
@@ -133,13 +133,13 @@ def create(connection: sqlite3.Connection, partitions: int, *, allowed: bool) ->
 
 
 def partitions_of_tables(connection: sqlite3.Connection, partitions: int | None) -> int:
-    """Check the tables against what the caller has asked for; return their partitions."""
+    """Check the tables against the requested number of partitions, and return their number."""
     found = dict(connection.execute("SELECT key, value FROM aiowheel_meta").fetchall())
     return checked_tables(found, VERSION, partitions)
 
 
 def plain(connection: sqlite3.Connection, query: str, *values: object) -> list[tuple[Any, ...]]:
-    """Return all rows as tuples, whatever factories the connection has."""
+    """Return all rows as tuples, also if the connection has a row factory."""
     cursor = connection.cursor()
     cursor.row_factory = None
     return cursor.execute(query, values).fetchall()
@@ -149,10 +149,10 @@ class Statements:
     """Executes operations in the transaction that a connection is in.
 
     Args:
-        connection: The store's own, or the user's.
-        owner: Whose operations they are; "" for operations in a user's transaction, whose changes
-            are left for the owner of the partition in any case.
-        partitions: How many there are.
+        connection: The connection of the store or of the user.
+        owner: The owner that executes the operations. "" for operations in a user's transaction,
+            whose changes are always left for the owner of the partition.
+        partitions: The number of partitions.
         now_us: The store's time.
 
     Attributes:
@@ -222,7 +222,7 @@ class Statements:
         return {name: (timer, gen, part, due) for name, timer, gen, part, due in json.loads(found)}
 
     def _put_many(self, puts: list[Put]) -> list[Result]:
-        """Write timers with different names: new ones in few statements."""
+        """Write timers with different names; new timers take few statements."""
         if len(puts) == 1:
             return [self._put(puts[0])]
         ((last,),) = self._cursor.execute(
@@ -246,7 +246,7 @@ class Statements:
         return Row(timer, put.name, put.handler, part, put.due_us, *state)
 
     def _insert(self, rows: list[Row]) -> int:
-        """Insert rows whose names are free; return how many."""
+        """Insert the rows whose names are free; return their number."""
         done = inserted = 0
         for size in _SIZES:
             while len(rows) - done >= size:
@@ -262,7 +262,7 @@ class Statements:
         if not found:
             return TimerExistsError(put.name) if put.if_exists == "error" else None
         ((timer, gen),) = found
-        # The owner may hold the old version of a replaced timer, however far the new one is.
+        # The owner may hold the old version of a replaced timer, even if the new one is due late.
         self._leave(part, timer, put.due_us if gen == 1 else None)
         row = Row(
             *(timer, put.name, put.handler, part, put.due_us, gen, 0, put.recurrence, None, None),
@@ -309,9 +309,9 @@ class Statements:
         return not self._cursor.execute(query, (part, timer)).fetchall()
 
     def _acknowledge(self, settles: list[Settle]) -> list[Result]:
-        """Delete the timers of fires that have ended, in one statement if all are there."""
+        """Delete the timers of fires that have ended."""
         current = [each for each in settles if self._parts[each.part][1] == each.epoch]
-        # The join begins with the wanted ids: an IN of pairs would read the whole table.
+        # The join starts with the wanted ids, because an IN of pairs would read the whole table.
         ((found,),) = self._cursor.execute(
             "SELECT json_group_array(t.id) FROM json_each(?) AS wanted "
             "CROSS JOIN aiowheel_timers AS t "
@@ -432,7 +432,7 @@ def has_changes(connection: sqlite3.Connection, owner: str) -> tuple[bool, bool]
 
 
 def changes(connection: sqlite3.Connection, owner: str) -> list[Change]:
-    """Take the changes for *owner*."""
+    """Remove and return the changes for *owner*."""
     query = f"DELETE FROM aiowheel_inbox WHERE part IN {_OWN_PARTS} RETURNING timer"
     timers = {timer for (timer,) in connection.execute(query, (owner,)).fetchall()}
     found: list[Change] = []
@@ -446,7 +446,7 @@ def changes(connection: sqlite3.Connection, owner: str) -> list[Change]:
 # --- reading ----------------------------------------------------------------------------------
 
 
-# One row of text for the whole page, for the reason given at `_SIZES`.
+# The whole page is one row of text, for the reason given at `_SIZES`.
 _PAGE: Final = (
     "SELECT json_group_array(json_array(id, name, handler, part, due_us, gen, attempt, recurrence, "
     "first_due_us, fire_id, hex(payload))) FROM (SELECT * FROM aiowheel_timers WHERE part = ? "
@@ -485,7 +485,7 @@ def dead_letters(connection: sqlite3.Connection, after: int, limit: int) -> list
 
 
 def summary(connection: sqlite3.Connection, now_us: int) -> Summary:
-    """Count."""
+    """Return the counts of the tables."""
     execute = connection.execute
     pending, overdue = execute(
         "SELECT count(*), coalesce(sum(due_us <= ?), 0) FROM aiowheel_timers", (now_us,)

@@ -12,23 +12,23 @@ class DurableStatistics(NamedTuple):
 
     Attributes:
         resident: Timers in memory: those of the window that have not begun to fire.
-        ready: Timers in memory that are due and wait for a place or for a lease.
-        in_flight: Fires that have begun and whose end is not committed yet.
+        ready: Timers in memory that are due and wait for a fire in flight to end, or for a lease.
+        in_flight: Fires that have begun and whose outcome is not committed yet.
         partitions: Partitions that this process owns.
-        scheduled: Timers written, replaced ones included.
+        scheduled: Timers written, including replacements.
         cancelled: Timers deleted by `cancel`.
         rescheduled: Timers moved.
-        fired: Fires begun, repeats and retries included.
+        fired: Fires begun, including repeats and retries.
         acknowledged: Fires whose success was committed.
-        retried: Fires whose failure was committed and that are tried again.
+        retried: Attempts whose failure was committed and that are followed by another attempt.
         dead: Fires that became dead letters.
         skipped: Missed occurrences that were skipped.
-        stale: Ends of fires that were refused: another process owns the partition.
+        stale: Outcomes of fires that were refused, because another process owns the partition.
         commits: Group commits.
         committed: Operations in these commits.
         lease_changes: Partitions gained and lost.
         store_errors: Calls of the store that failed.
-        lateness: Begun minus due, a histogram in seconds.
+        lateness: Start of the fire minus its due time, a histogram in seconds.
         commit_times: The duration of a group commit, a histogram in seconds.
     """
 

@@ -1,4 +1,4 @@
-"""The interface of a store: what a database must do for durable timers. Rank 4."""
+"""The interface of a store, which a database implements for durable timers. Rank 4."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from aiowheel.durable._operations import (
 
 
 class Store(ABC):
-    """The durable truth about timers. `aiowheel.durable.testing.StoreContract` tests one.
+    """The durable state of timers. `aiowheel.durable.testing.StoreContract` tests a store.
 
     A store object serves one event loop at a time. Every method may raise `StoreError` when the
-    database cannot be used; the caller then does not know whether a `commit` happened.
+    database cannot be used; a `commit` may then have happened or not.
 
     Attributes:
-        partitions: The number of partitions, fixed when the tables are made.
-        default_window: Seconds, for `DurableTimers` that are given none.
-        default_lease: Seconds, for `DurableTimers` that are given none.
+        partitions: The number of partitions, fixed when the tables are created.
+        default_window: The default of `DurableTimers` for `window`, in seconds.
+        default_lease: The default of `DurableTimers` for `lease`, in seconds.
     """
 
     partitions: int
@@ -44,25 +44,25 @@ class Store(ABC):
         """Connect, and create the tables if there are none.
 
         Args:
-            create: False raises a `StoreError` instead.
+            create: Whether to create missing tables; False raises a `StoreError` instead.
 
         Raises:
-            StoreVersionError: The tables are of a newer version than this library.
+            StoreVersionError: The tables have another version than this library.
             StoreError: The database cannot be used.
         """
 
     @abstractmethod
     async def close(self) -> None:
-        """Give back connections and threads; idempotent, and never raises `StoreError`."""
+        """Close connections and threads; idempotent, and never raises `StoreError`."""
 
     @abstractmethod
     def clock_us(self) -> int | None:
         """Return the store's clock if the process can read it without waiting, else None."""
 
     def subscribe(self, callback: Callable[[], None]) -> None:
-        """Call *callback*, on the loop, soon after another process has left changes.
+        """Call *callback*, in the event loop, soon after another process has left changes.
 
-        A lost hint costs time, no correctness: `renew` returns the changes.
+        A lost hint only delays the changes: `renew` returns them later.
         """
         self._subscribers.append(callback)
 
@@ -79,38 +79,38 @@ class Store(ABC):
     async def commit(self, owner: str, operations: Sequence[Operation]) -> list[Result]:
         """Execute *operations* in order and in one transaction.
 
-        A change of a row that the owner of its partition may hold in memory, and that *owner* does
-        not own, is left for that owner, see `changes`.
+        If another process owns the partition of a changed row and may hold the row in memory, the
+        change is left for that process; see `changes`.
 
         Raises:
             BadRowError: The database refuses a value of one of the operations. Nothing was
-                executed; the caller finds out which one by executing fewer.
+                executed; the caller finds the operation by executing fewer of them.
         """
 
     @abstractmethod
     async def renew(
         self, owner: str, *, lease_us: int, horizon_us: int, give_up: Sequence[int] = ()
     ) -> Leased:
-        """Prolong the owner's leases, take free partitions up to its share, collect changes.
+        """Renew the owner's leases, take free partitions up to its share, and take changes.
 
         A partition is free if it has no owner or if its lease has ended; its epoch grows by one
-        when it is taken. The share is the number of partitions divided by that of owners whose
-        last `renew` has not expired, rounded up.
+        when it is taken. The share is the number of partitions divided by the number of owners
+        whose last `renew` has not expired, rounded up.
 
         Args:
             owner: The unique name of the caller.
-            lease_us: How long the leases last from now.
-            horizon_us: How far ahead of now the caller may read timers into memory.
+            lease_us: Microseconds from now that the leases last.
+            horizon_us: Microseconds from now up to which the caller may read timers into memory.
             give_up: Partitions to release.
         """
 
     @abstractmethod
     async def release(self, owner: str) -> None:
-        """Give up all partitions of *owner* and its place among the owners."""
+        """Give up all partitions of *owner*, and stop counting it among the owners."""
 
     @abstractmethod
     async def changes(self, owner: str) -> tuple[list[Change], bool]:
-        """Take what other processes changed in the partitions of *owner*.
+        """Take the changes that other processes made in the partitions of *owner*.
 
         Returns:
             The changes, and whether there is a partition without an owner.
@@ -129,25 +129,25 @@ class Store(ABC):
 
     @abstractmethod
     async def rows(self, *, after: str = "", prefix: str = "", limit: int = 1000) -> list[Row]:
-        """Return timers by name, those after *after* whose name begins with *prefix*."""
+        """Return at most *limit* timers by name: after *after*, and beginning with *prefix*."""
 
     @abstractmethod
     async def dead_letters(self, *, after: int = 0, limit: int = 1000) -> list[DeadLetter]:
-        """Return dead letters by id, those after *after*."""
+        """Return at most *limit* dead letters by id, after the id *after*."""
 
     @abstractmethod
     async def summary(self) -> Summary:
-        """Count. O(pending)."""
+        """Return the counts of the store. O(pending)."""
 
     @abstractmethod
     async def check(self) -> list[str]:
         """Return one line of text for each inconsistency. O(pending)."""
 
-    async def put_in(self, connection: Any, operation: Put) -> Result:  # noqa: ARG002 - for others
+    async def put_in(self, connection: Any, operation: Put) -> Result:  # noqa: ARG002 - for subclasses
         """Execute a `Put` inside the user's own transaction.
 
         Raises:
-            TypeError: *connection* is none of this store's database.
+            TypeError: *connection* is not a connection to this store's database.
         """
         raise TypeError(self._no_connection(connection))
 
@@ -155,7 +155,7 @@ class Store(ABC):
         """Execute a `Settle` inside the user's own transaction.
 
         Raises:
-            TypeError: *connection* is none of this store's database.
+            TypeError: *connection* is not a connection to this store's database.
         """
         raise TypeError(self._no_connection(connection))
 

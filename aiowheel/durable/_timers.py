@@ -1,4 +1,4 @@
-"""The public door: timers whose truth is a database. Rank 4."""
+"""The public class: timers whose state is kept in a database. Rank 4."""
 
 from __future__ import annotations
 
@@ -66,21 +66,23 @@ class NewTimer(NamedTuple):
 class DurableTimers:
     """Timers that survive the process: a database keeps them, a wheel fires them.
 
-    `async with` it. Only timers that are due within the window are in memory. Calls that change
-    timers return after the change is committed; calls that wait at the same time share a commit.
+    Use it in `async with`. Only timers that are due within the window are in memory. Calls that
+    change timers return after the change is committed; calls that wait at the same time share a
+    commit.
 
-    A timer fires at least once, never early, and calls the handler of its name. A repeat has the
-    same `Fire.id`. Several processes on one store share its partitions; a process that ends or
-    stalls loses its partitions to the others after its lease.
+    A timer fires at least once, never early, and calls the handler that it names. A repeat has the
+    same `Fire.id`. Several processes on one store share its partitions. If a process ends or
+    stalls, the other processes take its partitions after its lease has ended.
 
     Args:
         store: A `SQLiteStore`, a `PostgresStore` or a `MemoryStore`.
-        timer: Fires what is due; default: the running loop's shared timer.
+        timer: Holds the deadlines; default: the running loop's shared timer.
         window: Seconds ahead for which timers are in memory, from 1 to a week; default: a minute,
             on a `MemoryStore` a day.
-        lease: Seconds after which another process takes over from one that has stopped, from 1 to
-            a day; default: 10, on a `MemoryStore` a day. It is renewed every third of it.
-        max_in_flight: The most fires that have begun and whose end is not committed, from 1 on.
+        lease: Seconds after which other processes take the partitions of a stopped process, from 1
+            to a day; default: 10, on a `MemoryStore` a day. It is renewed every third of it.
+        max_in_flight: The greatest number of fires that have begun and whose outcome is not
+            committed, at least 1.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -116,12 +118,12 @@ class DurableTimers:
 
     @property
     def owner(self) -> str:
-        """The name of this object among the owners of partitions."""
+        """The name under which this object owns partitions."""
         return self._owner
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed; False before it is entered."""
+        """Whether this object was closed; False before it is entered."""
         return self._state == "closed"
 
     # --- life ---------------------------------------------------------------------------------
@@ -152,7 +154,7 @@ class DurableTimers:
         return self
 
     def _build(self, timer: Timer) -> None:
-        """Wire the parts, from the store up."""
+        """Create the parts and connect them, from the store up."""
         store, counts = self._store, self._counts
         self._clock = StoreClock(store, timer)
         self._timer = timer
@@ -183,7 +185,7 @@ class DurableTimers:
             try:
                 await run()
             except TimerClosedError:
-                return  # nothing fires any more, and nothing can wait
+                return  # without a timer, nothing can fire or wait
             except Exception as error:
                 loop = asyncio.get_running_loop()
                 text = "a task of DurableTimers failed and is started again"
@@ -194,14 +196,14 @@ class DurableTimers:
         await self.aclose()
 
     async def aclose(self, *, drain: Delay = 30.0) -> None:
-        """Stop firing, wait for the handlers that run, and give the partitions to others.
+        """Stop firing, wait for the running handlers, and release the partitions.
 
         Idempotent, and safe to call from several tasks. The timers stay in the store. Later calls
-        raise `DurableTimersClosedError`.
+        of other methods raise `DurableTimersClosedError`.
 
         Args:
-            drain: Seconds to wait for handlers and for the commits of their ends. Handlers that
-                still run are cancelled then; their fires are repeated.
+            drain: Seconds to wait for handlers and for the commits of their outcomes. Handlers that
+                run longer are cancelled, and their fires are repeated.
 
         Raises:
             ValueError: *drain* is negative or NaN.
@@ -229,13 +231,13 @@ class DurableTimers:
             self._window.lose(part)
         try:
             await self._store.release(self._owner)
-        except StoreError as error:  # the leases end by themselves
+        except StoreError as error:  # without the release, the leases end later
             emit("aiowheel.durable_store_error", call="release", error=repr(error))
         await self._store.close()
         self._state = "closed"
 
     async def _at_most(self, seconds: float, wait: Callable[[], Awaitable[object]]) -> None:
-        with suppress(TimerClosedError):  # on a timer that was closed first there is no waiting
+        with suppress(TimerClosedError):  # if the timer was closed first, waiting is impossible
             async with self._timer.move_on_after(seconds):
                 await wait()
 
@@ -246,7 +248,7 @@ class DurableTimers:
     # --- results of commits -------------------------------------------------------------------
 
     def _apply(self, operation: Operation, result: Result) -> None:
-        """Bring what is in memory up to date; in the order of the commits."""
+        """Apply a committed operation to the timers in memory; called in the order of commits."""
         if isinstance(result, Placed):
             self._window.put(result.row)
             if isinstance(operation, Move):
@@ -267,19 +269,19 @@ class DurableTimers:
     # --- handlers -----------------------------------------------------------------------------
 
     def handler(self, name: str, *, retry: Retry | None = None) -> Callable[[F], F]:
-        """Register a function by *name*, as a decorator; timers keep the name, not the function.
+        """Return a decorator that registers a function under *name*; timers store only the name.
 
-        Register before `async with`, or at its beginning: a timer that is due and whose handler is
-        not registered counts as a failed attempt. A plain function runs on the event loop and must
-        not block it.
+        Register handlers before `async with`, or at its beginning: if the handler of a due timer is
+        not registered, the attempt fails. A plain function runs in the event loop and must not
+        block it.
 
         Args:
             name: From 1 to 500 characters.
-            retry: What happens when the function raises an Exception; default: `Retry()`.
+            retry: The retries after the function has raised an Exception; default: `Retry()`.
 
         Raises:
-            TypeError: *name* is not a string, or *retry* not a `Retry`.
-            ValueError: *name* is out of range, or has a function already.
+            TypeError: *name* is not a string, or *retry* is not a `Retry`.
+            ValueError: *name* is out of range, or has a handler already.
         """
         checked = _checked_name("name", name)
         if retry is not None and not isinstance(retry, Retry):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -315,7 +317,7 @@ class DurableTimers:
                 instant in the past is due now.
             payload: Bytes for the handler, at most 16 MiB.
             if_exists: What to do if a timer of that name is pending: "replace" it, "keep" it and
-                return False, or raise an "error".
+                return False, or raise `TimerExistsError` for "error".
 
         Returns:
             Whether the timer was written.
@@ -324,7 +326,7 @@ class DurableTimers:
             TypeError, ValueError: An argument is wrong.
             TimerExistsError: *if_exists* is "error" and the timer exists.
             StoreError: The store cannot be used; the timer may have been written or not.
-            DurableTimersClosedError: They are not open.
+            DurableTimersClosedError: The durable timers are not open.
         """
         self._check_open()
         put = self._put_of(name, handler, due, payload, if_exists)
@@ -353,17 +355,19 @@ class DurableTimers:
     ) -> int:
         """Write many timers in commits of 1,000; return how many were written.
 
-        Much faster than as many calls of `schedule`. The iterable is read as the commits go on.
+        This is much faster than one call of `schedule` for each timer. The iterable is read one
+        commit ahead.
 
         Args:
             timers: `NewTimer` objects, or tuples of the same fields.
             if_exists: As in `schedule`.
 
         Raises:
-            TypeError, ValueError: A timer is wrong; those of earlier commits are written.
+            TypeError, ValueError: A timer has a wrong argument; the timers of earlier commits are
+                written.
             StoreError: The store cannot be used; some of the timers may be written.
-            ExceptionGroup: Some timers were refused, by a `TimerExistsError` or a `BadRowError`
-                each. All others are written.
+            ExceptionGroup: Some timers were refused; the group has a `TimerExistsError` or a
+                `BadRowError` for each. All other timers are written.
         """
         self._check_open()
         written = 0
@@ -400,16 +404,16 @@ class DurableTimers:
         """Write a timer inside the user's own transaction: it exists if the transaction commits.
 
         Args:
-            connection: Of the store's database, in a transaction: a `sqlite3.Connection`, or an
-                asyncpg connection.
-            name: As in `schedule`, as all further arguments.
+            connection: A connection to the store's database, in a transaction: a
+                `sqlite3.Connection`, or an asyncpg connection.
+            name: As in `schedule`.
             handler: As in `schedule`.
             due: As in `schedule`.
             payload: As in `schedule`.
             if_exists: As in `schedule`.
 
         Raises:
-            TypeError: *connection* is none of the store's database.
+            TypeError: *connection* is not a connection to the store's database.
             TimerExistsError: *if_exists* is "error" and the timer exists.
         """
         self._check_open()
@@ -428,19 +432,19 @@ class DurableTimers:
     ) -> bool:
         """Write a timer that recurs; call it at each start of the program.
 
-        A timer of that name with the same handler, rule, *missed* and payload is left as it is,
-        with the occurrences that it has missed; any other is replaced. The next occurrence begins
+        A timer of that name with the same handler, rule, *missed* and payload stays, with the
+        occurrences that it has missed; a different timer is replaced. The next occurrence begins
         after the previous one has ended: occurrences of one timer never overlap.
 
         Args:
             name: As in `schedule`.
             handler: As in `schedule`.
-            rule: A `Cron`, or the seconds between two occurrences, from 0.001 on.
+            rule: A `Cron`, or the seconds between two occurrences, at least 0.001.
             payload: As in `schedule`.
             missed: What happens to occurrences that came due while no process could fire them.
-                "all": each of them fires, one after the other. "latest": one fire stands for all of
-                them, and its `due` is that of the last one. "skip": an occurrence that is more than
-                a minute late, or later than its successor, does not fire.
+                "all": each of them fires, one after the other. "latest": the timer fires once for
+                all of them, with the `due` of the last one. "skip": an occurrence that is more than
+                a minute late, or later than the next occurrence, does not fire.
             first: The first occurrence; default: the next one of a `Cron`, or one period from now.
 
         Returns:
@@ -463,10 +467,10 @@ class DurableTimers:
         """Delete a timer.
 
         Returns:
-            True only if it will not fire. False if there is no such timer, or if its fire has
-            begun: it is then not retried, and does not recur. Also False if another process owns
-            the timer and might fire it before it learns of the change, which is the case for
-            timers that are due within the lease, or were changed a moment ago.
+            True only if the timer will not fire. False if there is no such timer, or if its fire
+            has begun; that fire is then not retried, and the timer does not recur. Also False if
+            another process owns the timer and may fire it before it reads the change. This is the
+            case for timers that are due within the lease, or were changed a moment ago.
 
         Raises:
             StoreError: The store cannot be used; the timer may have been deleted or not.
@@ -487,17 +491,17 @@ class DurableTimers:
         """Move a pending timer; a recurring one continues from there.
 
         Returns:
-            Whether there is such a timer. If its fire has begun, it fires again.
+            Whether there is such a timer. If its fire has begun, the timer fires again.
 
         Raises:
-            TypeError, ValueError: *due* is wrong.
+            TypeError, ValueError: *name* or *due* is wrong.
             StoreError: The store cannot be used; the timer may have been moved or not.
         """
         self._check_open()
         move = Move(_checked_name("name", name), due_to_us("due", due, self._clock.now_us()))
         return await self._committer.submit((move,), _is_written)
 
-    # --- looking in ---------------------------------------------------------------------------
+    # --- reading ------------------------------------------------------------------------------
 
     async def get(self, name: str) -> Row | None:
         """Return the pending timer of that name as it is in the store, or None."""
@@ -505,7 +509,7 @@ class DurableTimers:
         return await self._store.get(_checked_name("name", name))
 
     async def pending(self, prefix: str = "") -> AsyncIterator[Row]:
-        """Iterate over pending timers by name, those whose name begins with *prefix*."""
+        """Iterate by name over the pending timers whose name begins with *prefix*."""
         self._check_open()
         after = ""
         while rows := await self._store.rows(after=after, prefix=prefix, limit=_PAGE):
@@ -523,16 +527,16 @@ class DurableTimers:
             after = letters[-1].id
 
     async def redrive(self, letter: DeadLetter) -> bool:
-        """Fire a dead letter again, now, with all its attempts; its fire id stays the same.
+        """Fire a dead letter again at once, with new attempts; its fire id stays the same.
 
         Returns:
-            Whether it was still there.
+            Whether the dead letter still existed.
         """
         self._check_open()
         return await self._committer.submit((Redrive(letter.id),), _is_written)
 
     async def summary(self) -> Summary:
-        """Count what is in the store. O(pending)."""
+        """Return the counts of the store. O(pending)."""
         self._check_open()
         return await self._store.summary()
 
@@ -540,7 +544,7 @@ class DurableTimers:
         """Return the store's time, in UTC.
 
         Raises:
-            DurableTimersClosedError: They are not open.
+            DurableTimersClosedError: The durable timers are not open.
         """
         self._check_open()
         return to_datetime(self._clock.now_us())

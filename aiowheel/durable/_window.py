@@ -1,7 +1,7 @@
-"""The timers of the next minute: what is in memory, and the task that reads it. Rank 4.
+"""The timers in memory, which are due within the window, and the task that reads them. Rank 4.
 
-A partition is read in pages by (due, id). Its cursor says how far: every timer of the partition
-that is due at or before the cursor is in memory, or has begun to fire, or a commit says otherwise.
+A partition is read in pages by (due, id), up to its cursor. Every timer of the partition at or
+before the cursor is in memory or has begun to fire, unless a later commit has changed it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NEVER: Final = float("inf")
 _LAST_ID: Final = 2**62
 #: Rows of one page, over all partitions.
 PAGE: Final = 1000
-#: The most timers in memory: beyond it the window is shorter than its time.
+#: The most timers in memory; beyond this number, fewer than the timers of the window are read.
 MOST_RESIDENT: Final = 100_000
 _PAUSE_AFTER_ERROR = 0.25  # seconds
 
@@ -50,19 +50,19 @@ class Held:
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.cursor: tuple[int, int] = (_NOT_YET_US, 0)
-        self.draining = False  # nothing begins: the partition is about to be released
+        self.draining = False  # no fire begins, because the partition will be released
 
 
 class Window:
-    """What is in memory, by id.
+    """The timers in memory, by id.
 
     Args:
-        store: Where to read.
-        timer: Fires what is due.
+        store: The store to read from.
+        timer: Holds the deadlines.
         clock: The store's clock.
-        window_us: How far ahead to read.
+        window_us: Microseconds ahead to read.
         counts: Counts errors.
-        ready: Gets each entry that is due.
+        ready: Called with each entry that is due.
         begun: Returns whether a fire with this id and generation has begun and is not settled.
     """
 
@@ -86,19 +86,19 @@ class Window:
         self.held: dict[int, Held] = {}
         self.resident: dict[int, Entry] = {}
         self._wanted = asyncio.Event()
-        # While a page is read: how far, and what commits have changed since it was asked for.
+        # The end of the page that is being read.
         self._reading_until_us = _NOT_YET_US
-        # The generation and the attempt up to which each of these rows is known.
+        # The latest generation and attempt of each row that commits changed during the read.
         self._touched: dict[int, tuple[float, float]] = {}
-        #: Whether pages may be read: set by the owner of the leases.
+        #: Returns whether pages may be read; `DurableTimers` sets it to the leases' check.
         self.may_read: Callable[[], bool] = lambda: True
-        #: Whether there is room for another page: set by what fires.
+        #: Returns whether there is room for another page; `DurableTimers` sets it to the runner's.
         self.has_room: Callable[[], bool] = lambda: True
 
-    # --- what is in memory --------------------------------------------------------------------
+    # --- timers in memory ---------------------------------------------------------------------
 
     def put(self, row: Row) -> None:
-        """Take the present version of a row, after a commit."""
+        """Replace a row by its version after a commit."""
         self._touch(row.id, (row.gen, row.attempt))
         if row.id in self.resident:
             self._forget(row.id)
@@ -109,12 +109,12 @@ class Window:
             self.arm(row)
 
     def drop(self, row_id: int) -> None:
-        """Take note that a row has been deleted."""
+        """Drop a row that was deleted."""
         self._touch(row_id, (_NEVER, _NEVER))
         self._forget(row_id)
 
     def end(self, row_id: int, gen: int) -> None:
-        """Take note that the fire of this generation has ended; a later one may be in memory."""
+        """Record that the fire of this generation has ended; a later one may be in memory."""
         self._touch(row_id, (gen, _NEVER))
 
     def _touch(self, row_id: int, version: tuple[float, float]) -> None:
@@ -129,9 +129,9 @@ class Window:
                 entry.handle.cancel()
 
     def arm(self, row: Row) -> None:
-        """Put a row on the wheel, or hand it over if it is due."""
+        """Put a row on the wheel, or pass it to `ready` if it is due."""
         if self._begun(row.id, row.gen):
-            return  # its end decides
+            return  # the settlement of that fire decides
         self._forget(row.id)
         entry = self.resident[row.id] = Entry(row)
         self._arm(entry, row)
@@ -146,17 +146,17 @@ class Window:
 
     def _on_due(self, entry: Entry) -> None:
         if entry.row is not None:
-            self._arm(entry, entry.row)  # again if the store's clock says that it is not due
+            self._arm(entry, entry.row)  # arms it again if it is not due by the store's clock
 
     def arm_again(self) -> None:
-        """Compute every deadline again: the store's clock was set. O(resident)."""
+        """Compute every deadline again, after the store's clock was set. O(resident)."""
         for entry in list(self.resident.values()):
             if entry.row is not None and entry.handle is not None:
                 entry.handle.cancel()
                 self._arm(entry, entry.row)
 
     def change(self, changes: Iterable[Change]) -> None:
-        """Take what other processes have changed."""
+        """Apply the changes of other processes."""
         for change in changes:
             if change.row is None:
                 self.drop(change.id)
@@ -166,19 +166,19 @@ class Window:
     # --- partitions ---------------------------------------------------------------------------
 
     def gain(self, part: int, epoch: int) -> None:
-        """Begin to read a partition."""
+        """Start to read a partition."""
         self.held[part] = Held(epoch)
         self._wanted.set()
 
     def lose(self, part: int) -> None:
-        """Forget a partition. O(resident)."""
+        """Forget the timers of a partition. O(resident)."""
         del self.held[part]
         for entry in list(self.resident.values()):
             if entry.row is not None and entry.row.part == part:
                 self._forget(entry.row.id)
 
     def reset(self) -> None:
-        """Forget what is in memory and read it again: commits may have happened unnoticed."""
+        """Forget all timers and read them again: commits without an answer may have happened."""
         for row_id in list(self.resident):
             self._forget(row_id)
         for part, held in self.held.items():
@@ -189,7 +189,7 @@ class Window:
     # --- reading ------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Look again whether a page is wanted: there is room, or a lease."""
+        """Check again whether to read a page, after room was made or a lease was renewed."""
         self._wanted.set()
 
     async def run(self) -> None:
@@ -235,12 +235,12 @@ class Window:
         read: list[Row] = []
         for (part, held), rows in zip(behind, pages, strict=True):
             if self.held.get(part) is not held:
-                continue  # lost, or reset, meanwhile
+                continue  # the partition was lost or reset meanwhile
             full = len(rows) == limit
             held.cursor = (rows[-1].due_us, rows[-1].id) if full else (until_us, _LAST_ID)
             read += rows
         for row in sorted(read, key=_by_due):
-            # A page may be older than the commits that came while it was read.
+            # A page may be older than the commits that ended during the read.
             if (row.gen, row.attempt) > touched.get(row.id, (0, 0)):
                 self._take(row)
 

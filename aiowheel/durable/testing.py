@@ -1,4 +1,4 @@
-"""The contract of a store, as tests: subclass `StoreContract` in a project that writes one. Rank 4.
+"""The contract of a store as tests, for subclasses in projects that write a store. Rank 4.
 
 The tests need pytest and its plugin pytest-asyncio in auto mode, or any runner of coroutines.
 """
@@ -33,23 +33,23 @@ _FIRST = -(2**62)
 
 
 class StoreContract:
-    """What every store does; a subclass overrides `make_store`.
+    """The tests of a store; a subclass overrides `make_store` and `same_store`.
 
-    A test opens one store, and a second one on the same data where it needs another process.
+    A test opens one store, and a second one on the same data if it needs another process.
     """
 
     async def make_store(self) -> Store:
-        """Return a new store without timers, with at least 4 partitions; it is not open yet."""
+        """Return a new store without timers and with at least 4 partitions, not yet open."""
         raise NotImplementedError
 
     async def same_store(self, store: Store) -> Store:
-        """Return another store on the data of *store*, for another process; not open yet."""
+        """Return another store on the data of *store*, for another process, not yet open."""
         raise NotImplementedError
 
     # --- writing ------------------------------------------------------------------------------
 
     async def test_a_written_timer_is_read_back(self) -> None:
-        """Each field, with the extremes of what a payload and a name may be."""
+        """Each field is equal, with all bytes in the payload and unusual letters in the name."""
         async with _Opened(await self.make_store()) as store:
             payload = bytes(range(256))
             put = Put("näme \U0001f552'\"", "handler", 5, payload, '{"every_us": 1}')
@@ -65,7 +65,7 @@ class StoreContract:
             )
 
     async def test_if_exists_decides_about_a_name_that_is_there(self) -> None:
-        """Replace, keep, error, revise."""
+        """The four values of `if_exists` replace, keep, refuse and revise the timer."""
         async with _Opened(await self.make_store()) as store:
             first = _row(await _one(store, Put("a", "h", 1, b"1")))
             assert await _one(store, Put("a", "h", 2, b"2", if_exists="keep")) is None
@@ -85,7 +85,7 @@ class StoreContract:
             assert (replaced.row.id, replaced.row.gen, replaced.row.due_us) == (first.id, 3, 4)
 
     async def test_an_id_is_never_used_again(self) -> None:
-        """Else a fire of a new timer would look like a repeat of an old one."""
+        """With a reused id, a fire of a new timer would look like a repeat of an old one."""
         async with _Opened(await self.make_store()) as store:
             seen: set[int] = set()
             for _ in range(5):
@@ -95,7 +95,7 @@ class StoreContract:
             assert len(seen) == 5
 
     async def test_operations_of_one_commit_run_in_order(self) -> None:
-        """Also where several are about one name."""
+        """The order also holds for several operations on one name."""
         async with _Opened(await self.make_store()) as store:
             results = await store.commit(
                 "me",
@@ -121,7 +121,7 @@ class StoreContract:
             assert moved.row.payload == b"2"
 
     async def test_a_thousand_operations_of_one_commit(self) -> None:
-        """Each has its own result."""
+        """Each operation has its own result."""
         async with _Opened(await self.make_store()) as store:
             results = await store.commit(
                 "me", [Put(f"t{n}", "h", n, str(n).encode()) for n in range(1000)]
@@ -134,7 +134,7 @@ class StoreContract:
             assert await store.check() == []
 
     async def test_new_and_known_names_of_one_commit(self) -> None:
-        """What is there is treated as each put says; what is new is written beside it."""
+        """Each put treats a known name by its `if_exists`, and new names are written beside."""
         async with _Opened(await self.make_store()) as store:
             names = [f"t{n}" for n in range(40)]
             old = await store.commit("me", [Put(name, "h", 1, b"old") for name in names[::4]])
@@ -164,7 +164,7 @@ class StoreContract:
     # --- settling -----------------------------------------------------------------------------
 
     async def test_a_settled_timer_is_gone(self) -> None:
-        """And a second settlement finds nothing."""
+        """The settlement deletes the timer, and a second settlement finds no timer."""
         async with _Opened(await self.make_store()) as store:
             epochs = (await _renew(store, "me")).epochs
             row = _row(await _one(store, Put("a", "h", 1, b"")))
@@ -175,7 +175,7 @@ class StoreContract:
             assert await store.get("a") is None
 
     async def test_a_settlement_with_another_epoch_is_refused(self) -> None:
-        """The fencing: an owner that lost its partition changes nothing."""
+        """An owner that has lost the partition changes nothing: the epoch is a fencing token."""
         async with _Opened(await self.make_store()) as store:
             old = (await _renew(store, "old")).epochs
             row = _row(await _one(store, Put("a", "h", 1, b""), owner="old"))
@@ -191,7 +191,7 @@ class StoreContract:
             assert await _one(store, Settle(row.id, 1, row.part, new[row.part])) == "done"
 
     async def test_a_settlement_of_a_replaced_timer_changes_nothing(self) -> None:
-        """The generation decides."""
+        """The settlement has an old generation."""
         async with _Opened(await self.make_store()) as store:
             epochs = (await _renew(store, "me")).epochs
             old = _row(await _one(store, Put("a", "h", 1, b"")))
@@ -201,7 +201,7 @@ class StoreContract:
             assert await store.get("a") == new
 
     async def test_a_settlement_can_make_the_timer_due_again(self) -> None:
-        """For a retry the generation stays, for the next occurrence it grows."""
+        """A retry keeps the generation, and the next occurrence has a new one."""
         async with _Opened(await self.make_store()) as store:
             epochs = (await _renew(store, "me")).epochs
             row = _row(await _one(store, Put("a", "h", 1, b"p", "rule")))
@@ -214,7 +214,7 @@ class StoreContract:
             assert await store.get("a") == row._replace(due_us=60, gen=2)
 
     async def test_a_dead_letter_can_be_redriven(self) -> None:
-        """It keeps its identity, and gives way to a timer that has its name."""
+        """The fire keeps its identity, and its timer gets another name if the name is taken."""
         async with _Opened(await self.make_store()) as store:
             epochs = (await _renew(store, "me")).epochs
             for due_us in (None, 99):
@@ -248,7 +248,7 @@ class StoreContract:
     # --- leases -------------------------------------------------------------------------------
 
     async def test_one_owner_has_all_partitions(self) -> None:
-        """And keeps them under the same epochs."""
+        """A second renewal keeps the partitions under the same epochs."""
         async with _Opened(await self.make_store()) as store:
             first = await _renew(store, "me")
             second = await _renew(store, "me")
@@ -259,7 +259,7 @@ class StoreContract:
             assert first.next_expiry_us is None
 
     async def test_partitions_move_when_they_are_given_up(self) -> None:
-        """The share shrinks with the second owner; a live lease is not taken."""
+        """The second owner reduces the share, but does not take partitions with valid leases."""
         async with _Opened(await self.make_store()) as store:
             await _renew(store, "a")
             empty = await _renew(store, "b")
@@ -277,7 +277,7 @@ class StoreContract:
             assert all(taken.epochs[part] == half.epochs[part] + 1 for part in given)
 
     async def test_an_ended_lease_is_taken_over(self) -> None:
-        """With a larger epoch."""
+        """The new owner has a larger epoch."""
         async with _Opened(await self.make_store()) as store:
             dead = await _renew(store, "dead", lease_us=-1)
             heir = await _renew(store, "heir")
@@ -285,7 +285,7 @@ class StoreContract:
             assert heir.epochs == {part: epoch + 1 for part, epoch in dead.epochs.items()}
 
     async def test_an_owner_learns_of_changes_by_others(self) -> None:
-        """Each change that its memory may contradict is returned once."""
+        """Each change of a timer that the owner may hold in memory is returned once."""
         async with _Opened(await self.make_store()) as store:
             now = (await _renew(store, "me")).now_us
             moved = _row(await _one(store, Put("moved", "h", now + _SECOND, b"")))
@@ -306,7 +306,7 @@ class StoreContract:
             assert (await store.changes("me"))[0] == []
 
     async def test_a_cancel_is_final_unless_the_owner_may_fire_first(self) -> None:
-        """The owner reads of it at its next renewal, which is before the end of its lease."""
+        """The owner reads the change at its next renewal, which is before its lease ends."""
         async with _Opened(await self.make_store()) as store:
             now = (await _renew(store, "me", lease_us=10 * _SECOND)).now_us
             found: list[bool] = []
@@ -320,7 +320,7 @@ class StoreContract:
                 removed = await _one(store, Cancel("a"), owner=by)
                 assert isinstance(removed, Removed)
                 found.append(removed.is_final)
-            # The owner has not read of a change: it may hold a version that is due sooner.
+            # The owner has not read a change: it may hold a version that is due sooner.
             await _one(store, Put("a", "h", now + _SECOND, b""))
             await _one(store, Put("a", "h", now + 100 * _SECOND, b""), owner="other")
             removed = await _one(store, Cancel("a"), owner="other")
@@ -336,7 +336,7 @@ class StoreContract:
     # --- reading ------------------------------------------------------------------------------
 
     async def test_pages_follow_each_other(self) -> None:
-        """In the order of (due, id), without a gap and without a repeat."""
+        """The pages have each row once, in the order of (due, id)."""
         async with _Opened(await self.make_store()) as store:
             await store.commit("me", [Put(f"t{n}", "h", n % 7, b"") for n in range(200)])
             read: list[Row] = []
@@ -358,7 +358,7 @@ class StoreContract:
             assert sorted(row.name for row in read) == sorted(wanted)
 
     async def test_rows_are_listed_by_name(self) -> None:
-        """Whatever the letters of a prefix mean to the database."""
+        """A prefix is plain text, also if its letters are wildcards of the database."""
         async with _Opened(await self.make_store()) as store:
             names = ["a%1", "a%2", "a_1", "b"]
             await store.commit("me", [Put(name, "h", 1, b"") for name in names])
@@ -368,7 +368,7 @@ class StoreContract:
             assert [row.name for row in await store.rows(after="a%1", limit=2)] == ["a%2", "a_1"]
 
     async def test_the_summary_counts(self) -> None:
-        """Pending, overdue, by hour, by owner."""
+        """The summary counts pending and overdue timers, timers by hour, partitions by owner."""
         async with _Opened(await self.make_store()) as store:
             now = (await _renew(store, "me")).now_us
             half = _HOUR // 2
@@ -381,7 +381,7 @@ class StoreContract:
             assert summary.owners == {"me": store.partitions}
 
     async def test_another_process_reads_the_same(self) -> None:
-        """And a store can be closed and opened again."""
+        """A second store on the same data has the timer, also after both were closed."""
         store = await self.make_store()
         async with _Opened(store):
             row = _row(await _one(store, Put("a", "h", 1, b"p")))

@@ -1,4 +1,4 @@
-"""Event loops whose own timers are the wheel. Rank 3."""
+"""Event loops whose own timers are on the wheel. Rank 3."""
 
 from aiowheel.loop._loop_handle import LoopHandle as LoopHandle
 from aiowheel.loop._mixin import WheelEventLoopMixin as WheelEventLoopMixin

@@ -1,4 +1,4 @@
-"""The notes of debug mode about a handle, and asyncio's texts for it. Rank 3.
+"""The debug information about a handle, and asyncio's texts for it. Rank 3.
 
 The texts (`repr`, log messages) come from asyncio's own code, so they match the running Python.
 """
@@ -22,13 +22,13 @@ _SHOWS_ARGUMENTS = (
 
 
 def callback_text(callback: Callable[..., object], args: tuple[object, ...], *, debug: bool) -> str:
-    """Return a callback as asyncio's messages name it: `shout('hello') at program.py:5`."""
+    """Return a callback as in asyncio's messages: `shout('hello') at program.py:5`."""
     options: dict[str, Any] = {"debug": debug} if _SHOWS_ARGUMENTS else {}
     return _format_callback_source(callback, args, **options)
 
 
 class TimerHandle(asyncio.TimerHandle):
-    """asyncio's handle; it has the name of its base class because the name shows in its `repr`."""
+    """asyncio's handle, with the name of its base class because the `repr` shows the name."""
 
     __slots__ = ("notes",)
 
@@ -51,18 +51,18 @@ class NoLoop:
         return self._debug
 
     def _timer_handle_cancelled(self, handle: object) -> None:
-        """Do nothing: there is no heap to tidy."""
+        """Do nothing, because there is no heap of handles."""
 
 
 class DebugNotes:
-    """The notes of debug mode about one handle.
+    """The debug information about one handle.
 
     Attributes:
-        loop: asyncio's loop, which runs the callback as one of its own, and so reports a slow one;
+        loop: asyncio's loop, which runs the callback like its own and therefore reports a slow one;
             None on uvloop.
         source_traceback: The stack where the timer was armed, the innermost frame last.
         text: The `repr` from before the handle was cancelled.
-        ready: The asyncio handle that was given to *loop*, until it runs.
+        ready: The asyncio handle that was passed to *loop*, until it runs.
     """
 
     __slots__ = ("loop", "ready", "source_traceback", "text")
@@ -77,18 +77,18 @@ class DebugNotes:
         """Store the stack where the timer was armed."""
         frame: FrameType | None = _getframe(1)
         while frame is not None and frame.f_code.co_filename.startswith(_HERE):
-            frame = frame.f_back  # our own frames exist only where they are not compiled
+            frame = frame.f_back  # frames of this package exist only in the pure build
         self.source_traceback = extract_stack(frame)
 
     def hand_over(self, ready: TimerHandle) -> None:
-        """Give *ready* to the loop, which runs it as one of its own handles."""
+        """Pass *ready* to the loop, which runs it like its own handles."""
         ready.notes = self
         self.ready = ready
         loop: Any = self.loop
         loop._add_callback(ready)
 
     def withdraw(self) -> bool:
-        """Cancel the handle that was given to the loop; return True if it had not run."""
+        """Cancel the handle that was passed to the loop; return True if it had not run."""
         ready, self.ready = self.ready, None
         if ready is None:
             return False

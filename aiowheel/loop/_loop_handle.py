@@ -21,10 +21,10 @@ from aiowheel.timer._handle import CANCELLED, TimerHandle
 
 @mypyc_attr(acyclic=True, free_list_len=1)
 class LoopHandle(TimerHandle):
-    """A `TimerHandle` that passes for asyncio's: `isinstance(handle, asyncio.TimerHandle)`.
+    """A `TimerHandle` for which `isinstance(handle, asyncio.TimerHandle)` is true.
 
-    It is not a subclass: asyncio's handle is three times as large, and the cyclic collector would
-    visit a million of them. docs/reference/loop.md lists the differences that follow.
+    It is not a subclass of asyncio's handle, which is three times as large, and which the cyclic
+    collector visits. docs/reference/loop.md lists the resulting differences.
     """
 
     __slots__ = ("_notes", "_when")
@@ -46,7 +46,7 @@ class LoopHandle(TimerHandle):
     def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride] - no setter
         return AsyncioTimerHandle
 
-    # asyncio's names, for programs that look into its handles.
+    # asyncio's private names, for programs that read them.
 
     @property
     def _callback(self) -> object:
@@ -62,14 +62,14 @@ class LoopHandle(TimerHandle):
 
     @property
     def notes(self) -> DebugNotes | None:
-        """The notes of debug mode; None outside debug mode."""
+        """The debug information; None outside debug mode."""
         return self._notes
 
     def note(self, notes: DebugNotes) -> None:
-        """Store the notes of debug mode."""
+        """Store the debug information."""
         self._notes = notes
 
-    def when(self) -> Any:  # a float to compiled code would turn the int 12 into 12.0
+    def when(self) -> Any:  # compiled code with the type float would convert the int 12 to 12.0
         """Return the time on the scale of `loop.time()`, exactly as it was given."""
         return self._when
 
@@ -98,14 +98,14 @@ class LoopHandle(TimerHandle):
         return bool(cast(Any, self._when) <= other.when())
 
     def __hash__(self) -> int:
-        return hash(id(self))  # a class with `<` does not inherit it once it is compiled
+        return hash(id(self))  # a compiled class with `<` does not inherit `__hash__`
 
     def cancel(self) -> bool:
         """Cancel the callback; return True exactly once, and only if it had not run. O(1).
 
-        As on asyncio's handle, `cancelled()` is true from then on, even if the callback has run,
-        and a call from another thread is no error: after True the callback will not run, and the
-        loop's thread takes the handle out of the wheel.
+        As on asyncio's handle, `cancelled()` is then true even if the callback has run, and a call
+        from another thread is no error: after True, the callback will not run, and the loop's
+        thread removes the handle from the wheel.
         """
         notes = self._notes
         if notes is not None and not self.cancelled():
@@ -113,7 +113,7 @@ class LoopHandle(TimerHandle):
             if handle is None:
                 handle = self.asyncio_handle()
             handle.cancel()
-            notes.text = repr(handle)  # still names the callback, as asyncio's in debug mode
+            notes.text = repr(handle)  # still has the callback, as asyncio's `repr` in debug mode
             waiting = self._withdraw() or notes.withdraw()
         else:
             waiting = self._withdraw()
@@ -125,22 +125,22 @@ class LoopHandle(TimerHandle):
         if counts is None:
             return False
         driver = cast(TimerCounts, counts).driver
-        if driver is None:  # its loop was closed before the handle arrived
+        if driver is None:  # the loop was closed before the handle was filed
             return self.leave_transit()
         if counts is driver.counts and not driver.runs_elsewhere():
             waiting = super().cancel()
             return waiting and not (driver.withdrawn and cast(Any, driver).was_withdrawn(self))
         return bool(cast(Any, driver).withdraw(self))
 
-    # A handle that another thread armed is in transit until the loop's thread files it. Its counts
-    # are then not those of the wheel.
+    # A handle that another thread armed is in transit until the loop's thread files it. Until then,
+    # its counts are not those of the wheel.
 
     def enter_transit(self, counts: TimerCounts) -> None:
         """Count as pending before the loop's thread files the handle."""
         self._counts = counts
 
     def in_transit(self, counts: TimerCounts) -> bool:
-        """Return whether the handle is still to be filed by the loop's thread."""
+        """Return whether the loop's thread has not filed the handle yet."""
         return self._counts is counts
 
     def leave_transit(self) -> bool:
@@ -171,13 +171,13 @@ class LoopHandle(TimerHandle):
         callback, args = self._payload, self._args
         try:
             super().fire()
-        except BaseException:  # the driver's report names them, and then drops them
+        except BaseException:  # the driver's report uses both, and then drops them
             self._payload, self._args = callback, args
             raise
 
     def drop(self) -> None:
         super().drop()
-        self._notes = None  # which refers to the loop
+        self._notes = None  # the notes refer to the loop
 
     def forget(self) -> None:
         """Drop every reference after the callback has run."""
@@ -186,18 +186,18 @@ class LoopHandle(TimerHandle):
         self._context = None
 
     def text(self) -> str:
-        """Return the callback as asyncio's messages name it."""
+        """Return the callback as in asyncio's messages."""
         callback, args = self._call()
         try:
             return callback_text(callback, args, debug=self._notes is not None)
-        except Exception:  # its `repr` raises
+        except Exception:  # the `repr` of the callback raises
             return safe_repr(callback)
 
     def _call(self) -> tuple[Any, Any]:
         callback: Any = self._payload
         args: Any = self._args
         if callback is not None and type(args) is not tuple:
-            return MethodType(callback, args), ()  # a bound method is kept as its two halves
+            return MethodType(callback, args), ()  # see `TimerHandle.__init__`
         return callback, cast(Any, args)
 
     def asyncio_handle(self) -> AsyncioHandle:

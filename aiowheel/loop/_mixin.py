@@ -1,4 +1,4 @@
-"""An event loop whose own timers are the wheel. Rank 3."""
+"""A mixin for event loops whose own timers are on the wheel. Rank 3."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aiowheel.loop._wheel_driver import SliceTimed, WheelDriver
 Ts = TypeVarTuple("Ts")
 
 if TYPE_CHECKING:
-    _Base = BaseEventLoop  # what is called through super() exists in both kinds of base
+    _Base = BaseEventLoop  # both kinds of base have the methods that super() calls
 else:
     _Base = object
 
@@ -28,11 +28,11 @@ class WheelEventLoopMixin(_Base):
     ```
 
     `asyncio.sleep`, `asyncio.timeout` and every library on the loop then use the wheel; the base
-    class arms one timer of its own at most. The differences from the base loop:
+    class arms at most one timer of its own. The differences from the base loop:
 
     - Deadlines are rounded up to a millisecond; those of one millisecond fire in the order they
-      were armed. No deadline fires early; on asyncio it may, by a clock tick, on uvloop by a
-      millisecond.
+      were armed. No deadline fires early; on asyncio's loop it may fire a clock tick early, on
+      uvloop a millisecond.
     - Many callbacks due at once run in slices of 5 ms, with turns of the loop in between. A loop
       that is behind runs longer slices.
     - Handles are instances of `LoopHandle`, whose `cancel()` returns whether the callback was still
@@ -41,29 +41,29 @@ class WheelEventLoopMixin(_Base):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Make a loop with the arguments of the base class."""
+        """Create a loop with the arguments of the base class."""
         super().__init__(*args, **kwargs)
         self._running_thread: int | None = None
-        # asyncio's call_later calls self.call_at, and uvloop's call_at calls self.call_later. These
-        # are overridden: the alarm needs the one that does not call the other.
+        # asyncio's call_later calls self.call_at, and uvloop's call_at calls self.call_later, which
+        # are overridden here. The alarm needs the method that does not call the other one.
         on_asyncio = BaseEventLoop in type(self).__mro__
         arm_alarm: Callable[..., object] = super().call_at if on_asyncio else super().call_later
         driver = self._wheel_driver = WheelDriver(self, arm_alarm, self._check_timer_caller)
         driver.debug = bool(self.get_debug())
-        own: Any = self  # whose methods are replaced
-        # uvloop truncates its own clock to milliseconds, and a delay counted from a truncated "now"
-        # ends early.
+        own: Any = self  # its methods are replaced below
+        # uvloop truncates its own clock to milliseconds, and a delay that is counted from a
+        # truncated "now" ends early.
         if driver.reads_monotonic:
             own.time = driver.clock
-        # The compiled methods are put on the instance: a Python frame in between would cost as much
-        # as they do. The methods of a subclass that overrides them are left in place.
+        # The compiled methods are set on the instance, because a Python frame in between would
+        # double their cost. Methods that a subclass overrides are not replaced.
         if type(self).call_at is WheelEventLoopMixin.call_at:
             own.call_at = driver.call_at
             if type(self).call_later is WheelEventLoopMixin.call_later:
                 own.call_later = driver.call_later
 
     def __getattr__(self, name: str) -> Any:
-        # Of a subclass that does not call `super().__init__()`.
+        # For a subclass that does not call `super().__init__()`.
         if name in {"_wheel_driver", "_running_thread"}:
             raise RuntimeError(f"{type(self).__name__}.__init__ must call super().__init__()")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -75,7 +75,7 @@ class WheelEventLoopMixin(_Base):
         *args: Unpack[Ts],
         context: Context | None = None,
     ) -> TimerHandle:
-        """Do what asyncio's `call_later` does, also call an overridden `call_at`. O(1)."""
+        """Arm as asyncio's `call_later` does, by an overridden `call_at` if there is one. O(1)."""
         if type(self).call_at is not WheelEventLoopMixin.call_at:
             if delay is None:  # pyright: ignore[reportUnnecessaryComparison] - asyncio's own check
                 raise TypeError("delay must not be None")
@@ -90,12 +90,12 @@ class WheelEventLoopMixin(_Base):
         *args: Unpack[Ts],
         context: Context | None = None,
     ) -> TimerHandle:
-        """Do what asyncio's `call_at` does. O(1)."""
+        """Arm as asyncio's `call_at` does. O(1)."""
         handle = self._wheel_driver.call_at(when, callback, *args, context=context)
         return cast(TimerHandle, handle)
 
     def run_forever(self) -> None:
-        """Run as the base loop does, and store in which thread."""
+        """Run as the base loop does, and store the running thread."""
         before, self._running_thread = self._running_thread, get_ident()
         self._wheel_driver.run_in(self._running_thread)
         try:
@@ -123,7 +123,7 @@ class WheelEventLoopMixin(_Base):
         driver.close()
 
     def __del__(self) -> None:
-        # asyncio's `__del__` warns first: where warnings are errors, the loop would stay open.
+        # asyncio's `__del__` warns first, so the loop would stay open if warnings are errors.
         # uvloop has no `__del__` and would keep its descriptors.
         if "_wheel_driver" not in self.__dict__:  # `__init__` failed, or a subclass did not call it
             return

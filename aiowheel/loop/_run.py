@@ -1,4 +1,4 @@
-"""Functions that make and run a loop whose timers are the wheel. Rank 3."""
+"""Functions that create and run a loop whose timers are on the wheel. Rank 3."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ T = TypeVar("T")
 
 
 class WheelSelectorEventLoop(WheelEventLoopMixin, asyncio.SelectorEventLoop):
-    """asyncio's selector loop with the wheel's timers."""
+    """asyncio's selector loop with timers on the wheel."""
 
 
 if sys.platform == "win32":
 
     class WheelProactorEventLoop(WheelEventLoopMixin, asyncio.ProactorEventLoop):
-        """asyncio's default loop on Windows, with the wheel's timers: it runs subprocesses."""
+        """asyncio's default loop on Windows with timers on the wheel; it can run subprocesses."""
 
     _AsyncioLoop = WheelProactorEventLoop
 else:
@@ -29,15 +29,15 @@ else:
 
 
 def new_event_loop(*, uvloop: bool | Literal["auto"] = "auto") -> asyncio.AbstractEventLoop:
-    """Make a loop whose own timers are the wheel.
+    """Create a loop whose own timers are on the wheel.
 
     Args:
-        uvloop: "auto": on uvloop where it is installed, else on asyncio's default loop, which is
-            the proactor loop on Windows and the selector loop elsewhere. True: on uvloop. False:
-            on asyncio's.
+        uvloop: The base of the loop. "auto": uvloop if it is installed, else asyncio's default
+            loop, which is the proactor loop on Windows and the selector loop on other systems.
+            True: uvloop. False: asyncio's default loop.
 
     Raises:
-        ValueError: *uvloop* is none of these.
+        ValueError: *uvloop* has another value.
         MissingExtraError: *uvloop* is True, and uvloop is not installed.
     """
     if not isinstance(uvloop, bool) and uvloop != "auto":

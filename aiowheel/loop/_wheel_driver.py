@@ -1,4 +1,4 @@
-"""The driver of a loop's own timers: it arms, fires and reports as the loop would. Rank 3."""
+"""The driver of a loop's own timers: it arms, fires and reports like the base loop. Rank 3."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WHEEL_SIZE: Final = 256
 
 
 class SliceTimed(BaseException):
-    """Raised into uvloop in debug mode; the mixin keeps it from the loop's exception handler."""
+    """Raised into uvloop in debug mode; the mixin does not pass it to the exception handler."""
 
 
 class WheelDriver(LoopDriver):
@@ -31,8 +31,8 @@ class WheelDriver(LoopDriver):
 
     Args:
         loop: The loop whose timers these are.
-        arm_alarm: The base class's `call_later` on uvloop, elsewhere its `call_at`.
-        check_caller: Called in debug mode with the callback and the method's name; raises when the
+        arm_alarm: The base class's `call_later` on uvloop, its `call_at` on other loops.
+        check_caller: Called in debug mode with the callback and the method's name; raises if the
             thread is not the loop's or the callback is a coroutine function.
     """
 
@@ -46,9 +46,9 @@ class WheelDriver(LoopDriver):
         self.debug = False
         self.is_asyncios = isinstance(loop, BaseEventLoop)
         self._check_caller = check_caller
-        # Reentrant: a finalizer or a signal handler may cancel a handle in the middle of a cancel.
+        # Reentrant, because a finalizer or a signal handler may cancel a handle during a cancel.
         self._lock = RLock()
-        self._transit = TimerCounts()  # of handles that other threads armed, until they are filed
+        self._transit = TimerCounts()  # for handles of other threads, until they are filed
         self._transit.driver = self
 
     # --- arming -----------------------------------------------------------------------------
@@ -112,7 +112,7 @@ class WheelDriver(LoopDriver):
             notes.note_caller()
             handle.note(notes)
         if self.runs_elsewhere():
-            # asyncio allows this outside debug mode; here it must not corrupt the wheel.
+            # asyncio allows such a call outside debug mode, and it must not corrupt the wheel.
             handle.enter_transit(self._transit)
             self.own_loop.call_soon_threadsafe(self.receive, handle)
         else:
@@ -134,8 +134,9 @@ class WheelDriver(LoopDriver):
                 return handle.leave_transit()
             if handle in self.withdrawn:
                 return False
-            # In this order: the loop's thread first takes a handle out of the wheel, then looks
-            # for it here. So one of the two threads always sees what the other one has done.
+            # The order matters: the loop's thread first removes a handle from the wheel, and then
+            # looks for it in this set. One of the two threads therefore always finds the change of
+            # the other.
             self.withdrawn.add(handle)
             if not handle.pending:
                 self.withdrawn.discard(handle)
@@ -175,8 +176,8 @@ class WheelDriver(LoopDriver):
             self.wheel.sort_overdue()  # asyncio's heap runs them by time
         super().run_slice()
         if self.debug and not self.is_asyncios:
-            # uvloop would report the slice as one slow callback, unless it raises. Each callback
-            # has been timed by itself.
+            # uvloop would report the slice as one slow callback unless it raises. Each callback has
+            # been timed separately.
             raise SliceTimed
 
     def _fire(self, task: TimerTask, now: i64) -> i64:
@@ -198,8 +199,8 @@ class WheelDriver(LoopDriver):
             raise
 
     def _fire_noted(self, handle: LoopHandle, now: i64) -> i64:
-        """Fire in debug mode, and report a slow callback where asyncio's loop does not."""
-        if handle.notes is None:  # armed before debug mode was on
+        """Fire in debug mode; on uvloop, also report a slow callback as asyncio's loop does."""
+        if handle.notes is None:  # the handle was armed before debug mode was enabled
             handle.note(self._notes())
         if self.is_asyncios:
             return self._fire_plain(handle, now)
@@ -224,7 +225,7 @@ class WheelDriver(LoopDriver):
 
 
 def _as_asyncio(name: str, seconds: object) -> float:
-    """Convert a time to seconds: any integer, bools included, as asyncio does, or a `Delay`."""
+    """Convert a time to seconds: any integer, including bools, as asyncio does, or a `Delay`."""
     if not isinstance(seconds, int):
         return ns_to_seconds(delay_to_ns(name, seconds))
     try:

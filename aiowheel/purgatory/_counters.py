@@ -1,9 +1,9 @@
 """Counters by key, and operations that wait for them to reach thresholds. Rank 2.
 
 Counters are offsets, versions, high watermarks. Source: the threshold purgatory of Kafka's raft
-client, for several keys. The cost of `advance` depends on the operations it completes, not on those
-that wait: each key has its waiters in order of threshold. Waiters that arrived in that order are in
-a queue, the others in a heap.
+client, here for several keys. The cost of `advance` depends on the operations that it completes,
+not on the pending ones: each key has its waiters in order of threshold. Waiters that arrived in
+that order are in a queue, the others in a heap.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _COMPLETED: Final = Outcome.COMPLETED
 
 
 class ThresholdOperation(Operation):
-    """An operation that completes when counters have reached thresholds; `wait_until` makes it."""
+    """An operation that completes when counters reach thresholds; `wait_until` creates it."""
 
     def __init__(self, timeout: object, wanted: i64) -> None:
         super().__init__(timeout)
-        self.wanted = wanted  # how many more counters must be reached
+        self.wanted = wanted  # the number of counters that must still reach their thresholds
         self.waiting: list[Threshold] = []
 
     def set_timeout_ns(self, timeout_ns: i64) -> None:
@@ -42,7 +42,7 @@ class ThresholdOperation(Operation):
 
 
 class Threshold:
-    """One operation that waits for one counter."""
+    """The wait of one operation for one counter."""
 
     __slots__ = ("counter", "operation")
 
@@ -51,7 +51,7 @@ class Threshold:
         self.counter = counter
 
     def leave(self) -> None:
-        """Drop the operation; what stays in the queue or heap is a tombstone without references."""
+        """Drop the operation; this object stays in the queue or heap as a tombstone."""
         if self.operation is not None:
             self.operation = None
             self.counter.live -= 1
@@ -66,19 +66,19 @@ class Counter:
         self.key = key
         self.value: int | float | None = None  # None: never advanced, or forgotten
         self.live: i64 = 0  # waiters
-        self.arrivals = 0  # waiters that ever came
+        self.arrivals = 0  # waiters ever added
         # Threshold, order of arrival, waiter. Offsets and versions grow, so most waiters arrive
         # with a threshold at or above the last one.
-        self._queue: deque[tuple[int | float, int, Threshold]] = deque()  # ascending
-        self._heap: list[tuple[int | float, int, Threshold]] = []  # arrived with a lower one
+        self._queue: deque[tuple[int | float, int, Threshold]] = deque()  # ascending thresholds
+        self._heap: list[tuple[int | float, int, Threshold]] = []  # the other waiters
         self._aside: list[tuple[int | float, int, Threshold]] = []  # see `pop_reached`
 
     def __len__(self) -> int:
-        """Waiters and tombstones."""
+        """The number of waiters and tombstones."""
         return len(self._queue) + len(self._heap)
 
     def reached(self, threshold: int | float) -> bool:
-        """Return whether the counter stands at *threshold* or beyond."""
+        """Return whether the counter is at least at *threshold*."""
         return self.value is not None and self.value >= threshold
 
     def add(self, operation: ThresholdOperation, threshold: int | float) -> Threshold:
@@ -96,9 +96,9 @@ class Counter:
     def pop_reached(self, value: int | float, arrivals: int) -> ThresholdOperation | None:
         """Remove and return the next operation that *value* reaches, lowest threshold first.
 
-        The value is an argument because `forget` may drop the counter's own meanwhile. Waiters that
-        came after the first *arrivals* wait for a later value: they are set aside until `put_back`.
-        Cost as of `add`.
+        The value is an argument because `forget` may drop the counter's own value meanwhile.
+        Waiters that were added after the first *arrivals* wait for a later value: they are set
+        aside until `put_back`. The cost is that of `add`.
         """
         queue, heap = self._queue, self._heap
         while queue or heap:
@@ -133,7 +133,7 @@ class Counter:
         return found
 
     def some(self, most: int) -> list[tuple[ThresholdOperation, int | float]]:
-        """Return the waiters among the first *most* places, with their thresholds. O(most)."""
+        """Return the waiters among the first *most* items, with their thresholds. O(most)."""
         found: list[tuple[ThresholdOperation, int | float]] = []
         for threshold, _, waiting in islice(chain(self._queue, self._heap), most):
             if waiting.operation is not None:
@@ -141,9 +141,9 @@ class Counter:
         return found
 
     def compact(self) -> None:
-        """Remove the tombstones when they outnumber the waiters: O(1) per waiter that left."""
+        """Remove the tombstones if they outnumber the waiters. O(1) for each removed waiter."""
         if len(self) > 2 * self.live + _SLACK:
-            # In place: `pop_reached` may be under way.
+            # In place, because `pop_reached` may be running.
             queue = [item for item in self._queue if item[2].operation is not None]
             self._queue.clear()
             self._queue.extend(queue)
@@ -170,12 +170,12 @@ class Counters:
             raise
 
     def reached(self, key: object, threshold: int | float) -> bool:
-        """Return whether the counter of *key* stands at *threshold* or beyond."""
+        """Return whether the counter of *key* is at least at *threshold*."""
         counter = self.by_key.get(key)
         return counter is not None and counter.reached(threshold)
 
     def raise_to(self, key: object, value: int | float) -> Counter | None:
-        """Set the counter of *key*; return None when it stood beyond *value* already."""
+        """Set the counter of *key* and return it; return None if it is above *value* already."""
         counter = self._made(key)
         if counter.value is not None and counter.value > value:
             return None
@@ -216,7 +216,7 @@ class Counters:
                 self.links -= 1
                 if counter.live == 0:
                     self.keys -= 1
-        # After the rest: a look-up runs code of the key, which may be interrupted.
+        # Last, because a look-up runs code of the key, which may be interrupted.
         for waiting in left:
             counter = waiting.counter
             if counter.live == 0 and counter.value is None:
@@ -226,10 +226,10 @@ class Counters:
 
     def _drop(self, counter: Counter) -> None:
         try:
-            # After `forget` the key may have another counter by now.
+            # After `forget`, the key may have another counter.
             if self.by_key.get(counter.key) is counter:
                 del self.by_key[counter.key]
-        except Exception:  # a key that cannot be compared any more; as in `WatchLists.remove`
+        except Exception:  # the key can no longer be compared; as in `WatchLists.remove`
             return
 
     def forget(self, key: object) -> bool:

@@ -1,9 +1,9 @@
 """The base class of users' operations. Rank 2.
 
-A file of its own because it must stay interpreted, over a compiled base: a compiled class with type
-parameters gets a `__dict__` and a list of weak references of its own, and before Python 3.12 mypyc
-frees them without clearing the references. A weak reference to an operation then crashes the
-interpreter.
+This module is a separate file because it must stay interpreted, over a compiled base. A compiled
+class with type parameters gets its own `__dict__` and list of weak references, which mypyc frees
+before Python 3.12 without clearing the references. A weak reference to an operation would then
+crash the interpreter.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ T_co = TypeVar("T_co", covariant=True)
 class DelayedOperation(Operation, Generic[T_co]):
     """An operation that waits in a purgatory; subclasses define its condition.
 
-    Give each operation to `Purgatory.watch` once. It completes when a check of one of its keys
-    finds its condition met, when `force_complete` is called, or when its timeout elapses, whichever
-    happens first.
+    Pass each operation to `Purgatory.watch` once. It ends when a check of one of its keys finds its
+    condition met, when `force_complete` is called, or when its timeout elapses, whichever happens
+    first.
 
     `try_complete`, `on_complete` and `on_expiration` are plain functions: they run inside the call
     that completes the operation and cannot await. They run in a copy of the context in which
@@ -43,7 +43,7 @@ class DelayedOperation(Operation, Generic[T_co]):
         ValueError: *timeout* is NaN.
     """
 
-    # An interpreted base supports weak references already, a compiled one does not.
+    # An interpreted base supports weak references already; a compiled base does not.
     __slots__ = () if Operation.__weakrefoffset__ else ("__weakref__",)
 
     #: The first method that the class defines as a coroutine function; `watch` then refuses it.
@@ -58,24 +58,24 @@ class DelayedOperation(Operation, Generic[T_co]):
                 cls.asynchronous_method = name
                 break
 
-    # At run time the compiled methods of the base do the same faster.
+    # At run time, the compiled methods of the base are used, which are faster.
     if TYPE_CHECKING:
 
         def __init__(self, timeout: Delay | None) -> None: ...
 
         def try_complete(self) -> bool:
-            """Return whether the condition is met; anything true completes the operation.
+            """Return whether the condition is met; any true value completes the operation.
 
-            `watch` calls it, and so does every check of one of its keys while the operation is
-            pending. It may call `force_complete` itself, as in Kafka. An exception fails this
-            operation alone.
+            `watch` calls it, and so does every check of one of the keys while the operation is
+            pending. It may call `force_complete` itself, as in Kafka. An exception fails only this
+            operation.
             """
             ...
 
         def on_complete(self) -> T_co:
             """Do the delayed work; the returned value is the result of awaiting the operation.
 
-            Runs exactly once, for completion and for expiration. An exception fails this operation
-            alone.
+            It runs exactly once, at completion or at expiration. An exception fails only this
+            operation.
             """
             ...

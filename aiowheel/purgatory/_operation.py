@@ -1,6 +1,6 @@
 """A delayed operation: its state, its outcome, and how the outcome reaches the awaiter. Rank 2.
 
-Source: Kafka's DelayedOperation, without its lock: one event loop runs all of it.
+Source: Kafka's DelayedOperation, without its lock, because one event loop runs all code.
 """
 
 from __future__ import annotations
@@ -73,27 +73,27 @@ class Operation:
     def __init__(self, timeout: object) -> None:
         self._timeout_ns: i64 = FOREVER if timeout is None else delay_to_ns("timeout", timeout)
         self._outcome: Outcome = _PENDING
-        #: The key whose check completed it, else None.
+        #: The key whose check completed the operation, else None.
         self.completed_by: object = None
-        #: The keys it watches.
+        #: The keys that the operation watches.
         self.keys: tuple[object, ...] = ()
         #: `created`, `deadline` and `finished` in whole nanoseconds. Read only.
         self.created_ns: i64 = 0
         self.deadline_ns: i64 = FOREVER
         self.finished_ns: i64 = FOREVER
         self._checks: i64 = 0
-        self._owner: OperationOwner | None = None  # set while it is pending in a purgatory
+        self._owner: OperationOwner | None = None  # set while the operation is pending
         self._alarm: OperationAlarm | None = None
-        self._links: Node | None = None  # its links in the watch lists, chained
+        self._links: Node | None = None  # the chain of its links in the watch lists
         self._waiter: Future[object] | None = None
         self._on_waiter_done: Callable[[Future[object]], None] | None = None
-        # The context of the call of `watch`; None when that is empty.
+        # The context of the call of `watch`; None if that is empty.
         self._context: Context | None = None
 
     # --- for subclasses ---------------------------------------------------------------------
 
     def try_complete(self) -> object:
-        """Return whether the condition is met; anything true completes the operation."""
+        """Return whether the condition is met; any true value completes the operation."""
         raise NotImplementedError(f"{type(self).__name__} must implement try_complete")
 
     def on_complete(self) -> object:
@@ -106,25 +106,25 @@ class Operation:
     # --- for callers ------------------------------------------------------------------------
 
     def force_complete(self) -> bool:
-        """Complete the operation whatever its condition; return True for exactly one caller.
+        """Complete the operation without its condition; return True for exactly one caller.
 
         An operation that was never watched ends as well. If its `on_complete` raises, the outcome
-        is FAILED and the exception goes to the running loop's exception handler, else to asyncio's
-        logger.
+        is FAILED, and the exception goes to the running loop's exception handler or, without a
+        loop, to asyncio's logger.
 
         Raises:
-            ForeignLoopError: Called from another loop or thread than the purgatory's; use
-                `force_complete_threadsafe` there.
+            ForeignLoopError: Called from another loop or thread than the purgatory's;
+                `force_complete_threadsafe` can be called there.
         """
         return _end(self, _COMPLETED)
 
     def force_complete_threadsafe(self) -> None:
-        """Call `force_complete` soon on the purgatory's loop; for any thread.
+        """Call `force_complete` soon in the purgatory's loop; from any thread.
 
-        Many calls share one wake-up of the loop, and calls of one thread keep their order, also
-        with `Purgatory.check_and_complete_threadsafe` and `advance_threadsafe`. Nothing is returned
-        because another end may come first; see `outcome`. Does nothing for an operation that has
-        ended.
+        Many calls share one wake-up of the loop. Calls of one thread keep their order, also with
+        `Purgatory.check_and_complete_threadsafe` and `advance_threadsafe`. The call returns nothing
+        because the operation may end in another way before; see `outcome`. For an operation that
+        has ended, it does nothing.
 
         Raises:
             RuntimeError: The operation was never watched.
@@ -163,17 +163,17 @@ class Operation:
 
     @property
     def created(self) -> float:
-        """When it was watched, in seconds on the scale of `timer.time()`."""
+        """When the operation was watched, in seconds on the scale of `timer.time()`."""
         return ns_to_seconds(self.created_ns)
 
     @property
     def deadline(self) -> float:
-        """When it expires, in seconds on the scale of `timer.time()`; `inf` for no timeout."""
+        """When the operation expires, in seconds of `timer.time()`; `inf` without a timeout."""
         return ns_to_seconds(self.deadline_ns)
 
     @property
     def finished(self) -> float:
-        """When it ended, in seconds on the scale of `timer.time()`; `inf` while it is pending."""
+        """When the operation ended, in seconds of `timer.time()`; `inf` while it is pending."""
         return ns_to_seconds(self.finished_ns)
 
     def _waiter_done(self, waiter: Future[object]) -> None:
@@ -192,7 +192,7 @@ class Operation:
 
 
 class PredicateOperation(Operation):
-    """An operation whose condition is a function; `wait_for` makes it."""
+    """An operation whose condition is a function; `wait_for` creates it."""
 
     def __init__(self, predicate: object, timeout: object) -> None:
         super().__init__(timeout)
@@ -205,8 +205,8 @@ class PredicateOperation(Operation):
         return self._outcome is _COMPLETED
 
 
-# An alarm and its operation refer to each other. Every end of the operation breaks that cycle: the
-# cyclic collector does not see an acyclic class.
+# An alarm and its operation refer to each other. Every end of the operation breaks that cycle,
+# because the cyclic collector does not see an acyclic class.
 @mypyc_attr(acyclic=True, free_list_len=1)
 class OperationAlarm(TimerTask):
     """The timeout of an operation, which is its payload."""
@@ -229,8 +229,8 @@ class OperationAlarm(TimerTask):
 
 
 # --- ends, and the awaiter ------------------------------------------------------------------
-# Functions: the compiled build calls methods of a class that users derive from by name, which
-# costs 15 times as much.
+# These are functions because the compiled build calls the methods of a class with user subclasses
+# by name, which costs 15 times as much.
 
 
 def _end(operation: Operation, outcome: Outcome) -> bool:
@@ -263,20 +263,20 @@ def _end_unwatched(operation: Operation, outcome: Outcome) -> None:
 
 
 def is_abandoned(operation: Operation) -> bool:
-    """Return whether the awaiting task was cancelled, in this turn of the loop."""
+    """Return whether the awaiting task was cancelled in this turn of the loop."""
     waiter = operation._waiter
     return waiter is not None and waiter.cancelled()
 
 
 def follow(operation: Operation, waiter: Future[object]) -> None:
     """Cancel *operation* when *waiter*, which `watch` returns, is cancelled."""
-    # Kept: removing the very same object later is cheaper than comparing two bound methods.
+    # Stored, because removing the same object later is cheaper than comparing two bound methods.
     operation._on_waiter_done = operation._waiter_done
     waiter.add_done_callback(operation._on_waiter_done)
 
 
 def deliver(operation: Operation, result: object, error: Exception | None) -> bool:
-    """Settle the future of the ended *operation*; return False when there is none."""
+    """Settle the future of the ended *operation*; return False if it has no future."""
     waiter = operation._waiter
     if waiter is None:
         return False
@@ -290,8 +290,8 @@ def deliver(operation: Operation, result: object, error: Exception | None) -> bo
             if not waiter.done():
                 waiter.set_exception(error)
                 if operation._outcome is not _FAILED:
-                    # Marked as retrieved: closing must not log an error for each operation
-                    # that no task awaits.
+                    # This marks the exception as retrieved: closing must not log an error for
+                    # each operation that no task awaits.
                     waiter.exception()
         elif operation._outcome is _CANCELLED:
             waiter.cancel()
@@ -309,10 +309,10 @@ def deliver(operation: Operation, result: object, error: Exception | None) -> bo
 
 
 def is_met(answer: object) -> bool:
-    """Return the truth of what a condition returned.
+    """Return the truth value of the result of a condition.
 
     Raises:
-        TypeError: *answer* is awaitable: it would always be true.
+        TypeError: *answer* is awaitable, and would always be true.
     """
     kind = type(answer)
     if kind is _coroutine_type or kind is AsyncGeneratorType or hasattr(kind, "__await__"):
@@ -326,7 +326,7 @@ def is_met(answer: object) -> bool:
 
 
 def refuse_coroutine(name: str, result: object) -> None:
-    """Raise TypeError when the method *name* returned a coroutine; close it."""
+    """Raise TypeError if the method *name* returned a coroutine, which is closed."""
     if type(result) is _coroutine_type:
         cast("CoroutineType[object, object, object]", result).close()
         raise TypeError(asynchronous(name))
@@ -341,10 +341,10 @@ def asynchronous(name: str) -> str:
 
 
 def awaitable_error(error: BaseException) -> Exception:
-    """Return *error* as an awaiting task may receive it.
+    """Return *error* in a form that an awaiting task can receive.
 
-    A task cannot raise StopIteration and takes CancelledError for its own cancellation; any other
-    exception that is not an Exception would end more than the task. Those arrive wrapped.
+    A task cannot raise StopIteration, and treats CancelledError as its own cancellation. Any other
+    exception that is not an Exception would end more than the task. These exceptions are wrapped.
     """
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error

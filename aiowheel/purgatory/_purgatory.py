@@ -1,8 +1,8 @@
 """The purgatory: pending operations, and the checks that complete them. Rank 2.
 
 Sources: Kafka's DelayedOperationPurgatory (try, watch, try again; check by key; purge by the
-estimated total), the action queue of its broker, here the queue of nested checks, and the threshold
-purgatory of its raft client.
+estimated total), the action queue of its broker, which is here the queue of nested checks, and the
+threshold purgatory of its raft client.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ _COMPLETED: Final = Outcome.COMPLETED
 _EXPIRED: Final = Outcome.EXPIRED
 _CANCELLED: Final = Outcome.CANCELLED
 _FAILED: Final = Outcome.FAILED
-# Statics of the compiled module, where an imported name is a look-up per call.
+# Final makes these statics of the compiled module; an imported name costs a look-up for each call.
 _new_context: Final = Context
 _MOST: Final = FOREVER - 1  # as a count FOREVER stands for no limit
 _MODES: Final = ("all", "any")
 _DRAINS: Final = ("expire", "cancel", "wait")
-#: For a condition that is a coroutine function.
+#: Advice for a condition that is a coroutine function.
 _CHECK_LATER: Final = "await in a task, then call check_and_complete"
 
 
@@ -81,16 +81,16 @@ class Purgatory(OperationOwner):
     by the closing of the purgatory, or by an exception. It then leaves the wheel and all its watch
     lists at once, and a key without operations is forgotten.
 
-    All calls but the `*_threadsafe` ones and `statistics` belong to the timer's loop and thread;
-    calls that change something raise ForeignLoopError elsewhere.
+    Only the `*_threadsafe` methods and `statistics` may be called outside the timer's loop and
+    thread; methods that change something raise ForeignLoopError there.
 
     Args:
-        name: For statistics, log events and traces.
+        name: The name in statistics, log events and traces.
         timer: An open `Timer` or a `ManualTimer`; default: the running loop's shared timer.
-        max_pending: How many operations may be pending at once; default: no limit.
+        max_pending: The number of operations that may be pending at once; default: no limit.
         purge_interval: Default: watch lists are exact. A *count* of operations, at least 0: lists
             are purged lazily, as in Kafka, when the estimated total of operations in them exceeds
-            the pending ones by more than this.
+            the pending ones by more than this count.
         instruments: Called for every operation that ends.
 
     Raises:
@@ -120,7 +120,7 @@ class Purgatory(OperationOwner):
         if purge_interval is not None:
             self._purge_interval = checked_int("purge_interval", purge_interval, 0, _MOST)
         self._instruments = _checked_instruments(instruments)
-        # Kept: a timer that is dropped closes, and a ManualTimer may have no other reference.
+        # The reference keeps the timer open, because a ManualTimer may have no other reference.
         self._timer: Timer = chosen_timer(timer)
         self._driver = self._timer.open_driver()
         self._loop: AbstractEventLoop | None = self._driver.loop
@@ -130,15 +130,15 @@ class Purgatory(OperationOwner):
         self._pending: i64 = 0
         self._estimated_total: i64 = 0
         self._closed = False
-        self._emptied: Event | None = None  # set when the last operation has left
-        self._full = False  # the event was logged; False again when there is room
-        self._busy = False  # a check is under way; nested ones are queued
+        self._emptied: Event | None = None  # set when the last operation has ended
+        self._full = False  # the log event was emitted; False again when there is room
+        self._busy = False  # a check is running; nested checks are queued
         # An item for each queued call: key, value (None for a check), limit.
         self._queue: deque[tuple[object, int | float | None, int]] = deque()
         self._checking: Operation | None = None  # the operation whose condition is evaluated now
         self._checking_key: object = None  # the key of that check
         self._inside: Operation | None = None  # the operation whose context is entered now
-        self._blank: Context | None = None  # an empty context, to be used again
+        self._blank: Context | None = None  # an empty context for reuse
         self._create_future: Callable[[], Future[object]] | None = None
         self._inbox: Inbox | None = None
         self._left: deque[object] = deque()  # items that the inbox had not delivered when it closed
@@ -152,11 +152,11 @@ class Purgatory(OperationOwner):
         """Wait for *operation*: try; if its condition is not met, watch its keys and try again.
 
         All of that happens in this call, which also starts the timeout. The returned future may be
-        awaited at once, later, in a task group, or never; it costs no task. Awaiting returns what
-        `on_complete` returned. Cancelling the awaiting task cancels the operation.
+        awaited at once, later, in a task group, or never; it costs no task. Its result is that of
+        `on_complete`. Cancelling the awaiting task cancels the operation.
 
         Args:
-            operation: A new one; an operation can be watched once.
+            operation: A new operation; it can be watched once.
             keys: At least one hashable key; a key given twice counts once.
 
         Raises:
@@ -177,10 +177,10 @@ class Purgatory(OperationOwner):
     def try_complete_else_watch(
         self, operation: DelayedOperation[T], keys: Iterable[Hashable]
     ) -> bool:
-        """Do what `watch` does, without a future; return whether the operation has ended already.
+        """Watch as `watch` does, without a future; return whether the operation has ended already.
 
-        Needs no running loop on a `ManualTimer`. An exception of the operation goes to the loop's
-        exception handler, or is raised by the next `ManualTimer.advance`.
+        On a `ManualTimer`, the call needs no running loop. An exception of the operation goes to
+        the loop's exception handler, or is raised by the next `ManualTimer.advance`.
         """
         checked = _checked_operation(operation)
         names = _checked_keys(keys)
@@ -209,13 +209,13 @@ class Purgatory(OperationOwner):
         """Wait until counters, which `advance` raises, reach thresholds; False on timeout.
 
         Args:
-            thresholds: For each key the least value, int or float, that suffices.
+            thresholds: The value, int or float, that each key must reach.
             timeout: Seconds or a timedelta; None or `inf` for no timeout.
             mode: "all" keys, or "any" one of them.
 
         Raises:
             TypeError: *thresholds* is not a mapping, or a threshold is not a number.
-            ValueError: There is no threshold, one is NaN, or *mode* is unknown.
+            ValueError: *thresholds* is empty, a threshold is NaN, or *mode* is unknown.
             PurgatoryFullError: `max_pending` operations are pending; nothing was registered.
             PurgatoryClosedError: The purgatory is closed.
 
@@ -231,9 +231,10 @@ class Purgatory(OperationOwner):
     def try_reach_else_watch(
         self, operation: ThresholdOperation, thresholds: list[tuple[object, int | float]]
     ) -> bool:
-        """Do what `wait_until` does for an operation made by the caller, without a future.
+        """Wait as `wait_until` does for an operation that the caller has created, without a future.
 
-        For replays, which set timeouts in nanoseconds. Returns whether the operation has ended.
+        Replays call this, because they set timeouts in nanoseconds. Return whether the operation
+        has ended already.
         """
         self._claim(operation)
         return self._admit(operation, tuple([key for key, _ in thresholds]), thresholds)
@@ -244,7 +245,7 @@ class Purgatory(OperationOwner):
         keys: tuple[object, ...],
         thresholds: list[tuple[object, int | float]] | None,
     ) -> Future[object]:
-        # The loop is not looked up where it is known: that costs a system call on Python 3.11.
+        # If the loop is known, it is not looked up: that costs a system call on Python 3.11.
         create_future = self._create_future
         if create_future is None:
             create_future = get_running_loop().create_future
@@ -256,7 +257,7 @@ class Purgatory(OperationOwner):
         return waiter
 
     def _claim(self, operation: Operation) -> None:
-        """Become the owner of a new operation; its timeout counts from now."""
+        """Become the owner of a new operation, and set its deadline."""
         if self._closed:
             raise PurgatoryClosedError(f"{self!r} is closed")
         if operation._owner is not None or operation._outcome is not _PENDING:
@@ -274,7 +275,7 @@ class Purgatory(OperationOwner):
         keys: tuple[object, ...],
         thresholds: list[tuple[object, int | float]] | None,
     ) -> bool:
-        """Try; if not met, link the operation, start its timeout, try again. True if it ended."""
+        """Try; if not met, link it, start its timeout, try again. Return whether it has ended."""
         operation.keys = keys
         outer = self._inside
         self._inside = operation  # these tries run in the context of the caller itself
@@ -291,8 +292,8 @@ class Purgatory(OperationOwner):
                 self._lists.unlink(operation)
                 return True
             self._start_timeout(operation)
-            # Kafka tries again because another thread may have met the condition meanwhile; here a
-            # condition, or the hash of a key, may have run code that did.
+            # Kafka tries again because another thread may have met the condition meanwhile. Here,
+            # code that a condition or the hash of a key ran may have met it.
             self._try(operation, None)
             return operation._outcome is not _PENDING  # noqa: TRY300 - that cannot raise
         except BaseException as error:
@@ -360,17 +361,17 @@ class Purgatory(OperationOwner):
     ) -> int:
         """Check every operation that watches *key* now, oldest first; complete those that are met.
 
-        A call from within an `on_complete` or a condition is queued, returns 0, and runs when the
-        check under way has ended, so that nesting needs no recursion.
+        A call inside an `on_complete` or a condition is queued, returns 0, and runs after the
+        current check, so that nested calls need no recursion.
 
         Args:
-            key: A key without operations is no error and completes 0.
-            limit: Stop after this many completions, at least 1; default: no limit.
-            budget: Seconds or a timedelta above 0: after that time the rest is checked on later
+            key: The key; one without operations completes 0.
+            limit: The greatest number of completions, at least 1; default: no limit.
+            budget: Seconds or a timedelta above 0: after that time, the rest is checked in later
                 turns of the loop, and the returned count is that of the first part.
 
         Returns:
-            How many operations this call completed.
+            The number of operations that this call completed.
 
         Raises:
             TypeError: *key* is not hashable, or an argument has the wrong type.
@@ -391,8 +392,8 @@ class Purgatory(OperationOwner):
         The counter keeps the value until `forget`, so that a later `wait_until` completes at once.
 
         Returns:
-            How many operations this call completed, lowest thresholds first; 0 for a call from
-            within an `on_complete` or a condition, which is queued.
+            The number of operations that this call completed, lowest thresholds first; 0 for a call
+            inside an `on_complete` or a condition, which is queued.
 
         Raises:
             TypeError: *value* is not an int or a float, or *key* is not hashable.
@@ -414,12 +415,13 @@ class Purgatory(OperationOwner):
         """Drop the value of the counter *key*; return whether it had one.
 
         Args:
-            key: A key without a counter is no error.
-            error: Default: pending operations go on waiting for the counter. Otherwise they are
-                cancelled, and the awaiter of each gets the exception that a call of *error* makes.
+            key: The key; one without a counter is no error.
+            error: Default: pending operations continue to wait for the counter. Otherwise they are
+                cancelled, and the awaiter of each gets the exception that a call of *error*
+                returns.
 
         Raises:
-            TypeError: *key* is not hashable, or *error* cannot be called.
+            TypeError: *key* is not hashable, or *error* is not callable.
             ForeignLoopError: Called from another loop or thread.
         """
         if error is not None and not callable(error):
@@ -434,7 +436,7 @@ class Purgatory(OperationOwner):
         return had_value
 
     def cancel_for_key(self, key: Hashable) -> list[DelayedOperation[Any]]:
-        """Cancel the operations that watch *key*, under all their keys; return them.
+        """Cancel the operations that wait for *key*, with all their keys; return them.
 
         Raises:
             ForeignLoopError: Called from another loop or thread.
@@ -444,7 +446,7 @@ class Purgatory(OperationOwner):
         return cast("list[DelayedOperation[Any]]", cancelled)
 
     def check_and_complete_threadsafe(self, key: Hashable) -> None:
-        """Call `check_and_complete` soon on the loop; for any thread.
+        """Call `check_and_complete` soon in the loop; from any thread.
 
         Many calls share one wake-up of the loop. There is no `context`: conditions and
         `on_complete` run in the context in which their operation was watched.
@@ -458,9 +460,9 @@ class Purgatory(OperationOwner):
         self._open_inbox().put((key, None))
 
     def advance_threadsafe(self, key: Hashable, value: Value) -> None:
-        """Call `advance` soon on the loop; for any thread. Many calls share one wake-up.
+        """Call `advance` soon in the loop; from any thread. Many calls share one wake-up.
 
-        Raises: as `check_and_complete_threadsafe`, and what `advance` raises for a bad value.
+        Raises: as `check_and_complete_threadsafe`, and as `advance` for a bad value.
         """
         _check_key(key)
         checked = _checked_number("value", value)
@@ -472,7 +474,7 @@ class Purgatory(OperationOwner):
         return self._inbox
 
     def _receive(self, item: object) -> None:
-        """Carry out a call of another thread, on the loop's thread."""
+        """Execute a call of another thread on the loop's thread."""
         if isinstance(item, Operation):
             if item._outcome is _PENDING:
                 self.end(item, _CANCELLED if is_abandoned(item) else _COMPLETED, None)
@@ -488,7 +490,7 @@ class Purgatory(OperationOwner):
     def _check(self, key: object, limit: i64) -> int:
         """Check the operations that watch *key* now; return how many completed."""
         if self._busy:
-            _check_key(key)  # raised here, not from within the check under way
+            _check_key(key)  # raises here, not in the running check
             self._queue.append((key, None, limit))
             return 0
         watchers = self._lists.get(key)
@@ -528,7 +530,7 @@ class Purgatory(OperationOwner):
         operation = link.operation
         if operation is None:
             return False
-        if operation._outcome is not _PENDING:  # ended, and not purged yet
+        if operation._outcome is not _PENDING:  # the operation has ended and is not purged yet
             self._lists.remove(link)
             return False
         if is_abandoned(operation):
@@ -553,7 +555,7 @@ class Purgatory(OperationOwner):
                 self._run(operation, self._evaluate)
         except (SystemExit, KeyboardInterrupt):
             raise
-        except BaseException as error:  # one bad condition must not end the check of the others
+        except BaseException as error:  # one failing condition must not end the check of others
             self._fail(operation, awaitable_error(error))
         finally:
             self._checking, self._checking_key = outer, outer_key
@@ -570,8 +572,8 @@ class Purgatory(OperationOwner):
     def _run(self, operation: Operation, step: Callable[[Operation], object]) -> object:
         """Call `step(operation)` in the context in which the operation was watched.
 
-        Callers skip this when that context and the current one are both empty: entering a context
-        costs as much as a condition.
+        Callers skip this if that context and the current one are both empty, because entering a
+        context costs as much as a condition.
         """
         outer = self._inside
         context = operation._context
@@ -581,7 +583,7 @@ class Purgatory(OperationOwner):
             if context is None:
                 context = _new_context()
             self._blank = None
-        elif outer is not None:  # it may be entered already, further out
+        elif outer is not None:  # an outer call may have entered it already
             context = context.copy()
         self._inside = operation
         try:
@@ -594,7 +596,7 @@ class Purgatory(OperationOwner):
     def _fail(self, operation: Operation, error: Exception) -> None:
         if operation._outcome is _PENDING:
             self.end(operation, _FAILED, error)
-        else:  # it forced itself and raised then: its awaiter has the result
+        else:  # it completed itself and then raised: its awaiter already has the result
             self._report(operation, error)
 
     def _begin_slices(self, key: object, limit: i64, slice_ns: i64) -> int:
@@ -605,7 +607,7 @@ class Purgatory(OperationOwner):
         return self._check_slice(Cursor(watchers), key, limit, slice_ns)
 
     def _check_slice(self, cursor: Cursor, key: object, limit: i64, slice_ns: i64) -> int:
-        """Check operations for *slice_ns*, and the rest on the next turns of the loop."""
+        """Check operations for *slice_ns*, and the rest in the next turns of the loop."""
         loop = cast(AbstractEventLoop, self._loop)
         if self._busy:
             loop.call_soon(self._check_slice, cursor, key, limit, slice_ns)
@@ -667,12 +669,12 @@ class Purgatory(OperationOwner):
                 if operation is None:
                     break
                 operation.wanted -= 1
-                self._inside = operation  # its methods are not user code: any context will do
+                self._inside = operation  # its methods are not user code, so any context is right
                 if is_abandoned(operation):
                     self.end(operation, _CANCELLED, None)
                 else:
                     completed += self._try(operation, key)
-        except BaseException:  # Ctrl-C: the value has reached the other waiters, too
+        except BaseException:  # for example Ctrl-C: the other waiters still need this value
             self._queue.appendleft((key, value, FOREVER))
             raise
         finally:
@@ -681,7 +683,7 @@ class Purgatory(OperationOwner):
         return completed
 
     def _drain(self) -> None:
-        """Carry out the queued calls in order."""
+        """Execute the queued calls in order."""
         while self._queue:
             key, value, limit = self._queue.popleft()
             if value is not None:
@@ -692,7 +694,7 @@ class Purgatory(OperationOwner):
                     self._check_list(watchers, limit)
 
     def _drain_later(self) -> None:
-        """Schedule the queued calls after Ctrl-C; without a loop, the next check makes them."""
+        """Schedule the queued calls after Ctrl-C; without a loop, the next check runs them."""
         loop = self._loop
         if loop is not None and not loop.is_closed():
             loop.call_soon(self._drain_now)
@@ -712,7 +714,7 @@ class Purgatory(OperationOwner):
 
     def check_caller(self) -> i64:
         driver = self._driver
-        # Closed: nothing is pending any more, or its end is under way.
+        # If the driver is closed, the operations have ended or are ending.
         return driver.now_ns() if driver.closed else driver.checked_now()
 
     def end_threadsafe(self, operation: Operation) -> None:
@@ -722,7 +724,7 @@ class Purgatory(OperationOwner):
         self, operation: Operation, outcome: Outcome, error: Exception | None, now_ns: i64 = 0
     ) -> None:
         operation._outcome = outcome
-        operation._owner = None  # an ended operation keeps no purgatory alive
+        operation._owner = None  # an ended operation must not keep the purgatory alive
         operation.finished_ns = now_ns or self._driver.now_ns()
         if operation is self._checking:
             operation.completed_by = self._checking_key
@@ -738,7 +740,7 @@ class Purgatory(OperationOwner):
                     result = self._complete(operation)
                 else:
                     result = self._run(operation, self._complete)
-        except BaseException as caught:  # the operation fails, the others go on
+        except BaseException as caught:  # only this operation fails
             error = awaitable_error(caught)
             operation._outcome = outcome = _FAILED
             if isinstance(caught, (SystemExit, KeyboardInterrupt)):  # ends the loop as well
@@ -762,7 +764,7 @@ class Purgatory(OperationOwner):
         if result is not None:
             refuse_coroutine("on_complete", result)
         if operation._outcome is _EXPIRED:
-            # As an object: an `async def` returns more than the None that is declared.
+            # Typed as object, because an `async def` override returns a coroutine instead of None.
             expiration = cast("Callable[[], object]", operation.on_expiration)
             refuse_coroutine("on_expiration", expiration())
         return result
@@ -774,7 +776,7 @@ class Purgatory(OperationOwner):
                 self._counters.unlink(operation)
             elif self._purge_interval < 0:
                 self._lists.unlink(operation)
-            else:  # its links stay until a purge; the collector cannot see a cycle through them
+            else:  # the links stay until a purge; the collector cannot see a cycle through them
                 operation._links = None
         finally:
             if self._purge_interval < 0:
@@ -799,7 +801,7 @@ class Purgatory(OperationOwner):
                 self._report(operation, awaitable_error(caught))
 
     def _report(self, operation: Operation, error: Exception | None) -> None:
-        """Hand an exception that no task awaits to the loop's exception handler."""
+        """Pass an exception that no task awaits to the loop's exception handler."""
         self._driver.report(
             {
                 "message": f"Exception in delayed operation {safe_repr(operation)}",
@@ -818,19 +820,20 @@ class Purgatory(OperationOwner):
 
     @property
     def closed(self) -> bool:
-        """Whether closing has begun; new operations are refused then."""
+        """Whether closing has begun; new operations are then refused."""
         return self._closed
 
     def aclose(self, drain: Drain = "expire") -> Coroutine[object, object, None]:
         """Refuse new operations and end the pending ones. Idempotent.
 
         Args:
-            drain: "expire": every pending operation expires now. "cancel": it is cancelled, and its
-                awaiter gets `PurgatoryClosedError`. "wait": wait until all have ended.
+            drain: "expire": every pending operation expires now. "cancel": every pending operation
+                is cancelled, and its awaiter gets `PurgatoryClosedError`. "wait": wait until all
+                have ended.
 
         Raises:
-            TypeError, ValueError: *drain* is none of these; raised by the call itself.
-            ForeignLoopError: Awaited on another loop.
+            TypeError, ValueError: *drain* has another value; raised by the call itself.
+            ForeignLoopError: Awaited in another loop.
         """
         checked = checked_choice("drain", drain, _DRAINS)
         return close(self._begin_closing, self._finish_closing, checked)
@@ -857,7 +860,7 @@ class Purgatory(OperationOwner):
 
     def _finish_closing(self, drain: str) -> None:
         """End the operations that are still pending."""
-        # With drain="wait" the inbox stays open until here: threads may complete operations.
+        # With drain="wait", the inbox stays open until here: threads may complete operations.
         self._close_inbox()
         text = f"{self!r} was closed"
         for operation in self._operations():
@@ -867,7 +870,7 @@ class Purgatory(OperationOwner):
                 self.end(operation, _CANCELLED, None)
             elif drain == "expire":
                 self.end(operation, _EXPIRED, None)
-            else:  # a new error for each: raising it changes its context and traceback
+            else:  # each gets its own error, because raising changes context and traceback
                 self.end(operation, _CANCELLED, PurgatoryClosedError(text))
         if self._estimated_total > self._pending:
             self._purge()  # no later check will find these links
@@ -878,27 +881,27 @@ class Purgatory(OperationOwner):
             while self._left:
                 self._receive(self._left.popleft())
 
-    # --- looking in -------------------------------------------------------------------------
+    # --- inspection -------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return self._pending
 
     def __bool__(self) -> bool:
-        """True, also when nothing is pending: `purgatory or default` must not replace it."""
+        """True even if nothing is pending: `purgatory or default` must not replace it."""
         return True
 
     @property
     def watched(self) -> int:
-        """Links between an operation and a key."""
+        """The number of links between an operation and a key."""
         return self._lists.links + self._counters.links
 
     def pending(self, key: Hashable = None) -> Iterator[DelayedOperation[Any]]:
-        """Iterate a snapshot of the pending operations, or of those that wait for *key*."""
+        """Iterate over a snapshot of the pending operations, or of those that wait for *key*."""
         found = self._operations() if key is None else self._operations_of(key)
         return cast("Iterator[DelayedOperation[Any]]", iter(found))
 
     def top_keys(self, count: Count = 10) -> list[tuple[Hashable, int]]:
-        """Return the keys with most watchers, and their numbers of watchers. O(keys)."""
+        """Return the keys with the most watchers, and their numbers of watchers. O(keys)."""
         most = checked_int("count", count, 0, _MOST)
         totals = {key: size for size, key in self._lists.sizes()}
         for size, key in self._counters.sizes():
@@ -908,8 +911,8 @@ class Purgatory(OperationOwner):
     def statistics(self) -> PurgatoryStatistics:
         """Return a snapshot of the counts; from any thread.
 
-        Cost: the size of the histograms; if some operations wait for conditions and others for
-        counters, O(keys of counters) besides.
+        Cost: O(size of the histograms); if some operations wait for conditions and others for
+        counters, also O(keys of counters).
         """
         counts = self.counts
         keys = self._lists.keys + self._counters.keys
@@ -946,7 +949,7 @@ class Purgatory(OperationOwner):
         return keys, size + len(counted)
 
     def waiters(self, key: Hashable) -> int:
-        """Return how many operations wait for *key*. O(1)."""
+        """Return the number of operations that wait for *key*. O(1)."""
         watchers = self._lists.get(key)
         counter = self._counters.get(key)
         watching = 0 if watchers is None else int(watchers.count)
@@ -955,10 +958,10 @@ class Purgatory(OperationOwner):
     def first_waiters(
         self, key: Hashable, most: Count
     ) -> list[tuple[DelayedOperation[Any], int | float | None]]:
-        """Return operations that wait for *key*, each with its threshold, None for a condition.
+        """Return operations that wait for *key*, each with its threshold, or None for a condition.
 
-        At most *most* of each kind: the oldest that wait for a condition, and some of those that
-        wait for the counter. O(most).
+        The result has at most *most* of each kind: the oldest that wait for a condition, and some
+        of those that wait for the counter. O(most).
         """
         bound = checked_int("most", most, 0, _MOST)
         found: list[tuple[Operation, int | float | None]] = []
@@ -1026,7 +1029,7 @@ def _checked_thresholds(thresholds: object) -> list[tuple[object, int | float]]:
         raise TypeError(
             f"thresholds must be a mapping of keys to numbers, got {safe_repr(thresholds)}"
         )
-    # As objects: compiled code would refuse a bad threshold before it could be named.
+    # Typed as objects, because compiled code would raise its own error for a bad threshold first.
     thresholds = cast("Mapping[object, object]", thresholds)
     wanted = [(key, _checked_number("threshold", least)) for key, least in thresholds.items()]
     if not wanted:
@@ -1059,7 +1062,7 @@ def _checked_instruments(instruments: object) -> tuple[Instrument, ...]:
 
 
 def _checked_operation(operation: object) -> Operation:
-    """Return a user's operation; refuse one that cannot work."""
+    """Return a user's operation if it can be watched; raise TypeError otherwise."""
     if not isinstance(operation, Operation):
         raise TypeError(f"operation must be a DelayedOperation, got {safe_repr(operation)}")
     method = getattr(operation, "asynchronous_method", "")

@@ -25,7 +25,7 @@ class PurgatoryStatistics(NamedTuple):
         cancelled: Operations that were cancelled.
         failed: Operations that raised.
         checks: Calls of any operation's `try_complete`.
-        estimated_total: The estimate E of operations in the watch lists, pending or ended.
+        estimated_total: The estimated number of operations in the watch lists, pending or ended.
         purges: Purges of the watch lists.
         lateness: Time of expiration minus deadline, a histogram in seconds.
         durations: Time of completion minus time of creation, a histogram in seconds.
@@ -46,7 +46,7 @@ class PurgatoryStatistics(NamedTuple):
 
 
 class RunningCounts:
-    """The counts of a purgatory since it was made; fixed memory, O(1) per operation."""
+    """The counts of a purgatory since its creation; fixed memory, O(1) for each operation."""
 
     __slots__ = (
         "cancelled",

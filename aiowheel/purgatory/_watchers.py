@@ -1,7 +1,7 @@
 """Watch lists: for each key the operations that watch it, oldest first. Rank 2.
 
-Sources: Kafka's WatcherList and Watchers, as rings of links, so that an operation that ends leaves
-each of its lists at O(1).
+Sources: Kafka's WatcherList and Watchers, here as rings of links, so that an operation that ends
+leaves each of its lists in O(1).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Watchers(Node):
         self.count: i64 = 0  # links, without bookmarks
 
     def begin(self, key: object) -> None:
-        """Become the list of *key*. Before this call the object is in no cycle."""
+        """Become the list of *key*. Before this call, the object is in no reference cycle."""
         self.prev = self
         self.next = self
         self.key = key
@@ -65,7 +65,7 @@ class Watchers(Node):
         return last.operation if isinstance(last, Link) else None
 
     def operations(self) -> Iterator[Operation]:
-        """Iterate the operations, oldest first; the list must not change meanwhile."""
+        """Iterate over the operations, oldest first; the list must not change meanwhile."""
         node = self.next
         while node is not None and node is not self:
             if isinstance(node, Link) and node.operation is not None:
@@ -73,7 +73,7 @@ class Watchers(Node):
             node = node.next
 
     def dissolve(self) -> None:
-        """Break the ring whatever it holds: the cyclic collector does not see an acyclic class."""
+        """Break the ring and its links: the cyclic collector does not see an acyclic class."""
         node = self.next
         while node is not None and node is not self:
             following = node.next
@@ -88,10 +88,10 @@ class Watchers(Node):
 
 
 class Cursor:
-    """An iterator over the links that a watch list holds now, whatever changes the list meanwhile.
+    """An iterator over the links that a watch list holds now, even if the list changes meanwhile.
 
-    Two bookmarks stand in the ring itself: one behind the link visited last, one at the end of the
-    part to visit. Links may come, go and come back between two steps.
+    Two bookmarks are in the ring itself: one behind the last visited link, one at the end of the
+    part to visit. Links may be added, removed and added again between two steps.
     """
 
     __slots__ = ("_end", "_here")
@@ -138,7 +138,7 @@ class WatchLists:
 
     def __init__(self) -> None:
         self.by_key: dict[object, Watchers] = {}
-        # The most keys ever in that dict: it keeps room for them until it is copied.
+        # The most keys ever in that dict, which keeps room for them until it is copied.
         self._peak: i64 = 0
         self._spare: Watchers | None = None  # an empty list, for the next new key
         self.links: i64 = 0
@@ -156,7 +156,7 @@ class WatchLists:
         """Add *operation* to the list of every key, once each.
 
         Raises:
-            TypeError: A key is not hashable; the operation is in no list then.
+            TypeError: A key is not hashable; the operation is then in no list.
         """
         try:
             for key in keys:
@@ -166,8 +166,8 @@ class WatchLists:
             raise
 
     def _link(self, operation: Operation, key: object) -> None:
-        # One look-up, whether the key is new or not: hashing keys is much of the cost of watching.
-        # The spare list is taken out meanwhile: comparing keys may run code that watches others.
+        # One look-up for new and known keys, because hashing is much of the cost of watching. The
+        # spare list is removed meanwhile, because comparing keys may run code that watches others.
         spare = self._spare
         self._spare = None
         if spare is None:
@@ -197,7 +197,7 @@ class WatchLists:
             sibling = cast("Link | None", link.sibling)
             try:
                 self.remove(link)
-            except BaseException:  # the hash of a key was interrupted: remove the other links first
+            except BaseException:  # the hash of a key was interrupted; first remove the other links
                 operation._links = sibling
                 self.unlink(operation)
                 raise
@@ -218,8 +218,8 @@ class WatchLists:
             try:
                 del self.by_key[watchers.key]
             except Exception:
-                # The key hashes or compares differently by now. Its empty list stays: one bad key
-                # must not keep other operations from ending.
+                # The hash or the equality of the key has changed. Its empty list stays: one bad key
+                # must not prevent other operations from ending.
                 return
             watchers.dissolve()
             if self._peak > _SPARSE and len(self.by_key) * 8 < self._peak:
@@ -239,7 +239,7 @@ class WatchLists:
                 node = following
 
     def operations(self) -> Iterator[Operation]:
-        """Iterate each operation once; the lists must not change meanwhile. O(links)."""
+        """Iterate over each operation once; the lists must not change meanwhile. O(links)."""
         for watchers in self.by_key.values():
             for operation in watchers.operations():
                 first = cast("Link | None", operation._links)
@@ -247,13 +247,13 @@ class WatchLists:
                     yield operation
 
     def sizes(self) -> Iterator[tuple[int, object]]:
-        """Iterate the number of links and the key of every list; from any thread."""
+        """Iterate over the number of links and the key of every list; from any thread."""
         for watchers in list(self.by_key.values()):
             if watchers.count:  # see `remove`
                 yield watchers.count, watchers.key
 
     def watched_among(self, sizes: list[tuple[int, object]]) -> int:
-        """Return how many of these keys have a link."""
+        """Return the number of these keys that have a link."""
         found = 0
         for _, key in sizes:
             watchers = self.by_key.get(key)
@@ -262,7 +262,6 @@ class WatchLists:
         return found
 
     def __del__(self) -> None:
-        # Only lists that are purged lazily still hold links, and a ring must be broken by hand to
-        # be freed.
+        # Only lists that are purged lazily still hold links. Without this, a ring is never freed.
         for watchers in self.by_key.values():
             watchers.dissolve()

@@ -1,4 +1,4 @@
-"""Ready-made uses of timers for servers, one per file. Rank 3."""
+"""Ready-made tools for servers that use timers, one in each file. Rank 3."""
 
 from aiowheel.recipes.idle_detector import IdleDetector as IdleDetector
 

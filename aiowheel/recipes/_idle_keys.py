@@ -1,7 +1,7 @@
 """The compiled part of `IdleDetector`: one pending deadline for each key. Rank 3.
 
-Source: the idle timeout of servers with 100,000 clients on one ring of buckets. Here a touch does
-not move the key to another bucket; it writes a later deadline.
+Source: the idle timeouts of servers with 100,000 clients, on one ring of buckets. Here, a touch
+does not move the key to another bucket; it only writes a later deadline.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class IdleAlarm(TimerTask):
 class IdleKeys:
     """Keys and their deadlines; `IdleDetector` documents each method."""
 
-    # Defaults for a subclass that does not call `super().__init__()`. The driver is None after
-    # `aclose`, too: one test in `touch` finds both.
+    # Defaults for a subclass that does not call `super().__init__()`. The driver is also None after
+    # `aclose`, so that one test in `touch` finds both cases.
     _driver: Driver | None = None
     _alarms: dict[object, IdleAlarm] | None = None
 
@@ -59,19 +59,19 @@ class IdleKeys:
             raise ValueError(f"timeout must be more than 0 and finite, got {safe_repr(timeout)}")
         self._on_idle: Callable[..., object] = plain_callback("on_idle", on_idle, START_A_TASK)
         self._context: Context = copy_context()
-        # Not the timer: pending alarms refer to the detector, which would keep a timer alive that
-        # the application has dropped.
+        # The detector does not store the timer: pending alarms refer to the detector, and would
+        # keep a timer alive that the application has dropped.
         self._driver = chosen_timer(timer).open_driver()
         self._alarms = {}
 
     def touch(self, key: object) -> None:
-        """Restart the silence of *key*, and watch it if it is new."""
+        """Restart the timeout of *key*, and watch it if it is new."""
         driver = self._driver
         alarms = self._alarms
         if driver is None or alarms is None:
             raise self._unusable()
         now = driver.checked_now()
-        # One nanosecond later than the timeout: a touch exactly at the timeout is in time.
+        # One nanosecond after the timeout, because a touch exactly at the timeout is in time.
         deadline = now + self._timeout_ns + 1
         try:
             alarm = alarms.get(key)
@@ -79,12 +79,12 @@ class IdleKeys:
             refuse_unhashable("key", key)
             raise
         if alarm is not None and alarm.late_at(now) >= 0:
-            # The timer is late by up to a tick: the key fell idle before this touch.
+            # The timer fires up to a tick late; the key fell idle before this touch.
             if alarm.pending:
                 driver.fire_due(alarm, now)
             if self._driver is None:
                 raise self._unusable()
-            alarm = alarms.get(key)  # `on_idle` may have touched it
+            alarm = alarms.get(key)  # `on_idle` may have touched the key
             if alarm is not None and not alarm.pending:  # see `_forget`
                 alarm = None
         if alarm is None:
@@ -107,7 +107,7 @@ class IdleKeys:
             refuse_unhashable("key", key)
             raise
         if alarm is None:
-            refuse_unhashable("key", key)  # an empty dict does not ask for the hash
+            refuse_unhashable("key", key)  # `pop` of an empty dict does not compute the hash
         return alarm is not None and alarm.cancel()
 
     def expires(self, key: object) -> float | None:
@@ -136,7 +136,7 @@ class IdleKeys:
 
     def _expired(self, key: object) -> None:
         self._forget(key)
-        # A copy, because a context cannot be entered twice: `on_idle` may touch a key that is late.
+        # A copy, because a context cannot be entered twice, and `on_idle` may touch a late key.
         result = self._context.copy().run(self._on_idle, key)
         if result is not None:
             refuse_coroutine("on_idle", result, START_A_TASK)
@@ -148,8 +148,8 @@ class IdleKeys:
         try:
             del alarms[key]
         except Exception:
-            # The hash or the equality of the key has changed. Its finished alarm stays: an error
-            # here would keep the other keys from ending.
+            # The hash or the equality of the key has changed. Its finished alarm stays, because an
+            # error here would prevent the other keys from ending.
             return
 
     def _watched(self) -> dict[object, IdleAlarm]:

@@ -1,6 +1,6 @@
 """Idle detection over recorded touches: a wheel in virtual time. Rank 3: no loop, no I/O.
 
-The rule is that of `IdleDetector`, so a replay gives the events of a live detector.
+The rule is that of `IdleDetector`, so a replay has the same events as a live detector.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,11 +14,12 @@ IdleEvent = tuple[int, str]
 def idle_events(rows: Iterable[Touch], timeout: int) -> Iterator[IdleEvent]:
     """Replay touches at full speed and yield ``(fire, key)`` each time a key falls idle.
 
-    With the touches t1 <= t2 of one key, it is idle at t1 + timeout if t2 > t1 + timeout or if
-    there is no t2. A touch exactly at the deadline keeps the key alive.
+    With two successive touches t1 <= t2 of a key, the key is idle at t1 + timeout if
+    t2 > t1 + timeout or if there is no t2. A touch exactly at the deadline keeps the key alive.
 
     Args:
-        rows: ``(time, key)`` ordered by time, in any integer unit; rows of one time have no order.
+        rows: ``(time, key)`` ordered by time, in any integer unit; rows of one time may have any
+            order.
         timeout: More than 0, in the same unit.
 
     Yields:
@@ -28,7 +29,7 @@ def idle_events(rows: Iterable[Touch], timeout: int) -> Iterator[IdleEvent]:
     Raises:
         ValueError: The rows go back in time, or a deadline is beyond the wheel's range.
 
-    Cost: O(1) per row; memory for the keys that are open at the same time.
+    Cost: O(1) for each row; memory for the keys that are open at the same time.
     """
     trace = IdleTrace(timeout)
     yield from trace.replay(rows)
@@ -36,7 +37,7 @@ def idle_events(rows: Iterable[Touch], timeout: int) -> Iterator[IdleEvent]:
 
 
 class IdleTrace:
-    """A replay that takes its touches in parts; `idle_events` is one with a single part.
+    """A replay that gets its touches in parts; `idle_events` replays a single part.
 
     Args:
         timeout: More than 0, in the unit of the touches.
@@ -51,23 +52,23 @@ class IdleTrace:
     def replay(self, rows: Iterable[Touch]) -> Iterator[IdleEvent]:
         """Replay the next touches, ordered by time; yield the idle events before the last one."""
         timeout, open_keys, wheel, now = self._timeout, self._open, self._wheel, self._now
-        # The wheel has nothing to do before this time, so touches before it skip `advance`.
+        # No entry is due before this time, so touches before it skip `advance`.
         due = None if wheel is None else wheel.next_expiration()
         for time, key in rows:
             if wheel is None:
-                # A tick of one unit: fire times are exact and ordered, in every unit.
+                # With a tick of one unit, fire times are exact and ordered in every unit.
                 wheel = self._wheel = TimingWheel(tick=1, start=time)
             elif time < now:
                 raise ValueError(f"rows must be ordered by time, got {time} after {now}")
             elif due is not None and time > due:
-                # Up to the time before the touch: a key that is due at the touch stays alive.
+                # Only up to the time before the touch, because a key due at the touch stays alive.
                 yield from self._fire(wheel.advance(time - 1))
                 due = wheel.next_expiration()
             now, deadline = time, time + timeout
             entry = open_keys.get(key)
             if entry is None:
                 open_keys[key] = wheel.schedule(deadline, key)
-                due = deadline if due is None else due  # the others are earlier
+                due = deadline if due is None else due  # the other deadlines are earlier
             else:
                 wheel.reschedule(entry, deadline)
         self._now = now
@@ -80,7 +81,7 @@ class IdleTrace:
         return self._fire(self._wheel.advance(now))
 
     def close(self) -> list[IdleEvent]:
-        """Return the idle events of all open keys: the trace has ended."""
+        """Return the idle events of all open keys, at the end of the trace."""
         return self.close_until(self._now + self._timeout)
 
     def last_touches(self) -> list[Touch]:
@@ -88,7 +89,7 @@ class IdleTrace:
         return [(entry.deadline - self._timeout, key) for key, entry in self._open.items()]
 
     def _fire(self, due: list[TimerEntry]) -> list[IdleEvent]:
-        # Comparing strings by code point is comparing their UTF-8 bytes.
+        # Strings have the same order by code point as by UTF-8 bytes.
         events = sorted((entry.deadline, str(entry.payload)) for entry in due)
         for _, key in events:
             del self._open[key]

@@ -1,8 +1,8 @@
-"""A detector of keys that have been silent for too long. Rank 3.
+"""A detector of keys that have had no touch for too long. Rank 3.
 
-A class of its own over the compiled `IdleKeys`, for two reasons. Before Python 3.12 mypyc gives a
-generic class a list of weak references that it frees without clearing them: a dead `weakref.ref`
-then crashes the interpreter. And coroutines stay in interpreted files.
+The class is separate from the compiled `IdleKeys` for two reasons. Before Python 3.12, mypyc gives
+a generic class a list of weak references that it frees without clearing them: a dead `weakref.ref`
+then crashes the interpreter. In addition, coroutines stay in interpreted files.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ K = TypeVar("K", bound=Hashable)
 
 
 class IdleDetector(IdleKeys, Generic[K]):
-    """A set of keys, each of which is watched for silence.
+    """A set of keys, each of which falls idle if it is not touched for a timeout.
 
-    `on_idle(key)` is called once a key has had no touch for more than the timeout. With touches
-    t1 <= t2, the key is idle at t1 + timeout if t2 > t1 + timeout or there is no t2; a touch
-    exactly at t1 + timeout is in time. An idle key is no longer watched, and a later touch starts
-    again. A touch that overtakes a late timer calls `on_idle` first.
+    `on_idle(key)` is called once a key has had no touch for more than the timeout. With two
+    successive touches t1 <= t2, the key is idle at t1 + timeout if t2 > t1 + timeout or there is no
+    t2; a touch exactly at t1 + timeout is in time. An idle key is no longer watched; a later touch
+    watches it again. A touch after the timeout, but before the timer has fired, calls `on_idle`
+    first.
 
-    Iterating gives the keys that are watched when the iteration begins. `len` is their number; a
-    detector without keys is true as well. `async with` closes the detector at the end of the block.
-    Call the methods that change it on the timer's loop and thread.
+    Iteration yields the keys that are watched when it begins. `len` is their number; a detector
+    without keys is also true. `async with` closes the detector at the end of the block. Call the
+    methods that change the detector in the timer's loop and thread.
 
     Args:
         timeout: Seconds or timedelta, more than 0 and finite.
@@ -64,9 +65,9 @@ class IdleDetector(IdleKeys, Generic[K]):
         ) -> None: ...
 
         def touch(self, key: K) -> None:  # type: ignore[override]
-            """Restart the silence of *key*, and watch it if it is new.
+            """Restart the timeout of *key*, and watch it if it is new.
 
-            One dictionary look-up, one clock reading, one write.
+            Cost: one dictionary look-up, one clock reading, one write.
 
             Raises:
                 IdleDetectorClosedError: The detector has been closed.

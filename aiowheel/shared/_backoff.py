@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 
-_FIRST, _LONGEST = 0.02, 0.5  # seconds; waiters hear of a store's return within the longest pause
+_FIRST, _LONGEST = 0.02, 0.5  # seconds; a store's return is noticed within the longest pause
 
 
 class Backoff:
     """Pauses that double up to half a second, each shortened at random by up to a half.
 
-    Without the randomness, all processes would come back to a restarted server together.
+    Without the randomness, all processes would reconnect to a restarted server at the same moment.
     """
 
     def __init__(self) -> None:
@@ -23,5 +23,5 @@ class Backoff:
         return pause * random.uniform(0.5, 1)  # noqa: S311 - a pause is no secret
 
     def reset(self) -> None:
-        """Begin again with the shortest pause, after a success."""
+        """Return to the shortest pause, after a success."""
         self._pause = _FIRST

@@ -1,8 +1,9 @@
-"""The values that one process keeps up to date: hints as they come, reads where they may be lost.
+"""The counter values that one process keeps up to date, by hints and by reads. Rank 4.
 
-Rank 4. The rule that loses no wake-up: subscribe, then read, then wait. The store is subscribed as
-long as the counters are open, so that a key needs one read when it is first waited for, and another
-after each gap. Values only grow, so it does not matter whether a hint or a read comes first.
+A hint brings a new value. A read fetches the values that lost hints may have carried. No wake-up is
+lost, because of the order: subscribe, then read, then wait. The subscription lasts as long as the
+counters are open, so a key needs one read at its first wait, and another after each gap. Values
+only grow, so hints and reads may arrive in any order.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ class Kept:
 
     def __init__(self) -> None:
         self.waiting = 0  # pending waits
-        self.fresh = False  # read, and no hint may have been lost since
-        self.reading = False  # as fresh once the read under way has returned
+        self.fresh = False  # the value was read, and no hint can have been lost since
+        self.reading = False  # a read is under way that will make the value fresh
 
 
 class CatchUp:
-    """The listener of the store: completes waits, and reads again what hints may have missed.
+    """The store's listener: completes waits, and reads values again when hints may be lost.
 
     Args:
         purgatory: Holds the values and the waits.
-        store: Where to read.
+        store: The store to read from.
         counts: Counts hints, gaps and reads.
         linger: Seconds or timedelta for which a key is kept after its last wait.
-        recovered: Called after a gap, when values have been read again.
+        recovered: Called after a gap, once the values have been read again.
     """
 
     def __init__(
@@ -63,11 +64,11 @@ class CatchUp:
         self._stale: dict[str, None] = {}  # keys to read, oldest first
         self._gap = False  # the next read follows a gap
         self._wanted = asyncio.Event()
-        self._after_read: list[asyncio.Future[None]] = []
+        self._read_waiters: list[asyncio.Future[None]] = []
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Learn the epoch, and begin to read what becomes stale.
+        """Read the epoch, and start the task that reads stale keys.
 
         Raises:
             StoreUnavailableError: The store does not answer.
@@ -83,7 +84,7 @@ class CatchUp:
         """Complete the waits for these values; see `HintListener`."""
         self._counts.hints += len(values)
         if epoch != self.epoch:
-            # Reads alone decide which epoch it is: a hint may come late, from a lost history.
+            # Only reads decide the epoch: a hint may arrive late, from a lost history.
             if self.epoch:
                 self.gap()
             return
@@ -94,7 +95,7 @@ class CatchUp:
             purgatory.check_and_complete(key)
 
     def gap(self) -> None:
-        """Read again every value that is kept; see `HintListener`."""
+        """Read all kept values again; see `HintListener`."""
         self._counts.gaps += 1
         self._gap = True
         for key, entry in self.kept.items():
@@ -104,7 +105,7 @@ class CatchUp:
     # --- what the waits call ----------------------------------------------------------------
 
     def keep(self, key: str) -> Kept:
-        """Keep *key* up to date from now on; the caller then waits, or calls `linger`."""
+        """Keep *key* up to date from now on; the caller then starts a wait or calls `linger`."""
         entry = self.kept.get(key)
         if entry is None:
             entry = self.kept[key] = Kept()
@@ -114,7 +115,7 @@ class CatchUp:
         return entry
 
     def wait_begins(self, keys: Iterable[str]) -> list[tuple[str, Kept]]:
-        """Keep these keys for a wait; `wait_ends` gives them back."""
+        """Keep these keys for a wait; `wait_ends` releases them."""
         entries: list[tuple[str, Kept]] = []
         for key in keys:
             entry = self.keep(key)
@@ -126,19 +127,19 @@ class CatchUp:
         return entries
 
     def wait_ends(self, entries: list[tuple[str, Kept]]) -> None:
-        """Let the keys linger that no other wait needs."""
+        """Release the keys of a wait; those without another wait begin to linger."""
         self._counts.waiting -= 1
         for key, entry in entries:
             entry.waiting -= 1
             self.linger(key, entry)
 
     def linger(self, key: str, entry: Kept) -> None:
-        """Drop *key* after the lingering time, unless it is waited for."""
+        """Drop *key* after the lingering time, unless it has a wait."""
         if entry.waiting == 0 and self.kept.get(key) is entry and self._task is not None:
             self._lingering.touch(key)
 
     def drop(self, key: str) -> None:
-        """Forget the value of a key that is not waited for; the next wait reads it again."""
+        """Drop the value of a key that has no wait; the next wait reads it again."""
         entry = self.kept.get(key)
         if entry is not None and entry.waiting == 0:
             del self.kept[key]
@@ -146,19 +147,19 @@ class CatchUp:
             self._lingering.discard(key)
             self._purgatory.forget(key)
 
-    async def read(self, keys: Iterable[str], *, anew: bool = False) -> None:
+    async def read(self, keys: Iterable[str], *, refresh: bool = False) -> None:
         """Return when the values of *keys* are up to date.
 
         Args:
-            keys: They linger afterwards.
-            anew: Read them even if they are kept up to date: a hint may be on its way.
+            keys: The counters to read; they linger afterwards.
+            refresh: Whether to read even keys that are kept up to date: a hint may be on its way.
         """
         names = list(keys)
         loop = asyncio.get_running_loop()
         while True:
             entries = [(key, self.keep(key)) for key in names]
-            if anew:
-                anew = False
+            if refresh:
+                refresh = False
                 for key, entry in entries:
                     self._read_again(key, entry)
                 self._wanted.set()
@@ -166,12 +167,12 @@ class CatchUp:
                 self.linger(key, entry)
             if all(entry.fresh for _, entry in entries):
                 return
-            turn: asyncio.Future[None] = loop.create_future()
-            self._after_read.append(turn)
-            await turn
+            waiter: asyncio.Future[None] = loop.create_future()
+            self._read_waiters.append(waiter)
+            await waiter
 
     def _read_again(self, key: str, entry: Kept) -> None:
-        """Have a read begin after this moment; one that is under way may be too old."""
+        """Schedule a new read of *key*: a read that is under way may be too old."""
         entry.fresh = entry.reading = False
         self._stale[key] = None
 
@@ -215,15 +216,15 @@ class CatchUp:
         for key in keys:
             entry = self.kept.get(key)
             if entry is not None:
-                # False after a gap during the read: then the key is stale again.
+                # `reading` is False after a gap during the read; the key is then stale again.
                 entry.fresh, entry.reading = entry.reading, False
                 value = values.get(key)
                 if value is not None:
                     self._purgatory.advance(key, value)
-        turns, self._after_read = self._after_read, []
-        for turn in turns:
-            if not turn.done():
-                turn.set_result(None)
+        waiters, self._read_waiters = self._read_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
     def _change_epoch(self, epoch: str) -> None:
         old, self.epoch = self.epoch, epoch
@@ -241,19 +242,19 @@ class CatchUp:
             self._purgatory.forget(key, error=lambda: EpochChangedError(text))
 
     def _check_all(self) -> None:
-        """Check what waits for a condition: a check may have been among the lost hints."""
+        """Check all pending operations: the lost hints may have been checks."""
         purgatory = self._purgatory
-        # A dict: the order of a set of texts differs from process to process.
+        # A dict, because the order of a set of strings differs from process to process.
         keys = {key: None for operation in purgatory.pending() for key in operation.keys}
         for key in keys:
             purgatory.check_and_complete(key)
 
     async def aclose(self) -> None:
-        """End the reading; those that wait for a read are cancelled."""
+        """End the reader task, and cancel the pending calls of `read`."""
         task, self._task = self._task, None
         await end_task(task)
-        for turn in self._after_read:
-            turn.cancel()
+        for waiter in self._read_waiters:
+            waiter.cancel()
         await self._lingering.aclose()
         for key in self.kept:
             self._purgatory.forget(key)

@@ -35,10 +35,10 @@ class GroupCommit:
     """The writer of one process: at most one write is under way.
 
     Args:
-        store: Where to write.
+        store: The store to write to.
         counts: Counts the writes.
         committed: Called after each write with its epoch and values.
-        min_interval: Seconds between the beginnings of two writes, at least.
+        min_interval: Least number of seconds between the starts of two writes.
         patience: Seconds for which a write is repeated while the store does not answer.
     """
 
@@ -63,25 +63,25 @@ class GroupCommit:
         self._closed = False
 
     def raise_to(self, key: str, value: int) -> asyncio.Future[str]:
-        """Add a counter to the next write; the future has the epoch of that write."""
+        """Add a counter to the next write; the future's result is the epoch of that write."""
         batch = self._open_batch()
         values = batch.values
         if values.get(key, -1) < value:
             values[key] = value
-        return self._joined(batch)
+        return self._join(batch)
 
     def add_one(self, key: str) -> asyncio.Future[str]:
-        """Add one to a counter by the next write; several calls for one write are one."""
+        """Add one to a counter in the next write; several calls before that write add one."""
         batch = self._open_batch()
         batch.checks[key] = None
-        return self._joined(batch)
+        return self._join(batch)
 
     def _open_batch(self) -> _Batch:
         if not self._waiting or len(self._waiting[-1].callers) >= _MOST:
             self._waiting.append(_Batch(self._loop.time()))
         return self._waiting[-1]
 
-    def _joined(self, batch: _Batch) -> asyncio.Future[str]:
+    def _join(self, batch: _Batch) -> asyncio.Future[str]:
         self._counts.publishes += 1
         caller: asyncio.Future[str] = self._loop.create_future()
         batch.callers.append(caller)
@@ -116,7 +116,7 @@ class GroupCommit:
                     epoch = await self._store.add_one(batch.checks)
                     self._counts.writes += 1
             except StoreUnavailableError as error:
-                # Whether the write was made is unknown. It may be repeated: it is a maximum.
+                # The write may have been made. It is a maximum, so it can be repeated.
                 self._counts.retries += 1
                 if self._loop.time() - batch.begun >= self._patience:
                     emit("aiowheel.shared_write_failed", keys=len(batch.values), error=repr(error))
@@ -133,7 +133,7 @@ class GroupCommit:
             await asyncio.sleep(backoff.next())
 
     async def aclose(self) -> None:
-        """End the writer; the callers of publishes that are not written yet get an error."""
+        """End the writer; publishes that are not written yet raise an error in their callers."""
         self._closed = True
         await end_task(self._task)
         for batch in self._waiting:
@@ -149,4 +149,4 @@ def _settle(batch: _Batch, *, epoch: str = "", error: Exception | None = None) -
             caller.set_result(epoch)
         else:
             caller.set_exception(error)
-            caller.exception()  # retrieved: a caller that went away must not log it
+            caller.exception()  # marks it as retrieved: asyncio would log it for a lost caller

@@ -1,8 +1,8 @@
 """The names and values of the counters of idle keys. Rank 4.
 
 Each key has one counter: the time of its last touch or discard, in milliseconds of the store's
-clock, doubled; a discard adds one. So the greater value is the later word, whichever process wrote
-it and in whatever order the writes arrive. The keys are spread over partitions by a checksum.
+clock, doubled; a discard adds one. The greater value is therefore the later call, whichever process
+made it and in whatever order the writes arrive. A checksum spreads the keys over partitions.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from zlib import crc32
 from aiowheel.shared._store import LONGEST_KEY, checked_key
 
 PARTITIONS = tuple(f"{number:02x}" for number in range(64))
-_AROUND = len(":xx:")
+_AROUND = len(":xx:")  # the partition and its separators, between name and key
 
 
 class IdleNames:
     """The names of the counters of one `SharedIdle`.
 
     Attributes:
-        prefix: Of the counters of the keys.
-        control: The prefix of the counters of leases and processes.
+        prefix: The prefix of the keys' counters.
+        control: The prefix of the counters of leases and seats.
     """
 
     def __init__(self, name: str) -> None:
@@ -35,7 +35,7 @@ class IdleNames:
 
         Raises:
             TypeError: *key* is not a string.
-            ValueError: It is empty or too long, or has a NUL or half a surrogate pair.
+            ValueError: *key* is empty or too long, or has a NUL or half a surrogate pair.
         """
         return checked_key(key, self._longest)
 
@@ -54,13 +54,13 @@ class IdleNames:
 
 
 def value_at(now_ms: int, before: int, *, discard: bool) -> int:
-    """Return the value of a touch or a discard, at least *before*, the last one of the process."""
+    """Return the value of a touch or a discard; at least *before*, the process's last value."""
     least = max(2 * now_ms + discard, before)
     return least + ((least ^ discard) & 1)
 
 
 def time_of(value: int) -> int:
-    """Return the milliseconds of a value."""
+    """Return the time of a value, in milliseconds of the store's clock."""
     return value >> 1
 
 

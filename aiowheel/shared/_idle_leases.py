@@ -1,10 +1,11 @@
-"""Which partitions of the idle keys this process owns. Rank 4.
+"""The leases by which processes share the partitions of the idle keys. Rank 4.
 
 Source: the leases of Gray and Cheriton 1989, and the consumers of Kafka, which share partitions.
-A lease is a counter: the time at which it ends, above the number of its owner. An owner raises it
-before it ends; another process may raise it afterwards. Each process has a lease of one seat as
-well, so that all know how many there are, and what their share is. There are as many seats as
-partitions: a process more than that owns nothing until a seat is free.
+A lease is a counter: its high bits are the time at which the lease ends, its low bits the number of
+its owner. The owner raises the counter before that time; another process may raise it afterwards.
+Each process also leases one seat. The number of leased seats is the number of processes, which
+gives each process its share. There are as many seats as partitions: an additional process owns
+nothing until a seat is free.
 """
 
 from __future__ import annotations
@@ -22,30 +23,30 @@ from aiowheel.shared._store import CounterStore
 from aiowheel.shared._store_clock import StoreClock
 from aiowheel.timer import Timer
 
-_NUMBER_BITS = 20  # of a process; the milliseconds have the other 43
+_NUMBER_BITS = 20  # for the number of a process; the milliseconds have the other 43 bits
 _NUMBERS = 2**_NUMBER_BITS - 1
-_SOON = 0.25  # seconds between two renewals, at least
+_SOON = 0.25  # least number of seconds between two renewals
 
 Changes = dict[str, tuple[int | None, int | None]]
 
 
 @dataclass(slots=True)
 class _Plan:
-    """What one renewal changes.
+    """The changes of one renewal.
 
     Attributes:
-        changes: For the store.
-        sure: Partitions whose leases last long enough as they are.
+        changes: The counters to change in the store.
+        sure: Partitions whose leases already last long enough.
         kept: Partitions whose leases are renewed.
-        taken: Partitions without an owner that become ours.
-        given: Partitions beyond our share, for others to take.
+        taken: Partitions without an owner that this process takes.
+        released: Partitions beyond this process's share, which other processes may take.
     """
 
     changes: Changes = field(default_factory=dict)
     sure: list[str] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
     taken: list[str] = field(default_factory=list)
-    given: list[str] = field(default_factory=list)
+    released: list[str] = field(default_factory=list)
 
 
 class IdleLeases:
@@ -53,17 +54,17 @@ class IdleLeases:
 
     Args:
         timer: Measures how long the leases last.
-        store: Where the leases are.
-        names: Of the counters.
-        clock: The store's; gets its time.
+        store: The store that holds the leases.
+        names: The names of the counters.
+        clock: The estimate of the store's clock; each renewal corrects it.
         lease: Seconds that a lease lasts.
-        saw: Called with the epoch of each listing and write; returns whether it is the known one.
+        saw: Called with the epoch of each read and write; returns whether it is the known one.
         renewed: Called after each renewal with the partitions that were gained and lost.
         failed: Called with the name and the error of each renewal that failed.
-        clock_was_set: Called when the store's clock jumped.
+        clock_was_set: Called when the store's clock has jumped.
 
     Attributes:
-        held: The partitions that this process owns, while `valid()`.
+        held: The partitions that this process owns while `valid()` returns True.
     """
 
     def __init__(
@@ -97,23 +98,23 @@ class IdleLeases:
         self._valid_until = float("-inf")
         self._begun = float("-inf")
         self._wanted = asyncio.Event()
-        self._has_news = False  # partitions were given that the other processes may not know of
+        self._must_notify = False  # the other processes were not notified of released partitions
 
     def valid(self) -> bool:
-        """Return whether no other process may own the partitions that are held."""
+        """Return whether it is certain that no other process owns the held partitions."""
         return self._timer.time() < self._valid_until
 
     def renew_soon(self) -> None:
-        """Have the leases renewed before it is time."""
+        """Request a renewal before the regular one is due."""
         self._wanted.set()
 
     def hint(self, counter: str, value: int) -> None:
-        """Take note that a counter of leases or seats was raised."""
+        """Request a renewal if a hint shows a new process or released partitions."""
         if counter == self._news or value & _NUMBERS not in self._processes:
             self.renew_soon()
 
     def drop_all(self) -> None:
-        """Own nothing any more: the store has lost the leases."""
+        """Give up all partitions, because the store has lost the leases."""
         lost, self.held = self.held, set()
         self._valid_until = float("-inf")
         self._renewed((), lost)
@@ -122,13 +123,13 @@ class IdleLeases:
     # --- the task -----------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Renew until cancelled."""
+        """Renew the leases until cancelled."""
         backoff = Backoff()
         while True:
             pause = self._lease / 3
             async with self._timer.move_on_after(pause):
                 await self._wanted.wait()
-            # Many processes that begin together have much news, which one renewal hears at once.
+            # Many processes that start together send many hints; one renewal handles them all.
             await self._timer.sleep(self._begun + min(pause / 10, _SOON) - self._timer.time())
             self._wanted.clear()
             try:
@@ -141,7 +142,7 @@ class IdleLeases:
                 backoff.reset()
 
     async def join(self) -> None:
-        """Take the first share, under a number that no other process has.
+        """Choose a number that no other process has, and take the first share of partitions.
 
         Raises:
             StoreUnavailableError: The store does not answer.
@@ -153,7 +154,7 @@ class IdleLeases:
         await self.renew()
 
     async def renew(self) -> None:
-        """Renew once, take what is free, and give what is beyond the share.
+        """Renew the leases once, take free partitions, and release those beyond the share.
 
         Raises:
             StoreUnavailableError: The store does not answer.
@@ -167,7 +168,7 @@ class IdleLeases:
         now = self._clock.now_ms()
         ends = now + int(self._lease * 1000)
         plan = self._plan(counters, now, ends)
-        self._give(plan.given)
+        self._release(plan.released)
         epoch, changed = await self._store.compare_and_raise(plan.changes)
         if not self._saw(epoch):
             return
@@ -175,39 +176,39 @@ class IdleLeases:
             self.renew_soon()
         held = {part for part in plan.kept + plan.taken if self._leases[part] in changed}
         held.update(plan.sure)
-        # A tenth earlier than others may take them: clocks and answers are not exact.
+        # Ownership ends a tenth of a lease early, because the estimate of the clock is not exact.
         self._valid_until = self._clock.on_timer(ends) - self._lease / 10
         gained, lost = held - self.held, self.held - held
         self.held = held
         self._renewed(gained, lost)
-        if gained or lost or plan.given:
+        if gained or lost or plan.released:
             emit_info(
                 "aiowheel.shared_idle_partitions_changed",
                 gained=sorted(gained),
-                lost=sorted(lost.union(plan.given)),
+                lost=sorted(lost.union(plan.released)),
                 partitions=len(held),
             )
-        if self._has_news:
-            await self._tell()
+        if self._must_notify:
+            await self._notify()
 
-    def _give(self, parts: Collection[str]) -> None:
+    def _release(self, parts: Collection[str]) -> None:
         """Stop firing from partitions before another process can take them."""
         if parts:
-            self._has_news = True  # also where the answer of the write is lost
+            self._must_notify = True  # even if the answer to the write is lost
             self.held.difference_update(parts)
             self._renewed((), parts)
 
-    async def _tell(self) -> None:
-        """Have the other processes look for partitions without an owner.
+    async def _notify(self) -> None:
+        """Make the other processes search for partitions without an owner.
 
-        Not in the write that gives them: of two processes that raise the counter from one value at
-        the same time, one would raise it in vain.
+        It is a write of its own. As part of `compare_and_raise`, it would fail for one of two
+        processes that raise the counter from the same value at the same time.
         """
         await self._store.add_one([self._news])
-        self._has_news = False
+        self._must_notify = False
 
     def _plan(self, counters: Mapping[str, int], now: int, ends: int) -> _Plan:
-        """Return what to change, by the counters of leases and seats."""
+        """Return the changes that follow from the counters of leases and seats."""
         plan = _Plan()
         value = ends << _NUMBER_BITS | self._number
         seat = self._take_seat(counters, now)
@@ -218,17 +219,17 @@ class IdleLeases:
         # A clock that was set back must not lower a lease.
         plan.sure = [part for part in mine[:share] if counters[self._leases[part]] >= value]
         plan.kept = [part for part in mine[:share] if part not in plan.sure]
-        plan.given = mine[share:]
+        plan.released = mine[share:]
         if seat is not None:
             plan.taken = random.sample(free, min(len(free), share - len(mine[:share])))
         for part in plan.kept + plan.taken:
             _raise(plan.changes, counters, self._leases[part], value)
-        for part in plan.given:
+        for part in plan.released:
             plan.changes[self._leases[part]] = (counters[self._leases[part]], None)
         return plan
 
     def _take_seat(self, counters: Mapping[str, int], now: int) -> str | None:
-        """Count the processes that have a seat, and return ours, or one that is free."""
+        """Note the processes that have a seat; return this process's seat, or else a free one."""
         free: list[str] = []
         ours: str | None = None
         self._processes = {self._number}
@@ -245,7 +246,7 @@ class IdleLeases:
         return ours
 
     def _mine_and_free(self, counters: Mapping[str, int], now: int) -> tuple[list[str], list[str]]:
-        """Return the partitions whose leases are ours, and those that have no owner."""
+        """Return the partitions that this process leases, and those that have no owner."""
         mine: list[str] = []
         free: list[str] = []
         for part, name in self._leases.items():
@@ -258,9 +259,10 @@ class IdleLeases:
         return mine, free
 
     async def leave(self) -> None:
-        """Give everything to the other processes; without an answer they wait for the leases' end.
+        """Release all partitions and the seat.
 
-        The task that renews has ended.
+        If the store does not answer, the other processes take the partitions when the leases end.
+        The task of `run` must have ended before this call.
         """
         lost, self.held = self.held, set()
         self._valid_until = float("-inf")
@@ -273,12 +275,12 @@ class IdleLeases:
                 if name != self._news and value & _NUMBERS == self._number
             }
             await self._store.compare_and_raise(changes)
-            await self._tell()
+            await self._notify()
         except StoreUnavailableError:
             return
 
 
 def _raise(changes: Changes, counters: Mapping[str, int], name: str, value: int) -> None:
-    """Add to *changes* that a counter is raised, if it is lower."""
+    """Add the raise of a counter to *changes*, unless the counter is high enough already."""
     if counters.get(name, -1) < value:
         changes[name] = (counters.get(name), value)

@@ -10,15 +10,15 @@ class SharedIdleStatistics(NamedTuple):
     """A snapshot of the idle keys of one process.
 
     Attributes:
-        partitions: Of the 64 partitions, those that this process owns.
+        partitions: Partitions that this process owns, of 64.
         keys: Keys that this process watches, in its partitions.
         remembered: Keys that this process has touched lately.
         touches: Calls of `touch` and `discard`.
         writes: Writes of touches to the store; one write carries many touches.
-        values: Touches in these writes, of each key the last one.
+        values: Counters in these writes: one write has the last touch or discard of each key.
         idle: Calls of `on_idle`.
         retries: Calls of the store that were repeated because it did not answer.
-        epochs: Times that the store had lost its history.
+        epochs: Times that the store has lost its history.
     """
 
     partitions: int
@@ -44,7 +44,7 @@ class IdleCounts:
     epochs: int = 0
 
     def snapshot(self, partitions: int, keys: int, remembered: int) -> SharedIdleStatistics:
-        """Return the counts, with what there is now."""
+        """Return the counts together with the present sizes."""
         return SharedIdleStatistics(
             partitions,
             keys,

@@ -1,7 +1,8 @@
-"""What one process has touched lately, and the writes that tell the store. Rank 4.
+"""The keys that one process has touched lately, and the task that writes them. Rank 4.
 
-A touch is written at once if the key was not written for a while. Later touches are written when
-that while is over, all of them as one. Touches that come while a write is under way share the next.
+A touch is written at once if the process has not written the key within the key's rest. Touches
+within the rest are written together when it ends. Touches that arrive during a write share the next
+write.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from aiowheel.shared._store_clock import StoreClock
 from aiowheel.timer import Timer, TimerHandle
 
 _MOST = 10_000  # counters in one write
-_SLICE = 1_000  # rests that end in one turn of the loop
+_SLICE = 1_000  # keys whose rest ends in one turn of the loop
 
 
 class _Touched:
@@ -32,22 +33,22 @@ class _Touched:
     def __init__(self, counter: str) -> None:
         self.counter = counter
         self.value = 0  # the last touch or discard
-        self.written = -1  # the last value that was given to the writer
-        self.rests = False  # was given to the writer a moment ago
+        self.written = -1  # the last value that was passed to the writer
+        self.rests = False  # the rest after the last write has not ended
 
 
 class Touches:
     """The keys that this process has touched, for as long as they may matter to other processes.
 
     Args:
-        timer: For all times.
-        store: Where to write.
-        names: Of the counters.
-        clock: The store's.
+        timer: Runs all delays.
+        store: The store to write to.
+        names: The names of the counters.
+        clock: The estimate of the store's clock.
         counts: Counts touches and writes.
         kept: Seconds for which a key is remembered after its last touch.
-        rest: Seconds between two writes of one key, at least.
-        pause: Seconds between two writes, at least.
+        rest: Least number of seconds between two writes of one key.
+        pause: Least number of seconds between two writes.
         wrote: Called after each write with its epoch.
         failed: Called with the name and the error of each write that failed.
     """
@@ -77,8 +78,8 @@ class Touches:
         self._failed = failed
         self._touched: dict[str, _Touched] = {}
         self._lasting: IdleDetector[str] = IdleDetector(kept, self._touched.pop, timer=timer)
-        self._resting: deque[tuple[float, _Touched]] = deque()  # until when; the first ends first
-        self._alarm: TimerHandle | None = None  # for the first of them
+        self._resting: deque[tuple[float, _Touched]] = deque()  # (end of the rest, key), by time
+        self._alarm: TimerHandle | None = None  # for the first end
         self._pending: dict[str, int] = {}
         self._under_way: dict[str, int] = {}  # the write that has begun
         self._closing = asyncio.Event()
@@ -89,16 +90,16 @@ class Touches:
         return len(self._touched)
 
     def note(self, key: str, *, discard: bool) -> None:
-        """Note a touch or a discard of *key*, and have it written.
+        """Record a touch or a discard of *key*, and schedule its write.
 
         Raises:
-            TypeError, ValueError: *key* is no legal key.
+            TypeError, ValueError: *key* is not a legal key.
             ForeignLoopError: Called from another loop or thread than the timer's.
         """
-        # An object that is no string may have no hash.
+        # An object that is not a string may not be hashable.
         if type(key) is not str or key not in self._touched:
             self._names.checked(key)
-        self._lasting.touch(key)  # first: it may end a key that was remembered long enough
+        self._lasting.touch(key)  # first, because it may remove the key from `_touched`
         touched = self._touched.get(key)
         if touched is None:
             touched = self._touched[key] = _Touched(self._names.counter(key))
@@ -108,7 +109,7 @@ class Touches:
             self._write(touched)
 
     def unwritten(self, key: str) -> int:
-        """Return the last touch or discard of *key* that is not written yet; -1 for none."""
+        """Return the last touch or discard of *key* that is not written yet, or -1."""
         touched = self._touched.get(key)
         if touched is None:
             return -1
@@ -117,7 +118,7 @@ class Touches:
         return max(each.get(touched.counter, -1) for each in (self._pending, self._under_way))
 
     def write_again(self, values: Mapping[str, int]) -> None:
-        """Have these counters written, and those of all touches that are remembered."""
+        """Write these counters again, and those of all remembered keys."""
         for counter, value in values.items():
             self._add(counter, value)
         for touched in self._touched.values():
@@ -135,8 +136,8 @@ class Touches:
         self._start()
 
     def _end_rests(self) -> None:
-        """Write the keys that were touched while they rested."""
-        # The first one is due, whatever the clock lacks by rounding.
+        """Write the keys that were touched during their rest."""
+        # The first rest has ended, even if the clock is a rounding error behind.
         due = max(self._timer.time(), self._resting[0][0])
         for _ in range(_SLICE):
             if not self._resting or self._resting[0][0] > due:
@@ -173,7 +174,7 @@ class Touches:
                 try:
                     await self._write_round(self._under_way)
                 except Exception as error:
-                    # Whether the write was made is unknown. It may be repeated: it is a maximum.
+                    # The write may have been made. It is a maximum, so it can be repeated.
                     for counter, value in self._under_way.items():
                         self._add(counter, value)
                     self._failed("raise_to", error)
@@ -186,7 +187,7 @@ class Touches:
             self._task = None
 
     async def _write_round(self, values: dict[str, int]) -> None:
-        """Write *values*, and take out of them what was written."""
+        """Write *values*, and remove the written counters from them."""
         while values:
             part = dict(islice(values.items(), _MOST))
             epoch = await self._store.raise_to(part)
@@ -197,7 +198,7 @@ class Touches:
             self._wrote(epoch)
 
     async def aclose(self) -> None:
-        """Write what is not written yet, once, and end the writer."""
+        """Attempt once to write the touches that are not written yet, and end the writer."""
         self._closing.set()
         task: asyncio.Task[None] | None = None
         try:

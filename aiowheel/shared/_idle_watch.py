@@ -1,8 +1,9 @@
-"""The keys of the partitions that this process owns, and the end of their silence. Rank 4.
+"""The keys of the partitions that this process owns, and their expiry. Rank 4.
 
-Each key has a timer on the wheel. When it fires, the store decides: the counter is read, `on_idle`
-is called, and the counter is removed if it still has the value that was read. A process that ends
-between the call and the removal leaves the counter to the next owner, who calls again.
+Each key has a timer on the wheel. When the timer fires, the process reads the key's counter from
+the store, calls `on_idle` if the key is idle, and removes the counter if it still has the value
+that was read. If the process dies between the call and the removal, the counter stays, and the next
+owner of the partition calls `on_idle` again.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from aiowheel.shared._store import CounterStore
 from aiowheel.shared._store_clock import StoreClock
 from aiowheel.timer import Timer, TimerHandle
 
-_PAGE = 1_000  # keys that are listed or ended at a time
+_PAGE = 1_000  # keys that are listed or expire in one call of the store
 
 
 class _Watched:
@@ -32,21 +33,21 @@ class _Watched:
         self.counter = counter
         self.value = value
         self.called = -1  # the value for which `on_idle` was called
-        self.handle: TimerHandle | None = None  # None: it is due
+        self.handle: TimerHandle | None = None  # None while the key is due
 
 
 class IdleWatch:
     """The watched keys of one process.
 
     Args:
-        timer: Has a deadline for each key.
-        store: Where the counters are.
-        names: Of the counters.
-        clock: The store's.
+        timer: Holds a deadline for each key.
+        store: The store that holds the counters.
+        names: The names of the counters.
+        clock: The estimate of the store's clock.
         counts: Counts the calls of `on_idle`.
-        wait_ms: Milliseconds after a touch at which the key has fallen idle.
-        on_idle: Called with each such key.
-        valid: Returns whether the partitions that are held are still ours.
+        wait_ms: Milliseconds after its last touch at which a key is idle.
+        on_idle: Called with each idle key.
+        valid: Returns whether this process still owns its partitions.
         saw: Called with the epoch of each answer; returns whether it is the known one.
         failed: Called with the name and the error of each call that failed.
     """
@@ -78,16 +79,16 @@ class IdleWatch:
         self._context = copy_context()
         self._parts: dict[str, dict[str, _Watched]] = {}  # by partition, then by counter
         self._due: dict[str, _Watched] = {}  # by counter, the first due first
-        self._after: str | None = None  # the next page to list; None: all is listed
-        self._listings = 0  # that were begun
-        self._hold: TimerHandle | None = None  # until then no silence is ended
+        self._after: str | None = None  # start of the next page; None after the last page
+        self._listings = 0  # listings that were started
+        self._hold: TimerHandle | None = None  # no key expires before it fires
         self._wanted = asyncio.Event()
 
     def __len__(self) -> int:
         return sum(map(len, self._parts.values()))
 
     def values(self) -> dict[str, int]:
-        """Return the counters that are watched, with the values that are known."""
+        """Return the watched counters with their last known values."""
         return {
             counter: watched.value
             for part in self._parts.values()
@@ -95,7 +96,7 @@ class IdleWatch:
         }
 
     def note(self, counter: str, value: int) -> None:
-        """Take note that a counter has reached a value; others' partitions are left out."""
+        """Record the value of a counter; counters of other processes' partitions are ignored."""
         part = self._parts.get(self._names.part(counter))
         if part is None:
             return
@@ -109,7 +110,7 @@ class IdleWatch:
                 watched.handle.reschedule(self._deadline(value))
 
     def change(self, gained: Collection[str], lost: Collection[str]) -> None:
-        """Watch these partitions from now on, and those no more."""
+        """Start to watch the partitions in *gained*, and stop watching those in *lost*."""
         for name in lost:
             for watched in self._parts.pop(name, {}).values():
                 self._stop(watched)
@@ -119,20 +120,20 @@ class IdleWatch:
             self.list_again()
 
     def list_again(self) -> None:
-        """List the counters of the store: some may be unknown."""
+        """List the counters of the store again: some may be unknown."""
         self._listings += 1
         self._after = ""
         self._wanted.set()
 
     def arm_again(self) -> None:
-        """Set all deadlines anew, after the clock was set."""
+        """Compute all deadlines again, after the store's clock was set."""
         for part in self._parts.values():
             for watched in part.values():
                 if watched.handle is not None:
                     watched.handle.reschedule(self._deadline(watched.value))
 
     def hold(self, seconds: float) -> None:
-        """End no silence for so long: touches of other processes may be late."""
+        """Let no key expire for *seconds*, because touches of other processes may be late."""
         until = self._timer.time() + seconds
         if self._hold is None:
             self._hold = self._timer.call_at(until, self._go_on)
@@ -140,7 +141,7 @@ class IdleWatch:
             self._hold.reschedule(until)
 
     def wake(self) -> None:
-        """Go on: the leases are valid again."""
+        """Continue with the due keys, after the leases became valid again."""
         if self._due:
             self._wanted.set()
 
@@ -149,13 +150,13 @@ class IdleWatch:
         self.wake()
 
     def close(self) -> None:
-        """Watch nothing any more."""
+        """Stop watching all partitions."""
         self.change((), list(self._parts))
         if self._hold is not None:
             self._hold.cancel()
 
     def _deadline(self, value: int) -> float:
-        # A millisecond later: the clock in milliseconds must have reached it.
+        # One millisecond later, because `StoreClock.now_ms` rounds down.
         return self._clock.on_timer(time_of(value) + self._wait_ms + 1)
 
     def _arm(self, watched: _Watched) -> None:
@@ -174,7 +175,7 @@ class IdleWatch:
     # --- the task -----------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """List counters and end silences until cancelled."""
+        """List counters and expire keys until cancelled."""
         backoff = Backoff()
         while True:
             await self._wanted.wait()
@@ -182,17 +183,17 @@ class IdleWatch:
             try:
                 if self._after is not None:
                     await self._list_page(self._after)
-                if self._may_end():
-                    await self._end_some()
+                if self._may_expire():
+                    await self._expire_some()
             except Exception as error:
                 self._failed("watch", error)
                 await self._timer.sleep(backoff.next())
             else:
                 backoff.reset()
-            if self._after is not None or self._may_end():
+            if self._after is not None or self._may_expire():
                 self._wanted.set()
 
-    def _may_end(self) -> bool:
+    def _may_expire(self) -> bool:
         return bool(self._due) and self._valid() and self._hold is None
 
     async def _list_page(self, after: str) -> None:
@@ -205,8 +206,8 @@ class IdleWatch:
         if self._listings == listing:  # no partition was gained meanwhile
             self._after = page.after
 
-    async def _end_some(self) -> None:
-        """Call `on_idle` for keys that are due and were not touched, and remove their counters."""
+    async def _expire_some(self) -> None:
+        """Call `on_idle` for due keys without a later touch, and remove their counters."""
         known = {counter: each.value for counter, each in islice(self._due.items(), _PAGE)}
         epoch, values = await self._store.read(known)
         if not self._saw(epoch):
@@ -217,7 +218,7 @@ class IdleWatch:
             watched, value = self._due.get(counter), values.get(counter)
             if watched is None:  # its partition was lost
                 continue
-            if value is None:  # it was removed by an owner whose answer was lost
+            if value is None:  # an owner removed it, and the answer to that write was lost
                 self._drop_at(counter, before)
             elif time_of(value) + self._wait_ms > now:
                 del self._due[counter]

@@ -1,8 +1,8 @@
 """Shared counters in PostgreSQL, by asyncpg. Rank 4; extra `postgres`.
 
-A write is one statement: it raises the counters in the order of their keys, which two writers of
-the same keys cannot deadlock on, and sends one NOTIFY. A NOTIFY takes a lock of the whole server
-when it commits, which is why publishes share writes.
+A write is one statement. It raises the counters in the order of their keys, so that two writers of
+the same keys cannot deadlock, and sends one NOTIFY. The commit of a NOTIFY takes a lock of the
+whole server, which is why publishes share writes.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_HEARTBEAT = 5.0  # seconds between two questions to a silent listener's connection
-_ANSWER = 10.0  # seconds until a connection that does not answer counts as lost
-# PostgreSQL would plan each statement anew for its arrays, which takes longer than to run it.
+_HEARTBEAT = 5.0  # seconds between two checks of the listening connection
+_ANSWER = 10.0  # seconds after which a connection that does not answer counts as lost
+# By default PostgreSQL plans a statement with arrays at each call, which takes longer than the
+# statement itself.
 _SETTINGS = {"plan_cache_mode": "force_generic_plan"}
-_PAYLOAD = 7_900  # bytes; PostgreSQL takes less than 8,000, and the epoch stands before it
+_PAYLOAD = 7_900  # bytes; PostgreSQL accepts less than 8,000, with the epoch before it
 
-# Names of tables and channels cannot be parameters; `checked_name` has checked what {0} becomes.
+# Names of tables and channels cannot be parameters; {0} is a name that `checked_name` has checked.
 _SCHEMA = """
 CREATE {1} TABLE IF NOT EXISTS {0}_epoch (
     one boolean PRIMARY KEY DEFAULT true CHECK (one), epoch text NOT NULL);
@@ -53,7 +54,8 @@ WITH proposed AS (
     ON CONFLICT DO NOTHING RETURNING epoch
 ), ours AS (SELECT epoch FROM {0}_epoch UNION ALL SELECT epoch FROM proposed)
 """
-# No row: another session has proposed an epoch at the same moment, which this one cannot see yet.
+# The result has no row if another session proposes an epoch at the same moment: the row with that
+# epoch is not visible to this session yet.
 _RAISE = (
     _PROPOSED
     + """, raised AS (
@@ -94,8 +96,8 @@ LEFT JOIN (
 ) AS page ON true
 ORDER BY key
 """
-# The rows are locked in the order of their keys, as those of the other statements are. The values
-# that count are those that each change finds itself: they are read again after waiting for a lock.
+# The rows are locked in the order of their keys, as in the other statements. Each change compares
+# the value again, because the value may have changed while the statement waited for the lock.
 _COMPARE = (
     _PROPOSED
     + """, wanted AS (
@@ -132,11 +134,11 @@ _FORGET = "DELETE FROM {0}_counters WHERE key = ANY($1::text[])"
 class PostgresCounters:
     """A `CounterStore` in PostgreSQL, for processes on any number of machines.
 
-    Each process holds one connection, which listens and reads, and a second one from its first
-    publish on. LISTEN needs a connection of its own: connect to the server itself or to a pooler in
+    Each process holds one connection, which listens and reads, and opens a second one for its first
+    publish. LISTEN needs a connection of its own: connect to the server itself or to a pooler in
     session mode, not to one in transaction mode.
 
-    The store makes two tables in the first schema of the search path, `<name>_counters` and
+    The store creates two tables in the first schema of the search path, `<name>_counters` and
     `<name>_epoch`, and uses the channel `<name>`.
 
     Args:
@@ -146,16 +148,16 @@ class PostgresCounters:
         logged: Keep the counters through a crash of the server and on its replicas. Every write
             then waits for the disk. Default: both tables are unlogged; a crash empties them
             together, which ends waits with `EpochChangedError`, and an orderly restart keeps them.
-            It has an effect when the tables are made.
+            The option takes effect only when the tables are created.
 
     Raises:
         TypeError: An argument has the wrong type.
-        ValueError: *name* is not such a name.
+        ValueError: *name* is malformed.
         MissingExtraError: asyncpg is not installed.
     """
 
     def __init__(self, dsn: str, *, name: str = "aiowheel", logged: bool = False) -> None:
-        if find_spec("asyncpg") is None:  # an error now, not in the middle of the work
+        if find_spec("asyncpg") is None:  # raise here, not at the first connection
             raise MissingExtraError("postgres")
         self._dsn = checked_str("dsn", dsn)
         self._name = checked_name(name)
@@ -172,7 +174,7 @@ class PostgresCounters:
         self._task: asyncio.Task[None] | None = None
 
     async def open(self, listener: HintListener) -> None:
-        """Make the tables where they are missing, and listen; see `CounterStore`."""
+        """Create missing tables, and listen; see `CounterStore`."""
         self._listening.closed = self._writing.closed = False
         lost = asyncio.Event()
         await self._subscribe(listener, lost)
@@ -192,15 +194,15 @@ class PostgresCounters:
         """Add one to counters; see `CounterStore`."""
         names = sorted(set(keys))
         async with self._writing.use() as connection:
-            return await _epoch_of(connection, self._add_one, names, _keys_a_part(names))
+            return await _epoch_of(connection, self._add_one, names, _keys_per_part(names))
 
     async def advance_in(self, connection: asyncpg.Connection[Any], key: str, value: int) -> None:
         """Raise a counter in a transaction of the caller, on the caller's connection.
 
-        The value counts, and the hint is sent, when the transaction commits. Make it the last
+        The value takes effect, and the hint is sent, when the transaction commits. Make it the last
         statement: the counter's row stays locked until the commit, and publishes of other processes
-        wait for it. Each such transaction takes a lock of the whole server when it commits, which
-        allows some hundred of them per second.
+        wait for it. The commit takes a lock of the whole server, which limits a server to some
+        hundred such transactions per second.
 
         Args:
             connection: An asyncpg connection to the same database, with the same search path.
@@ -209,19 +211,19 @@ class PostgresCounters:
 
         Raises:
             TypeError, ValueError: *key* or *value* is out of range.
-            asyncpg.PostgresError: The statement failed; the transaction is lost.
+            asyncpg.PostgresError: The statement failed; the transaction can only be rolled back.
         """
         await self.raise_in(connection, {key: value})
 
     async def raise_in(self, connection: Any, values: Mapping[str, int]) -> None:
-        """As `advance_in`, several counters by one statement."""
+        """Raise several counters in one statement; otherwise as `advance_in`."""
         keys = sorted(checked_key(key) for key in values)
         numbers = [checked_value("value", values[key]) for key in keys]
         parts = _parts(list(zip(keys, numbers, strict=True)))
         await _epoch_of(connection, self._raise, keys, numbers, parts)
 
     async def forget_in(self, connection: Any, keys: Collection[str]) -> None:
-        """Remove counters in a transaction of the caller, as `advance_in` raises one."""
+        """Remove counters in a transaction of the caller; see `advance_in`."""
         await connection.execute(self._forget, sorted(keys))
 
     async def write(self, step: Callable[[Any], Awaitable[T]]) -> T:
@@ -238,10 +240,10 @@ class PostgresCounters:
             return await step(connection)
 
     async def query(self, step: Callable[[Any], Awaitable[T]]) -> T:
-        """Await `step(connection)`, which only reads, in a transaction that sees one moment.
+        """Await `step(connection)`, which only reads, in a transaction with one snapshot.
 
-        It sees every write that had returned, in any process, before the call. Errors are those of
-        `write`.
+        The snapshot has every write that had returned, in any process, before the call. Errors are
+        those of `write`.
         """
         async with (
             self._listening.use() as connection,
@@ -262,11 +264,11 @@ class PostgresCounters:
     async def compare_and_raise(
         self, changes: Mapping[str, tuple[int | None, int | None]]
     ) -> tuple[str, set[str]]:
-        """Change counters that stand where they are expected; see `CounterStore`."""
+        """Change the counters that have their expected values; see `CounterStore`."""
         keys = sorted(changes)
         columns = [[changes[key][place] for key in keys] for place in range(2)]
         async with self._writing.use() as connection:
-            row = await _row_of(connection, self._compare, keys, *columns, _keys_a_part(keys))
+            row = await _row_of(connection, self._compare, keys, *columns, _keys_per_part(keys))
         return row["epoch"], set(row["changed"])
 
     async def now_ms(self) -> int:
@@ -275,7 +277,7 @@ class PostgresCounters:
             return int(await connection.fetchval(_NOW))
 
     async def _fetch(self, statement: str, *arguments: object) -> tuple[str, list[tuple[str, int]]]:
-        """Return the epoch, and the counters that a statement reads beside it."""
+        """Run a statement that reads; return the epoch and the counters that it found."""
         async with self._listening.use() as connection:
             rows = await connection.fetch(statement, *arguments)
             if not rows:
@@ -304,11 +306,11 @@ class PostgresCounters:
     async def _subscribe(self, listener: HintListener, lost: asyncio.Event) -> None:
         async with self._listening.use() as connection:
 
-            def heard(_: object, __: int, ___: str, payload: object) -> None:
+            def on_notify(_: object, __: int, ___: str, payload: object) -> None:
                 epoch, _, part = str(payload).partition(" ")
                 listener.hint(epoch, json.loads(part))
 
-            await connection.add_listener(self._name, heard)
+            await connection.add_listener(self._name, on_notify)
             connection.add_termination_listener(lambda _: lost.set())
 
     async def _make_tables(self, connection: asyncpg.Connection[Any]) -> None:
@@ -323,7 +325,7 @@ class PostgresCounters:
             await connection.execute(self._schema)
 
     async def _watch(self, listener: HintListener, lost: asyncio.Event) -> None:
-        """Find out when the connection is lost, and listen again on a new one."""
+        """Detect the loss of the connection, and listen again on a new one."""
         backoff = Backoff()
         while True:
             with suppress(TimeoutError):
@@ -341,7 +343,7 @@ class PostgresCounters:
             except StoreUnavailableError:
                 lost.set()
                 await asyncio.sleep(backoff.next())
-            except Exception as error:  # the watch must go on
+            except Exception as error:  # the task must survive any error
                 emit("aiowheel.shared_listen_failed", store="postgres", error=repr(error))
                 lost.set()
                 await asyncio.sleep(backoff.next())
@@ -353,34 +355,34 @@ class PostgresCounters:
 def _parts(items: Sequence[tuple[str, int]]) -> list[str]:
     """Return JSON objects of these values, each short enough for one NOTIFY."""
     parts: list[str] = []
-    here: list[str] = []
+    items_here: list[str] = []
     size = 0
     for key, value in items:
         item = f"{json.dumps(key, ensure_ascii=False)}:{value}"
         size += len(item.encode()) + 1
         if size > _PAYLOAD:
-            parts.append(f"{{{','.join(here)}}}")
-            here, size = [], len(item.encode()) + 1
-        here.append(item)
-    if here:
-        parts.append(f"{{{','.join(here)}}}")
+            parts.append(f"{{{','.join(items_here)}}}")
+            items_here, size = [], len(item.encode()) + 1
+        items_here.append(item)
+    if items_here:
+        parts.append(f"{{{','.join(items_here)}}}")
     return parts
 
 
-def _keys_a_part(keys: Collection[str]) -> int:
-    """Return how many of these keys, with their values as JSON, are sure to fit one NOTIFY."""
+def _keys_per_part(keys: Collection[str]) -> int:
+    """Return how many of these keys, with their values as JSON, certainly fit into one NOTIFY."""
     # A value has up to 19 digits; a key may grow to six times its bytes in JSON.
     longest = max([len(json.dumps(key, ensure_ascii=False).encode()) for key in keys], default=0)
     return max(1, (_PAYLOAD - 4) // (longest + 24))
 
 
 async def _epoch_of(connection: asyncpg.Connection[Any], statement: str, *arguments: object) -> str:
-    """Run a statement that proposes an epoch; return the one that counts."""
+    """Run a statement that proposes an epoch; return the epoch that the store has."""
     return str((await _row_of(connection, statement, *arguments))["epoch"])
 
 
 async def _row_of(connection: asyncpg.Connection[Any], statement: str, *arguments: object) -> Any:
-    """Run a statement that proposes an epoch; return its row, which has the one that counts."""
+    """Run a statement that proposes an epoch; return its row, which has the store's epoch."""
     for _ in range(3):
         row = await connection.fetchrow(statement, new_epoch(), *arguments)
         if row is not None:
@@ -389,7 +391,7 @@ async def _row_of(connection: asyncpg.Connection[Any], statement: str, *argument
 
 
 class _Access:
-    """One connection, made when it is first used, and made anew after it was lost."""
+    """One connection, which is opened at its first use, and again after it was lost."""
 
     def __init__(
         self, dsn: str, prepare: Callable[[asyncpg.Connection[Any]], Awaitable[None]]
@@ -405,7 +407,7 @@ class _Access:
         """Give the connection to one caller at a time.
 
         Raises:
-            StoreUnavailableError: It cannot be made, or was lost.
+            StoreUnavailableError: The connection cannot be opened, or was lost.
         """
         import asyncpg
 
@@ -443,7 +445,7 @@ class _Access:
                 raise StoreUnavailableError(f"PostgreSQL: {error!r}") from error
 
     def drop(self) -> None:
-        """Break the connection off."""
+        """Abort the connection."""
         connection, self.connection = self.connection, None
         if connection is not None:
             connection.terminate()
@@ -455,5 +457,5 @@ class _Access:
         if connection is not None:
             try:
                 await connection.close(timeout=1)
-            except Exception:  # it is broken: nothing is left to close
+            except Exception:  # the connection is broken already
                 connection.terminate()

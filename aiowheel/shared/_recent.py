@@ -1,7 +1,7 @@
-"""The last publishes of a process, to be written again where a store may have lost them. Rank 4.
+"""The last publishes of a process, which it repeats when the store may have lost them. Rank 4.
 
-A server that fails over to a replica keeps its epoch, and may have lost the last writes that it had
-confirmed. A publish is a maximum, so the process that made it may simply make it again.
+A server that fails over to a replica keeps its epoch, but may lose the last writes that it had
+confirmed. A publish is a maximum, so the process can repeat it safely.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 
 class RecentPublishes:
-    """The publishes of the last *seconds* to twice that; one dictionary entry for each key."""
+    """The publishes of the last *seconds*, up to twice as many; one entry for each key."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -20,7 +20,7 @@ class RecentPublishes:
         self._old: dict[str, int] = {}
 
     def add(self, epoch: str, values: Mapping[str, int], now: float) -> None:
-        """Note what was written in *epoch* at the time *now*, in seconds."""
+        """Record *values*, which were written in *epoch* at the time *now*, in seconds."""
         if epoch != self._epoch:
             self._epoch, self._old, self._new = epoch, {}, {}
         if now - self._begun >= self._seconds:
@@ -32,7 +32,7 @@ class RecentPublishes:
                 new[key] = value
 
     def of(self, epoch: str) -> dict[str, int]:
-        """Return the publishes of *epoch*: those of a lost history mean nothing."""
+        """Return the publishes of *epoch*; those of a lost history are void."""
         if epoch != self._epoch:
             return {}
         merged = dict(self._old)

@@ -2,8 +2,9 @@
 
 All counters, the epoch and the number of the last hint are fields of one hash, so that eviction or
 a restart loses them together. A script raises the counters and publishes one hint. Hints are
-numbered: a missing number is a gap, and every few silent seconds the listener asks for the last
-number, for Redis does not report a lost message, and redis-py subscribes again without a word.
+numbered, because Redis does not report a lost message, and redis-py subscribes again without an
+event. A missing number is a gap. After some seconds without a hint, the listener reads the last
+number.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ if TYPE_CHECKING:
     from redis.asyncio import Redis
     from redis.asyncio.cluster import RedisCluster
 
-_HEARTBEAT = 5.0  # seconds of silence until the number of the last hint is looked up
+_HEARTBEAT = 5.0  # seconds without a hint after which the number of the last hint is read
 _ON_ITS_WAY = 0.5  # seconds that a hint may travel until it counts as lost
-_ANSWER = 10.0  # seconds until a server that does not answer counts as unavailable
-_SOCKET = 5.0  # seconds, for the clients that are made here
+_ANSWER = 10.0  # seconds after which a server that does not answer counts as unavailable
+_SOCKET = 5.0  # socket timeout of the clients that are made here, in seconds
 
 _EPOCH = """
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
@@ -98,13 +99,13 @@ if #items > 0 then publish('{' .. table.concat(items, ',') .. '}') end
 return answer
 """
 )
-# Epoch and page of one moment.
+# A script reads the epoch and the page at the same moment.
 _SCAN = """
 local page = redis.call('HSCAN', KEYS[1], ARGV[1], 'MATCH', ARGV[2], 'COUNT', ARGV[3])
 return {redis.call('HGET', KEYS[1], 'epoch'), page[1], page[2]}
 """
 _TIME = "return redis.call('TIME')"
-# What a script of a caller may use. `begin_anew` ends the history of the counters.
+# The functions for scripts of callers. `begin_anew` ends the history of the counters.
 _IN_SCRIPT = (
     _EPOCH
     + """
@@ -137,19 +138,19 @@ class RedisCounters:
     """A `CounterStore` in Redis 6 or later, for processes on any number of machines.
 
     Each process holds one connection that listens and one that reads and writes. All counters of a
-    name are one hash, and on a Cluster one slot.
+    name are in one hash, and on a Cluster in one slot.
 
-    Whether counters survive a restart of the server is a matter of its configuration. A failover to
-    a replica may lose the last writes that the old master had confirmed: each process writes its
-    own recent ones again.
+    Whether counters survive a restart of the server depends on its configuration. A failover to a
+    replica may lose the last writes that the old master had confirmed: each process repeats its own
+    recent writes.
 
     Args:
         server: An address, or a client of redis-py that the caller closes. Addresses:
             `redis://host:port/database`, `rediss://...`, `unix:///path`; for Sentinel
             `redis+sentinel://host:port,host:port/master`; for Cluster
             `redis+cluster://host:port,host:port`. User and password stand before the hosts.
-            A client repeats failed calls as it is configured to; the fewer, the sooner a lost
-            connection is noticed.
+            A client repeats failed calls as configured. With fewer repetitions, the store notices a
+            lost connection sooner.
         name: 1 to 40 lower-case letters, digits and underscores. Two applications on one server
             need two names.
 
@@ -178,7 +179,7 @@ class RedisCounters:
         self._scan = _Script(_SCAN)
         self._time = _Script(_TIME)
         self._last = ("", -1)  # epoch and number of the last hint
-        self._first = True  # no hint has arrived since the number was looked up
+        self._first = True  # no hint has arrived since the number was read
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -208,8 +209,8 @@ class RedisCounters:
     def advance_in(self, pipeline: Any, key: str, value: int) -> None:
         """Raise a counter in a transaction of the caller, a pipeline of redis-py with `MULTI`.
 
-        The value counts, and the hint is sent, when the pipeline is executed. On a Cluster the
-        other keys of the transaction must be in the slot of `{name}`.
+        The value takes effect, and the hint is sent, when the pipeline is executed. On a Cluster
+        the other keys of the transaction must be in the slot of `{name}`.
 
         Raises:
             TypeError, ValueError: *key* or *value* is out of range.
@@ -222,13 +223,13 @@ class RedisCounters:
         """Return a coroutine function that runs Lua on the server of the counters.
 
         Args:
-            body: A script. Its arguments are `ARGV[3]` and on. `advance(values)` raises counters,
+            body: A script. Its arguments begin with `ARGV[3]`. `advance(values)` raises counters,
                 given as a table, and sends one hint; `forget(keys)` removes counters;
                 `begin_anew()` removes all of them and begins a new epoch. On a Cluster the other
                 keys of the script must be in the slot of `{name}`.
 
         The function raises StoreUnavailableError if the server does not answer; the script may have
-        been run.
+        run.
         """
         script = _Script(_IN_SCRIPT + body)
 
@@ -241,10 +242,10 @@ class RedisCounters:
         return run
 
     async def has_kept_all(self) -> bool:
-        """Return whether the server is sure to have every write that it confirmed before a restart.
+        """Return whether a restart of the server is certain to keep every write that it confirmed.
 
-        That needs `appendfsync always`, and a server that was no replica before. False where the
-        server does not say so, and on a Cluster.
+        That requires `appendfsync always`, and a server that was not a replica before. The result
+        is False if the server does not report these settings, and on a Cluster.
 
         Raises:
             StoreUnavailableError: The server does not answer.
@@ -259,7 +260,7 @@ class RedisCounters:
                 persistence: Any = await self._client.info("persistence")
                 replication: Any = await self._client.info("replication")
                 settings: Any = await self._client.config_get("appendfsync")
-            except ResponseError:  # many services do not allow these
+            except ResponseError:  # many hosted servers forbid these commands
                 return False
         is_synced = "always" in {_text(value) for value in settings.values()}
         was_replica = set(str(replication.get("master_replid2", ""))) != {"0"}
@@ -283,8 +284,8 @@ class RedisCounters:
     async def scan(self, prefix: str, after: str = "", limit: int = 1000) -> CounterPage:
         """List counters; see `CounterStore`.
 
-        A page costs Redis a look at *limit* counters, whether their keys begin with *prefix* or
-        not, and up to 512 of a hash that is small.
+        For each page, Redis visits about *limit* counters, whether or not their keys begin with
+        *prefix*; of a small hash it visits all, up to 512.
         """
         arguments = (after or "0", f"{_literal(f'={prefix}')}*", str(limit))
         async with self._answers():
@@ -304,7 +305,7 @@ class RedisCounters:
     async def compare_and_raise(
         self, changes: Mapping[str, tuple[int | None, int | None]]
     ) -> tuple[str, set[str]]:
-        """Change counters that stand where they are expected; see `CounterStore`."""
+        """Change the counters that have their expected values; see `CounterStore`."""
         arguments = [self._channel, new_epoch()]
         for key, (old, new) in changes.items():
             arguments += (f"={key}", json.dumps(key), _number(old), _number(new))
@@ -316,7 +317,7 @@ class RedisCounters:
     async def now_ms(self) -> int:
         """Return the time of the counters' server; see `CounterStore`."""
         async with self._answers():
-            # A script, so that a Cluster asks the server of the counters.
+            # A script, because a Cluster runs it on the server of the counters.
             answer: Any = await self._time.run(self._client, self._hash)
         return int(answer[0]) * 1000 + int(answer[1]) // 1000
 
@@ -332,7 +333,7 @@ class RedisCounters:
         task, self._task = self._task, None
         await end_task(task)
         if self._owns_client:
-            with suppress(Exception):  # it is broken: nothing is left to close
+            with suppress(Exception):  # the connection is broken already
                 await self._client.aclose()
             for sentinel in getattr(self._client, "aiowheel_sentinels", ()):
                 with suppress(Exception):
@@ -351,25 +352,25 @@ class RedisCounters:
                 message = await pubsub.get_message(timeout=_ANSWER)
                 if message is not None and message["type"] == "subscribe":
                     break
-            await self._begin_count()
+            await self._note_last()
         except BaseException:
             with suppress(Exception):
                 await pubsub.aclose()
             raise
         return pubsub
 
-    async def _begin_count(self) -> None:
-        """Expect the hints that come after this moment."""
-        self._last = await self._look_up()
+    async def _note_last(self) -> None:
+        """Note the number of the last hint, with which the numbers of later hints are compared."""
+        self._last = await self._read_last()
         self._first = True
 
-    async def _look_up(self) -> tuple[str, int]:
+    async def _read_last(self) -> tuple[str, int]:
         """Return the epoch and the number of the last hint that was sent."""
         epoch, number = await self._read_fields(["epoch", "rev"])
         return _text(epoch), int(number)
 
     async def _read_fields(self, names: list[str]) -> list[Any]:
-        """Return these fields of the hash, the epoch first; it is made where it is missing."""
+        """Return these fields of the hash, the epoch first; a missing epoch is created."""
         for _ in range(3):
             found: list[Any] = await self._client.hmget(self._hash, names)
             if found[0] is not None:
@@ -378,7 +379,7 @@ class RedisCounters:
         raise StoreUnavailableError("Redis has no epoch: its data was just removed")
 
     async def _watch(self, listener: HintListener, pubsub: Any) -> None:
-        """Give hints; subscribe again whenever one may be lost."""
+        """Deliver hints, and subscribe again whenever one may be lost."""
         backoff = Backoff()
         connected: Any = pubsub
         while True:
@@ -394,7 +395,7 @@ class RedisCounters:
                     with suppress(Exception):
                         await connected.aclose()
                 raise
-            except Exception as error:  # the watch must go on
+            except Exception as error:  # the task must survive any error
                 if not isinstance(error, StoreUnavailableError):
                     emit("aiowheel.shared_listen_failed", store="redis", error=repr(error))
                 await asyncio.sleep(backoff.next())
@@ -404,7 +405,7 @@ class RedisCounters:
                 connected = None
 
     async def _listen(self, listener: HintListener, pubsub: Any) -> None:
-        """Give hints until one was lost."""
+        """Deliver hints until one is lost."""
         patience = _HEARTBEAT
         while True:
             try:
@@ -413,7 +414,7 @@ class RedisCounters:
                 raise StoreUnavailableError(f"Redis: {error!r}") from error
             if message is None:
                 async with self._answers():
-                    known = await self._look_up()
+                    known = await self._read_last()
                 if known == self._last:
                     patience = _HEARTBEAT
                 elif patience == _ON_ITS_WAY:
@@ -422,7 +423,7 @@ class RedisCounters:
                     patience = _ON_ITS_WAY
             elif message["type"] == "subscribe":  # redis-py has subscribed again by itself
                 async with self._answers():
-                    await self._begin_count()
+                    await self._note_last()
                 listener.gap()
             elif message["type"] == "message":
                 patience = _HEARTBEAT
@@ -433,7 +434,7 @@ class RedisCounters:
         sent = int(number)
         known_epoch, known = self._last
         first, self._first = self._first, False
-        # Messages that arrive between subscribing and looking up have a number that is known.
+        # The first message may have arrived before the last number was read.
         in_order = sent == known + 1 or (first and sent <= known)
         self._last = (epoch, sent)
         if epoch != known_epoch or not in_order:
@@ -475,7 +476,7 @@ class RedisCounters:
 
 
 class _Script:
-    """A script, sent whole only to a server that does not know it yet."""
+    """A script, whose text is sent only to a server that does not have it yet."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -491,7 +492,7 @@ class _Script:
 
 
 def _number(value: int | None) -> str:
-    """Return a value as the scripts take it."""
+    """Return a value as an argument for the scripts; None becomes the empty text."""
     return "" if value is None else str(value)
 
 
@@ -501,7 +502,7 @@ def _literal(text: str) -> str:
 
 
 def _text(value: object) -> str:
-    """Return what the server sent as text, however the client decodes."""
+    """Return an answer of the server as text, whether or not the client decodes answers."""
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
@@ -513,7 +514,7 @@ def _check_server(server: object, legal: tuple[type, ...]) -> None:
 
 
 def _client_of(address: str) -> Any:
-    """Return a client that repeats nothing: its callers repeat calls, and sooner."""
+    """Return a client without retries: the store's callers repeat calls, and do so sooner."""
     from redis.asyncio import Redis
     from redis.asyncio.cluster import ClusterNode, RedisCluster
     from redis.asyncio.retry import Retry
@@ -546,7 +547,7 @@ def _client_of(address: str) -> Any:
         raise ValueError(
             f"server must end with /master, the name at the Sentinels, got {address!r}"
         )
-    make: Any = Sentinel  # without types
+    make: Any = Sentinel  # redis-py does not annotate it
     sentinel = make(nodes, sentinel_kwargs={**options, "retry": Retry(NoBackoff(), 0)})
     client = sentinel.master_for(path, retry=Retry(NoBackoff(), 0), **options)
     client.aiowheel_sentinels = sentinel.sentinels

@@ -23,24 +23,24 @@ _MODES = ("all", "any")
 
 
 class SharedCounters:
-    """The counters of a store, as the waits of one process see them; use it in `async with`.
+    """Counters in a shared store, on which this process can wait; use it in `async with`.
 
     A wake-up may be late, but is never lost: a wait completes once its counters have reached their
-    thresholds, whichever process raised them, and whatever connection broke meanwhile. If the store
-    itself loses its history, the wait ends with `EpochChangedError`.
+    thresholds, whichever process raised them, and whichever connection broke meanwhile. If the
+    store itself loses its history, the wait ends with `EpochChangedError`.
 
     Keys are strings of 1 to 1024 bytes of UTF-8, values integers from 0 to 2**63 - 1. While the
     counters are open, use their keys with `wait_until` and `advance` of this object only, not with
     those of the purgatory.
 
-    All calls but `statistics` belong to the purgatory's loop.
+    Only `statistics` may be called outside the purgatory's event loop.
 
     Args:
         purgatory: Holds the waits; its timer runs their timeouts. Close it after the counters.
         store: A new store; it is opened and closed with the counters.
         linger: Seconds or timedelta, more than 0, for which a key is kept up to date after its last
             wait, so that the next wait for it needs no read of the store. A publish is remembered
-            for as long, at least.
+            at least as long.
         min_interval: Seconds or timedelta between two writes of this process. Default: publishes
             share a write only while an earlier write is under way, so an idle process adds no
             delay.
@@ -127,7 +127,7 @@ class SharedCounters:
         at once, later or never.
 
         Args:
-            thresholds: For each key the least value that suffices.
+            thresholds: The value that each key must reach.
             timeout: Seconds or a timedelta; None or `inf` for no timeout.
             mode: "all" keys, or "any" one of them.
 
@@ -136,7 +136,7 @@ class SharedCounters:
 
         Raises:
             TypeError: An argument has the wrong type.
-            ValueError: There is no threshold, a key or threshold is out of range, or *mode* is
+            ValueError: *thresholds* is empty, a key or threshold is out of range, or *mode* is
                 unknown.
             PurgatoryFullError: The purgatory is full; nothing was registered.
             PurgatoryClosedError: The purgatory is closed.
@@ -162,18 +162,18 @@ class SharedCounters:
         from a client.
 
         Args:
-            tokens: For each key the token that is to be passed.
+            tokens: The token whose value each key must pass.
             timeout: As for `wait_until`.
             mode: As for `wait_until`.
 
         Raises:
-            EpochChangedError: The store has lost the history of a token, or has forgotten its key;
-                at once, or later if it happens during the wait.
+            EpochChangedError: The store has lost the history of a token, or has forgotten its key,
+                before or during the wait.
             TypeError: An argument has the wrong type.
             ValueError: A token is malformed; as for `wait_until`.
 
-        Cost: as `wait_until`. A token of another epoch, or one ahead of what this process knows,
-        costs a share of a read.
+        Cost: as `wait_until`. A token of another epoch, or one ahead of the values that this
+        process has, costs a share of a read.
         """
         _check_mapping("tokens", "tokens", tokens)
         parsed = {checked_key(key): parsed_token(token) for key, token in tokens.items()}
@@ -195,7 +195,7 @@ class SharedCounters:
         return await self._wait({key: value + 1 for key, (_, value) in parsed.items()}, left, mode)
 
     def _agrees(self, catch_up: CatchUp, tokens: Mapping[str, tuple[str, int]]) -> bool:
-        """Return whether the tokens are of our epoch, and not ahead of what we know."""
+        """Return whether the tokens are of the known epoch, and not ahead of the known values."""
         for key, (epoch, value) in tokens.items():
             entry = catch_up.kept.get(key)
             if epoch != catch_up.epoch or entry is None or not entry.fresh:
@@ -205,8 +205,8 @@ class SharedCounters:
         return True
 
     async def _verify(self, catch_up: CatchUp, tokens: Mapping[str, tuple[str, int]]) -> None:
-        # Another process may know more than we do, so a read decides.
-        await catch_up.read(tokens, anew=True)
+        # The token may be newer than the values of this process, so a read decides.
+        await catch_up.read(tokens, refresh=True)
         for key, (epoch, value) in tokens.items():
             if epoch != catch_up.epoch:
                 raise EpochChangedError(
@@ -243,7 +243,7 @@ class SharedCounters:
         up to date.
 
         Raises:
-            TypeError, ValueError: *key* is no legal key.
+            TypeError, ValueError: *key* is not a legal key.
             SharedCountersClosedError: The counters are not open.
         """
         catch_up = self._open()
@@ -261,8 +261,8 @@ class SharedCounters:
     async def advance(self, key: str, value: int) -> str:
         """Raise a counter in the store to *value*; a value below the current one changes nothing.
 
-        Returns when the write is made, which other publishes of this process may share. Waits in
-        this process have completed by then. Cancelling the call does not take the write back.
+        Returns when the write is made; other publishes of this process may share the write. Waits
+        in this process have completed by then. Cancelling the call does not undo the write.
 
         Returns:
             The token of *value*.
@@ -281,9 +281,9 @@ class SharedCounters:
     async def check_and_complete(self, key: str) -> None:
         """Have every process call `check_and_complete(key)` on its purgatory, this one included.
 
-        For operations that `Purgatory.watch` and `wait_for` hold. Publish first what their
-        conditions look at. The call adds one to the counter of *key*, so use a key either for
-        checks or for values. Errors are those of `advance`.
+        This is for operations of `Purgatory.watch` and `wait_for`. Publish the data that their
+        conditions read before this call. The call adds one to the counter of *key*, so use a key
+        either for checks or for values. Errors are those of `advance`.
         """
         writer = self._open_writer()
         await writer.add_one(checked_key(key))
@@ -291,13 +291,13 @@ class SharedCounters:
     async def forget(self, key: str) -> None:
         """Remove a counter from the store, so that it costs no space.
 
-        Do this when no wait for the key will come, or when its numbers go on from where they were:
-        a later wait for a value that was reached before waits for the next `advance`, and a token
-        of the counter is refused with `EpochChangedError`. Waits in any process stay.
+        Do this when no wait for the key will follow, or when its values continue from the old ones:
+        a later wait for a value that was reached before waits for the next `advance`, and a wait
+        for a token of the counter raises `EpochChangedError`. Pending waits stay, in all processes.
 
         Raises:
             StoreUnavailableError: The store does not answer.
-            TypeError, ValueError: *key* is no legal key.
+            TypeError, ValueError: *key* is not a legal key.
             SharedCountersClosedError: The counters are not open.
         """
         catch_up = self._open()
@@ -316,7 +316,7 @@ class SharedCounters:
                 self._purgatory.advance(key, value)
 
     def _repair(self) -> None:
-        """Publish again, after a gap, what a server that failed over may have lost."""
+        """Repeat, after a gap, the publishes that a failover of the server may have lost."""
         epoch = self._open().epoch
         values = self._recent.of(epoch)
         if values:
@@ -333,11 +333,11 @@ class SharedCounters:
             return  # another gap follows, and another repair
         self._counts.writes += 1
 
-    # --- closing, looking in ----------------------------------------------------------------
+    # --- state and closing ------------------------------------------------------------------
 
     @property
     def epoch(self) -> str:
-        """The name of the store's history, as this process knows it."""
+        """The name of the store's history, as of the last answer of the store."""
         return self._open().epoch
 
     @property
@@ -388,7 +388,7 @@ class SharedCounters:
 
 
 class _Release:
-    """The callback that lets the keys of a wait linger."""
+    """The callback that releases the keys of a completed wait."""
 
     __slots__ = ("_catch_up", "_entries")
 
@@ -401,7 +401,7 @@ class _Release:
 
 
 def _value_text(value: int) -> str:
-    """Return a value for an error text; -1 stands for none."""
+    """Return a value for an error text; -1 stands for a counter without a value."""
     return "no value" if value < 0 else str(value)
 
 

@@ -1,4 +1,4 @@
-"""Idle keys over processes: any may touch a key, and one calls `on_idle`. Rank 4."""
+"""Idle keys over processes: any process may touch a key, and one calls `on_idle`. Rank 4."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ class SharedIdle:
     Use it in `async with`, one in each process, all with the same arguments. `on_idle(key)` is
     called in one of the processes once no process has touched the key for more than the timeout,
     and at most *slack* later; a touch within the slack may still be in time. An idle key is no
-    longer watched, and a later touch starts again.
+    longer watched; a later touch watches it again.
 
     Each key belongs to one of 64 partitions, and each partition to one process, which alone calls
-    `on_idle` for its keys. Processes that come and go share the partitions anew. When a process is
-    killed, the others take over its partitions when their leases have ended, and with them all
-    keys that it touched or owned. A key may be late then, never lost; `on_idle` is called a second
-    time only if the first owner was killed, or lost the store, between the call and the removal of
-    the key from the store. If the store loses its history, each process writes again the keys that
-    it has touched or owned. While no process is open, keys stay in the store, and the next process
-    calls `on_idle` for those that have fallen idle.
+    `on_idle` for its keys. The processes redistribute the partitions when one starts or stops. When
+    a process is killed, the others take over its partitions after their leases have ended, with all
+    keys that it touched or owned. `on_idle` may be late then, but is never lost; it is called a
+    second time only if the first owner was killed, or lost the store, between the call and the
+    removal of the key from the store. If the store loses its history, each process writes the keys
+    again that it has touched or owned. While no process is open, keys stay in the store, and the
+    next process calls `on_idle` for those that have fallen idle.
 
-    The clock is that of the store, so the clocks of the machines need not agree. A process that
-    alone cannot reach the store for longer than a third of the slack cannot keep its keys alive.
-    After the store was away, no key falls idle for the slack and a second, so that all processes
-    have written their touches.
+    All times are those of the store's clock, so the clocks of the machines need not agree. If one
+    process alone cannot reach the store for longer than a third of the slack, its touches may come
+    too late to keep a key alive. After an outage of the store, no key falls idle for the slack plus
+    one second, so that all processes can write their touches.
 
-    `touch` and `discard` belong to the timer's loop and thread, `statistics` to any.
+    Call `touch` and `discard` in the timer's loop and thread; call `statistics` in any thread.
 
     Args:
-        store: A new store; it is opened and closed with this object. Its counters whose names begin
-            with *name* and ":" or "!" are ours.
+        store: A new store; it is opened and closed with this object. This object owns the counters
+            whose names begin with *name* and ":" or "!".
         timeout: Seconds or timedelta, 0.1 to 10**9.
         on_idle: A plain function. It runs in a copy of the context in which this object was made.
             If it raises, the loop's exception handler gets the error.
@@ -60,7 +60,7 @@ class SharedIdle:
             *timeout*. A process writes a key at most twice within it. Default: a quarter of
             *timeout*.
         lease: Seconds or timedelta, 0.5 to 10**9, after which the partitions of a killed process
-            have no owner. Each process asks the store three times as often.
+            have no owner. Each process renews its leases three times in that time.
         name: 1 to 40 lower-case letters, digits and underscores; two sets of keys in one store need
             two names.
         timer: Default: the running loop's shared timer.
@@ -87,7 +87,7 @@ class SharedIdle:
         self._slack = self._timeout / 4
         if slack is not None:
             self._slack = checked_seconds("slack", slack, self._timeout / 100, self._timeout)
-        #: Seconds until every process has written what it could not write while the store was away.
+        #: Seconds after an outage of the store in which each process writes its delayed touches.
         self._patience = self._slack + 1.0
         self._lease = checked_seconds("lease", lease, _SHORTEST_LEASE, _LONGEST)
         self._names = IdleNames(checked_name(name))
@@ -129,7 +129,7 @@ class SharedIdle:
 
         Raises:
             StoreUnavailableError: The store does not answer.
-            RuntimeError: It was opened before.
+            RuntimeError: This object was opened before.
             TimerClosedError: The timer is not open.
         """
         if self._entered:
@@ -170,17 +170,17 @@ class SharedIdle:
     # --- keys ---------------------------------------------------------------------------------
 
     def touch(self, key: str) -> None:
-        """Restart the silence of *key* for all processes, and watch it if it is new.
+        """Restart the timeout of *key* for all processes, and watch it if it is new.
 
-        The touch is noted at once. It is written within a second if this process has not written
+        The touch is recorded at once. It is written within a second if this process has not written
         the key for half the slack, else at the end of that time.
 
         Args:
             key: UTF-8 without NUL, 1 to 1020 bytes less the length of *name*.
 
         Raises:
-            IdleDetectorClosedError: It is not open.
-            TypeError, ValueError: *key* is no legal key.
+            IdleDetectorClosedError: This object is not open.
+            TypeError, ValueError: *key* is not a legal key.
             TimerClosedError: The timer has been closed.
             ForeignLoopError: Called from another loop or thread.
 
@@ -191,23 +191,24 @@ class SharedIdle:
     def discard(self, key: str) -> None:
         """Stop watching *key* in all processes, without a call of `on_idle`.
 
-        The later word counts: a touch after this call, in any process, starts again. Errors and
-        cost are those of `touch`.
+        A touch after this call, in any process, watches the key again. Errors and cost are those of
+        `touch`.
         """
         self._open().note(key, discard=True)
 
     async def expires(self, key: str) -> float | None:
         """Return the time at which *key* falls idle if no process touches it before.
 
-        Touches of other processes that are not written yet are left out. The call reads the store.
+        Touches that other processes have not written yet are not included. The call reads the
+        store.
 
         Returns:
             Seconds on the scale of `timer.time()`; None for a key that is not watched.
 
         Raises:
             StoreUnavailableError: The store does not answer.
-            IdleDetectorClosedError: It is not open.
-            TypeError, ValueError: *key* is no legal key.
+            IdleDetectorClosedError: This object is not open.
+            TypeError, ValueError: *key* is not a legal key.
         """
         touches = self._open()
         counter = self._names.counter(self._names.checked(key))
@@ -223,7 +224,7 @@ class SharedIdle:
         return self._counts.snapshot(len(self._leases.held), len(self._watch), remembered)
 
     async def aclose(self) -> None:
-        """Write the last touches, give the partitions to the other processes, close the store.
+        """Write the last touches, release the partitions, and close the store.
 
         Idempotent. Keys stay in the store, and the other processes watch them.
         """
@@ -232,7 +233,7 @@ class SharedIdle:
             self._closed = True
             return
         self._closed = True
-        for task in self._tasks:  # now, in case this call is cancelled while it waits
+        for task in self._tasks:  # first, because this call may be cancelled while it waits
             task.cancel()
         try:
             await touches.aclose()
@@ -252,9 +253,9 @@ class SharedIdle:
     # --- what the store calls -----------------------------------------------------------------
 
     def hint(self, epoch: str, values: Mapping[str, int]) -> None:
-        """Take note of touches, and of processes that come and go; see `HintListener`."""
+        """Process hints about touches, leases and seats; see `HintListener`."""
         if epoch != self._epoch:
-            # Answers alone decide which epoch it is: a hint may come late, from a lost history.
+            # Only answers decide the epoch: a hint may arrive late, from a lost history.
             self._leases.renew_soon()
             return
         prefix, control = self._names.prefix, self._names.control
@@ -265,7 +266,7 @@ class SharedIdle:
                 self._leases.hint(counter, value)
 
     def gap(self) -> None:
-        """List all keys again, and write again what a failover may have lost."""
+        """List all keys again, and repeat the writes that a failover may have lost."""
         if self._touches is not None:
             self._touches.write_again(self._watch.values())
         self._watch.hold(self._patience)
@@ -275,7 +276,7 @@ class SharedIdle:
     # --- what the parts call ------------------------------------------------------------------
 
     def _saw(self, epoch: str) -> bool:
-        """Compare the epoch of an answer; begin anew after a lost history, and return False."""
+        """Return whether *epoch* is the known one; otherwise start again in the new history."""
         if epoch == self._epoch:
             return True
         old, self._epoch = self._epoch, epoch
@@ -289,7 +290,7 @@ class SharedIdle:
         return False
 
     def _failed(self, call: str, error: Exception) -> None:
-        """Count a failure of the store, which may keep the touches of other processes as well."""
+        """Count a failure of the store, which may delay the touches of other processes as well."""
         self._counts.retries += 1
         self._watch.hold(self._patience)
         if not isinstance(error, StoreUnavailableError):

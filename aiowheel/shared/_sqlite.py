@@ -1,10 +1,10 @@
 """Shared counters in a SQLite file: the processes of one machine, without a server. Rank 4.
 
 A hint is a message to the Unix datagram socket of each process: the revision of a write and its
-values. A process that knows the revision before it takes the values as they are. A process that has
-missed a revision asks the file for the counters that have changed since; so does one that finds
-several messages, because a full queue refuses more. Where no message arrives, a look at the file's
-`data_version` every quarter of a second finds the change.
+values. If the process has the revision before it, it uses the values. If the process has missed a
+revision, it reads the counters that have changed since from the file. It does the same if several
+messages have arrived, because a full queue drops messages. If no message arrives, the process finds
+the change when it reads the file's `data_version`, every quarter of a second.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from aiowheel.timer import move_on_after
 
 T = TypeVar("T")
 
-_NET = 0.25  # seconds between two looks at the file's version
+_POLL = 0.25  # seconds between two looks at the file's version
 _SLICE = 1_000  # values that are delivered in one turn of the loop
 
 _PROPOSE = "INSERT OR IGNORE INTO aiowheel_epoch VALUES (1, ?, 0)"
@@ -68,19 +68,19 @@ class SqliteCounters:
     """A `CounterStore` in a SQLite file, for the processes of one machine.
 
     The file may be the application's own database: the store adds two tables, `aiowheel_counters`
-    and `aiowheel_epoch`, and switches it to write-ahead logging. A folder beside the file, its name
-    with `-hints` behind, has a socket for each process. Both belong on a local disk.
+    and `aiowheel_epoch`, and switches it to write-ahead logging. A folder beside the file, whose
+    name is that of the file and `-hints`, has a socket for each process. Keep both on a local disk.
 
     Two threads run the statements, so that neither the disk nor another writer blocks the loop.
-    A crash of a process loses nothing. If the machine loses power, the last writes may be gone,
-    unless *synced*; tokens of values that are gone raise `EpochChangedError`.
+    A crash of a process loses nothing. If the machine loses power, the last writes may be lost
+    unless *synced* is True; tokens of lost values raise `EpochChangedError`.
 
     Args:
-        path: The file; it is made where it is missing, its folder is not.
-        synced: Whether every write waits for the disk, so that a loss of power loses none.
+        path: The file; a missing file is created, a missing folder is not.
+        synced: Whether every write waits for the disk, so that a loss of power loses no write.
 
     Raises:
-        TypeError: *path* is no path.
+        TypeError: *path* is not a path.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, synced: bool = False) -> None:
@@ -92,16 +92,16 @@ class SqliteCounters:
         self._writer = SqliteThread(self._path, "aiowheel sqlite writer", synced=synced)
         self._reader = SqliteThread(self._path, "aiowheel sqlite reader", synced=synced)
         self._bells = Bells(self._path.with_name(f"{self._path.name}-hints"))
-        self._rung = asyncio.Event()
+        self._must_read = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._seen = ("", -1)  # epoch and revision up to which hints were given
+        self._seen = ("", -1)  # epoch and revision of the last delivered hint
         self._look = FileLook(self._path)
 
     async def open(self, listener: HintListener) -> None:
-        """Make the tables where they are missing, and listen; see `CounterStore`."""
+        """Create missing tables, and listen; see `CounterStore`."""
         loop = asyncio.get_running_loop()
-        with suppress(OSError):  # no socket can be made there: the looks remain
-            self._bells.listen(loop, partial(self._heard, listener))
+        with suppress(OSError):  # without a socket, `_watch` still polls the file
+            self._bells.listen(loop, partial(self._take, listener))
         self._seen, _ = await self._reader.run(_read_all, ())
         self._task = loop.create_task(self._watch(listener), name="aiowheel sqlite hints")
 
@@ -123,12 +123,12 @@ class SqliteCounters:
     def advance_in(self, connection: sqlite3.Connection, key: str, value: int) -> None:
         """Raise a counter in a transaction of the caller, on the caller's connection to the file.
 
-        The value counts once the transaction is committed; waits see it within a quarter of a
+        The value takes effect when the transaction is committed; waits see it within a quarter of a
         second. The store must have been opened once, by any process.
 
         Raises:
             TypeError, ValueError: *key* or *value* is out of range.
-            sqlite3.Error: The statement failed, as any other of the transaction may.
+            sqlite3.Error: The statement failed.
         """
         checked_key(key)
         checked_value("value", value)
@@ -136,7 +136,7 @@ class SqliteCounters:
         connection.execute(_RAISE, (key, value, rev))
 
     def forget_in(self, connection: sqlite3.Connection, keys: Collection[str]) -> None:
-        """Remove counters in a transaction of the caller, as `advance_in` raises one.
+        """Remove counters in a transaction of the caller; see `advance_in`.
 
         Raises:
             sqlite3.Error: The statement failed.
@@ -146,8 +146,8 @@ class SqliteCounters:
     async def write(self, step: Callable[[sqlite3.Connection], T]) -> T:
         """Call `step(connection)` in a transaction, on the thread and connection of the store.
 
-        The waits of every process see at once what *step* publishes by `advance_in`. One step runs
-        at a time, in the order of the calls. Cancelling the call does not take the write back.
+        The waits of every process see the values that *step* publishes by `advance_in` at once. One
+        step runs at a time, in the order of the calls. Cancelling the call does not undo the write.
 
         Raises:
             StoreUnavailableError: The file is locked for too long, or cannot be used at present.
@@ -155,10 +155,10 @@ class SqliteCounters:
         return await self._writer.run(self._written, step)
 
     async def query(self, step: Callable[[sqlite3.Connection], T]) -> T:
-        """Call `step(connection)`, which only reads, in a transaction of its own.
+        """Call `step(connection)`, which only reads, in a transaction with one snapshot.
 
-        It sees every write that had returned, in any process, before the call. Errors are those of
-        `write`.
+        The snapshot has every write that had returned, in any process, before the call. Errors are
+        those of `write`.
         """
         return await self._reader.run(_in_snapshot, step)
 
@@ -171,7 +171,7 @@ class SqliteCounters:
         """List counters; see `CounterStore`."""
 
         def page(file: sqlite3.Connection) -> CounterPage:
-            # SQLite looks the first bound up and walks from there to the second one.
+            # SQLite seeks to the first bound and walks from there, so the first is the greater one.
             rows = file.execute(_PAGE, (max(prefix, after), after, limit)).fetchall()
             ((epoch, _),) = file.execute(_EPOCH).fetchall()
             return page_of(epoch, rows, prefix, limit)
@@ -181,7 +181,7 @@ class SqliteCounters:
     async def compare_and_raise(
         self, changes: Mapping[str, tuple[int | None, int | None]]
     ) -> tuple[str, set[str]]:
-        """Change counters that stand where they are expected; see `CounterStore`."""
+        """Change the counters that have their expected values; see `CounterStore`."""
         items = list(changes.items())
 
         def write(file: sqlite3.Connection) -> tuple[str, set[str]]:
@@ -205,7 +205,7 @@ class SqliteCounters:
         task, self._task = self._task, None
         await end_task(task)
         self._look.close()
-        await self._writer.aclose()  # first: it may be ringing
+        await self._writer.aclose()  # first, because its thread may still use the bells
         await self._reader.aclose()
         self._bells.close()
 
@@ -221,24 +221,24 @@ class SqliteCounters:
         self._bells.ring()
         return result
 
-    def _heard(self, listener: HintListener, messages: Sequence[bytes]) -> None:
-        """Give the hint of a message that follows what is known; otherwise look at the file."""
+    def _take(self, listener: HintListener, messages: Sequence[bytes]) -> None:
+        """Deliver a hint that follows the last one; otherwise have `_watch` read the file."""
         hint = _hint_after(self._seen, messages)
         if hint is None:
-            self._rung.set()
+            self._must_read.set()
             return
         epoch, rev, values = hint
         listener.hint(epoch, values)
         self._seen = (epoch, rev)
 
     async def _watch(self, listener: HintListener) -> None:
-        """Give hints for what has changed, when rung and each quarter of a second."""
+        """Deliver hints for changes of the file, on request and every quarter of a second."""
         while True:
-            async with move_on_after(_NET):
-                await self._rung.wait()
-            rung = self._rung.is_set()
-            self._rung.clear()
-            if not self._look.may_have_changed() and not rung:
+            async with move_on_after(_POLL):
+                await self._must_read.wait()
+            must_read = self._must_read.is_set()
+            self._must_read.clear()
+            if not self._look.may_have_changed() and not must_read:
                 continue
             try:
                 (epoch, rev), values = await self._reader.run(_changes, self._seen)
@@ -251,17 +251,17 @@ class SqliteCounters:
                     listener.hint(epoch, dict(values[start : start + _SLICE]))
                     await asyncio.sleep(0)
             except StoreUnavailableError:
-                self._look.close()  # the change was not read: the next look is to find it again
-                await asyncio.sleep(_NET)
-            except Exception as error:  # the watch must go on, whatever the file holds
+                self._look.close()  # the change was not read, so the next look must find it again
+                await asyncio.sleep(_POLL)
+            except Exception as error:  # the task must survive any error
                 emit("aiowheel.shared_listen_failed", store="sqlite", error=repr(error))
                 self._look.close()
                 self._seen = ("", -1)  # a hint may be lost, which the next look reports as a gap
-                await asyncio.sleep(_NET)
+                await asyncio.sleep(_POLL)
 
 
 def _message(epoch: str, rev: int, values: Mapping[str, int]) -> bytes:
-    """Return the hint of a write; without values where they are too long."""
+    """Return the message for a write; it has no values if they are too long."""
     message = json.dumps([epoch, rev, values], separators=(",", ":")).encode()
     return message if len(message) <= LONGEST_MESSAGE else BARE
 
@@ -273,7 +273,7 @@ def _hint_after(
     try:
         (message,) = messages
         epoch, rev, values = json.loads(message)
-    except ValueError:  # There are several messages, or the message has no values.
+    except ValueError:  # there are several messages, or the message has no values
         return None
     return (epoch, rev, values) if (epoch, rev - 1) == seen else None
 
@@ -284,7 +284,7 @@ def _hint_after(
 def _changes(
     file: sqlite3.Connection, seen: tuple[str, int]
 ) -> tuple[tuple[str, int], list[tuple[str, int]] | None]:
-    """Return epoch and revision, and what has changed; no values: another history."""
+    """Return epoch, revision and the values changed since *seen*; None for another history."""
     known_epoch, known = seen
     with transaction(file, "BEGIN"):
         epoch, rev = file.execute(_EPOCH).fetchone() or ("", 0)
@@ -323,7 +323,7 @@ def _change(file: sqlite3.Connection, rev: int, key: str, old: int | None, new: 
 
 
 def _in_history(file: sqlite3.Connection, read: Callable[[sqlite3.Connection], T]) -> T:
-    """Call *read* in a transaction that sees one moment of a file that has an epoch."""
+    """Call *read* in a transaction with one snapshot; a file without an epoch gets one before."""
     if file.execute(_EPOCH).fetchone() is None:
         with transaction(file):
             file.execute(_PROPOSE, (new_epoch(),))
@@ -333,7 +333,7 @@ def _in_history(file: sqlite3.Connection, read: Callable[[sqlite3.Connection], T
 def _read_all(
     file: sqlite3.Connection, keys: tuple[str, ...]
 ) -> tuple[tuple[str, int], dict[str, int]]:
-    """Return epoch and revision, and the values of *keys*, of one moment."""
+    """Return epoch, revision and the values of *keys*, all from one snapshot."""
 
     def read(file: sqlite3.Connection) -> tuple[tuple[str, int], dict[str, int]]:
         epoch, rev = file.execute(_EPOCH).fetchone()

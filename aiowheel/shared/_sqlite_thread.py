@@ -27,7 +27,7 @@ CREATE INDEX IF NOT EXISTS aiowheel_counters_rev ON aiowheel_counters (rev);
 
 
 class SqliteThread:
-    """A thread with a connection of its own; its errors are those of a counter store."""
+    """A thread with its own connection, which raises the errors of a counter store."""
 
     def __init__(self, path: Path, name: str, *, synced: bool) -> None:
         self._path = path
@@ -50,12 +50,12 @@ class SqliteThread:
 
 
 def _connected(path: Path, *, synced: bool) -> sqlite3.Connection:
-    """Open the file, and make the tables where they are missing."""
+    """Open the file, and create missing tables."""
     last_moment = time.monotonic() + _BUSY
     while True:
         file = sqlite3.connect(path, timeout=_BUSY, isolation_level=None)
         try:
-            # Nothing waits for the switch to the log: two processes may collide in it.
+            # SQLite does not wait for a lock here: two processes may collide in the switch.
             file.execute("PRAGMA journal_mode = WAL")
             file.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
             known = "SELECT 1 FROM sqlite_master WHERE name = 'aiowheel_counters_rev'"

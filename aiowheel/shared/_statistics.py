@@ -18,7 +18,7 @@ class SharedStatistics(NamedTuple):
         hints: Values that arrived as hints, of all keys and processes.
         gaps: Times that hints may have been lost, so that values were read again.
         reads: Reads of the store.
-        epochs: Times that the store had lost its history.
+        epochs: Times that the store has lost its history.
     """
 
     keys: int

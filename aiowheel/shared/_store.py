@@ -19,7 +19,7 @@ GREATEST_VALUE = 2**63 - 1
 
 
 class HintListener(Protocol):
-    """What a store calls on the event loop in which it was opened."""
+    """The receiver of hints; a store calls it in the event loop in which it was opened."""
 
     def hint(self, epoch: str, values: Mapping[str, int]) -> None:
         """Report that under *epoch* each of these counters has reached its value, or more."""
@@ -39,7 +39,8 @@ class CounterPage(NamedTuple):
     Attributes:
         epoch: The history that the page was read from.
         values: Counters and their values, in no promised order.
-        after: What `CounterStore.scan` takes for the next page; None for the last page.
+        after: The argument *after* of `CounterStore.scan` for the next page; None if this page is
+            the last one.
     """
 
     epoch: str
@@ -48,14 +49,15 @@ class CounterPage(NamedTuple):
 
 
 class CounterStore(Protocol):
-    """Counters in a place that many processes reach; one object is the access of one process.
+    """Counters that many processes share; each process has its own object for them.
 
-    A store raises `StoreUnavailableError` for failures that may pass, such as a lost connection:
-    the caller then repeats the call. Any other exception is final for that call.
+    A store raises `StoreUnavailableError` for temporary failures, such as a lost connection: the
+    caller then repeats the call. Any other exception is final for that call.
 
     The history of the counters has a name, the epoch: a text without a colon. A store that has lost
-    counters must have another epoch. So every call that writes proposes a new random epoch, which a
-    store without an epoch takes; a constant proposal would name two histories alike.
+    counters must have another epoch. Every call that writes therefore proposes a new random epoch,
+    which a store without an epoch takes. With a constant proposal, two histories would have the
+    same name.
     """
 
     async def open(self, listener: HintListener) -> None:
@@ -69,7 +71,7 @@ class CounterStore(Protocol):
         ...
 
     async def raise_to(self, values: Mapping[str, int]) -> str:
-        """Raise each counter to its value unless it stands higher, then send a hint.
+        """Raise each counter to its value unless it is higher already, then send a hint.
 
         The write is atomic and has been made when the call returns.
 
@@ -103,8 +105,8 @@ class CounterStore(Protocol):
         A page may have no counters although pages follow.
 
         Args:
-            prefix: Of the keys; the empty text lists all counters.
-            after: "" for the first page, later what the page before says.
+            prefix: The prefix of the keys; the empty text lists all counters.
+            after: "" for the first page, then the attribute `after` of the previous page.
             limit: About how many counters a page has.
         """
         ...
@@ -119,8 +121,8 @@ class CounterStore(Protocol):
         been made.
 
         Args:
-            changes: For each counter the expected value and a greater one. None as the expected
-                value: the counter has none. None as the new value: the counter is removed.
+            changes: For each counter the expected value and a greater new value. The expected value
+                None stands for a counter without a value. The new value None removes the counter.
 
         Returns:
             The epoch of the write, and the keys of the counters that were changed.
@@ -148,7 +150,7 @@ def new_epoch() -> str:
 def page_of(epoch: str, rows: Iterable[tuple[str, int]], prefix: str, limit: int) -> CounterPage:
     """Return a page of *rows*, which are at most *limit* counters in the order of their keys.
 
-    Keys with a prefix follow each other in that order, so the first key without it ends the list.
+    Keys with the prefix are adjacent in that order, so the first key without it ends the listing.
     """
     values: dict[str, int] = {}
     for key, value in rows:
@@ -159,11 +161,11 @@ def page_of(epoch: str, rows: Iterable[tuple[str, int]], prefix: str, limit: int
 
 
 def checked_key(key: object, longest: int = LONGEST_KEY) -> str:
-    """Return *key* if a store can hold it, in *longest* bytes.
+    """Return *key* if a store can hold it and it has at most *longest* bytes.
 
     Raises:
         TypeError: *key* is not a string.
-        ValueError: It is empty or too long, or has a NUL or half a surrogate pair.
+        ValueError: *key* is empty or too long, or has a NUL or half a surrogate pair.
     """
     if not isinstance(key, str):
         raise TypeError(f"key must be a str, got {safe_repr(key)}")
@@ -183,7 +185,7 @@ def checked_value(name: str, value: object) -> int:
 
     Raises:
         TypeError: *value* is not an int, or is a bool.
-        ValueError: It is negative or has more than 63 bits.
+        ValueError: *value* is negative or has more than 63 bits.
     """
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be an int from 0 to 2**63 - 1, got {safe_repr(value)}")
@@ -197,8 +199,8 @@ def checked_name(name: object) -> str:
 
     Raises:
         TypeError: *name* is not a string.
-        ValueError: It is something other than 1 to 40 lower-case letters, digits and underscores,
-            with a letter first.
+        ValueError: *name* is not 1 to 40 lower-case letters, digits and underscores with a letter
+            first.
     """
     if not isinstance(name, str):
         raise TypeError(f"name must be a str, got {safe_repr(name)}")

@@ -1,17 +1,17 @@
-"""The clock of a store, as a process reckons it between two answers. Rank 4."""
+"""A process's estimate of the store's clock between two answers of the store. Rank 4."""
 
 from __future__ import annotations
 
 from aiowheel.timer import Timer
 
-#: A difference beyond which the clock was set, and did not merely drift.
+#: A greater difference means that the store's clock was set; drift alone is smaller.
 _JUMP_MS = 50.0
 
 
 class StoreClock:
-    """Milliseconds of the store's clock: the timer's clock and an offset, which answers correct.
+    """The store's time in milliseconds: the timer's clock plus an offset that answers correct.
 
-    It is wrong by less than the round trip of an answer.
+    Its error is less than the round trip of an answer.
     """
 
     def __init__(self, timer: Timer) -> None:
@@ -20,15 +20,15 @@ class StoreClock:
         self._is_known = False
 
     def observe(self, now_ms: int, sent: float) -> bool:
-        """Take the store's time from an answer that has just arrived.
+        """Correct the offset by an answer that has just arrived.
 
         Args:
             now_ms: The store's time at some moment of the round trip.
-            sent: When the question was sent, on the timer's clock.
+            sent: When the request was sent, on the timer's clock.
 
         Returns:
-            Whether the clock was set since the last answer: times on the timer's clock that were
-            reckoned before are wrong.
+            Whether the store's clock was set since the last answer: times on the timer's clock that
+            were computed before are then wrong.
         """
         least, most = now_ms - self._timer.time() * 1000, now_ms + 1 - sent * 1000
         before = self._offset
@@ -36,7 +36,7 @@ class StoreClock:
             self._is_known = True
             self._offset = (least + most) / 2
             return False
-        # What the answer does not contradict stays, so that a slow answer changes nothing.
+        # The offset stays if the answer allows it, so that a slow answer does not change it.
         self._offset = min(max(before, least), most)
         return abs(self._offset - before) > _JUMP_MS
 

@@ -20,7 +20,7 @@ def parsed_token(token: object) -> tuple[str, int]:
 
     Raises:
         TypeError: *token* is not a string.
-        ValueError: It is no token.
+        ValueError: *token* is malformed.
     """
     if not isinstance(token, str):
         raise TypeError(f'token must be a str "epoch:value", got {safe_repr(token)}')

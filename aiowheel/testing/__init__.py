@@ -1,4 +1,4 @@
-"""Virtual time for tests: an event loop whose clock jumps, and a timer moved by hand. Rank 4.
+"""Virtual time for tests: a loop whose clock jumps, and a timer that a test advances. Rank 4.
 
 Sources: trio's MockClock, tokio's paused time and looptime.
 """

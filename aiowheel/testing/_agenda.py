@@ -1,7 +1,7 @@
 """The timers of a virtual loop, by the instant they are due. Rank 4.
 
-asyncio's heap compares nothing but the time, so timers due at one instant run in any order. The
-agenda runs them in the order they were armed in, or in an order drawn from a seed.
+asyncio's heap compares only the time, so timers due at one instant run in any order. The agenda
+runs them in the order in which they were armed, or in an order drawn from a seed.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from random import Random
 
 from aiowheel._units import FOREVER
 
-_SPARE = 1_000  # cancelled handles that may stay besides as many as there are pending ones
+_SPARE = 1_000  # cancelled handles that may stay, plus one for each pending handle
 
 
 class Agenda:
     """A heap of timer handles that skips the cancelled ones.
 
     Args:
-        seed: Seed of the order of handles due at one instant; None keeps the order they were
-            armed in.
+        seed: Seed of the order of handles due at one instant; None keeps the order in which they
+            were armed.
     """
 
     def __init__(self, seed: int | None) -> None:

@@ -8,7 +8,7 @@ from itertools import count
 
 
 class Arrivals:
-    """The pending calls of `advance`, ordered by the instant that each one moves the clock to."""
+    """The pending calls of `advance`, ordered by the instant to which each one moves the clock."""
 
     def __init__(self) -> None:
         self._calls = count()

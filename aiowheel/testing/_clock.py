@@ -1,4 +1,4 @@
-"""The virtual clock that tests hold. Rank 4."""
+"""The handle by which a test reads and moves the virtual clock. Rank 4."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class VirtualClock:
     """The clock of the `VirtualClockEventLoop` that is running at the time of a call.
 
     Raises:
-        NotVirtualError: At every use if no loop is running, or a loop of another class.
+        NotVirtualError: At every use, if no loop or a loop of another class is running.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""The waiting tasks, as lines of a deadlock's text. Rank 4."""
+"""The waiting tasks, as lines for the text of a deadlock error. Rank 4."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import FrameType
 
 import aiowheel
 
-#: Frames of these folders show how a task waits, not why.
+#: Frames of these folders belong to the tool that a task waits in, not to the code that uses it.
 _MACHINERY = tuple(folder + os.sep for folder in (*asyncio.__path__, *aiowheel.__path__))
 
 
@@ -33,7 +33,7 @@ def _place(task: Task[object]) -> str:
 
 
 def frames_of(coro: object) -> Iterator[FrameType]:
-    """Yield the frames from a suspended coroutine inwards, up to a compiled one, which has none."""
+    """Yield the frames of a suspended coroutine from outside in; compiled code has no frame."""
     while coro is not None:
         for prefix, inner in (("cr", "cr_await"), ("gi", "gi_yieldfrom"), ("ag", "ag_await")):
             frame = getattr(coro, f"{prefix}_frame", None)

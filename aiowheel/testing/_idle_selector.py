@@ -1,4 +1,4 @@
-"""A selector that calls back where it would block. Rank 4."""
+"""A selector that calls a function instead of blocking. Rank 4."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Events = list[tuple[SelectorKey, int]]
 
 
 class IdleSelector(BaseSelector):
-    """A wrapper of a real selector that calls *on_idle* where the loop would block.
+    """A wrapper of a real selector that calls *on_idle* when the loop would block.
 
     Args:
-        selector: The real one, which polls and waits.
-        on_idle: Called after a poll that found nothing; returns the events it waited for.
+        selector: The real selector, which polls and waits.
+        on_idle: Called after a poll without an event; returns the events of its own wait.
     """
 
     def __init__(self, selector: BaseSelector, on_idle: Callable[[], Events]) -> None:
@@ -32,29 +32,29 @@ class IdleSelector(BaseSelector):
         return self._on_idle()
 
     def wait(self, seconds: float) -> Events:
-        """Block in real time, for *seconds* at most; `inf` is no bound."""
+        """Block in real time for at most *seconds*; `inf` waits without a limit."""
         return self._selector.select(None if seconds == float("inf") else seconds)
 
     def register(
         self, fileobj: FileDescriptorLike, events: int, data: object = None
     ) -> SelectorKey:
-        """Do what the real selector does."""
+        """Call the method of the real selector."""
         return self._selector.register(fileobj, events, data)
 
     def unregister(self, fileobj: FileDescriptorLike) -> SelectorKey:
-        """Do what the real selector does."""
+        """Call the method of the real selector."""
         return self._selector.unregister(fileobj)
 
     def modify(self, fileobj: FileDescriptorLike, events: int, data: object = None) -> SelectorKey:
-        """Do what the real selector does."""
+        """Call the method of the real selector."""
         return self._selector.modify(fileobj, events, data)
 
     def get_key(self, fileobj: FileDescriptorLike) -> SelectorKey:
-        """Do what the real selector does."""
+        """Call the method of the real selector."""
         return self._selector.get_key(fileobj)
 
     def get_map(self) -> Mapping[FileDescriptorLike, SelectorKey]:
-        """Do what the real selector does."""
+        """Call the method of the real selector."""
         return self._selector.get_map()
 
     def close(self) -> None:

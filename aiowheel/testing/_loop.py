@@ -1,4 +1,4 @@
-"""An event loop whose clock jumps where another loop would sleep. Rank 4.
+"""An event loop whose clock jumps instead of sleeping. Rank 4.
 
 Sources: trio's MockClock (autojump), tokio's paused clock (each timer at its own time), Twisted's
 task.Clock (advance).
@@ -29,7 +29,7 @@ from aiowheel.testing._outside import Outside
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-#: Real seconds before a deadlock is reported while other threads live: any may call the loop.
+#: Real seconds before a deadlock is reported if other threads run, which may call the loop.
 _GRACE = 1.0
 
 
@@ -64,19 +64,19 @@ class VirtualClockEventLoop(asyncio.SelectorEventLoop):
     next deadline. An hour of sleep takes no time, and each timer fires at exactly its deadline.
     Loop timers, the timers of this package and purgatories share that clock. Sockets, executors,
     threads and child processes are real: while one of them may still cause an event, the loop
-    waits *patience* for it before each jump.
+    waits *patience* for the event before each jump.
 
     Args:
-        selector: The real selector to use; default: the platform's best.
-        autojump: Whether time passes by itself. If not, only `advance` moves the clock.
+        selector: The real selector to use; default: the best one of the platform.
+        autojump: Whether the clock jumps by itself. If not, only `advance` moves it.
         patience: Real seconds to wait for an event from outside before a jump, 0 or more; `inf`
-            waits without a bound.
+            waits without a limit.
         seed: Seed of the order in which loop timers due at one instant run; None keeps the order
-            they were armed in. Timers on one wheel keep their order in either case.
+            in which they were armed. Timers on one wheel keep their order in either case.
         start: The clock's first reading, in seconds.
 
     Raises:
-        TypeError: *patience* or *start* is not a number, or *seed* not an integer.
+        TypeError: *patience* or *start* is not a number, or *seed* is not an integer.
         ValueError: *patience* is negative or NaN, or *start* is not finite.
     """
 
@@ -91,10 +91,10 @@ class VirtualClockEventLoop(asyncio.SelectorEventLoop):
     ) -> None:
         usable = selector if isinstance(selector, BaseSelector) else DefaultSelector()
         self._idle_selector = IdleSelector(usable, self._on_idle)
-        super().__init__(self._idle_selector)  # first: `close` needs it, and so does `__del__`
+        super().__init__(self._idle_selector)  # first, because `close` and `__del__` need it
         self._outside = Outside(self._idle_selector)
         self._arrivals = Arrivals()
-        self._frozen = 0  # how many `freeze` blocks are open
+        self._frozen = 0  # the number of open `freeze` blocks
         self.autojump: bool = autojump
         self.patience: float = patience
         try:
@@ -118,11 +118,11 @@ class VirtualClockEventLoop(asyncio.SelectorEventLoop):
         """Move the clock by *seconds*; timers due on the way fire at their own deadlines.
 
         Returns when no callback is ready at the new time: the timers due by then have fired, and
-        the tasks they woke have run until they wait again. Outside a running loop, use
+        the tasks that they woke have run until they wait again. Outside a running loop, use
         `loop.run_until_complete(loop.advance(30))`.
 
         Args:
-            seconds: Number or timedelta; 0 runs what is due now.
+            seconds: Number or timedelta; 0 runs the callbacks that are due now.
 
         Raises:
             ValueError: *seconds* is negative or not finite.
@@ -142,7 +142,7 @@ class VirtualClockEventLoop(asyncio.SelectorEventLoop):
             self._frozen -= 1
 
     def _jump(self, to_ns: int) -> None:
-        # Both must name one instant: a deadline computed from either is then never early.
+        # Both readings must be one instant, so that a deadline computed from either is never early.
         self._seconds = ns_to_alarm(to_ns)
         self._now_ns: int = clock_to_ns(self._seconds)
 
@@ -163,10 +163,10 @@ class VirtualClockEventLoop(asyncio.SelectorEventLoop):
         """
         due_ns: int = delay_to_ns("when", when)
         if due_ns <= self._now_ns and when > self._seconds:
-            # Less than a nanosecond ahead. A task that sleeps until `time()` reaches *when*, a
-            # float's rounding error away, would otherwise never get there.
+            # *when* is less than a nanosecond ahead. Without this step, a task that sleeps until
+            # `time()` reaches *when*, a rounding error away, would never end.
             due_ns = self._now_ns + 1
-        base: Any = self  # what BaseEventLoop.call_at checks; not in typeshed
+        base: Any = self  # the checks of BaseEventLoop.call_at, which typeshed does not have
         base._check_closed()
         if self.get_debug():
             base._check_thread()
@@ -174,25 +174,25 @@ class VirtualClockEventLoop(asyncio.SelectorEventLoop):
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         frames: Any = getattr(handle, "_source_traceback", None)  # in debug mode
         if frames:
-            del frames[-1]  # this frame: the last one must be the caller's
+            del frames[-1]  # this frame; the last one must be that of the caller
         self._agenda.add(due_ns, handle)
         return handle
 
     def _process_events(self, event_list: Events) -> None:
-        """Queue I/O callbacks first, then due timers: the order of asyncio's loops."""
+        """Queue I/O callbacks before due timers, as asyncio's loops do."""
         base: Any = super()
         base._process_events(event_list)
         for handle in self._agenda.pop_due(self._now_ns):
             base._add_callback(handle)
 
-    # --- nothing is ready -------------------------------------------------------------------
+    # --- no callback is ready ---------------------------------------------------------------
 
     def _on_idle(self) -> Events:
         """Wait for events from outside, or move the clock."""
         due = self._agenda.next_due()
         instant: int | None
         if due is not None and due <= self._now_ns:
-            return []  # `_process_events` runs it
+            return []  # `_process_events` queues the timer
         arrival = self._arrivals.next_instant()
         if arrival is not None:
             instant = arrival if due is None else min(due, arrival)
@@ -210,12 +210,12 @@ class VirtualClockEventLoop(asyncio.SelectorEventLoop):
         return []
 
     def _on_standstill(self) -> Events:
-        """Wait for threads, or report a deadlock: no timer and no event is left to wait for."""
+        """Wait for other threads or report a deadlock: no timer and no event is pending."""
         others = threading.active_count() > 1
         tasks = asyncio.all_tasks(self)
         if threading.current_thread() is not threading.main_thread() or (others and not tasks):
             return self._idle_selector.wait(math.inf)  # this loop serves other threads
-        # One more poll in any case: a thread may have called just before it ended.
+        # Poll once more in any case: a thread may have called the loop just before it ended.
         events = self._idle_selector.wait(max(self.patience, _GRACE) if others else 0)
         if not events:
             raise VirtualDeadlockError(self._seconds, self._stopped_timers(), waiting_lines(tasks))
@@ -231,7 +231,7 @@ class VirtualClockEventLoop(asyncio.SelectorEventLoop):
             "but with autojump off, or frozen, only advance() moves the clock"
         )
 
-    # --- the outside ------------------------------------------------------------------------
+    # --- events from outside ----------------------------------------------------------------
 
     def run_in_executor(
         self,
@@ -240,29 +240,29 @@ class VirtualClockEventLoop(asyncio.SelectorEventLoop):
         *args: *Ts,
     ) -> asyncio.Future[T]:
         """Run *func* in *executor*; the clock waits *patience* for the job before each jump."""
-        with self._outside.hiring():
+        with self._outside.starting_workers():
             job = super().run_in_executor(executor, func, *args)
-        self._outside.expect(job)
+        self._outside.add_job(job)
         return job
 
     def add_signal_handler(self, sig: int, callback: Callable[[*Ts], object], *args: *Ts) -> None:
         """Add the handler; the clock waits *patience* for the signal before each jump."""
         super().add_signal_handler(sig, callback, *args)
-        self._outside.heed(sig)
+        self._outside.add_signal(sig)
 
     def remove_signal_handler(self, sig: int) -> bool:
         """Remove the handler; return whether there was one."""
-        self._outside.ignore(sig)
+        self._outside.remove_signal(sig)
         return super().remove_signal_handler(sig)
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ARG002, ASYNC109 - BaseEventLoop's
-        """Wait for the threads of the default executor, in real time and without a bound.
+        """Wait for the threads of the default executor, in real time and without a limit.
 
         Args:
-            timeout: Ignored: on a clock that jumps it would end at once.
+            timeout: Ignored, because a timeout on a clock that jumps would end at once.
         """
         ended: asyncio.Future[None] = self.create_future()
-        self._outside.expect(ended)
+        self._outside.add_job(ended)
         try:
             await super().shutdown_default_executor()
         finally:

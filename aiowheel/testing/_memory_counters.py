@@ -15,9 +15,9 @@ from aiowheel.shared._store import new_epoch, page_of
 class MemoryCounters:
     """A `CounterStore` in the memory of this process, for tests without a server.
 
-    One object stands for the access of one process; `beside` makes that of another process to the
-    same counters. Hints arrive on the next turn of the loop. The methods that cause faults take
-    effect at once:
+    Each object stands for one process; `beside` returns the object of another process with the same
+    counters. Hints arrive in the next turn of the loop. The methods that cause faults take effect
+    at once.
 
     Example:
         >>> here = MemoryCounters()
@@ -27,10 +27,10 @@ class MemoryCounters:
     def __init__(self) -> None:
         self._server = _Server()
         self._listener: HintListener | None = None
-        self._deaf = False
+        self._loses_hints = False
 
     def beside(self) -> Self:
-        """Return the access of another process to the same counters."""
+        """Return a store of another process with the same counters."""
         other = type(self)()
         other._server = self._server
         return other
@@ -76,7 +76,7 @@ class MemoryCounters:
     async def compare_and_raise(
         self, changes: Mapping[str, tuple[int | None, int | None]]
     ) -> tuple[str, set[str]]:
-        """Change counters that stand where they are expected; see `CounterStore`."""
+        """Change the counters that have their expected values; see `CounterStore`."""
         server = self._server
         epoch = server.begin()
         accepted = {
@@ -107,49 +107,50 @@ class MemoryCounters:
     # --- faults -----------------------------------------------------------------------------
 
     def lose_hints(self) -> None:
-        """Lose every hint to this process from now on, as a broken connection does."""
-        self._deaf = True
+        """Lose every later hint to this process, as a broken connection does."""
+        self._loses_hints = True
 
     def subscribe_again(self) -> None:
-        """Receive hints again, and report the gap."""
-        self._deaf = False
+        """Receive hints again, and report a gap."""
+        self._loses_hints = False
         if self._listener is not None:
             self._listener.gap()
 
     def go_down(self) -> None:
-        """Have every call of every process raise `StoreUnavailableError`, and lose all hints."""
+        """Make every call of every process raise `StoreUnavailableError`, and lose all hints."""
         self._server.down = True
 
     def come_back(self) -> None:
-        """Answer again, after `go_down`; every process has had a gap."""
+        """Answer again after `go_down`, and report a gap to every process."""
         self._server.down = False
         for access in list(self._server.accesses):
             access.subscribe_again()
 
     def lose_history(self) -> None:
-        """Lose all counters and the epoch, as a server without a disk does when it restarts."""
+        """Lose all counters and the epoch, as a server without a disk does at a restart."""
         self._server.synced = ("", {})
         self._server.crash()
 
     def lose_answers(self, count: int) -> None:
-        """Make the next *count* writes and raise `StoreUnavailableError` all the same."""
+        """Raise `StoreUnavailableError` for the next *count* writes, although they are made."""
         self._server.answers_to_lose = count
 
     def stop_syncing(self) -> None:
-        """Keep the writes that follow in memory alone: the next crash loses them."""
+        """Stop syncing writes to the simulated disk: the next crash loses the later ones."""
         self._server.stop_syncing()
 
     def crash(self) -> None:
         """Crash and restart: the epoch and all writes before `stop_syncing` stay.
 
-        Every process has had a gap.
+        Every process gets a gap.
         """
         self._server.crash()
 
     def crash_after(self, statements: int) -> None:
-        """Crash at the end of that many statements of writes, from 1 on; the call raises.
+        """Crash at the end of the given statement, counted from 1 over all later writes.
 
-        A write has three statements: it reads the epoch, changes the counters, and sends the hints.
+        The call that executes this statement raises `StoreUnavailableError`. A write has three
+        statements: it reads the epoch, changes the counters, and sends the hints.
         """
         self._server.statements_left = checked_int("statements", statements, 1, 1_000_000)
 
@@ -160,12 +161,12 @@ class MemoryCounters:
 
     def receive(self, epoch: str, values: Mapping[str, int]) -> None:
         """Deliver a hint to the listener of this process."""
-        if self._listener is not None and not self._deaf and not self._server.down:
+        if self._listener is not None and not self._loses_hints and not self._server.down:
             self._listener.hint(epoch, values)
 
 
 class _Server:
-    """What the processes share."""
+    """The state that all processes share."""
 
     def __init__(self) -> None:
         self.epoch = ""
@@ -173,8 +174,8 @@ class _Server:
         self.accesses: list[MemoryCounters] = []
         self.down = False
         self.answers_to_lose = 0
-        self.synced: tuple[str, dict[str, int]] | None = None  # what a crash leaves; None: all
-        self.statements_left = 0  # until it crashes; 0: it does not
+        self.synced: tuple[str, dict[str, int]] | None = None  # after a crash; None: the present
+        self.statements_left = 0  # statements until the crash; 0: no crash is planned
         self.crashes = 0
 
     def check(self) -> None:
@@ -186,7 +187,7 @@ class _Server:
         return self.epoch
 
     def begin(self) -> str:
-        """Begin a write; return its epoch."""
+        """Begin a write, and return its epoch."""
         self.check()
         epoch = self.current_epoch()
         self._end_statement()

@@ -14,9 +14,10 @@ from weakref import WeakSet
 class Outside:
     """A record of the sources of events that are not timers and can make a loop's callbacks ready.
 
-    These are registered file descriptors beyond the loop's own, signals with a handler, jobs in an
-    executor, and threads started after the loop. A child process counts by its pipes and by the
-    watcher that asyncio gives it. Idle workers of executors do not count; their jobs do.
+    The sources are registered file descriptors except those of the loop itself, signals with a
+    handler, jobs in an executor, and threads that were started after the loop. A child process
+    counts by its pipes and by asyncio's watcher. Idle workers of executors do not count; their jobs
+    do.
 
     Args:
         selector: The loop's selector, in which only the loop's own descriptors are registered.
@@ -39,25 +40,25 @@ class Outside:
         )
 
     def _has_new_threads(self) -> bool:
-        self._known.add(threading.current_thread())  # the loop's own thread is no source
+        self._known.add(threading.current_thread())  # the loop's own thread does not count
         return not self._known.issuperset(threading.enumerate())
 
-    def heed(self, signal: int) -> None:
-        """Count *signal*, which has a handler now."""
+    def add_signal(self, signal: int) -> None:
+        """Count *signal*, which has got a handler."""
         self._signals.add(signal)
 
-    def ignore(self, signal: int) -> None:
+    def remove_signal(self, signal: int) -> None:
         """Stop counting *signal*."""
         self._signals.discard(signal)
 
-    def expect(self, job: Future[Any]) -> None:
+    def add_job(self, job: Future[Any]) -> None:
         """Count *job* until it is done."""
         self._jobs.add(job)
         job.add_done_callback(self._jobs.discard)
 
     @contextmanager
-    def hiring(self) -> Generator[None]:
-        """Count no thread that is started in this block: it is a worker of an executor."""
+    def starting_workers(self) -> Generator[None]:
+        """Do not count the threads that are started in this block, which are executor workers."""
         before = set(threading.enumerate())
         yield
         self._known.update(each for each in threading.enumerate() if each not in before)

@@ -1,4 +1,4 @@
-"""The contract of a store of shared counters, as checks that any store can run. Rank 4."""
+"""The contract of a store of shared counters, as checks for any store. Rank 4."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from aiowheel.shared import CounterStore
 from aiowheel.shared._store import GREATEST_VALUE, LONGEST_KEY
 
-_PATIENCE = 60.0  # seconds; a slow machine is no broken store
+_PATIENCE = 60.0  # seconds; long enough for a slow machine
 
 Connect = Callable[[], CounterStore]
 StoreCheck = Callable[[Connect], Awaitable[None]]
@@ -19,9 +19,9 @@ StoreCheck = Callable[[Connect], Awaitable[None]]
 def counter_store_checks() -> tuple[StoreCheck, ...]:
     """Return the checks that every `CounterStore` must pass.
 
-    A check is a coroutine function. Its argument is a function that returns a new store, not opened
-    yet, on the same counters each time. A broken promise raises AssertionError. Checks use keys of
-    their own, so that they may share one server.
+    A check is a coroutine function. Its argument is a function that returns a new store, which is
+    not open yet and has the same counters each time. A check that fails raises AssertionError.
+    Checks use their own keys, so that they may share one server.
 
     Example:
         >>> @pytest.mark.parametrize("check", counter_store_checks())
@@ -54,7 +54,7 @@ def counter_store_checks() -> tuple[StoreCheck, ...]:
 
 
 class _Notes:
-    """A listener that notes the greatest value of each counter."""
+    """A listener that records the greatest value of each counter."""
 
     def __init__(self) -> None:
         self.values: dict[str, int] = {}
@@ -73,7 +73,7 @@ class _Notes:
         self._news.set()
 
     async def have(self, wanted: Mapping[str, int]) -> None:
-        """Wait until a hint has come for each of these values."""
+        """Wait until each of these values has arrived in a hint."""
         async with asyncio.timeout(_PATIENCE):
             while any(self.values.get(key, -1) < value for key, value in wanted.items()):
                 self._news.clear()
@@ -101,7 +101,7 @@ def _new_key() -> str:
 
 
 async def a_counter_without_a_write_has_no_value(connect: Connect) -> None:
-    """A read leaves it out; it is not 0."""
+    """A read does not return the counter, not even as 0."""
     key, other = _new_key(), _new_key()
     async with _opened(connect) as [(store, _)]:
         await store.raise_to({key: 0})
@@ -110,7 +110,7 @@ async def a_counter_without_a_write_has_no_value(connect: Connect) -> None:
 
 
 async def a_write_is_a_maximum(connect: Connect) -> None:
-    """A smaller value changes nothing, whether it comes later or again."""
+    """A smaller value changes nothing, even if it was written before."""
     one, two = _new_key(), _new_key()
     async with _opened(connect) as [(store, _)]:
         await store.raise_to({one: 9, two: 9})
@@ -121,7 +121,7 @@ async def a_write_is_a_maximum(connect: Connect) -> None:
 
 
 async def large_values_are_exact(connect: Connect) -> None:
-    """Beyond 2**53, where a double no longer tells two integers apart."""
+    """Values above 2**53, which a double does not represent exactly, are read unchanged."""
     key = _new_key()
     async with _opened(connect) as [(store, notes)]:
         for value in (99, 100, 2**53, 2**53 + 1, GREATEST_VALUE - 1, GREATEST_VALUE):
@@ -133,7 +133,7 @@ async def large_values_are_exact(connect: Connect) -> None:
 
 
 async def any_legal_key_works(connect: Connect) -> None:
-    """Quotes, spaces, line ends, other scripts, and the longest key."""
+    """Keys may have quotes, spaces, line ends, letters of any script, and the full length."""
     own = _new_key()
     odd = ["'", '"', "\\", "\n", "\x01", " ", "%s", "{", ":", "\u00e9", "\u4e2d", "\U0001f600"]
     keys = [f"{own}{each}" for each in odd]
@@ -150,7 +150,7 @@ async def any_legal_key_works(connect: Connect) -> None:
 
 
 async def a_read_sees_writes_of_others_that_have_returned(connect: Connect) -> None:
-    """Without this, a wait that reads after it subscribed could miss a value."""
+    """Without this rule, a wait that reads after it subscribed could miss a value."""
     key = _new_key()
     async with _opened(connect, 2) as [(one, _), (two, _)]:
         for value in range(50):
@@ -160,7 +160,7 @@ async def a_read_sees_writes_of_others_that_have_returned(connect: Connect) -> N
 
 
 async def one_epoch_for_every_process(connect: Connect) -> None:
-    """Reads, writes and hints name the same history, before and after a process has come."""
+    """Reads, writes and hints of all processes have the same epoch, also of a later process."""
     key = _new_key()
     async with _opened(connect, 2) as [(one, notes), (two, _)]:
         epochs = {await one.raise_to({key: 1}), await two.raise_to({key: 2})}
@@ -175,7 +175,7 @@ async def one_epoch_for_every_process(connect: Connect) -> None:
 
 
 async def a_hint_reaches_every_process(connect: Connect) -> None:
-    """The one that wrote included."""
+    """The hint also reaches the process that wrote."""
     key = _new_key()
     async with _opened(connect, 3) as opened:
         for value, (store, _) in enumerate(opened):
@@ -185,7 +185,7 @@ async def a_hint_reaches_every_process(connect: Connect) -> None:
 
 
 async def a_hint_never_promises_too_much(connect: Connect) -> None:
-    """A hint for a write that lost against a greater value may come, but not beyond it."""
+    """No hint has a greater value than the counter, even when two processes write at once."""
     key = _new_key()
     async with _opened(connect, 2) as [(one, _), (two, notes)]:
         for value in range(0, 100, 10):
@@ -197,7 +197,7 @@ async def a_hint_never_promises_too_much(connect: Connect) -> None:
 
 
 async def a_large_write_reaches_every_process(connect: Connect) -> None:
-    """More than fits one message of any server."""
+    """The values are too many for one message of any server."""
     own = _new_key()
     wanted = {f"{own} {number}": number for number in range(5_000)}
     async with _opened(connect, 2) as [(one, _), (_, notes)]:
@@ -208,7 +208,7 @@ async def a_large_write_reaches_every_process(connect: Connect) -> None:
 
 
 async def additions_at_the_same_time_all_count(connect: Connect) -> None:
-    """Two processes that announce a change must not look like one."""
+    """Two additions at the same time add two."""
     key, other = _new_key(), _new_key()
     async with _opened(connect, 2) as [(one, _), (two, notes)]:
         for _ in range(20):
@@ -219,7 +219,7 @@ async def additions_at_the_same_time_all_count(connect: Connect) -> None:
 
 
 async def writes_at_the_same_time_do_not_block_each_other(connect: Connect) -> None:
-    """In whatever order each names its keys."""
+    """No deadlock arises when processes pass the same keys in different orders."""
     own = _new_key()
     keys = [f"{own} {number}" for number in range(50)]
     async with _opened(connect, 4) as opened:
@@ -237,7 +237,7 @@ async def writes_at_the_same_time_do_not_block_each_other(connect: Connect) -> N
 
 
 async def a_forgotten_counter_has_no_value(connect: Connect) -> None:
-    """The others and the epoch stay."""
+    """The other counters and the epoch stay."""
     key, other = _new_key(), _new_key()
     async with _opened(connect) as [(store, _)]:
         before = await store.raise_to({key: 7, other: 8})
@@ -249,7 +249,7 @@ async def a_forgotten_counter_has_no_value(connect: Connect) -> None:
 
 
 async def _listed(store: CounterStore, prefix: str, limit: int = 1000) -> dict[str, int]:
-    """Return all pages of a listing as one."""
+    """Return the counters of all pages of a listing."""
     found: dict[str, int] = {}
     after: str | None = ""
     while after is not None:
@@ -260,7 +260,7 @@ async def _listed(store: CounterStore, prefix: str, limit: int = 1000) -> dict[s
 
 
 async def a_listing_has_what_begins_with_a_prefix(connect: Connect) -> None:
-    """Each letter of the prefix stands for itself; the counters of others are left out."""
+    """The prefix is plain text, and counters without it are not listed."""
     own = _new_key()
     prefixes = ["a", "a*", "a?", "[a]", "\\", "%", "_", "'", "\u00e9", "\U0001f600"]
     wanted = {f"{own}{prefix}{end}": 1 for prefix in prefixes for end in ("", "b", "\n")}
@@ -276,7 +276,7 @@ async def a_listing_has_what_begins_with_a_prefix(connect: Connect) -> None:
 
 
 async def a_listing_in_pages_has_every_counter(connect: Connect) -> None:
-    """Those that stay, while others come and go between the pages."""
+    """The pages have every counter that stays, while others are written and forgotten."""
     own = _new_key()
     wanted = {f"{own} {number:04}": number for number in range(2_000)}
     coming: list[str] = []
@@ -295,7 +295,7 @@ async def a_listing_in_pages_has_every_counter(connect: Connect) -> None:
 
 
 async def a_counter_changes_only_from_the_expected_value(connect: Connect) -> None:
-    """From no value, from a value, and to no value; the answer names what was changed."""
+    """A change may set, raise or remove a counter; the answer has the changed keys."""
     one, two, three, four = (_new_key() for _ in range(4))
     async with _opened(connect, 2) as [(store, _), (other, notes)]:
         epoch = await store.raise_to({one: 5, two: 5, three: 5})
@@ -316,7 +316,7 @@ async def a_counter_changes_only_from_the_expected_value(connect: Connect) -> No
 
 
 async def a_change_that_is_refused_gives_no_hint(connect: Connect) -> None:
-    """Listeners must not believe in a value that the counter does not have."""
+    """No hint has the value of a refused change."""
     key, other = _new_key(), _new_key()
     async with _opened(connect) as [(store, notes)]:
         await store.raise_to({key: 1})
@@ -328,7 +328,7 @@ async def a_change_that_is_refused_gives_no_hint(connect: Connect) -> None:
 
 
 async def one_of_many_processes_changes_a_counter(connect: Connect) -> None:
-    """Whatever the order in which each names its keys."""
+    """Each counter is changed by exactly one process, also if they pass different orders."""
     own = _new_key()
     keys = [f"{own} {number}" for number in range(20)]
     async with _opened(connect, 4) as opened:
@@ -348,7 +348,7 @@ async def one_of_many_processes_changes_a_counter(connect: Connect) -> None:
 
 
 async def a_large_change_is_one_call(connect: Connect) -> None:
-    """More than fits one message of any server."""
+    """The changes are too many for one message of any server."""
     own = _new_key()
     wanted = {f"{own} {number}": number for number in range(5_000)}
     async with _opened(connect, 2) as [(one, _), (_, notes)]:
@@ -363,7 +363,7 @@ async def a_large_change_is_one_call(connect: Connect) -> None:
 
 
 async def every_process_reads_one_clock(connect: Connect) -> None:
-    """Milliseconds that go on from one process to the other."""
+    """Times that several processes read never go back."""
     async with _opened(connect, 2) as [(one, _), (two, _)]:
         times = [await store.now_ms() for store in (one, two, one, two)]
     assert times == sorted(times)
@@ -371,22 +371,22 @@ async def every_process_reads_one_clock(connect: Connect) -> None:
 
 
 async def nothing_arrives_after_closing(connect: Connect) -> None:
-    """Closing is idempotent, and leaves no task behind."""
+    """Closing is idempotent and leaves no task, and no hint arrives after it."""
     key = _new_key()
     before = asyncio.all_tasks()
     store, notes = connect(), _Notes()
-    async with _opened(connect) as [(other, heard)]:
+    async with _opened(connect) as [(other, open_notes)]:
         await store.open(notes)
         await store.aclose()
         await store.aclose()
         await other.raise_to({key: 1})
-        await heard.have({key: 1})
+        await open_notes.have({key: 1})
     assert key not in notes.values
     assert asyncio.all_tasks() == before
 
 
 async def a_closed_store_opens_again(connect: Connect) -> None:
-    """An application may start twice in one process."""
+    """The same store object can be opened again after it was closed."""
     key = _new_key()
     store = connect()
     for value in range(2):

@@ -1,8 +1,8 @@
 """The effect of the mark `virtual_time` on a test. Rank 4.
 
-The plugin (`_aiowheel_pytestplugin`) imports this module when it meets the first marked test. It
-leaves the loops of unmarked tests alone: pytest-asyncio calls the hook below from then on, and gets
-a virtual loop for marked tests only. It never imports pytest-asyncio, anyio or aiohttp.
+The plugin (`_aiowheel_pytestplugin`) imports this module at the first marked test. From then on,
+pytest-asyncio calls the hook below, which returns virtual loops for marked tests only and does not
+change the loops of unmarked tests. This module never imports pytest-asyncio, anyio or aiohttp.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _AIOHTTP = "aiohttp.pytest_plugin"
 def choose_loops(metafunc: pytest.Metafunc, mark: pytest.Mark) -> None:
     """Run a marked test on virtual loops, under anyio's plugin or pytest-asyncio."""
     if "anyio_backend" in metafunc.fixturenames:
-        if pytest.version_tuple < (8,):  # there a plugin cannot parametrize the fixture again
+        if pytest.version_tuple < (8,):  # before, a plugin cannot parametrize the fixture again
             _refuse(metafunc.definition, "needs pytest 8.0 or later under anyio's plugin")
         loops = _virtual_loops(metafunc.definition, mark)
         backends = [("asyncio", {"loop_factory": factory}) for factory in loops.values()]
-        # The scope of anyio's own fixture: fixtures of a module may use it.
+        # The scope is that of anyio's own fixture, because module fixtures may use it.
         metafunc.parametrize("anyio_backend", backends, ids=list(loops), scope="module")
     plugins = metafunc.config.pluginmanager
     if plugins.has_plugin(_AIOHTTP) and "loop_factory" in metafunc.fixturenames:
@@ -56,7 +56,7 @@ def choose_loops(metafunc: pytest.Metafunc, mark: pytest.Mark) -> None:
 
 
 def refuse_test_case(item: pytest.Item) -> None:
-    """Fail a marked test of unittest's `IsolatedAsyncioTestCase`, which makes its own loop."""
+    """Fail a marked test of unittest's `IsolatedAsyncioTestCase`, which creates its own loop."""
     from unittest import IsolatedAsyncioTestCase
 
     cls: object = getattr(item, "cls", None)
@@ -70,10 +70,10 @@ def refuse_test_case(item: pytest.Item) -> None:
 
 
 def require_virtual_loop(item: pytest.Function) -> None:
-    """Wrap the coroutine function of *item*, so that it starts on a virtual loop or fails.
+    """Wrap the coroutine function of *item*, so that it runs on a virtual loop or fails.
 
-    pytest-asyncio's tests are plain functions when they are called; other plugins call the
-    coroutine function on a loop of their choice.
+    pytest-asyncio has turned its tests into plain functions before this call; other plugins call
+    the coroutine function on a loop of their choice.
     """
     function: Callable[..., object] = item.obj
     if not iscoroutinefunction(function):
@@ -101,14 +101,16 @@ def _refuse(item: pytest.Item, reason: str) -> NoReturn:
 
 
 class _LoopChooser:
-    """An implementation of pytest-asyncio's hook that goes before the project's own."""
+    """An implementation of pytest-asyncio's hook that overrides the project's own for marked tests.
 
-    # Not `wrapper=True`, which pluggy before 1.2 refuses.
+    It is a `hookwrapper`, because pluggy before 1.2 does not have `wrapper=True`.
+    """
+
     @pytest.hookimpl(hookwrapper=True, optionalhook=True)
     def pytest_asyncio_loop_factories(
         self, item: pytest.Item
     ) -> Generator[None, Result[Mapping[str, LoopFactory] | None]]:
-        """Set the loops that *item* runs on, by the name that shows in its id."""
+        """Set the loops on which *item* runs, by the names in the test ids."""
         mark = item.get_closest_marker(MARK)
         if mark is not None:
             _refuse_other_loops(item)
@@ -119,7 +121,7 @@ class _LoopChooser:
         if own is not None:
             outcome.force_result(own)
         elif outcome.excinfo is None and outcome.get_result() is None:
-            # No other implementation: do what pytest-asyncio does without the hook.
+            # Without another implementation, return the default of pytest-asyncio.
             outcome.force_result({"asyncio": asyncio.new_event_loop})
 
 
@@ -146,7 +148,7 @@ def virtual_time(
     seed: int | Iterable[int] | None = None,
     start: float = 0.0,
 ) -> dict[str, LoopFactory]:
-    """Return the loops that the mark's arguments describe, by the name that shows in the id."""
+    """Return the loops that the mark's arguments describe, by the names in the test ids."""
     if not isinstance(seed, Iterable):
         return {"virtual": _factory(autojump, patience, seed, start)}
     loops = {f"seed={each}": _factory(autojump, patience, each, start) for each in seed}
@@ -162,9 +164,9 @@ def _factory(
     seed: int | None,
     start: float,
 ) -> LoopFactory:
-    """Return one factory for equal options: pytest compares them to let tests share a loop."""
+    """Return the same factory for equal options: pytest compares factories to share loops."""
     make = partial(
         VirtualClockEventLoop, autojump=autojump, patience=patience, seed=seed, start=start
     )
-    make().close()  # raises for bad options while the test's name is known
+    make().close()  # raises for bad options here, where the error can have the test's name
     return make

@@ -1,6 +1,7 @@
 """The driver of a wheel: it reads the clock, fires due tasks and sleeps until the next. Rank 1.
 
-Sources: Kafka's SystemTimer and its reaper thread, here without the thread; tokio's time driver.
+Sources: Kafka's SystemTimer with its reaper thread, of which this driver needs none; tokio's time
+driver.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ from aiowheel.wheel._bucket import TimerEntry
 from aiowheel.wheel._statistics import Counts
 from aiowheel.wheel._wheel import TimingWheel
 
-BUDGET_NS: Final = 5_000_000  #: how long one slice may keep the loop
-#: How long a slice of a driver that is behind may take, if the loop kept it waiting for as long.
+BUDGET_NS: Final = 5_000_000  #: the time that one slice may block the loop
+#: The longest slice of a driver that is behind, if the loop delayed the slice for as long.
 MOST_BUDGET_NS: Final = 1_000_000_000
-SLOW_NS: Final = 100_000_000  #: from here on a callback is named in a log event
-_RUNNING: Final = -1  # in _armed_ns: nothing is earlier, so nothing re-arms inside a slice
+SLOW_NS: Final = 100_000_000  #: a callback that takes this long or longer is logged
+_RUNNING: Final = -1  # in _armed_ns: no deadline is earlier, so nothing re-arms inside a slice
 _MILLISECOND: Final = 1_000_000
-#: select() waits a day at most; a daily wake-up also catches up with a machine that was suspended.
+#: asyncio's select() waits at most a day; the wake-up also finds timers due after a suspension.
 _LONGEST_SLEEP_NS: Final = 86_400_000_000_000
 
 
 class TimerCounts(Counts):
-    """The counts of one driver's wheel, and the way from a pending task to the driver.
+    """The counts of one driver's wheel, and the reference from a pending task to the driver.
 
     Attributes:
-        driver: None once the driver is closed.
+        driver: The driver; None once it is closed.
     """
 
     __slots__ = ("driver",)
@@ -52,8 +53,8 @@ class TimerCounts(Counts):
 class TimerTask(TimerEntry):
     """A deadline, in nanoseconds of the timer's clock, with the action to run at it.
 
-    The payload is the object of the action, such as a callback; reports of failed and of slow tasks
-    name it. Source: Kafka's TimerTask.
+    The payload is the object of the action, such as a callback; reports of failed and slow tasks
+    have its `repr`. Source: Kafka's TimerTask.
     """
 
     __slots__ = ()
@@ -69,15 +70,15 @@ class TimerTask(TimerEntry):
 class Driver:
     """A wheel in nanoseconds and its clock; subclasses implement the sleeping.
 
-    A driver has no reference to its `Timer`: the reference count of a timer that is dropped reaches
-    0 at once, and its finalizer closes the driver.
+    A driver has no reference to its `Timer`, so that the finalizer of a dropped timer runs at once
+    and closes the driver.
 
     Args:
-        clock: Returns seconds. It may stand still or jump; after a step back nothing fires until
-            the clock has caught up.
-        tick_ns: Width of a bucket.
+        clock: Returns seconds. It may stand still or jump; after a step back, nothing fires until
+            the clock has reached its earlier time.
+        tick_ns: The width of a bucket, in nanoseconds.
         wheel_size: The number of buckets of each level.
-        loop: The running loop of every caller; None where callers need no loop.
+        loop: The loop in which every caller runs; None if callers need no loop.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class Driver:
         self.counts: TimerCounts = TimerCounts()
         self.counts.driver = self
         self._owner_thread: i64 = thread_id()
-        self._running_thread: i64 = 0  # of a loop's own driver; thread identifiers are not 0
+        self._running_thread: i64 = 0  # for the driver of a wheel loop; 0: the loop does not run
         self.withdrawn: set[TimerTask] = set()  # cancelled by other threads, still in the wheel
         self._shows_thread = isinstance(loop, BaseEventLoop)
         self._armed_ns: i64 = FOREVER  # when `on_wake` will be called
@@ -121,11 +122,11 @@ class Driver:
     # --- callers ----------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Check that the driver is open and the caller runs on the driver's loop and thread.
+        """Check that the driver is open and the caller runs in the driver's loop and thread.
 
         Raises:
             TimerClosedError: The driver is closed.
-            ForeignLoopError: The caller runs elsewhere.
+            ForeignLoopError: The caller runs in another loop or thread.
         """
         if self.closed:
             raise TimerClosedError("the timer has been closed")
@@ -135,7 +136,7 @@ class Driver:
         self._check_running_loop()
 
     def _check_running_loop(self) -> None:
-        # The last check: on Python 3.11 this look-up is a system call.
+        # This is the last check, because on Python 3.11 the look-up is a system call.
         loop = self.loop
         running = _get_running_loop()
         if running is not loop:
@@ -153,7 +154,8 @@ class Driver:
     def check_thread(self) -> None:
         """Check that the loop does not run in another thread than the caller's.
 
-        This suffices for calls that change the wheel alone: they are safe while the loop stands.
+        This suffices for calls that change only the wheel: they are safe while the loop does not
+        run.
 
         Raises:
             ForeignLoopError: The loop runs in another thread.
@@ -164,18 +166,18 @@ class Driver:
                 self._check_running_loop()
 
     def run_in(self, thread: int | None) -> None:
-        """Set the thread in which the loop runs, None when it stops; wheel loops call this."""
+        """Set the thread in which the loop runs, or None when it stops; wheel loops call this."""
         self._running_thread = 0 if thread is None else thread
 
     def runs_elsewhere(self) -> bool:
-        """Return whether the loop runs in another thread than the caller's, as `run_in` noted."""
+        """Return whether the loop runs in another thread than the caller's, as set by `run_in`."""
         return self._running_thread != 0 and thread_id() != self._running_thread
 
     def _loop_is_running(self) -> bool:
-        # A loop of this thread that runs is the thread's running loop.
+        # If the loop runs in this thread, it is the running loop of this thread.
         loop: Any = self.loop
         if self._shows_thread:
-            # `is_running()` without the call; the loop may have moved to another thread.
+            # As `is_running()`, without the call; the loop may now run in another thread.
             running_in: object = loop._thread_id
             return running_in is not None and cast(int, running_in) == self._owner_thread
         return bool(loop.is_running())
@@ -188,7 +190,7 @@ class Driver:
         if due < self._armed_ns:
             try:
                 self.wake_at(due, now_ns)
-            except BaseException:  # a closed loop, for example: no alarm would fire the task
+            except BaseException:  # for example a closed loop: no alarm would fire the task
                 task.cancel()
                 raise
 
@@ -211,7 +213,7 @@ class Driver:
                 raise
 
     def wake_at(self, due_ns: i64, now_ns: i64) -> None:
-        """Schedule a call of `run_slice` at *due_ns*, which is before the one scheduled so far."""
+        """Schedule a call of `run_slice` at *due_ns*, which is before the scheduled one."""
         raise NotImplementedError
 
     def wake_again(self) -> None:
@@ -221,15 +223,15 @@ class Driver:
     # --- firing -----------------------------------------------------------------------------
 
     def run_slice(self) -> None:
-        """Fire what is due, for as long as the budget allows; the rest after a turn of the loop.
+        """Fire the due tasks until the budget ends, and the rest after a turn of the loop.
 
-        The clock is read first: event loops wake up early, by up to a clock tick, uvloop by up to a
-        millisecond. Between slices a task that has not fired can still be cancelled or moved, and a
-        task armed meanwhile fires in its turn.
+        The clock is read first, because event loops wake up early: by up to a clock tick, uvloop by
+        up to a millisecond. Between slices, a task that has not fired can still be cancelled or
+        moved, and a task armed meanwhile fires in its order.
 
         The budget of a slice is `BUDGET_NS`. After a slice that took longer, the driver is behind:
-        the budget of the next slice is as long as the loop's other callbacks kept it waiting, up to
-        `MOST_BUDGET_NS`. So under overload neither side starves the other.
+        the budget of the next slice is the time for which the loop's other callbacks delayed it, up
+        to `MOST_BUDGET_NS`. Under overload, therefore, neither side starves the other.
         """
         wheel = self.wheel
         try:
@@ -241,7 +243,7 @@ class Driver:
             self._armed_ns = _RUNNING
             self._owner_thread = thread_id()
             self.wakeups += 1
-            if now >= wheel.now:  # else the clock was set back: nothing is due before it caught up
+            if now >= wheel.now:  # otherwise the clock was set back, and nothing is due yet
                 wheel.open_pass(now)
             while wheel.pass_is_open():
                 entry = wheel.pop_due()
@@ -275,7 +277,7 @@ class Driver:
             task.fire()
         except (SystemExit, KeyboardInterrupt):
             raise
-        except BaseException as error:  # one bad callback must not silence the others
+        except BaseException as error:  # one failing callback must not prevent the others
             self.callback_errors += 1
             self.report(
                 {
@@ -297,7 +299,7 @@ class Driver:
     def _rearm(self, now: i64) -> None:
         try:
             self._wake_for_next(now)
-        except BaseException:  # Ctrl-C, for example: nothing else would set this alarm
+        except BaseException:  # for example Ctrl-C: nothing else would set this alarm
             self._wake_for_next(now)
             raise
 
@@ -317,7 +319,7 @@ class Driver:
         for entry in self.wheel.clear():
             cast(TimerTask, entry).drop()
 
-    # --- looking in -------------------------------------------------------------------------
+    # --- inspection -------------------------------------------------------------------------
 
     def statistics(self) -> TimerStatistics:
         """Return a snapshot of the counts. O(size of the lateness histogram)."""
@@ -336,14 +338,14 @@ class Driver:
 
 
 class LoopDriver(Driver):
-    """A driver on an event loop. It has at most one loop timer, its alarm.
+    """A driver on an event loop, with at most one loop timer, its alarm.
 
     Args:
-        loop: The loop on which slices run.
-        tick_ns: Width of a bucket.
+        loop: The loop in which slices run.
+        tick_ns: The width of a bucket, in nanoseconds.
         wheel_size: The number of buckets of each level.
-        arm_alarm: The method that sets the alarm: `call_later` on uvloop, elsewhere `call_at`;
-            default: the loop's. A wheel loop passes that of its base class.
+        arm_alarm: The method that sets the alarm: `call_later` on uvloop, `call_at` on other loops;
+            default: the loop's method. A wheel loop passes the method of its base class.
 
     Attributes:
         on_wake: Called by the alarm: `run_slice`, or `ring` of the bell that a driver task awaits.
@@ -359,7 +361,7 @@ class LoopDriver(Driver):
         time = type(loop).time
         on_uvloop = getattr(time, "__module__", "") == "uvloop.loop"
         # `time` of both kinds of loop is the monotonic clock. uvloop truncates it to milliseconds,
-        # and a delay counted from a truncated "now" ends early.
+        # and a delay that is counted from a truncated "now" ends early.
         reads_monotonic = on_uvloop or time is BaseEventLoop.time
         super().__init__(
             monotonic_clock() if reads_monotonic else loop.time, tick_ns, wheel_size, loop
@@ -369,19 +371,19 @@ class LoopDriver(Driver):
         self._on_uvloop = on_uvloop
         if arm_alarm is None:
             arm_alarm = loop.call_later if on_uvloop else loop.call_at
-        # Any: compiled code would check a loop's handle against asyncio's type, whose cancel()
-        # returns None; a wheel loop's own returns a bool.
+        # Any, because compiled code would check a loop's handle against asyncio's type, whose
+        # cancel() returns None; that of a wheel loop returns a bool.
         self._arm_alarm: Callable[..., Any] = arm_alarm
         self._alarm: Any = None
-        # Not the context of the caller that happened to arm the earliest deadline: the alarm would
-        # keep it alive, and each alarm would hand it on to the next.
+        # An empty context instead of the one of the caller that armed the earliest deadline: each
+        # alarm would keep that context alive and pass it to the next alarm.
         self._context = Context()
 
     def wake_at(self, due_ns: i64, now_ns: i64) -> None:
         alarm_ns = min(due_ns, now_ns + _LONGEST_SLEEP_NS)
         if not self._on_uvloop:
             alarm = self._arm_alarm(ns_to_alarm(alarm_ns), self.wake, context=self._context)
-        elif due_ns <= now_ns:  # as uvloop does with a delay of 0
+        elif due_ns <= now_ns:  # uvloop does the same for a delay of 0
             alarm = self.own_loop.call_soon(self.wake, context=self._context)
         else:
             # uvloop counts whole milliseconds from a truncated clock: due is rounded up, now down.
@@ -394,7 +396,7 @@ class LoopDriver(Driver):
         self._replace_alarm(alarm, _RUNNING)
 
     def _replace_alarm(self, alarm: Any, due_ns: i64) -> None:
-        # The new alarm is set before the old one is cancelled: Ctrl-C may come in between.
+        # The new alarm is set before the old one is cancelled, because Ctrl-C may come in between.
         old = self._alarm
         self._alarm = alarm
         self._armed_ns = due_ns
@@ -419,8 +421,8 @@ class LoopDriver(Driver):
 class Bell:
     """An awaitable for a driver task; `ring` resumes the task in the same turn of the loop.
 
-    A bell has the methods of a future that tasks call. A new future for every alarm would resume
-    the task a turn later, at twice the cost.
+    A bell has the methods of a future that a task uses. A new future for every alarm would resume
+    the task one turn later and cost twice as much.
     """
 
     def __init__(self, loop: AbstractEventLoop) -> None:
@@ -432,7 +434,7 @@ class Bell:
         self._cancelled = False
 
     def ring(self) -> None:
-        """Resume the waiting task; if it does not wait yet, its next wait ends at once."""
+        """Resume the waiting task; if the task is not waiting yet, its next wait ends at once."""
         resume = self._resume
         if resume is None:
             self._rung = True
@@ -441,7 +443,7 @@ class Bell:
             resume(self)
 
     def __await__(self) -> Generator[None, None, None]:
-        return cast("Generator[None, None, None]", self)  # an iterator will do
+        return cast("Generator[None, None, None]", self)  # any iterator is accepted
 
     def __iter__(self) -> Bell:
         return self
@@ -453,7 +455,7 @@ class Bell:
         self._yielded = self._asyncio_future_blocking = True
         return self
 
-    # --- what a task calls ------------------------------------------------------------------
+    # --- the methods of a future ------------------------------------------------------------
 
     def get_loop(self) -> AbstractEventLoop:
         """Return the loop of the task."""
@@ -463,13 +465,13 @@ class Bell:
         self,
         callback: Callable[[Bell], object],
         *,
-        context: Context | None = None,  # noqa: ARG002 - a future's; the task enters its own
+        context: Context | None = None,  # noqa: ARG002 - a future's; the task uses its own
     ) -> None:
         """Store the function that resumes the task."""
         self._resume = callback
 
     def cancel(self, msg: object = None) -> bool:  # noqa: ARG002 - a future's parameter
-        """Resume the task with a cancellation, on the next turn."""
+        """Resume the task with a cancellation in the next turn of the loop."""
         resume = self._resume
         if resume is None:
             return False

@@ -1,7 +1,8 @@
 """The task that sleeps until the earliest bucket is due, and the end of a timer's tasks. Rank 1.
 
-Interpreted, like every coroutine that suspends: mypyc throws exceptions into an awaitable by a call
-that Python 3.12 deprecates. Where warnings are errors, that one would replace the cancellation.
+This module is interpreted, like every coroutine that suspends: mypyc throws exceptions into an
+awaitable by a call that Python 3.12 deprecates. If warnings are errors, the warning would replace
+the cancellation.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from aiowheel.timer._periodic_tasks import PeriodicTasks
 class DriverTask:
     """The task of a driver: it awaits the alarm and runs one slice for each.
 
-    It starts again after a cancellation of all tasks, and after a KeyboardInterrupt in a callback,
-    so that no deadline is lost.
+    The task starts again after a cancellation of all tasks, and after a KeyboardInterrupt in a
+    callback, so that no deadline is lost.
     """
 
     def __init__(self, driver: LoopDriver) -> None:
@@ -31,7 +32,7 @@ class DriverTask:
         loop = self._driver.own_loop
         bell = Bell(loop)
         self._driver.on_wake = bell.ring
-        # Empty: a copy of the creator's context would keep its values alive.
+        # An empty context, because a copy of the creator's context would keep its values alive.
         context = Context()
         self._task: Task[None] = loop.create_task(
             self._drive(bell), name="aiowheel-driver", context=context
@@ -49,11 +50,11 @@ class DriverTask:
             return
         self._start()
         self._driver.wake_again()
-        if error is not None:  # a cancellation is ordinary: `asyncio.run` cancels every task
+        if error is not None:  # a cancellation is not logged: `asyncio.run` cancels every task
             emit("aiowheel.driver_restarted", reason=repr(error))
 
     def abandon(self) -> None:
-        """End the task without waiting for it, from any thread: a finalizer may run in any."""
+        """End the task without waiting for it; finalizers call this in any thread."""
         self._stopping = True
         loop = self._driver.own_loop
         if not loop.is_closed():
@@ -63,13 +64,13 @@ class DriverTask:
         """End the task and wait for its end; must not be called from the task itself."""
         self._stopping = True
         self._task.cancel()
-        await wait({self._task})  # not the task itself: its cancellation is not the caller's
+        await wait({self._task})  # awaiting the task itself would raise its cancellation here
 
 
 async def close_timer(
     close: Callable[[], None], driver_task: DriverTask | None, tasks: PeriodicTasks | None
 ) -> None:
-    """Call *close*, then stop both kinds of tasks and wait for their end."""
+    """Call *close*, then stop the driver task and the periodic tasks and wait for their end."""
     close()
     if driver_task is not None:
         await driver_task.stop()

@@ -20,7 +20,7 @@ from aiowheel.timer._driver import Driver, TimerCounts, TimerTask
 from aiowheel.timer._interpreter import captured_context
 from aiowheel.wheel._bucket import Node
 
-# Final: statics of the compiled module, where an imported name is a look-up per call.
+# Final makes these statics of the compiled module; an imported name costs a look-up for each call.
 _function: Final = FunctionType
 _method: Final = MethodType
 
@@ -39,7 +39,7 @@ class TimerHandle(TimerTask):
 
     __slots__ = (
         "_args",
-        "_context",  # None: run in an empty one, made when it fires
+        "_context",  # None: the callback runs in an empty context, created when it fires
         "_delay",
         "_state",
     )
@@ -62,11 +62,11 @@ class TimerHandle(TimerTask):
         self._context = context
         kind = type(callback)
         if kind is _method and not args:
-            # A bound method is kept as its two halves: the 64 bytes of the method object itself,
-            # made for this one call, are not pinned until the deadline.
+            # A bound method is stored as its function and its object, so that the method object of
+            # 64 bytes, created for this call, does not live until the deadline.
             method = cast(MethodType, callback)
             owner: object = method.__self__
-            if type(owner) is not tuple:  # which would pass for arguments
+            if type(owner) is not tuple:  # a tuple would be taken for the arguments
                 self._payload = method.__func__
                 self._args: object = owner
                 return
@@ -107,11 +107,11 @@ class TimerHandle(TimerTask):
         return self._state == FIRED
 
     def get_context(self) -> Context | None:
-        """Return the context the callback will run in; None when it is empty, or was dropped."""
+        """Return the context of the callback; None if it is empty or was dropped."""
         return self._context
 
     def touch(self, delay: Delay | None = None) -> bool:
-        """Push the deadline to now + *delay*, as a server does for every message it receives.
+        """Move the deadline to now + *delay*, as a server does for every received message.
 
         Args:
             delay: Seconds or timedelta; default: the delay the handle was created with.
@@ -167,11 +167,10 @@ class TimerHandle(TimerTask):
         if context is None:
             context = Context()
         if type(args) is not tuple:
-            context.run(callback, args)  # the two halves of a bound method
+            context.run(callback, args)  # the function and the object of a bound method
         elif not args:
-            context.run(
-                callback
-            )  # without a star, which costs a compiled caller more than the call
+            # Without a star, which costs a compiled caller more than the call.
+            context.run(callback)
         else:
             context.run(callback, *args)
 
@@ -197,8 +196,8 @@ def check_context(context: object) -> None:
         raise TypeError(f"context must be a contextvars.Context or None, got {safe_repr(context)}")
 
 
-# Both take the callback's arguments as a tuple: passing them on with a star would double the cost
-# of a compiled call.
+# Both functions take the callback's arguments as a tuple, because passing them with a star would
+# double the cost of a compiled call.
 
 
 def armed_after(

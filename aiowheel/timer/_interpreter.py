@@ -1,8 +1,8 @@
-"""The time, the thread and the context, as hot paths read them. Rank 1.
+"""Fast functions to read the time, the thread and the context. Rank 1.
 
 In the compiled build these functions are written in C (see hatch_c.py) and take a few nanoseconds.
-The functions that they call are bound as defaults: libraries that freeze the time replace
-attributes of the `time` module, and a loop whose clock stands still never wakes up.
+The functions that they call are bound as defaults, because libraries that freeze the time replace
+attributes of the `time` module, and a loop with a frozen clock never wakes up.
 """
 
 from __future__ import annotations
@@ -36,5 +36,5 @@ def in_empty_context(_copy: Callable[[], Context] = copy_context) -> bool:
 
 
 def captured_context() -> Context | None:
-    """Return a copy of the current context; None when that is empty: it saves 64 bytes."""
+    """Return a copy of the current context, or None if it is empty, which saves 64 bytes."""
     return None if in_empty_context() else copy_context()

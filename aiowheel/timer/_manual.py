@@ -38,11 +38,11 @@ class ManualDriver(Driver):
 
 
 class ManualTimer(Timer):
-    """A `Timer` without a loop: its time passes only in `advance`.
+    """A `Timer` without a loop, whose time passes only in `advance`.
 
     Deadlines are due by the same rule as on a `Timer`. Time begins at 0. The timer needs no
-    `async with` and works where no loop runs; only `sleep`, `interval` and the timeouts, which
-    suspend tasks, need a loop.
+    `async with` and no running loop; only `sleep`, `interval` and the timeouts, which suspend
+    tasks, need a loop.
     """
 
     def __init__(self, *, tick: Delay = 0.001, wheel_size: Count = 256) -> None:
@@ -54,17 +54,17 @@ class ManualTimer(Timer):
         return self
 
     def advance(self, seconds: Delay) -> int:
-        """Let *seconds* pass and fire what comes due on the way, each at its own tick.
+        """Let *seconds* pass and fire the deadlines that come due, each at its own tick.
 
         A deadline that is due when it is armed, such as a delay of 0, never fires inside the call
-        that arms it: it fires in the next `advance`, which may be `advance(0)`, or in the one under
-        way if a callback arms it.
+        that arms it: it fires in the next `advance`, which may be `advance(0)`, or in the current
+        one if a callback arms it.
 
         Returns:
-            How many deadlines fired.
+            The number of deadlines that fired.
 
         Raises:
-            ValueError: *seconds* is negative or not finite, or leads beyond 73 years.
+            ValueError: *seconds* is negative or not finite, or the time would exceed 73 years.
             ExceptionGroup: Callbacks raised; the other callbacks have run. A BaseExceptionGroup if
                 one of the exceptions, such as CancelledError, is not an Exception.
         """

@@ -1,6 +1,6 @@
 """Periodic calls, and the schedule of their ticks. Rank 1.
 
-Source: tokio's Interval; the three ways to make up for missed ticks are its MissedTickBehavior.
+Source: tokio's Interval; the three rules for missed ticks are its MissedTickBehavior.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BURST: Final = 0
 _DELAY: Final = 1
 _SKIP: Final = 2
 _WAYS: Final = {"skip": _SKIP, "burst": _BURST, "delay": _DELAY}
-#: A tick late by no more than this is in time, as in tokio, so that "delay" does not drift.
+#: A tick that is late by at most this is in time, as in tokio, so that "delay" does not drift.
 _TOLERANCE_NS: Final = 5_000_000
 
 
@@ -66,15 +66,15 @@ class Schedule:
         self._grid: i64 = grid  # the tick without its jitter
         self.next_ns: i64 = grid
         if self._jitter:
-            from random import random  # 2 ms to import: only for jitter
+            from random import random  # takes 2 ms to import, and only jitter needs it
 
-            self.next_ns += int(int(self._jitter) * random())  # noqa: S311 - to spread, no secret
+            self.next_ns += int(int(self._jitter) * random())  # noqa: S311 - jitter is no secret
 
 
-# Not acyclic: while its coroutine runs, a call is in no wheel, and only a wheel shows the collector
-# the references of an acyclic entry.
+# Not acyclic: while its coroutine runs, a call is in no wheel, and the collector sees the
+# references of an acyclic entry only through a wheel.
 class Periodic(TimerTask):
-    """A function that is called again and again; `Timer.every` makes it.
+    """A function that is called periodically; `Timer.every` creates it.
 
     Calls never overlap: the next tick waits until the function, or the coroutine it returned, has
     ended. After an exception, which is reported, the schedule continues.
@@ -132,9 +132,9 @@ class Periodic(TimerTask):
         return self._stopped
 
     def next_when(self) -> float | None:
-        """Return when the next call is due, on the scale of `timer.time()`; None when cancelled.
+        """Return when the next call is due, on the scale of `timer.time()`; None if cancelled.
 
-        While a call runs, that time may be past: the next call then follows at once.
+        While a call runs, that time may have passed; the next call then follows at once.
         """
         return None if self._stopped else ns_to_seconds(self._deadline)
 

@@ -1,7 +1,7 @@
 """The tasks in which the coroutines of periodic calls run. Rank 1.
 
-They run in one task group, in a task of its own: the driver task may restart, which must not cancel
-them. Interpreted, like every coroutine that suspends; see `_driver_task.py`.
+They run in one task group, whose task is not the driver task: a restart of the driver task must not
+cancel them. This module is interpreted, like every coroutine that suspends; see `_driver_task.py`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from aiowheel._callbacks import is_coroutine_function
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-#: A coroutine, what it awaits, and its context; a coroutine that never begins is closed by hand.
+#: A coroutine, the object that it awaits, and its context. A coroutine that never starts is closed.
 _Run = tuple[Coroutine[object, object, None], Awaitable[object], Context]
 
 
 class Call(Protocol):
-    """The part of a periodic call that its coroutine's task calls."""
+    """The methods of a periodic call that the task of its coroutine calls."""
 
     def ended(self, error: BaseException | None) -> None:
         """Handle the end of the coroutine: it returned, raised *error*, or was cancelled."""
@@ -47,8 +47,8 @@ class PeriodicTasks:
 
     Args:
         outlives_cancelling: Whether a new task group replaces one that was cancelled from outside,
-            as `asyncio.run` cancels every task at its end. Otherwise the periodic calls with
-            coroutines stop then.
+            as by `asyncio.run`, which cancels every task at its end. Otherwise the periodic calls
+            with coroutines stop then.
     """
 
     def __init__(self, *, outlives_cancelling: bool) -> None:
@@ -56,23 +56,23 @@ class PeriodicTasks:
         self._host: Task[None] | None = None
         self._group: TaskGroup | None = None
         self._not_begun: dict[Call, _Run] = {}
-        self._withdrawn: set[Call] = set()  # cancelled before they began
+        self._withdrawn: set[Call] = set()  # calls that were cancelled before they began
         self._running: dict[Call, Task[object]] = {}
-        self._cut_short: list[Call] = []  # by the end of the group; they continue after it
+        self._cut_short: list[Call] = []  # cancelled by the end of the group; continued after it
         self._stop = Event()
         self._ended = False
 
     def prepare(self, function: object) -> None:
-        """Open the group for a coroutine *function*, so that importing anyio delays no tick."""
+        """Open the group for a coroutine *function*, so that the import of anyio delays no tick."""
         loop = _get_running_loop()
         if loop is not None and self._host is None and is_coroutine_function(function):
             self._open(loop)
 
     def start(self, call: Call, awaitable: Awaitable[object], context: Context) -> None:
-        """Await *awaitable* in the task group and a copy of *context*, then call `ended`.
+        """Await *awaitable* in the task group in a copy of *context*, then call `ended`.
 
         Raises:
-            RuntimeError: No loop is running, which is possible with a `ManualTimer` only.
+            RuntimeError: No loop is running, which is possible only with a `ManualTimer`.
         """
         if self._ended:
             _discard(awaitable)
@@ -97,7 +97,7 @@ class PeriodicTasks:
         context.run(group.start_soon, coroutine)
 
     def _is_dying(self) -> bool:
-        """Return whether the group is being cancelled: calls that start now wait for `_on_done`."""
+        """Return whether the group is being cancelled; new calls then wait for `_on_done`."""
         host, group = self._host, self._group
         return (host is not None and host.cancelling() > 0) or (
             group is not None and group.cancel_scope.cancel_called
@@ -108,13 +108,13 @@ class PeriodicTasks:
         self._host.add_done_callback(self._on_done)
 
     async def _serve(self) -> None:
-        from anyio import create_task_group  # 25 ms to load: only for coroutines
+        from anyio import create_task_group  # takes 25 ms to import, and only coroutines need it
 
         try:
             async with create_task_group() as group:
                 self._group = group
                 if not self._ended:
-                    for call in list(self._not_begun):  # an eager task begins at once
+                    for call in list(self._not_begun):  # a copy: an eager task starts at once
                         self._spawn(group, call)
                 await self._stop.wait()
                 group.cancel_scope.cancel()
@@ -126,7 +126,7 @@ class PeriodicTasks:
         if host.cancelled():
             self._ended = self._ended or not self._outlives_cancelling
         else:
-            host.exception()  # marked as retrieved: KeyboardInterrupt and SystemExit leave the loop
+            host.exception()  # marks it as retrieved: KeyboardInterrupt and SystemExit were raised
         for run, awaitable, _ in self._not_begun.values():
             run.close()
             _discard(awaitable)
@@ -152,7 +152,7 @@ class PeriodicTasks:
             self._running[call] = task
         try:
             await awaitable
-        except Exception as raised:  # one bad run must not end the others, nor the schedule
+        except Exception as raised:  # one failing run must end neither the others nor the schedule
             error = raised
         except BaseException as raised:
             if self._is_dying():
@@ -161,7 +161,7 @@ class PeriodicTasks:
             if isinstance(raised, (SystemExit, KeyboardInterrupt, GeneratorExit)):
                 call.ended(None)
                 raise
-            # The group would take the call's own cancellation for one of all calls; it is no error.
+            # The cancellation of this call alone is no error; raised, it would cancel the group.
             error = None if isinstance(raised, CancelledError) else raised
         finally:
             self._running.pop(call, None)

@@ -1,7 +1,7 @@
-"""The shared timer of a loop: made on first use, closed with the loop. Rank 1.
+"""The shared timer of a loop: created at its first use, closed with the loop. Rank 1.
 
-It has no driver task: `asyncio.run` cancels all tasks before it waits for their clean-up, and the
-timeouts of that clean-up must still work. A driver task would also be in `asyncio.all_tasks()`.
+It has no driver task, because `asyncio.run` cancels all tasks before it waits for their clean-up,
+and timeouts in that clean-up must still work. A driver task would also be in `asyncio.all_tasks()`.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _ATTRIBUTE = "_aiowheel_timer"
 
 
 def current_timer() -> Timer:
-    """Return the shared timer of the running loop: tick 1 ms, 256 buckets a level.
+    """Return the shared timer of the running loop, with a tick of 1 ms and levels of 256 buckets.
 
     Raises:
         RuntimeError: No loop is running in this thread.
     """
     loop = get_running_loop()
-    # Kept on the loop itself: nothing else lives exactly as long, and no look-up is cheaper.
+    # Stored on the loop itself: it then lives as long as the loop, and the look-up is cheapest.
     timer = getattr(loop, _ATTRIBUTE, None)
     return _open_on(loop) if timer is None else cast(Timer, timer)
 
@@ -48,7 +48,7 @@ def chosen_timer(timer: object) -> Timer:
     """Return the argument *timer*; for None the shared timer of the running loop.
 
     Raises:
-        TypeError: *timer* is something else.
+        TypeError: *timer* is neither a timer nor None.
         RuntimeError: *timer* is None, and no loop is running in this thread.
     """
     check_timer(timer)
@@ -70,7 +70,7 @@ def _open_on(loop: AbstractEventLoop) -> Timer:
         timer.close_with_loop()
 
     # A loop has no hook for its end. Pending callbacks usually refer to the loop, and through it to
-    # their own wheel: closing breaks that cycle.
+    # their wheel; closing the timer breaks that cycle.
     loop.close = close_both  # type: ignore[method-assign]
     return timer
 
@@ -103,7 +103,7 @@ def every(
     jitter: Delay = 0.0,
     first: Delay | None = None,
 ) -> Periodic:
-    """`Timer.every` on the running loop's shared timer; ends with the loop."""
+    """`Timer.every` on the running loop's shared timer; the calls end with the loop."""
     timer = current_timer()
     return timer.every(period, fn, *args, missed=missed, jitter=jitter, first=first)
 

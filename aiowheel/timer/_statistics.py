@@ -1,6 +1,6 @@
 """The statistics of a timer: counts, and lateness in a histogram. Rank 1.
 
-Source: the log-linear buckets of HdrHistogram, 16 in each octave. A quantile is at most 6.25 %
+Source: the log-linear buckets of HdrHistogram, here 16 in each octave. A quantile is at most 6.25 %
 above the true value.
 """
 
@@ -31,7 +31,7 @@ class Histogram:
         self._maximum_ns: i64 = 0
 
     def record(self, ns: i64) -> None:
-        """Count one duration in nanoseconds; a negative one counts as 0."""
+        """Record one duration in nanoseconds; a negative one counts as 0."""
         if ns < 0:
             ns = 0
         self._count += 1
@@ -45,7 +45,7 @@ class Histogram:
         while rest >= 2 * _STEPS:
             rest >>= 1
             shift += 1
-        # Below 32 ns a bucket is one nanosecond wide; from there each octave has 16.
+        # Below 32 ns, a bucket is one nanosecond wide; above, each octave has 16 buckets.
         index = rest if shift == 0 else (shift << _SHIFT) + rest
         self._counts[index] += 1
 
@@ -61,7 +61,7 @@ class Histogram:
 
     @property
     def maximum(self) -> float:
-        """The longest duration recorded, in seconds; 0.0 when nothing was."""
+        """The longest duration recorded, in seconds; 0.0 if there is none."""
         return int(self._maximum_ns) / 1e9
 
     @property
@@ -76,14 +76,16 @@ class Histogram:
 
     @property
     def mean(self) -> float:
-        """The mean duration in seconds; 0.0 when nothing was recorded."""
+        """The mean duration in seconds; 0.0 if there is none."""
         return self.total / int(self._count) if self._count else 0.0
 
     def quantile(self, q: Share) -> float:
-        """Return the duration in seconds that a share *q* of all does not exceed; 0.0 when empty.
+        """Return the duration in seconds that a share *q* of all does not exceed; 0.0 if empty.
+
+        The result is at most 6.25 % above the true value.
 
         Args:
-            q: From 0 to 1; 0.5 is the median. At most 6.25 % above the true value.
+            q: From 0 to 1; 0.5 is the median.
 
         Raises:
             ValueError: *q* is out of range.
@@ -108,7 +110,7 @@ class Histogram:
                 yield _upper_ns(index) / 1e9, count
 
     def copy(self) -> "Histogram":
-        """Return a snapshot that no longer changes."""
+        """Return a copy, which later records do not change."""
         snapshot = Histogram()
         snapshot._counts = list(self._counts)
         snapshot._total = self._total
@@ -139,12 +141,12 @@ class TimerStatistics(NamedTuple):
         pending: Deadlines neither fired nor cancelled.
         scheduled: Deadlines ever armed.
         fired: Deadlines ever fired.
-        cancelled: Deadlines ever cancelled, those dropped by closing included.
+        cancelled: Deadlines ever cancelled, including those dropped by closing.
         rescheduled: Deadlines ever moved.
         wakeups: Times the driver woke up.
         cascaded: Times a deadline was filed again: into a finer level, or after a move.
         callback_errors: Callbacks that raised.
-        lateness: Fired minus deadline, a histogram in seconds.
+        lateness: Time of firing minus deadline, a histogram in seconds.
     """
 
     pending: int

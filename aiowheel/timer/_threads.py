@@ -1,7 +1,7 @@
 """Calls from other threads than the loop's: the inbox, and `call_later_threadsafe`. Rank 1.
 
 Sources: Netty's multi-producer queue in front of its wheel; `loop.call_soon_threadsafe`, which
-wakes the loop for every call, where an inbox wakes it once for a burst.
+wakes the loop for every call, whereas an inbox wakes it once for a burst.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from aiowheel.errors import AiowheelError, TimerClosedError
 from aiowheel.timer._driver import BUDGET_NS, Driver, TimerTask
 from aiowheel.timer._handle import check_context
 
-_BUDGET: Final = BUDGET_NS / 1e9  # seconds that one turn may spend on receiving
+_BUDGET: Final = BUDGET_NS / 1e9  # seconds of one turn of the loop that receiving may take
 _PENDING: Final = 0
 _FIRED: Final = 1
 _CANCELLED: Final = 2
@@ -32,9 +32,8 @@ class Inbox:
     """A queue from any thread to a loop: it calls *receive* with each item on the loop's thread.
 
     Items keep their order. A burst of puts shares one `call_soon_threadsafe`. Receiving pauses
-    after the budget of a slice, so that the loop runs its other callbacks. An item whose `put`
-    returned is received, or returned by `close`: exactly one of the two, unless the loop itself is
-    closed first.
+    after the budget of a slice, so that the loop runs its other callbacks. Once `put` has returned,
+    the item is either received or returned by `close`, unless the loop itself is closed first.
 
     Args:
         loop: The loop on which *receive* runs.
@@ -52,11 +51,11 @@ class Inbox:
         self._receive = receive
         self._closed_error = closed_error
         self._items: deque[object] = deque()
-        self._scheduled = False  # a drain will run and has not begun
+        self._scheduled = False  # a call of `_drain` is scheduled and has not begun
         self._closed = False
-        # Reentrant: a finalizer or a signal handler may put in the middle of a put.
+        # Reentrant, because a finalizer or a signal handler may call `put` during a `put`.
         self._lock = RLock()
-        self._context = Context()  # not that of the caller that happened to put first
+        self._context = Context()  # an empty one instead of that of the first caller
 
     def __len__(self) -> int:
         return len(self._items)
@@ -65,7 +64,7 @@ class Inbox:
         """Add *item* to the queue; from any thread.
 
         Raises:
-            AiowheelError: The inbox, or its loop, is closed; of the type given to the constructor.
+            AiowheelError: The inbox or its loop is closed; the type is *closed_error*.
 
         Cost: O(1); the first put of a burst wakes the loop.
         """
@@ -90,10 +89,10 @@ class Inbox:
         return left
 
     def _drain(self) -> None:
-        # Under the lock: a put that has woken the loop may not have appended its item yet.
+        # With the lock, because a put that has woken the loop may not have appended its item yet.
         with self._lock:
             self._scheduled = False
-        # The loop's clock: where it is virtual, a pause depends on nothing outside.
+        # The loop's clock, so that a run on a virtual clock is repeatable.
         limit = self._loop.time() + _BUDGET
         try:
             while self._items and self._loop.time() < limit:
@@ -111,14 +110,14 @@ class Inbox:
             return
         try:
             self._receive(item)
-        except Exception as error:  # one bad item must not hold up the others
+        except Exception as error:  # one failing item must not block the others
             self._loop.call_exception_handler(
                 {"message": f"Exception while receiving {item!r} from a thread", "exception": error}
             )
 
 
-# Not acyclic: a handle in the inbox is in no wheel, and only a wheel shows the collector the
-# references of an acyclic entry.
+# Not acyclic: a handle in the inbox is in no wheel, and the collector sees the references of an
+# acyclic entry only through a wheel.
 class ThreadsafeHandle(TimerTask):
     """The handle of `call_later_threadsafe`; every method may be called from any thread.
 
@@ -139,9 +138,9 @@ class ThreadsafeHandle(TimerTask):
         self._threads = threads
         self._args = args
         self._context: Context | None = copy_context() if context is None else context
-        self._claim = Lock()  # acquired once, by the thread that decides the state
+        self._claim = Lock()  # acquired once, by the thread that decides the final state
         self._state: i64 = _PENDING  # written once, by that thread
-        self._armed = False  # only the loop's thread reads and writes it
+        self._armed = False  # only the loop's thread uses it
 
     def when(self) -> float:
         """Return the deadline in seconds on the scale of `timer.time()`; `inf` for never."""
@@ -156,7 +155,7 @@ class ThreadsafeHandle(TimerTask):
         return True
 
     def cancelled(self) -> bool:
-        """Return whether the callback will never run: cancelled, or the timer or loop closed."""
+        """Return whether the callback will never run, by `cancel` or a closed timer or loop."""
         if self._threads.loop_is_closed():
             self.cancel()
         return self._state == _CANCELLED
@@ -166,7 +165,7 @@ class ThreadsafeHandle(TimerTask):
         return self._state == _FIRED
 
     def arrive(self) -> None:
-        """Arm a new handle, or withdraw one cancelled after it was armed; on the loop's thread."""
+        """Arm a new handle, or withdraw a cancelled one that is armed; on the loop's thread."""
         if self._armed:
             self.withdraw()
         elif self._state == _PENDING:
@@ -175,7 +174,7 @@ class ThreadsafeHandle(TimerTask):
             driver.arm(self, driver.now_ns())
 
     def withdraw(self) -> None:
-        """Take the handle out of the wheel; on the loop's thread."""
+        """Remove the handle from the wheel; on the loop's thread."""
         super().cancel()
 
     def fire(self) -> None:
@@ -205,9 +204,9 @@ class ThreadsafeHandle(TimerTask):
 
 
 class Threads:
-    """The calls of `call_later_threadsafe` of one timer, carried out on the loop's thread.
+    """The calls of `call_later_threadsafe` of one timer, executed on the loop's thread.
 
-    A `ManualTimer` has no loop: there, a call is carried out at once.
+    A `ManualTimer` has no loop, so its calls are executed at once.
     """
 
     def __init__(self, driver: Driver) -> None:
@@ -238,7 +237,7 @@ class Threads:
         return handle
 
     def withdraw(self, handle: ThreadsafeHandle) -> None:
-        """Have the loop's thread take a cancelled handle out of the wheel."""
+        """Make the loop's thread remove a cancelled handle from the wheel."""
         if self._inbox is None:
             handle.withdraw()
             return

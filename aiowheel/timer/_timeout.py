@@ -1,6 +1,6 @@
 """A block of code with a deadline. Rank 1.
 
-It behaves as `asyncio.Timeout` of the running Python does, whose source is the specification.
+It behaves as `asyncio.Timeout` of the running Python, whose source is the specification.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LOOKS_INSIDE: Final = sys.version_info >= (3, 13)
 
 
 class Timeout:
-    """A deadline for a block of code: `async with` it, once. `timeout` makes it.
+    """A deadline for a block of code: use it in `async with`, once. `timeout` creates it.
 
     At the deadline the task is cancelled, and the block raises `TimeoutError` instead of
     `CancelledError`. Timeouts nest with each other, with asyncio's own and with task groups.
@@ -52,13 +52,13 @@ class Timeout:
     def __init__(self, driver: Driver, deadline: i64, when: object = None) -> None:
         self._driver = driver
         self._deadline = deadline
-        self._when = when  # the caller's own number, where there was one: returned as given
+        self._when = when  # the caller's own number, if there was one; `when` returns it
         self._moves_on = False
         self._state: i64 = _CREATED
         self._task: Task[object] | None = None
         self._cancelling = 0
         self._expiry: Expiry | None = None
-        self._soon: i64 = 0  # scheduled calls of `_expire_if_due`; the last one counts
+        self._soon: i64 = 0  # scheduled calls of `_expire_if_due`; only the last one has an effect
 
     def when(self) -> float | None:
         """Return the deadline in seconds on the scale of `timer.time()`; None for no deadline."""
@@ -70,12 +70,12 @@ class Timeout:
         return ns_to_seconds(self._deadline)
 
     def reschedule(self, when: Delay | None) -> None:
-        """Move the deadline; None removes it, a past one expires on the loop's next turn.
+        """Move the deadline; None removes it, and a past one expires in the loop's next turn.
 
-        Cost: one write when it moves later, O(1) when earlier.
+        Cost: one write if the new deadline is later, O(1) if it is earlier.
 
         Raises:
-            RuntimeError: The block was not entered yet, or is expiring or over.
+            RuntimeError: The block was not entered yet, is expiring, or has ended.
             TimerClosedError: The timer was closed.
             ForeignLoopError: Called from another loop or thread than the timer's.
         """
@@ -98,7 +98,7 @@ class Timeout:
         self._arm()
 
     def expired(self) -> bool:
-        """Return whether the deadline came while the block ran."""
+        """Return whether the deadline was reached while the block ran."""
         return self._state in (_EXPIRING, _EXPIRED)
 
     async def __aenter__(self) -> Timeout:
@@ -128,7 +128,7 @@ class Timeout:
         self._task = None
         if self._state == _EXPIRING:
             self._state = _EXPIRED
-            # No more cancellations than when the block began: the timeout's own was the only one.
+            # If there are no more cancellations than at the start, the timeout's was the only one.
             if task is not None and task.uncancel() <= self._cancelling and exc_val is not None:
                 if isinstance(exc_val, CancelledError):
                     if self._moves_on:
@@ -151,8 +151,8 @@ class Timeout:
         now = driver.now_ns()
         loop = driver.loop
         if deadline <= now and loop is not None:
-            # As in asyncio, before any callback that is scheduled after this. The driver would
-            # expire the block a turn later.
+            # As in asyncio, the block expires before any callback that is scheduled after this. The
+            # driver would expire the block one turn later.
             self._soon += 1
             loop.call_soon(self._expire_if_due)
         else:
@@ -167,7 +167,7 @@ class Timeout:
 
     def _expire_if_due(self) -> None:
         self._soon -= 1
-        # The block may have ended meanwhile, or got more time.
+        # Meanwhile the block may have ended, or its deadline may have been moved.
         due = self._soon == 0 and self._deadline <= self._driver.now_ns()
         if due and self._state == _ENTERED:
             self._disarm()
@@ -201,7 +201,7 @@ class Expiry(TimerTask):
 
 
 class MoveOn(Timeout):
-    """A `Timeout` whose block ends at the deadline without an error; `move_on_after` makes it."""
+    """A `Timeout` whose block ends at the deadline without an error; see `move_on_after`."""
 
     __slots__ = ()
 
@@ -241,8 +241,8 @@ class Wakeup(TimerTask):
             future.set_exception(TimerClosedError("the timer was closed while a task slept on it"))
 
 
-# Awaitables that never suspend, for `__aexit__`: a coroutine object would cost more than everything
-# else at the end of a block.
+# Awaitables for `__aexit__` that never suspend: a coroutine object would cost more than all other
+# work at the end of a block.
 
 
 class ReadyNone:
@@ -251,7 +251,7 @@ class ReadyNone:
     __slots__ = ()
 
     def __await__(self) -> Generator[None, None, None]:
-        return cast("Generator[None, None, None]", iter(_EMPTY))  # an iterator will do
+        return cast("Generator[None, None, None]", iter(_EMPTY))  # any iterator is accepted
 
 
 class ReadyTrue:
@@ -281,7 +281,7 @@ def _caused_by(cancelled: BaseException) -> TimeoutError:
 
 
 def _insert_timeout_error(error: BaseException) -> None:
-    """Put a TimeoutError in front of the CancelledError that *error* was raised while handling."""
+    """Insert a TimeoutError before the CancelledError in the chain of contexts of *error*."""
     outer = error
     while outer.__context__ is not None:
         inner = outer.__context__
@@ -294,7 +294,7 @@ def _insert_timeout_error(error: BaseException) -> None:
 
 
 def timeout_after(driver: Driver, delay: object) -> Timeout:
-    """Make a timeout *delay* from now, for the driver of an open timer on the running loop."""
+    """Create a timeout *delay* from now, for the driver of an open timer on the running loop."""
     deadline = _deadline_after(driver, delay)
     return Timeout(
         driver, deadline, math.inf if delay is not None and deadline == FOREVER else None
@@ -302,7 +302,7 @@ def timeout_after(driver: Driver, delay: object) -> Timeout:
 
 
 def move_on_after(driver: Driver, delay: object) -> MoveOn:
-    """Make a block that ends *delay* from now, for the driver of an open timer."""
+    """Create a block that ends *delay* from now, for the driver of an open timer."""
     deadline = _deadline_after(driver, delay)
     return MoveOn(driver, deadline, math.inf if delay is not None and deadline == FOREVER else None)
 
@@ -321,10 +321,10 @@ def _deadline_after(driver: Driver, delay: object) -> i64:
 
 
 def timeout_at(driver: Driver, when: object) -> Timeout:
-    """Make a timeout for the time *when*, None for no bound."""
+    """Create a timeout for the time *when*; None for no deadline."""
     return Timeout(driver, FOREVER if when is None else delay_to_ns("when", when), when)
 
 
 def move_on_at(driver: Driver, when: object) -> MoveOn:
-    """Make a block that ends at the time *when*, None for no bound."""
+    """Create a block that ends at the time *when*; None for no deadline."""
     return MoveOn(driver, FOREVER if when is None else delay_to_ns("when", when), when)

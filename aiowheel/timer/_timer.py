@@ -43,12 +43,13 @@ _SHARED: Final = (
 
 
 class Timer:
-    """A timer on an event loop: arms, cancels and moves deadlines at O(1) each.
+    """A timer on an event loop, which arms, cancels and moves deadlines in O(1) each.
 
-    `async with` it: it then belongs to the running loop until the block ends. It uses one timer of
-    the loop, however many deadlines are pending. No deadline fires early; each is late by less than
-    a tick, plus the loop's own delay. Deadlines fire tick by tick, and within a tick in the order
-    they were armed. A deadline that was moved later takes its place when its old bucket comes up.
+    Use it in `async with`; it belongs to the running loop until the block ends. It uses one timer
+    of the loop, however many deadlines are pending. No deadline fires early; each is late by less
+    than a tick, plus the loop's own delay. Deadlines fire tick by tick, and within a tick in the
+    order they were armed. A deadline that was moved later takes its place in that order when time
+    reaches its old bucket.
 
     Times are seconds, as float, int or timedelta, kept as whole nanoseconds.
 
@@ -74,14 +75,14 @@ class Timer:
         if not 1_000 <= self._tick_ns <= 3_600_000_000_000:
             raise ValueError(f"tick must be from 1 microsecond to 1 hour, got {safe_repr(tick)}")
         self._wheel_size = checked_wheel_size(wheel_size)
-        self._driver = None  # None until the timer is entered, as the three below
+        self._driver = None  # None until the timer is entered, like the three below
         self._threads: Threads | None = None
         self._tasks = None
         self._driver_task = None
 
     def __del__(self) -> None:
-        # Handles have no reference to the timer, so this runs even while a million are pending.
-        # Their rings of links must be broken.
+        # Handles have no reference to the timer, so this runs even if a million are pending. The
+        # links between them must be broken.
         driver = getattr(self, "_driver", None)
         if driver is None:
             return
@@ -91,10 +92,10 @@ class Timer:
         if self._driver_task is not None:
             self._driver_task.abandon()
         cast(PeriodicTasks, self._tasks).abandon()
-        if unclosed:  # last: where warnings are errors, this raises
+        if unclosed:  # last, because this raises if warnings are errors
             warnings.warn(text, ResourceWarning, source=self, stacklevel=2)
 
-    # --- life -------------------------------------------------------------------------------
+    # --- opening and closing ----------------------------------------------------------------
 
     async def __aenter__(self) -> Timer:
         if self._wheel_size == 0:
@@ -112,7 +113,7 @@ class Timer:
         return self.aclose()
 
     def share(self, loop: AbstractEventLoop) -> None:
-        """Become the shared timer of *loop*, without a driver task: slices are plain callbacks."""
+        """Become the shared timer of *loop*; slices are plain callbacks, without a driver task."""
         self._is_shared = True
         self._run_on(LoopDriver(loop, self._tick_ns, self._wheel_size), outlives_cancelling=False)
 
@@ -185,10 +186,10 @@ class Timer:
         """Run `callback(*args)` after *delay*.
 
         Args:
-            delay: Seconds or timedelta; `inf` is never; 0 or less is due now, and runs on a later
+            delay: Seconds or timedelta; `inf` is never; 0 or less is due now, and runs in a later
                 turn of the loop, never inside this call.
-            callback: A plain callable; what it raises goes to the loop's exception handler.
-            args: For the callback.
+            callback: A plain callable; the loop's exception handler gets its exceptions.
+            args: The arguments of the callback.
             context: The context of the callback; default: a copy of the caller's, as in asyncio.
 
         Raises:
@@ -218,13 +219,13 @@ class Timer:
         *args: Unpack[Ts],
         context: Context | None = None,
     ) -> ThreadsafeHandle:
-        """Run `callback(*args)` on the loop's thread, *delay* from now; from any thread.
+        """Run `callback(*args)` on the loop's thread, *delay* from now; call this in any thread.
 
-        Many calls share one wake-up of the loop. The handle is thread-safe, too.
+        Many calls share one wake-up of the loop. The handle is thread-safe as well.
 
         Raises:
             TimerClosedError: The timer is not open, or its loop is closed.
-            TypeError, ValueError: As `call_later`.
+            TypeError, ValueError: As for `call_later`.
         """
         self._entered_driver()  # raises
         return cast(Threads, self._threads).call_later(delay, callback, args, context)
@@ -238,20 +239,20 @@ class Timer:
         jitter: Delay = 0.0,
         first: Delay | None = None,
     ) -> Periodic:
-        """Call `fn(*args)` every *period*; a coroutine it returns runs in a task group.
+        """Call `fn(*args)` every *period*; if it returns a coroutine, that runs in a task group.
 
-        Calls never overlap: a tick during a call is missed. The loop's exception handler gets what
-        *fn* raises. The function runs in a copy of the caller's context.
+        Calls never overlap: a tick during a call is missed. The loop's exception handler gets the
+        exceptions of *fn*. The function runs in a copy of the caller's context.
 
         Args:
             period: Seconds or timedelta, more than 0.
             fn: A plain or a coroutine function.
-            args: For the function.
+            args: The arguments of the function.
             missed: After missed ticks the function is called at once. Then "skip" continues with
                 the next multiple of the period, "burst" makes up for all missed ticks without a
                 pause, and "delay" counts a full period from that call.
-            jitter: Each call comes later by a random time from 0 to this, at most the period; the
-                multiples stay where they are.
+            jitter: Each call is delayed by a random time from 0 to this, at most the period; the
+                multiples of the period do not shift.
             first: When the first call is due, from now; default: after one period.
 
         Raises:
@@ -295,13 +296,13 @@ class Timer:
 
         Args:
             period: Seconds or timedelta, more than 0.
-            missed: What happens after ticks were missed; see `every`.
+            missed: The rule for missed ticks; see `every`.
             first: When the first tick is due, from now; default: after one period.
 
         Raises:
             ValueError: An argument is out of range.
             TypeError: An argument is not a number.
-            TimerClosedError: The timer is not open; while iterating: it was closed.
+            TimerClosedError: The timer is not open, or was closed during the iteration.
         """
         driver = self.open_driver()
         return Interval(driver, Schedule(driver, period, missed, 0, first))
@@ -334,7 +335,7 @@ class Timer:
         """Wait for *fut*, a future or coroutine, at most *timeout*; as `asyncio.wait_for`.
 
         Args:
-            fut: Cancelled at the timeout, or when this call is cancelled.
+            fut: The future or coroutine; it is cancelled at the timeout, or with this call.
             timeout: Seconds or timedelta, None for no limit; at 0 or less a coroutine never starts.
 
         Raises:
@@ -348,7 +349,7 @@ class Timer:
             raise TypeError(f"fut must be a future or another awaitable, got {safe_repr(fut)}")
         return wait_for(driver, fut, timeout)
 
-    # --- looking in -------------------------------------------------------------------------
+    # --- inspection -------------------------------------------------------------------------
 
     def time(self) -> float:
         """Return the time in seconds on the scale of `loop.time()`."""
@@ -364,7 +365,7 @@ class Timer:
         return 0 if self._driver is None else self._driver.counts.pending
 
     def __bool__(self) -> bool:
-        """True, also when nothing is pending: `timer or default` must not replace an idle timer."""
+        """True even if nothing is pending: `timer or default` must not replace an idle timer."""
         return True
 
     def statistics(self) -> TimerStatistics:

@@ -1,6 +1,6 @@
 """Coroutines that wait on the wheel: `sleep`, `wait_for` and `interval`. Rank 1.
 
-Interpreted, like every coroutine that suspends; see `_driver_task.py`.
+This module is interpreted, like every coroutine that suspends; see `_driver_task.py`.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ class Interval:
         if self._schedule.next_ns > driver.now_ns():
             await _sleep_until(driver, self._schedule.next_ns)
         else:
-            await yield_to_loop(0)  # a loop that is always late must let the others run
+            await yield_to_loop(0)  # an iteration that is always late must let other tasks run
         now = driver.now_ns()
         self._schedule.advance(now)
         return ns_to_seconds(now)
 
 
-# `wait_for` behaves as `asyncio.wait_for` of the running Python does, whose source is the
-# specification. Python 3.11 runs a coroutine in a task, later versions await it in place.
+# `wait_for` behaves as `asyncio.wait_for` of the running Python, whose source is the specification.
+# Python 3.11 runs a coroutine in a task; later versions await it directly.
 
 
 async def wait_for(driver: Driver, fut: Awaitable[T], timeout: Delay | None) -> T:
@@ -81,7 +81,7 @@ async def wait_for(driver: Driver, fut: Awaitable[T], timeout: Delay | None) -> 
 
 
 async def _poll(fut: Awaitable[T]) -> T:
-    """Return the result if there is one already; a coroutine never starts."""
+    """Return the result if *fut* is already done; a coroutine never starts."""
     future = ensure_future(fut)
     if not future.done():
         await _cancel_and_wait(future)
@@ -105,7 +105,7 @@ async def _wait_for_task(driver: Driver, fut: Awaitable[T], delay_ns: int) -> T:
         try:
             await waiter
         except CancelledError:
-            if future.done():  # 3.11 lets a result that is there win over the cancellation
+            if future.done():  # Python 3.11 prefers an existing result to the cancellation
                 return future.result()
             await _cancel_and_wait(future)
             raise
@@ -118,7 +118,7 @@ async def _wait_for_task(driver: Driver, fut: Awaitable[T], delay_ns: int) -> T:
 
 
 async def _cancel_and_wait(future: Future[T]) -> None:
-    """Cancel and wait for the end: a task must not go on after its caller has left."""
+    """Cancel and wait for the end, because a task must not run on after its caller has returned."""
     ended: Future[None] = get_running_loop().create_future()
 
     def end(_: object) -> None:

@@ -12,8 +12,9 @@ from mypy_extensions import i64, mypyc_attr
 from aiowheel.wheel._statistics import Counts
 
 
-# Acyclic: the cyclic collector never visits a million pending entries. So a bucket must unlink its
-# entries before it is dropped (Bucket.unlink_all): nothing else frees a ring of links.
+# Acyclic, so that the cyclic collector does not visit a million pending entries. A bucket must
+# therefore unlink its entries before it is dropped (Bucket.unlink_all): nothing else frees the
+# ring.
 @mypyc_attr(acyclic=True)
 class Node:
     """An element of a linked list. A node outside every list has no links."""
@@ -25,7 +26,7 @@ class Node:
         self.next: Node | None = None
 
     def unlink(self) -> None:
-        """Take this node out of its list. O(1)."""
+        """Remove this node from its list. O(1)."""
         before = self.prev
         after = self.next
         if before is not None and after is not None:
@@ -40,7 +41,7 @@ class Node:
 
 @mypyc_attr(acyclic=True, free_list_len=1)
 class TimerEntry(Node):
-    """A deadline and its payload; `TimingWheel.schedule` makes it.
+    """A deadline and its payload; `TimingWheel.schedule` creates it.
 
     An entry is pending until it is cancelled or returned by `advance`. All its methods stay safe to
     call after that.
@@ -51,8 +52,8 @@ class TimerEntry(Node):
     def __init__(self, deadline: i64, payload: object) -> None:
         self.prev: Node | None = None
         self.next: Node | None = None
-        # In this order the fields that a touch reads and writes, with the delay of a TimerHandle
-        # behind them, share one cache line: at a million entries, its misses are the cost.
+        # In this order, the fields that a touch reads and writes share one cache line with the
+        # delay of a TimerHandle: at a million entries, cache misses determine the cost.
         self._deadline = deadline
         self._filed: i64 = 0  # the tick of its bucket; the deadline may have moved later since
         self._counts: Counts | None = None  # None when not pending
@@ -78,7 +79,7 @@ class TimerEntry(Node):
         return now - self._deadline
 
     def cancel(self) -> bool:
-        """Take the entry out of the wheel and drop its payload.
+        """Remove the entry from the wheel and drop its payload.
 
         Returns:
             True exactly once, and only if the entry was still pending.
@@ -96,7 +97,7 @@ class TimerEntry(Node):
         return True
 
     def drop(self) -> None:
-        """Drop every reference: the wheel was dropped, or its owner closed it."""
+        """Drop every reference, because the wheel was dropped or its owner closed it."""
         self._payload = None
 
     def __repr__(self) -> str:
@@ -106,9 +107,9 @@ class TimerEntry(Node):
 
 @mypyc_attr(acyclic=True)
 class Bucket(Node):
-    """A ring of entries in the order they were filed, with the bucket itself as its root.
+    """A ring of entries in the order in which they were filed; the bucket itself is the root.
 
-    An empty bucket may have no links at all.
+    An empty bucket may have no links.
     """
 
     __slots__ = ("flagged",)

@@ -1,8 +1,8 @@
 """The wheel's interface on a binary heap: the tests' oracle and the benchmarks' baseline. Rank 0.
 
-It is simple on purpose: cancelled entries stay in the heap until they surface, as in the standard
-library's event loop and in Kafka's purgatory before 2015. It is compiled with the wheel, so that
-the two differ in their structure alone.
+It is simple on purpose: cancelled entries stay in the heap until they reach its top, as in the
+standard library's event loop and in Kafka's purgatory before 2015. It is compiled with the wheel,
+so that the two differ only in their structure.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class HeapEntry:
     def __init__(self, deadline: int, payload: object) -> None:
         self.deadline: int = deadline
         self.payload: object = payload
-        self.generation: int = 0  # of the heap item that is current; older items are tombstones
+        self.generation: int = 0  # that of the current heap item; older items are tombstones
         self.wheel: HeapWheel | None = None
 
     @property
@@ -41,7 +41,7 @@ class HeapEntry:
 class HeapWheel:
     """A binary heap with the interface of `TimingWheel`: O(log n) to add, tombstones on cancel.
 
-    Entries come out by tick and, within a tick, in the order they were armed or last moved.
+    Entries are returned by tick and, within a tick, in the order they were armed or last moved.
     """
 
     def __init__(self, tick: int = 1, wheel_size: int = 256, start: int = 0) -> None:

@@ -15,8 +15,8 @@ class Level:
     """A ring of ``wheel_size`` buckets of ``width`` ticks each, which covers ``[base, limit)``.
 
     A level covers one block of ticks aligned to its own range, never a sliding window. An entry is
-    filed at the finest level whose block holds its tick. So all entries of one tick pass through
-    the same buckets in the order they came, and stay in that order at no cost.
+    filed at the finest level whose block holds its tick. All entries of one tick therefore pass
+    through the same buckets in the order of arming, and keep that order at no cost.
     """
 
     __slots__ = (
@@ -35,13 +35,14 @@ class Level:
         self.width = width
         self.shift: i64 = int(width).bit_length() - 1 if width & (width - 1) == 0 else -1
         self.coarser: Level | None = None  #: the next overflow level
-        # A span beyond the whole range of ticks would overflow 64 bits: the last level ends there.
+        # A span beyond the whole range of ticks would overflow 64 bits, so the last level ends at
+        # the horizon.
         self.span: i64 = width * wheel_size if width <= horizon // wheel_size else horizon
         self.base: i64 = 0
         self.limit: i64 = self.span
         self.buckets = [Bucket() for _ in range(wheel_size)]  #: [slot]
         self.occupied = bytearray(wheel_size)  #: [slot] 1 where the bucket may hold an entry
-        self.flags: i64 = 0  # how many slots the map has set
+        self.flags: i64 = 0  # the number of slots that are set in the map
         self.move_to(current)
 
     def move_to(self, current: i64) -> None:
@@ -68,7 +69,7 @@ class Level:
     def next_occupied(self, current: i64) -> i64:
         """Return the first slot after that of *current* that holds an entry, or -1.
 
-        Cost: one memchr. A slot that cancelling has emptied is cleared in the map, once.
+        Cost: one memchr. If all entries of a slot were cancelled, the map is cleared there once.
         """
         slot = self.slot_of(current)
         while True:
@@ -90,7 +91,8 @@ class Level:
         self.buckets[slot].flagged = False
 
 
-# The build hook (hatch_c.py) answers both in C: a method of a bytearray costs more than the rest.
+# The build hook (hatch_c.py) replaces both functions by C code, because a method call on a
+# bytearray costs more than the rest.
 
 
 def first_flag(occupied: bytearray, start: i64) -> i64:

@@ -8,8 +8,8 @@ from mypy_extensions import i64
 class Counts:
     """The running counts of one wheel.
 
-    Every pending entry points at its wheel's counts and at nothing else of the wheel. An entry that
-    outlives its wheel keeps these few integers alive, not a million neighbours.
+    Every pending entry refers to its wheel's counts and to no other part of the wheel. An entry
+    that outlives its wheel therefore keeps these few integers alive, not a million other entries.
     """
 
     __slots__ = ("cancelled", "cascaded", "expired", "pending", "rescheduled", "scheduled")
@@ -28,11 +28,11 @@ class WheelStatistics(NamedTuple):
 
     Attributes:
         pending: Entries that are neither cancelled nor expired.
-        levels: Rings in use, the finest included.
-        occupied_buckets: Buckets with an entry in them, over all levels.
-        scheduled: Entries ever made or re-armed.
+        levels: Rings in use, including the finest.
+        occupied_buckets: Buckets with at least one entry, over all levels.
+        scheduled: Entries ever created or re-armed.
         rescheduled: Deadlines ever moved.
-        cancelled: Entries ever cancelled, those dropped by `clear` included.
+        cancelled: Entries ever cancelled, including those dropped by `clear`.
         expired: Entries ever returned as due.
         cascaded: Times an entry was filed again: into a finer level, or under a later deadline.
     """

@@ -2,7 +2,7 @@
 
 Sources: Varghese & Lauck, "Hashed and hierarchical timing wheels" (1997), scheme 7; Kafka's
 TimingWheel and SystemTimer for the vocabulary and for waking up only when a bucket is due. Kafka
-chains overflow wheels; here one wheel has a list of levels.
+chains overflow wheels; here, one wheel has a list of levels.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from aiowheel.wheel._bucket import Bucket, TimerEntry
 from aiowheel.wheel._level import Level
 from aiowheel.wheel._statistics import Counts, LevelOccupancy, WheelStatistics
 
-LIMIT: Final = 2**61 - 1  #: the furthest time either side of zero, in the caller's unit
+LIMIT: Final = 2**61 - 1  #: the furthest time from zero on either side, in the caller's unit
 HORIZON: Final = 2**62 - 1  #: more ticks than can lie between two legal times
 MOST_BUCKETS: Final = 2**24  #: the largest wheel_size
 REFILES_PER_STEP: Final = 1000  #: cascaded entries between two readings of the clock, about 0.1 ms
@@ -29,17 +29,17 @@ Shared: TypeAlias = Counts | None
 
 
 class TimingWheel:
-    """A hierarchical timing wheel: it holds deadlines and returns the due ones, each at O(1).
+    """A hierarchical timing wheel: it holds deadlines and returns the due ones, each in O(1).
 
     Time is any integer clock of the caller's choice. A deadline is filed under the first tick at or
     after it. No entry is returned early. An entry is late by less than a tick if `advance` is
-    called at every `next_expiration`. Level 0 covers the current block of `wheel_size` ticks, each
-    overflow level a block `wheel_size` times wider. A bucket that comes up on an overflow level
-    cascades: its entries are filed again, at a finer level.
+    called at every `next_expiration`. Level 0 covers the current block of `wheel_size` ticks; each
+    overflow level covers a block `wheel_size` times wider. When time reaches a bucket of an
+    overflow level, the bucket cascades: its entries are filed again at a finer level.
 
     Order: `advance` returns entries by tick, and within a tick in the order they were scheduled. An
-    entry moved to a later deadline takes its place in that order when it is filed again, not when
-    it was moved.
+    entry that was moved to a later deadline takes its place in that order when it is filed again,
+    not when it was moved.
 
     A wheel that is dropped cancels its entries. Invariants: see `check_invariants`.
 
@@ -83,27 +83,27 @@ class TimingWheel:
         if counts is not None and not isinstance(counts, Counts):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass anything
             raise TypeError(f"counts must be a Counts or None, got {safe_repr(counts)}")
         self._reached: i64 = self._now  # deadlines up to here are due
-        # Ticks count from the one that holds `start`, so that each level begins with block 0.
+        # Ticks are counted from the one that holds `start`, so that each level begins with block 0.
         self._origin: i64 = self._now // self._tick
         self._current: i64 = 0  # the tick whose bucket was visited last
-        self._horizon: i64 = 0  # the last tick of the pass; ahead of _current only while it is open
+        self._horizon: i64 = 0  # the last tick of the pass; after _current only while it is open
         self._counts = Counts() if counts is None else counts
         self._finest = Level(1, self._wheel_size, 0, HORIZON)  # overflow levels follow it
         self._edge: i64 = (self._finest.limit + self._origin) * self._tick  # the end of its block
-        self._due = Bucket()  # taken off the levels in this pass, still to be returned or filed
-        self._overdue = Bucket()  # armed for a tick already passed: the first of the next pass
+        self._due = Bucket()  # taken from the levels in this pass, not yet returned or filed again
+        self._overdue = Bucket()  # armed for a tick already passed; first in the next pass
 
     def __del__(self) -> None:
-        # Entries and buckets are invisible to the cyclic collector: their rings must be broken. The
-        # collector may be about to clear what the entries refer to: an entry that is still referred
-        # to must not lead there.
+        # Entries and buckets are invisible to the cyclic collector, so their rings must be broken.
+        # The collector may clear the objects that entries refer to, so an entry that survives must
+        # drop its references.
         if getattr(self, "_finest", None) is None:  # the arguments were refused
             return
         failure: Exception | None = None
         for entry in self.clear():
             try:
                 entry.drop()
-            except Exception as error:  # the other entries must be dropped all the same
+            except Exception as error:  # the other entries must still be dropped
                 failure = error
         if failure is not None:
             raise failure
@@ -134,8 +134,8 @@ class TimingWheel:
         """Add an *entry* that is not pending, at the time *now*; return when it will be due.
 
         A driver that slept calls this instead of `schedule`. If nothing is due before *now*, the
-        wheel's time moves there first: from its old position, ten idle minutes ago, a short timer
-        would be filed levels too high.
+        wheel's time moves to *now* first. Otherwise, after ten idle minutes, a short timer would be
+        filed at too coarse a level.
 
         Cost: O(levels), in practice O(1).
         """
@@ -176,7 +176,7 @@ class TimingWheel:
         later = deadline >= entry._deadline
         entry._deadline = deadline
         if later and deadline > self._now:
-            return  # its old bucket comes up in time; this branch needs no division
+            return  # its old bucket is visited in time; this branch needs no division
         if self._tick_of(deadline) < entry._filed or deadline <= self._now:
             entry.unlink()
             self._place(entry)
@@ -188,7 +188,7 @@ class TimingWheel:
         return max((self._tick_of(entry._deadline) + self._origin) * self._tick, self._reached)
 
     def _tick_of(self, deadline: i64) -> i64:
-        """Return the first tick at or after *deadline*: ceil, so nothing is early."""
+        """Return the first tick at or after *deadline*, so that no entry is early."""
         return -(-deadline // self._tick) - self._origin
 
     def _add(self, entry: TimerEntry) -> None:
@@ -199,7 +199,7 @@ class TimingWheel:
         self._place(entry)
 
     def _place(self, entry: TimerEntry) -> None:
-        """File an entry that a caller has armed or moved; never into the open pass."""
+        """File an entry that a caller has armed or moved, but never in the open pass."""
         deadline = entry._deadline
         tick = self._tick_of(deadline)
         if tick <= self._horizon or deadline <= self._now:
@@ -253,11 +253,11 @@ class TimingWheel:
     def open_pass(self, now: i64) -> None:
         """Move time to *now*, for a caller that takes due entries one by one with `pop_due`.
 
-        A pass that is still open is extended to *now*. An entry scheduled between this call and the
-        end of the pass for a time already past is returned by the next pass: a callback that
-        re-arms itself at delay 0 cannot keep a pass open.
+        A pass that is still open is extended to *now*. An entry that is scheduled during the pass
+        for a time already past is returned by the next pass, so that a callback that re-arms itself
+        at delay 0 cannot keep a pass open.
         """
-        # The overdue entries are due, though their ticks may be ahead; so also in an open pass.
+        # The overdue entries are due although their ticks may be later, even in an open pass.
         self._reached = max(self._reached, self._now)
         self._now = now
         self._horizon = now // self._tick - self._origin
@@ -270,8 +270,8 @@ class TimingWheel:
     def pop_due(self) -> TimerEntry | None:
         """Return the next due entry, which is then no longer pending; None at the end of the pass.
 
-        None while the pass is still open means that `REFILES_PER_STEP` entries have been cascaded:
-        the caller can read its clock and go on.
+        None while the pass is still open means that `REFILES_PER_STEP` entries have been cascaded;
+        the caller can then read its clock and continue.
         """
         for _ in range(REFILES_PER_STEP):
             entry = self._due.pop()
@@ -299,13 +299,13 @@ class TimingWheel:
     def observe_now(self, now: i64) -> None:
         """Move the wheel's time to *now* without visiting buckets.
 
-        An entry scheduled in the past is then due at once, where a driver's delay of 0 would
-        otherwise wait for the end of the tick.
+        An entry scheduled in the past is then due at once. Without this call, a driver's delay of 0
+        would wait for the end of the tick.
         """
         self._now = max(self._now, now)
 
     def sort_overdue(self) -> None:
-        """Sort the entries armed for a past time by deadline. O(entries) if they are in order."""
+        """Sort the overdue entries by deadline. O(entries) if they are already in order."""
         if self._overdue.is_empty():
             return
         last: i64 = -LIMIT
@@ -327,7 +327,7 @@ class TimingWheel:
         overflow bucket cascades first, or when the entry was moved to a later deadline. It is `now`
         when an entry is due at once.
 
-        Cost: O(levels). A bucket that cancelling has emptied costs once more.
+        Cost: O(levels), and once more for each bucket whose entries were all cancelled.
         """
         if self._counts.pending == 0:
             return None
@@ -337,7 +337,7 @@ class TimingWheel:
         return None if tick < 0 else (tick + self._origin) * self._tick
 
     def _catch_up(self, now: i64) -> None:
-        """Move time to *now* if nothing is due on the way."""
+        """Move time to *now* if nothing is due before it."""
         if self.pass_is_open() or not self._overdue.is_empty():
             return
         tick = now // self._tick - self._origin
@@ -379,13 +379,13 @@ class TimingWheel:
         self._current = tick
         self._reached = (tick + self._origin) * self._tick
         level: Level | None = self._finest
-        # The blocks are nested: where one holds the tick, every coarser one does as well.
+        # The blocks are nested: if one holds the tick, every coarser one holds it as well.
         while level is not None and tick >= level.limit:
             level.move_to(tick)
             level = level.coarser
         self._edge = (self._finest.limit + self._origin) * self._tick
 
-    # --- looking in -------------------------------------------------------------------------
+    # --- inspection -------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return self._counts.pending
@@ -450,9 +450,9 @@ class TimingWheel:
         """Return the number of entries in one bucket, beyond the limit of `occupancy`.
 
         Args:
-            level: The position of its ring in `occupancy`.
-            slot: The position of the bucket in the ring.
-            most: The largest number to count, from 1 on.
+            level: The index of the ring in `occupancy`.
+            slot: The index of the bucket in the ring.
+            most: The largest number to count, at least 1.
 
         Raises:
             ValueError: There is no such ring or bucket, or *most* is out of range.
@@ -468,9 +468,9 @@ class TimingWheel:
         return ring.buckets[place].count(limit)
 
     def check_invariants(self) -> None:
-        """Assert that every entry is in the bucket its tick maps to and that the counts agree.
+        """Assert that every entry is in the bucket of its tick and that the counts agree.
 
-        For tests. O(buckets + entries).
+        This method is for tests. O(buckets + entries).
         """
         counts = self._counts
         entries = self.pending()

@@ -1,8 +1,9 @@
-"""A process with durable timers that takes orders, until it is killed or its input ends.
+"""A process with durable timers that executes orders until it is killed or its input ends.
 
 `python -m tests.durable.actor STORE LOG`. An order is a line of JSON, `[number, method, name,
-due_us, payload]`, its answer the line `number result`. Each line of the log is written before the
-next step: `begun NAME PAYLOAD ID TIME`, `ended PAYLOAD`, with microseconds of the store's clock.
+due_us, payload]`; its answer is the line `number result`. Each line of the log is written before
+the next step: `begun NAME PAYLOAD ID TIME`, `ended PAYLOAD`, with microseconds of the store's
+clock.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ _numbers = count()
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
-    """The address of a server that lives as long as the tests do."""
+    """The address of a server that runs during all tests."""
     pytest.importorskip("asyncpg")
     try:
         with postgres_server() as address:

@@ -1,9 +1,10 @@
 """Random histories of durable timers, checked against a small model.
 
-Several processes share one `MemoryStore` on virtual time. They schedule, replace, cancel and move
-timers, fail, stall, lose their connection before or after a commit, crash and come back. Each name
-has one client, which records the answers. The model then says for each name which fires may have
-happened, and which must have. `processes` plays the same with real processes on real databases.
+Several processes share one `MemoryStore` in virtual time. They schedule, replace, cancel and move
+timers, fail, stall, lose their connection before or after a commit, crash and restart. Each name
+has one client, which records the answers. The model then determines for each name which fires may
+have happened and which must have happened. `processes` runs the same histories with real processes
+on real databases.
 
 As a program: `python -m tests.durable.histories FIRST COUNT`.
 """
@@ -29,7 +30,7 @@ NEVER = float("inf")
 
 
 def now() -> float:
-    """The virtual time."""
+    """Return the virtual time."""
     return asyncio.get_running_loop().time()
 
 
@@ -44,12 +45,12 @@ class FaultyLink(Link):
         self.stalled_until = 0.0
 
     def hint(self) -> None:
-        """Pass most hints on."""
+        """Pass most hints to the subscribers."""
         if not self.is_dead and self._chance.random() < 0.7:
             super().hint()
 
     async def before(self) -> None:
-        """Wait or fail."""
+        """Wait for the end of a stall, or fail."""
         await asyncio.sleep(self._chance.choice((0, 0, 0.01, 0.2)))
         await asyncio.sleep(max(0.0, self.stalled_until - now()))
         self.after()
@@ -62,16 +63,16 @@ class FaultyLink(Link):
 
 @dataclass
 class Version:
-    """One state of a timer that a client asked for.
+    """One state of a timer that a client requested.
 
     Attributes:
         token: The payload.
-        due: When it may fire, on the loop's clock.
-        is_sure: Whether the store confirmed it, and nothing unconfirmed has followed.
+        due: The earliest time of its fire, on the loop's clock.
+        is_sure: Whether the store confirmed it, and no unconfirmed change has followed.
         over: When another call confirmed its end.
-        is_firm: Whether `over` binds all processes.
-        is_moved: Whether it was rescheduled: it fires again if its fire had begun.
-        is_lost: Whether a crash of the store may have taken a change of it back.
+        is_firm: Whether `over` holds for all processes.
+        is_moved: Whether it was rescheduled; it then fires again if its fire had begun.
+        is_lost: Whether a crash of the store may have undone a change of it.
     """
 
     token: bytes
@@ -85,7 +86,7 @@ class Version:
 
 @dataclass
 class Begun:
-    """A fire that began."""
+    """A fire that has begun."""
 
     name: str
     token: bytes
@@ -95,7 +96,7 @@ class Begun:
 
 @dataclass
 class History:
-    """What happened."""
+    """The record of one history."""
 
     faulty: bool
     lease: float = LEASE
@@ -107,26 +108,26 @@ class History:
     losses: int = 0
 
     def lose(self, since: float) -> None:
-        """Take note that the store has lost every change since then."""
+        """Record that the store has lost every change since then."""
         self.losses += 1
         for name, changed in self.changed.items():
             if changed >= since:
                 self.lose_changes(name)
 
     def lose_changes(self, name: str) -> None:
-        """Take note that changes of a timer may be lost: any version of it may be there."""
+        """Record that changes of a timer may be lost, so that any version may exist."""
         for version in self.versions[name]:
             version.is_sure, version.over, version.is_lost = False, NEVER, True
 
 
 class Play:
-    """Plays one history.
+    """A run of one random history.
 
     Attributes:
-        seconds: How long clients change timers.
+        seconds: The seconds for which clients change timers.
         pause: The longest time between two changes of a client.
-        delays: How far ahead timers are due.
-        moves: How far ahead they are moved.
+        delays: Seconds after which scheduled timers are due.
+        moves: Seconds after which moved timers are due.
     """
 
     seconds = SECONDS
@@ -142,11 +143,11 @@ class Play:
         self.until = self.seconds
 
     def now(self) -> float:
-        """The time of dues and fires."""
+        """Return the time on the clock of due times and fires."""
         return now()
 
     def timers_of(self, process: Any) -> Any:
-        """What has the methods of `DurableTimers` for a process."""
+        """Return an object with the methods of `DurableTimers` for a process."""
         raise NotImplementedError
 
     async def start(self) -> None:
@@ -154,15 +155,15 @@ class Play:
         raise NotImplementedError
 
     async def disturb(self) -> None:
-        """Disturb the processes until the time is over."""
+        """Cause faults until the time is over."""
         raise NotImplementedError
 
     async def settle(self) -> None:
-        """Wait until all has fired, note what is left, and end the processes."""
+        """Wait until all timers have fired, record the remaining ones, and end the processes."""
         raise NotImplementedError
 
     async def client(self, name: str) -> None:
-        """Change one timer again and again."""
+        """Change one timer repeatedly."""
         versions = self.history.versions.setdefault(name, [])
         while self.now() < self.until:
             await asyncio.sleep(self.chance.uniform(0, self.pause))
@@ -174,7 +175,7 @@ class Play:
                 elif choice < 0.8:
                     if await timers.cancel(name):
                         self.end(versions)
-                    else:  # it may have been deleted, or fired
+                    else:  # the timer may have been deleted, or may have fired
                         doubt(versions)
                 else:
                     await self.move(timers, name, versions)
@@ -192,27 +193,27 @@ class Play:
         )
         for older in versions[:-1]:
             older.is_sure = False
-            if older.over == NEVER:  # another process may hold it until it learns of the change
+            if older.over == NEVER:  # another process may hold it until it reads the change
                 older.over, older.is_firm = self.now(), False
         version.is_sure = True
 
     async def move(self, timers: Any, name: str, versions: list[Version]) -> None:
-        """Move what is there."""
+        """Move the timer."""
         delay = self.chance.choice(self.moves)
         due = self.now() + delay
-        for version in versions:  # which of them is there is not known: each may be
+        for version in versions:  # each of them may be the existing one
             version.due = min(version.due, due)
             version.is_moved = True
         await timers.reschedule(name, timedelta(seconds=delay))
 
     def end(self, versions: list[Version]) -> None:
-        """Note that no version may begin from now on, in any process."""
+        """Record that from now on no version may begin in any process."""
         for version in versions:
             version.is_sure = False
             version.over, version.is_firm = self.now(), True
 
     async def run(self) -> History:
-        """Play the history to its end, without faults at the end."""
+        """Run the history to its end, without faults at the end."""
         for _ in range(self.chance.choice((1, 2, 3)) if self.history.faulty else 1):
             await self.start()
         self.until = self.now() + self.seconds
@@ -233,7 +234,7 @@ class MemoryPlay(Play):
         self.base = MemoryStore(partitions=self.chance.choice((1, 3, 8)))
 
     async def handler(self, fire: Fire) -> None:
-        """Note the fire, take some time, fail sometimes."""
+        """Record the fire, wait for a drawn time, and sometimes fail."""
         self.history.begun.append(Begun(fire.name, fire.payload, fire.id, now()))
         await asyncio.sleep(self.chance.choice((0, 0, 0.01, 1)))
         if self.chance.random() < 0.1:
@@ -241,7 +242,7 @@ class MemoryPlay(Play):
         self.history.ended[fire.payload] = self.history.ended.get(fire.payload, 0) + 1
 
     def timers_of(self, process: tuple[FaultyLink, DurableTimers]) -> DurableTimers:
-        """The timers themselves."""
+        """Return the timers of the process."""
         return process[1]
 
     async def start(self) -> None:
@@ -253,12 +254,12 @@ class MemoryPlay(Play):
         self.processes.append((link, timers))
 
     async def crash(self, link: FaultyLink, timers: DurableTimers) -> None:
-        """Kill a process: nothing of it reaches the store any more."""
+        """Kill a process: none of its later calls reaches the store."""
         link.is_dead = True
         await timers.aclose(drain=0)
 
     async def disturb(self) -> None:
-        """Crash, stall, cut and start processes until the time is over."""
+        """Crash, stall, cut off and start processes until the time is over."""
         while now() < self.until:
             await asyncio.sleep(self.chance.uniform(0, 6))
             kind = self.chance.choice(("crash", "stall", "cut", "heal", "start", "close"))
@@ -275,7 +276,7 @@ class MemoryPlay(Play):
                 link.faults = 0.3 if kind == "cut" else 0.0
 
     async def settle(self) -> None:
-        """Heal the connections and let the time pass."""
+        """End the faults of the connections, and let time pass."""
         for link, _ in self.processes:
             link.faults = 0.0
         await asyncio.sleep(40)
@@ -286,13 +287,13 @@ class MemoryPlay(Play):
 
 
 def doubt(versions: list[Version]) -> None:
-    """Note that it is not known what is there."""
+    """Record that it is unknown which version exists."""
     for version in versions:
         version.is_sure = False
 
 
 def flaws_of(history: History) -> Iterator[str]:
-    """Yield a line for each fire that must not have been, or that is missing."""
+    """Yield a line for each wrong or missing fire."""
     known = {
         version.token: version for versions in history.versions.values() for version in versions
     }
@@ -318,7 +319,7 @@ def flaws_of(history: History) -> Iterator[str]:
 
 
 def play(seed: int) -> list[str]:
-    """Play the history of *seed*; return its flaws."""
+    """Run the history of *seed*; return its flaws."""
     with asyncio.Runner(loop_factory=VirtualClockEventLoop) as runner:
         return list(flaws_of(runner.run(MemoryPlay(seed).run())))
 

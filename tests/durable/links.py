@@ -1,4 +1,4 @@
-"""What tests of several processes share: connections to one store, handlers that note, waiting."""
+"""Helpers for tests of several processes: connections to one store, recording handlers, waits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from aiowheel.durable._operations import Change, Cursor, Leased, Operation, Resu
 
 
 class Link(Store):
-    """Passes calls on to a `MemoryStore`; subclasses let them fail or wait."""
+    """A store that passes calls to a `MemoryStore`; in subclasses, calls may fail or wait."""
 
     def __init__(self, base: MemoryStore) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Link(Store):
         """Run after each call of the store that writes."""
 
     def hint(self) -> None:
-        """Pass a hint on."""
+        """Pass a hint to the subscribers."""
         self._hint()
 
     async def open(self, *, create: bool = True) -> None:
@@ -44,7 +44,7 @@ class Link(Store):
         self.base.subscribe(self.hint)
 
     async def close(self) -> None:
-        """Hear of no more hints."""
+        """Stop receiving hints."""
         self.base.unsubscribe(self.hint)
 
     def clock_us(self) -> int:
@@ -52,7 +52,7 @@ class Link(Store):
         return self.base.clock_us()
 
     async def commit(self, owner: str, operations: Sequence[Operation]) -> list[Result]:
-        """Pass on."""
+        """Call the same method of the common store."""
         await self.before()
         results = await self.base.commit(owner, operations)
         self.after()
@@ -61,7 +61,7 @@ class Link(Store):
     async def renew(
         self, owner: str, *, lease_us: int, horizon_us: int, give_up: Sequence[int] = ()
     ) -> Leased:
-        """Pass on."""
+        """Call the same method of the common store."""
         await self.before()
         leased = await self.base.renew(
             owner, lease_us=lease_us, horizon_us=horizon_us, give_up=give_up
@@ -70,95 +70,95 @@ class Link(Store):
         return leased
 
     async def release(self, owner: str) -> None:
-        """Pass on."""
+        """Call the same method of the common store."""
         await self.before()
         await self.base.release(owner)
 
     async def changes(self, owner: str) -> tuple[list[Change], bool]:
-        """Pass on."""
+        """Call the same method of the common store."""
         await self.before()
         found = await self.base.changes(owner)
         self.after()
         return found
 
     async def page(self, cursors: Sequence[Cursor], until_us: int, limit: int) -> list[list[Row]]:
-        """Pass on."""
+        """Call the same method of the common store."""
         await self.before()
         return await self.base.page(cursors, until_us, limit)
 
     async def get(self, name: str) -> Row | None:
-        """Pass on."""
+        """Call the same method of the common store."""
         await self.before()
         return await self.base.get(name)
 
     async def rows(self, *, after: str = "", prefix: str = "", limit: int = 1000) -> list[Row]:
-        """Pass on."""
+        """Call the same method of the common store."""
         return await self.base.rows(after=after, prefix=prefix, limit=limit)
 
     async def dead_letters(self, *, after: int = 0, limit: int = 1000) -> list[DeadLetter]:
-        """Pass on."""
+        """Call the same method of the common store."""
         return await self.base.dead_letters(after=after, limit=limit)
 
     async def summary(self) -> Summary:
-        """Pass on."""
+        """Call the same method of the common store."""
         return await self.base.summary()
 
     async def check(self) -> list[str]:
-        """Pass on."""
+        """Call the same method of the common store."""
         return await self.base.check()
 
 
 class Cut(Link):
-    """A connection that can be cut, before or after what a call does."""
+    """A connection on which calls can fail before or after their effect."""
 
     mode = ""
 
     async def before(self) -> None:
-        """Fail."""
+        """Fail before the effect, in the mode "before"."""
         if self.mode == "before":
             raise StoreError("the store is cut off")
 
     def after(self) -> None:
-        """Fail after the change."""
+        """Fail after the effect, in the mode "after"."""
         if self.mode == "after":
             raise StoreError("the store is cut off")
 
 
 class Transactional(Link):
-    """A store that settles at once "inside the user's transaction"."""
+    """A store whose `settle_in` settles at once, without a transaction of the user."""
 
     async def settle_in(self, connection: Any, operation: Any) -> Result:
-        """Settle."""
+        """Settle at once."""
         (result,) = await self.base.commit("", [operation])
         return result
 
 
 class Fired:
-    """A handler that notes the names of fires, and which of several processes it belongs to."""
+    """A handler that records the names of fires, with the number of its process."""
 
     def __init__(self, place: int = 0, into: list[tuple[int, str]] | None = None) -> None:
         self.place = place
         self.all: list[tuple[int, str]] = [] if into is None else into
 
     def __call__(self, fire: Fire) -> None:
-        """Note the fire."""
+        """Record the fire."""
         self.all.append((self.place, fire.name))
 
     @property
     def names(self) -> list[str]:
-        """The names, in the order of firing."""
+        """The names in the order of firing."""
         return [name for _, name in self.all]
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition, at most two minutes."""
+    """Wait until a condition holds, at most two minutes."""
     async with asyncio.timeout(120):
-        while not condition():  # noqa: ASYNC110 - nothing tells
+        while not condition():  # noqa: ASYNC110 - the condition has no event
             await asyncio.sleep(0.01)
 
 
 async def share_and_take_over(stores: Sequence[Store], lease: float) -> None:
-    """Two processes fire 40 timers, half of the partitions each; then one of them has all 8."""
+    """Assert that two processes share 8 partitions and 40 timers, and that one takes over all."""
     fired: list[tuple[int, str]] = []
     all_timers: list[DurableTimers] = []
     for place, store in enumerate(stores):

@@ -1,6 +1,6 @@
 """Random histories of durable timers in real processes on real databases, checked by the model.
 
-Processes are killed, end and join at random. The clients of `histories` give them orders.
+Processes are killed, end and start at random. The clients of `histories` send them orders.
 
 As a program: `python -m tests.durable.processes FIRST COUNT FOLDER [POSTGRES]`.
 """
@@ -25,11 +25,11 @@ from .histories import Begun, Play, flaws_of
 from .victim import LEASE, store_at
 
 ROOT = Path(__file__).parent.parent.parent
-PATIENCE = 120.0  # seconds; a slow machine is no flaw
+PATIENCE = 120.0  # seconds; long enough for a slow machine
 
 
 class Actor:
-    """A process that takes orders."""
+    """A process that executes orders; see `actor`."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
@@ -91,7 +91,7 @@ class Actor:
         return bool(await self._order("reschedule", name, due, b""))
 
     async def end(self, *, kill: bool) -> None:
-        """Kill the process, or let it end by itself."""
+        """Kill the process, or close its input and wait until it ends."""
         assert self.process.stdin is not None
         if kill:
             self.process.kill()
@@ -103,7 +103,7 @@ class Actor:
 
 
 class ProcessPlay(Play):
-    """A history of real processes, in real time."""
+    """A run of a history with real processes, in real time."""
 
     seconds = 4.0
     pause = 1.0
@@ -118,11 +118,11 @@ class ProcessPlay(Play):
         self.kills = 0
 
     def now(self) -> float:
-        """The time of the machine, which is that of the databases."""
+        """Return the machine's time, which is also that of the databases."""
         return time.time()
 
     def timers_of(self, process: Actor) -> Actor:
-        """The process itself."""
+        """Return the process itself."""
         return process
 
     async def start(self) -> None:
@@ -144,12 +144,12 @@ class ProcessPlay(Play):
                 await process.end(kill=kind == "kill")
 
     async def settle(self) -> None:
-        """Wait until nothing is pending."""
+        """Wait until no timer is pending, and read the log."""
         store = store_at(self.where)
         await store.open()
         with suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE):
-                while (await store.summary()).pending:  # noqa: ASYNC110 - nothing tells
+                while (await store.summary()).pending:  # noqa: ASYNC110 - there is no event
                     await asyncio.sleep(0.2)
         self.history.left = [repr(row) for row in await store.rows()] + await store.check()
         await store.close()
@@ -168,7 +168,7 @@ class ProcessPlay(Play):
 
 
 async def play(seed: int, folder: Path, postgres: str = "") -> tuple[list[str], int]:
-    """Play one history; return its flaws and how many processes were killed."""
+    """Run one history; return its flaws and the number of killed processes."""
     where = str(folder / f"{seed}.db")
     if postgres:
         asyncpg: Any = import_module("asyncpg")  # it has no types

@@ -1,4 +1,4 @@
-"""What happens to a store happens to its callers as an error; firing goes on when it is over."""
+"""Failures of a store raise errors in its callers; firing continues after the failure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FAR = timedelta(days=1)
 
 @asynccontextmanager
 async def opened(store: Any, fired: Fired) -> AsyncGenerator[DurableTimers]:
-    """Timers with a handler that notes."""
+    """Open timers with a recording handler."""
     timers = DurableTimers(store, lease=2)
     timers.handler("h")(fired)
     async with timers:
@@ -43,7 +43,7 @@ async def opened(store: Any, fired: Fired) -> AsyncGenerator[DurableTimers]:
 
 
 async def schedule_until_accepted(timers: DurableTimers, name: str) -> int:
-    """Schedule again and again until the store takes it; return how many errors there were."""
+    """Schedule repeatedly until the store accepts the timer; return the number of errors."""
     errors = 0
     async with asyncio.timeout(60):
         while True:
@@ -57,7 +57,7 @@ async def schedule_until_accepted(timers: DurableTimers, name: str) -> int:
 
 
 async def connected(database: str) -> Any:
-    """A connection of the user's."""
+    """Return a connection of the user."""
     return await import_module("asyncpg").connect(database)
 
 
@@ -66,7 +66,7 @@ async def connected(database: str) -> Any:
 
 @pytest.fixture
 def server() -> Iterator[PostgresServer]:
-    """A server that may be stopped."""
+    """A server that the test may stop."""
     pytest.importorskip("asyncpg")
     try:
         with postgres_that_stops() as running:
@@ -80,7 +80,7 @@ def server() -> Iterator[PostgresServer]:
 )
 @pytest.mark.timeout(600)
 async def test_a_server_that_crashes_loses_nothing(restarts: int, server: PostgresServer) -> None:
-    """Each confirmed timer fires; callers get an error while the server is away; none hangs."""
+    """Each confirmed timer fires; calls raise while the server is down, and no call hangs."""
     fired = Fired()
     confirmed: set[str] = set()
     errors = 0
@@ -113,7 +113,7 @@ async def test_a_server_that_crashes_loses_nothing(restarts: int, server: Postgr
 
 
 async def test_a_database_that_is_read_only_for_a_while_is_an_error(database: str) -> None:
-    """As after a failover; callers get it, and what was due fires afterwards."""
+    """Calls raise while the database is read-only; due timers fire afterwards."""
     name = database.rpartition("/")[2]
     fired = Fired()
     async with opened(PostgresStore(database, partitions=4), fired) as timers:
@@ -132,7 +132,7 @@ async def test_a_database_that_is_read_only_for_a_while_is_an_error(database: st
         await make("on")
         with pytest.raises(StoreError):
             async with asyncio.timeout(30):
-                while True:  # the first calls may fail for the lost connection alone
+                while True:  # the first calls may fail because of the lost connection
                     with suppress(StoreError):
                         await timers.schedule("never", "h", due=FAR)
                     await timers.schedule("refused", "h", due=FAR)
@@ -144,7 +144,7 @@ async def test_a_database_that_is_read_only_for_a_while_is_an_error(database: st
 
 
 async def test_a_held_snapshot_does_not_slow_the_reading_of_pages(database: str) -> None:
-    """Dead rows before the cursor, which vacuum may not remove, are not read again."""
+    """Dead rows before the cursor, which vacuum cannot remove yet, are not read again."""
     fired = Fired()
     async with opened(PostgresStore(database, partitions=1), fired) as timers:
         holder = await connected(database)
@@ -167,7 +167,7 @@ async def test_a_held_snapshot_does_not_slow_the_reading_of_pages(database: str)
 
 
 async def holder_now(database: str) -> int:
-    """The server's time in microseconds."""
+    """Return the server's time in microseconds."""
     connection = await connected(database)
     now = await connection.fetchval("SELECT (extract(epoch FROM now()) * 1000000)::bigint")
     await connection.close()
@@ -175,7 +175,7 @@ async def holder_now(database: str) -> int:
 
 
 async def buffers(database: str, query: str) -> int:
-    """How many pages a query reads."""
+    """Return the number of pages that a query reads."""
     connection = await connected(database)
     found = await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {query}")
     await connection.close()
@@ -189,8 +189,8 @@ async def buffers(database: str, query: str) -> int:
 async def test_a_full_disk_is_an_error_for_as_long_as_it_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No file may grow for a while; nothing that was confirmed is lost."""
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # else cut off, for good
+    """Calls raise while no file can grow; no confirmed timer is lost."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # the limit would truncate bytecode files
     resource = pytest.importorskip("resource")
     fired = Fired()
     path = tmp_path / "app.db"
@@ -209,7 +209,7 @@ async def test_a_full_disk_is_an_error_for_as_long_as_it_is_full(
 
 
 async def test_a_file_that_is_read_only_for_a_while_is_an_error(tmp_path: Path) -> None:
-    """SQLite refuses to write; the connection that is made afterwards may."""
+    """SQLite refuses to write on one connection; the next connection can write."""
     fired = Fired()
     store = SQLiteStore(tmp_path / "app.db")
     async with opened(store, fired) as timers:
@@ -222,7 +222,7 @@ async def test_a_file_that_is_read_only_for_a_while_is_an_error(tmp_path: Path) 
 
 
 async def forbid_writing(store: SQLiteStore) -> None:
-    """Make the store's connection read-only, until it is dropped after the error."""
+    """Make the store's connection read-only until the error drops it."""
 
     def forbid(connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA query_only = ON")
@@ -231,7 +231,7 @@ async def forbid_writing(store: SQLiteStore) -> None:
 
 
 async def test_a_held_snapshot_delays_no_fire_and_the_log_shrinks_after_it(tmp_path: Path) -> None:
-    """A reader of the user's keeps SQLite from resetting the write-ahead log while it reads."""
+    """A reader of the user prevents SQLite from resetting the write-ahead log during its read."""
     fired = Fired()
     path = tmp_path / "app.db"
     log = tmp_path / "app.db-wal"
@@ -253,7 +253,7 @@ async def test_a_held_snapshot_delays_no_fire_and_the_log_shrinks_after_it(tmp_p
 
 
 def check(path: Path) -> None:
-    """Have SQLite check the file."""
+    """Run SQLite's integrity check on the file."""
     connection = sqlite3.connect(path)
     assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     connection.close()

@@ -1,4 +1,4 @@
-"""Random histories of several processes hold what the guarantees say."""
+"""Random histories of several processes keep the guarantees."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AT_ONCE = 5
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("first", range(0, HISTORIES, GROUP))
 def test_a_random_history_has_no_flaw(first: int) -> None:
-    """Nothing is early, lost, or fired after its end; each fire keeps its id."""
+    """No timer fires early or after its end, none is lost, and each fire keeps its id."""
     found = {seed: play(seed) for seed in range(first, min(first + GROUP, HISTORIES))}
 
     assert {seed: flaws for seed, flaws in found.items() if flaws} == {}
@@ -35,7 +35,7 @@ def test_a_random_history_has_no_flaw(first: int) -> None:
 async def test_a_random_history_of_killed_processes_has_no_flaw(
     first: int, database: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """The same with real processes on real databases."""
+    """The guarantees also hold with real processes on real databases."""
     postgres = request.getfixturevalue("postgres") if database == "postgres" else ""
     seeds = range(first, min(first + AT_ONCE, DATABASE_HISTORIES))
     played = await asyncio.gather(*(processes.play(seed, tmp_path, postgres) for seed in seeds))

@@ -1,4 +1,4 @@
-"""Processes are killed and stopped at random moments: nothing is lost, early, or under a new id."""
+"""Processes are killed and stopped at random: no fire is lost, early, or gets a new id."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ KILLS = int(os.environ.get("AIOWHEEL_KILLS", "20"))
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty store."""
+    """The address of an empty store."""
     if request.param == "sqlite":
         return str(tmp_path / "timers.db")
     found: str = request.getfixturevalue("database")
@@ -52,22 +52,22 @@ def start(address: str, log: Path, number: str) -> subprocess.Popen[bytes]:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition, at most a minute."""
+    """Wait until a condition holds, at most a minute."""
     last = time.monotonic() + 60
     while not condition():
-        assert time.monotonic() < last, "the processes do not get on"
+        assert time.monotonic() < last, "the processes make no progress"
         time.sleep(0.02)
 
 
 def is_ready(log: Path, number: str) -> bool:
-    """Whether a victim has begun."""
+    """Return whether a victim is ready."""
     return log.exists() and f"ready {number}\n" in log.read_text()
 
 
 def play(
     address: str, log: Path, disturb: Callable[[int, list[subprocess.Popen[bytes]]], None]
 ) -> None:
-    """Run two victims at a time, disturb them, and let a last one fire what is left."""
+    """Run two victims at a time, disturb them, and let a last one fire the remaining timers."""
     running: list[subprocess.Popen[bytes]] = []
     try:
         for number in range(KILLS):
@@ -88,7 +88,7 @@ def play(
 
 
 def check(log: Path) -> int:
-    """Compare what was promised with what fired; return how many fires were repeats."""
+    """Compare the confirmed calls with the fires; return the number of repeated fires."""
     due: dict[str, int] = {}
     doubtful: set[str] = set()
     cancelled: set[str] = set()
@@ -119,7 +119,7 @@ def check(log: Path) -> int:
 
 
 def test_killed_processes_lose_nothing(address: str, tmp_path: Path) -> None:
-    """SIGKILL at random moments; every timer that was confirmed fires."""
+    """Every confirmed timer fires, although processes get SIGKILL at random moments."""
     log = tmp_path / "log"
 
     def kill(_: int, running: list[subprocess.Popen[bytes]]) -> None:
@@ -133,7 +133,7 @@ def test_killed_processes_lose_nothing(address: str, tmp_path: Path) -> None:
 
 @pytest.mark.posix
 def test_a_stopped_owner_does_no_harm(address: str, tmp_path: Path) -> None:
-    """SIGSTOP for longer than the lease; it then goes on, and its acknowledgements are refused."""
+    """After SIGSTOP for longer than the lease, the process continues and is refused."""
     log = tmp_path / "log"
 
     def stop(number: int, running: list[subprocess.Popen[bytes]]) -> None:
@@ -150,7 +150,7 @@ def test_a_stopped_owner_does_no_harm(address: str, tmp_path: Path) -> None:
 async def test_an_owner_that_was_stopped_beyond_its_lease_is_fenced_off(
     address: str, tmp_path: Path
 ) -> None:
-    """Another process repeats its fire under the same id, and its acknowledgement is refused."""
+    """Another process repeats the fire with the same id; the first acknowledgement is refused."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.durable.slow_handler", address, str(tmp_path)),
         cwd=ROOT,
@@ -169,7 +169,7 @@ async def test_an_owner_that_was_stopped_beyond_its_lease_is_fenced_off(
         async with timers:
             await until(lambda: 0 < timers.statistics().partitions < 8)
             owned = timers.statistics().partitions
-            for number in range(64):  # some of them in partitions of the other process
+            for number in range(64):  # some of them are in partitions of the other process
                 await timers.schedule(f"t{number}", "h", due=timedelta(0))
                 if (tmp_path / "began").exists():
                     break

@@ -1,4 +1,4 @@
-"""The faults of the store in memory: what a crash leaves, wherever it comes."""
+"""The faults of the store in memory: the state after a crash at each statement."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ FAR_US = 2**52
 
 
 async def names_in(store: MemoryStore) -> list[str]:
-    """Return the names of the timers; the indexes must fit them."""
+    """Return the names of the timers, after a check of the indexes."""
     assert await store.check() == []
     return [row.name for row in await store.rows()]
 
 
 async def test_a_crash_loses_what_was_not_synced() -> None:
-    """The timers of before are there again, and a new one gets an id of its own."""
+    """The earlier timers are restored, and a new timer gets an unused id."""
     store = MemoryStore()
     await store.open()
     await store.commit("a", [Put("old", "h", FAR_US, b"")])
@@ -41,7 +41,7 @@ async def test_a_crash_loses_what_was_not_synced() -> None:
 
 @pytest.mark.parametrize("statements", [1, 2, 3, 4])
 async def test_a_crash_comes_at_each_statement_of_a_commit(statements: int) -> None:
-    """Up to the last operation nothing was done; then all was, and the answer is lost."""
+    """A crash before the commit undoes all operations; after it, only the answer is lost."""
     store = MemoryStore()
     await store.open()
     await store.commit("a", [Put("old", "h", FAR_US, b"")])
@@ -58,7 +58,7 @@ async def test_a_crash_comes_at_each_statement_of_a_commit(statements: int) -> N
 
 @pytest.mark.parametrize("statements", [1, 2, 3])
 async def test_a_crash_comes_at_each_statement_of_a_renewal(statements: int) -> None:
-    """The leases are those of before, or all new ones."""
+    """The leases are either unchanged or all new."""
     store = MemoryStore(partitions=2)
     await store.open()
     store.crash_after(statements)
@@ -70,7 +70,7 @@ async def test_a_crash_comes_at_each_statement_of_a_renewal(statements: int) -> 
 
 
 async def test_a_store_that_crashed_is_down_for_a_while() -> None:
-    """Each call raises until then."""
+    """Each call raises until the end of that time."""
     store = MemoryStore()
     await store.open()
     store.crash(down=5)
@@ -83,6 +83,6 @@ async def test_a_store_that_crashed_is_down_for_a_while() -> None:
 
 @pytest.mark.parametrize("statements", [0, -1, 1_000_001])
 def test_a_number_of_statements_out_of_range_is_refused(statements: int) -> None:
-    """As everywhere."""
+    """The error has the legal range."""
     with pytest.raises(ValueError, match="statements must be from 1 to 1000000"):
         MemoryStore().crash_after(statements)

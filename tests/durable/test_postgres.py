@@ -1,4 +1,4 @@
-"""Durable timers in a PostgreSQL: transactions of the user's, several processes, a lost server."""
+"""Durable timers in PostgreSQL: transactions of the user, several processes, a lost server."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ FAR = timedelta(days=1)
 
 
 async def connected(database: str) -> Any:
-    """A connection of the user's."""
+    """Return a connection of the user."""
     return await import_module("asyncpg").connect(database)
 
 
 async def test_effects_of_handlers_happen_exactly_once(database: str) -> None:
-    """With `schedule_in` and `ack_in`, while every other transaction fails."""
+    """`schedule_in` and `ack_in` keep effects exact, although every second transaction fails."""
     timers = DurableTimers(PostgresStore(database, partitions=4))
     connection = await connected(database)
     await connection.execute("CREATE TABLE effects (name text)")
@@ -65,12 +65,12 @@ async def test_effects_of_handlers_happen_exactly_once(database: str) -> None:
 
 
 async def test_two_processes_share_and_take_over(database: str) -> None:
-    """An insert by the one into a partition of the other arrives by a notification."""
+    """An insert into a partition of the other process arrives there by a notification."""
     await share_and_take_over([PostgresStore(database, partitions=8) for _ in range(2)], 2)
 
 
 async def test_an_owner_that_was_taken_over_is_refused(database: str) -> None:
-    """The fencing: its acknowledgement and that of its transaction change nothing."""
+    """The acknowledgements of the old owner, also in a transaction, change nothing."""
     timers = DurableTimers(PostgresStore(database, partitions=1), lease=2)
     connection = await connected(database)
     began, go_on = asyncio.Event(), asyncio.Event()
@@ -78,7 +78,7 @@ async def test_an_owner_that_was_taken_over_is_refused(database: str) -> None:
 
     @timers.handler("h")
     async def handle(fire: Fire) -> None:
-        if began.is_set():  # the changed timer, before its owner knows that it has lost it
+        if began.is_set():  # the changed timer, before the old owner has noticed its loss
             return
         began.set()
         await go_on.wait()
@@ -106,7 +106,7 @@ async def test_an_owner_that_was_taken_over_is_refused(database: str) -> None:
 
 
 async def test_lost_connections_are_made_again(database: str) -> None:
-    """Callers get an error; what is due fires afterwards; notifications arrive again."""
+    """Calls raise; afterwards, due timers fire and notifications arrive again."""
     fired = Fired()
     timers = DurableTimers(PostgresStore(database, partitions=4), lease=2)
     timers.handler("h")(fired)
@@ -127,7 +127,7 @@ async def test_lost_connections_are_made_again(database: str) -> None:
 
 
 async def test_a_server_that_is_not_there_is_an_error() -> None:
-    """At `async with`."""
+    """`async with` raises."""
     with pytest.raises(StoreError, match="PostgreSQL"):
         async with DurableTimers(PostgresStore("postgresql://nobody@127.0.0.1:1/none")):
             pass

@@ -1,4 +1,4 @@
-"""When recurring timers occur, across changes of the clock and while no process ran."""
+"""The occurrences of recurring timers, across changes of the clock and without a process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PARIS = ZoneInfo("Europe/Paris")
 
 
 def occurrences(expression: str, start: datetime, count: int) -> list[str]:
-    """The next occurrences in Paris, as wall clock time and offset."""
+    """Return the next occurrences in Paris, as wall clock time and offset."""
     cron = Cron(expression, tz="Europe/Paris")
     found: list[str] = []
     us = to_us("start", start)
@@ -30,7 +30,7 @@ def occurrences(expression: str, start: datetime, count: int) -> list[str]:
 
 
 def test_a_fixed_time_follows_the_wall_clock() -> None:
-    """Three in the morning stays three in the morning."""
+    """A timer at three occurs at three before and after the change."""
     spring = datetime(2026, 3, 28, 0, 0, tzinfo=PARIS)
 
     assert occurrences("0 3 * * *", spring, 3) == [
@@ -41,21 +41,21 @@ def test_a_fixed_time_follows_the_wall_clock() -> None:
 
 
 def test_a_time_that_spring_skips_is_made_up_for_after_the_gap() -> None:
-    """Once, by the first minute that exists."""
+    """It occurs once, in the first minute after the gap."""
     spring = datetime(2026, 3, 28, 12, 0, tzinfo=PARIS)
 
     assert occurrences("30 2 * * *", spring, 2) == ["29 03:00 +0200", "30 02:30 +0200"]
 
 
 def test_a_time_that_autumn_shows_twice_occurs_once() -> None:
-    """The first time."""
+    """It occurs at the first of the two times."""
     autumn = datetime(2026, 10, 24, 12, 0, tzinfo=PARIS)
 
     assert occurrences("30 2 * * *", autumn, 2) == ["25 02:30 +0200", "26 02:30 +0100"]
 
 
 def test_a_star_follows_elapsed_time() -> None:
-    """In both of the hours of autumn, and not in the one that spring leaves out."""
+    """It occurs in both repeated hours in autumn, and not in the skipped hour in spring."""
     autumn = datetime(2026, 10, 25, 1, 40, tzinfo=PARIS)
     spring = datetime(2026, 3, 29, 1, 40, tzinfo=PARIS)
 
@@ -70,7 +70,7 @@ def test_a_star_follows_elapsed_time() -> None:
     "expression", ["30 2 * * *", "*/7 * * * *", "0,30 2,3 * * *", "0 12 * * MON"]
 )
 def test_the_latest_occurrence_is_the_one_before_the_next(expression: str) -> None:
-    """Also around the hours at which clocks change."""
+    """This also holds around changes of the clock."""
     cron = Cron(expression, tz="Europe/Paris")
     for day in (datetime(2026, 3, 28, 22, tzinfo=UTC), datetime(2026, 10, 24, 22, tzinfo=UTC)):
         first = cron.after(to_us("day", day - timedelta(days=20)))
@@ -81,7 +81,7 @@ def test_the_latest_occurrence_is_the_one_before_the_next(expression: str) -> No
 
 
 def test_a_recurrence_is_kept_as_text() -> None:
-    """Equal ones have equal texts."""
+    """Equal recurrences have equal texts."""
     cron = recurrence_of(Cron(" 0  3 * * * ", tz="Europe/Paris"), "all")
     interval = recurrence_of(timedelta(hours=1), "skip")
 
@@ -104,14 +104,14 @@ def test_a_recurrence_is_kept_as_text() -> None:
     ],
 )
 def test_a_wrong_expression_is_refused(expression: str, tz: str, text: str) -> None:
-    """At the constructor."""
+    """The constructor raises."""
     with pytest.raises(ValueError, match=text):
         Cron(expression, tz=tz)
 
 
 @pytest.mark.parametrize("rule", [0, -1, float("inf"), float("nan"), 0.0001])
 def test_a_wrong_interval_is_refused(rule: float) -> None:
-    """It must be a time that passes."""
+    """An interval must be at least a millisecond, and finite."""
     with pytest.raises(ValueError, match="rule must be"):
         recurrence_of(rule, "all")
 
@@ -120,7 +120,7 @@ def test_a_wrong_interval_is_refused(rule: float) -> None:
 
 
 class Log:
-    """Notes hours since the start, and due hours."""
+    """A handler that records, in hours since the start, the time of each fire and its due time."""
 
     def __init__(self, start: datetime) -> None:
         self.start = start
@@ -138,7 +138,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def made(store: MemoryStore, log: Any) -> DurableTimers:
-    """Timers with one handler."""
+    """Return timers with one handler."""
     timers = DurableTimers(store)
     timers.handler("h", retry=Retry(2, backoff=60, jitter=0))(log)
     return timers
@@ -146,7 +146,7 @@ def made(store: MemoryStore, log: Any) -> DurableTimers:
 
 @pytest.mark.virtual_time
 async def test_an_interval_does_not_drift() -> None:
-    """Each occurrence is a fire of its own."""
+    """The occurrences stay on the grid, and each has its own fire id."""
     log = Log(START)
     async with made(MemoryStore(start=START), log) as timers:
         assert await timers.every("e", "h", 3600)
@@ -169,7 +169,7 @@ async def test_an_interval_does_not_drift() -> None:
 async def test_missed_occurrences(
     missed: Any, expected: list[tuple[float, float]], rule: Any
 ) -> None:
-    """No process ran from 1:30 to 4:30."""
+    """No process ran from 1:30 to 4:30; *missed* decides which of these occurrences fire."""
     store, log = MemoryStore(start=START), Log(START)
     async with made(store, log) as timers:
         await timers.every("e", "h", rule, missed=missed)
@@ -184,7 +184,7 @@ async def test_missed_occurrences(
 
 @pytest.mark.virtual_time
 async def test_an_occurrence_that_fails_does_not_stop_the_recurrence() -> None:
-    """It becomes a dead letter; the next one is on the grid."""
+    """The failed occurrence becomes a dead letter, and the next one is on the grid."""
     hours: list[float] = []
 
     def failing(_: Fire) -> None:
@@ -206,7 +206,7 @@ async def test_an_occurrence_that_fails_does_not_stop_the_recurrence() -> None:
 
 @pytest.mark.virtual_time
 async def test_every_replaces_a_recurrence_that_differs() -> None:
-    """And can be cancelled; `first` begins the grid."""
+    """A different rule replaces the timer, `first` begins the grid, and `cancel` ends it."""
     log = Log(START)
     async with made(MemoryStore(start=START), log) as timers:
         assert await timers.every("e", "h", 3600)

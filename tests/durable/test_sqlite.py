@@ -1,4 +1,4 @@
-"""Durable timers in an SQLite file: transactions of the user's, several processes, failures."""
+"""Durable timers in an SQLite file: transactions of the user, several processes, failures."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ FAR = timedelta(days=1)
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where the file will be."""
+    """The path of the file, which does not exist yet."""
     return tmp_path / "app.db"
 
 
 async def test_a_timer_of_a_transaction_exists_if_the_transaction_commits(path: Path) -> None:
-    """And the process that owns its partition fires it."""
+    """After the commit, the process that owns its partition fires it."""
     fired = Fired()
     timers = DurableTimers(SQLiteStore(path))
     timers.handler("h")(fired)
@@ -57,7 +57,7 @@ async def test_a_timer_of_a_transaction_exists_if_the_transaction_commits(path: 
 
 
 async def test_an_effect_and_its_acknowledgement_commit_together(path: Path) -> None:
-    """A handler that fails after its transaction is not called again, one before it is."""
+    """A handler that fails before its commit is called again; one that fails after it is not."""
     calls = rolled_back = 0
     timers = DurableTimers(SQLiteStore(path))
     connection = sqlite3.connect(path)
@@ -92,14 +92,14 @@ async def test_an_effect_and_its_acknowledgement_commit_together(path: Path) -> 
 
 
 async def test_a_stale_fire_cannot_be_acknowledged(path: Path) -> None:
-    """Its transaction is rolled back by the error."""
+    """The error rolls back the transaction."""
     raised: list[Exception] = []
     timers = DurableTimers(SQLiteStore(path))
     connection = sqlite3.connect(path)
 
     @timers.handler("h")
     async def handle(fire: Fire) -> None:
-        await timers.schedule("a", "h", due=FAR)  # replaces the one that runs
+        await timers.schedule("a", "h", due=FAR)  # replaces the timer whose handler runs
         try:
             with connection:
                 await fire.ack_in(connection)
@@ -114,7 +114,7 @@ async def test_a_stale_fire_cannot_be_acknowledged(path: Path) -> None:
 
 
 async def test_connections_of_others_are_refused(path: Path, tmp_path: Path) -> None:
-    """Another type, another file, autocommit."""
+    """Another type, another file and autocommit mode are refused."""
     async with DurableTimers(SQLiteStore(path)) as timers:
         other = sqlite3.connect(tmp_path / "other.db")
         automatic = sqlite3.connect(path, isolation_level=None)
@@ -126,15 +126,15 @@ async def test_connections_of_others_are_refused(path: Path, tmp_path: Path) -> 
         automatic.close()
 
 
-async def test_two_stores_on_one_file_share_the_work(path: Path) -> None:
-    """A change by the one reaches the other, and both end in peace."""
+async def test_two_stores_on_one_file_share_the_timers(path: Path) -> None:
+    """A change by one process reaches the other, and one takes over from the other."""
     await share_and_take_over([SQLiteStore(path) for _ in range(2)], 1)
 
 
 async def test_a_locked_file_is_an_error_and_firing_goes_on_after_it(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing hangs."""
+    """Calls raise instead of hanging."""
     monkeypatch.setattr("aiowheel.durable._sqlite._BUSY_SECONDS", 0.1)
     fired = Fired()
     timers = DurableTimers(SQLiteStore(path), lease=1)
@@ -153,14 +153,14 @@ async def test_a_locked_file_is_an_error_and_firing_goes_on_after_it(
 
 @pytest.mark.usefixtures("small_disk")
 async def test_a_full_disk_is_an_error(path: Path) -> None:
-    """Here already when the tables are made."""
+    """The error is raised when the tables are created."""
     with pytest.raises(StoreError, match="disk"):
         async with DurableTimers(SQLiteStore(path)):
             pass
 
 
 async def test_tables_that_do_not_fit_are_refused(path: Path) -> None:
-    """A newer version, other partitions; and nothing is left open."""
+    """A newer version and other partitions raise, and no connection stays open."""
     async with DurableTimers(SQLiteStore(path, partitions=4)):
         pass
     async with DurableTimers(SQLiteStore(path)) as timers:
@@ -177,14 +177,14 @@ async def test_tables_that_do_not_fit_are_refused(path: Path) -> None:
 
 
 async def test_a_folder_that_is_missing_is_an_error(tmp_path: Path) -> None:
-    """One line, with the path."""
+    """The error is one line with the path."""
     with pytest.raises(StoreError, match="nowhere"):
         async with DurableTimers(SQLiteStore(tmp_path / "nowhere" / "app.db")):
             pass
 
 
 async def test_twenty_thousand_overdue_timers_drain_after_a_restart(path: Path) -> None:
-    """Each once, in pages; no more than `max_in_flight` are unacknowledged."""
+    """Each timer fires once, and at most `max_in_flight` fires are unacknowledged."""
     async with DurableTimers(SQLiteStore(path)) as timers:
         from aiowheel.durable import NewTimer
 
@@ -210,7 +210,7 @@ async def test_twenty_thousand_overdue_timers_drain_after_a_restart(path: Path) 
 
 @pytest.mark.posix
 async def test_a_file_that_is_replaced_is_opened_again(path: Path, tmp_path: Path) -> None:
-    """By a backup, for example: timers are written to the file of that name, and fire."""
+    """After a backup has replaced the file, timers are written to the new file and fire."""
     fired = Fired()
     backup = tmp_path / "backup.db"
     async with DurableTimers(SQLiteStore(backup)):

@@ -13,48 +13,48 @@ pytestmark = [pytest.mark.one_build, pytest.mark.realtime]
 
 
 class TestMemoryStore(StoreContract):
-    """In memory."""
+    """The contract of the store in memory."""
 
     async def make_store(self) -> Store:
-        """A new one."""
+        """Return a new store."""
         return MemoryStore()
 
     async def same_store(self, store: Store) -> Store:
-        """The object itself holds the data."""
+        """Return the same object, which holds the data."""
         return store
 
 
 class TestSQLiteStore(StoreContract):
-    """In a file."""
+    """The contract of the store in an SQLite file."""
 
     @pytest.fixture(autouse=True)
     def folder(self, tmp_path: Path) -> None:
-        """Where the files are."""
+        """Set the path of the file."""
         self.path = tmp_path / "timers.db"
 
     async def make_store(self) -> Store:
-        """A new file."""
+        """Return a store on a new file."""
         return SQLiteStore(self.path)
 
     async def same_store(self, store: Store) -> Store:
-        """The same file."""
+        """Return a store on the same file."""
         return SQLiteStore(self.path)
 
 
 class TestPostgresStore(StoreContract):
-    """On a server."""
+    """The contract of the store in PostgreSQL."""
 
     @pytest.fixture(autouse=True)
     def database_address(self, database: str) -> None:
-        """Where the tables are."""
+        """Set the address of the database."""
         self.address = database
 
     async def make_store(self) -> Store:
-        """An empty database."""
+        """Return a store on an empty database."""
         from aiowheel.durable import PostgresStore
 
         return PostgresStore(self.address, partitions=8)
 
     async def same_store(self, store: Store) -> Store:
-        """The same database."""
+        """Return a store on the same database."""
         return await self.make_store()

@@ -1,4 +1,4 @@
-"""DurableTimers on virtual time: what fires, when, how often, and what survives."""
+"""DurableTimers in virtual time: fires, due times, repeats, restarts and failures."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ DAY = timedelta(days=1)
 
 
 def now() -> float:
-    """The virtual time in seconds."""
+    """Return the virtual time in seconds."""
     return asyncio.get_running_loop().time()
 
 
 class Log:
-    """A handler that notes what it gets."""
+    """A handler that records fires and their times."""
 
     def __init__(self) -> None:
         self.fires: list[Fire] = []
         self.times: list[float] = []
 
     def __call__(self, fire: Fire) -> None:
-        """Note the fire."""
+        """Record the fire."""
         self.fires.append(fire)
         self.times.append(now())
 
@@ -58,14 +58,14 @@ class Log:
 
 
 def timers_on(store: Store, handler: Any, **options: Any) -> DurableTimers:
-    """Timers with one handler "h"."""
+    """Return timers with one handler "h"."""
     timers = DurableTimers(store, **options)
     timers.handler("h", retry=Retry(3, backoff=2, jitter=0))(handler)
     return timers
 
 
 async def test_a_timer_fires_at_its_time_with_what_it_was_given() -> None:
-    """After a month, to the tick, never early."""
+    """A timer of a month fires within a tick, never early, with its arguments."""
     log = Log()
     start = datetime(2026, 1, 1, tzinfo=UTC)
     async with timers_on(MemoryStore(start=start), log) as timers:
@@ -83,7 +83,7 @@ async def test_a_timer_fires_at_its_time_with_what_it_was_given() -> None:
 
 
 async def test_coroutine_functions_run_as_tasks_of_their_own() -> None:
-    """They overlap, each in its own context, with timeouts of their own."""
+    """Handlers overlap, each in its own context and with its own timeouts."""
     variable: ContextVar[str] = ContextVar("variable", default="")
     seen: list[str] = []
 
@@ -105,7 +105,7 @@ async def test_coroutine_functions_run_as_tasks_of_their_own() -> None:
 
 
 async def test_what_is_due_fires_after_a_restart() -> None:
-    """In the order of due times, and only what has not fired."""
+    """Timers that have not fired yet fire in the order of their due times."""
     store, log = MemoryStore(), Log()
     async with timers_on(store, log) as timers:
         for number in range(5):
@@ -122,7 +122,7 @@ async def test_what_is_due_fires_after_a_restart() -> None:
 
 
 async def test_a_name_is_a_key() -> None:
-    """Replace, keep, error; a new timer of an old name has another fire id."""
+    """A known name is replaced, kept or refused; a new timer of an old name has another fire id."""
     log = Log()
     async with timers_on(MemoryStore(), log) as timers:
         await timers.schedule("a", "h", due=SECOND, payload=b"1")
@@ -140,7 +140,7 @@ async def test_a_name_is_a_key() -> None:
 
 
 async def test_cancel_is_true_only_if_the_timer_does_not_fire() -> None:
-    """For one that is pending, gone, running, and unknown."""
+    """The result is right for a pending, an ended, a running and an unknown timer."""
     log = Log()
     found: list[bool] = []
 
@@ -156,13 +156,13 @@ async def test_cancel_is_true_only_if_the_timer_does_not_fire() -> None:
         assert not await timers.cancel("a")
         await asyncio.sleep(100)
 
-        assert log.names == ["b"]  # cancelled while it ran: it is not tried again
+        assert log.names == ["b"]  # it was cancelled while it ran, so it is not retried
         assert found == [False]
         assert not await timers.cancel("b")
 
 
 async def test_reschedule_moves_a_timer() -> None:
-    """Earlier and later; not one that is not there."""
+    """A timer can be moved earlier and later; a missing one returns False."""
     log = Log()
     async with timers_on(MemoryStore(), log) as timers:
         await timers.schedule("a", "h", due=10 * SECOND)
@@ -176,7 +176,7 @@ async def test_reschedule_moves_a_timer() -> None:
 
 
 async def test_a_move_in_the_same_commit_as_a_failure_holds() -> None:
-    """The retry that the failure asks for does not come in the place of the moved timer."""
+    """The retry after the failure does not replace the moved timer."""
     log = Log()
 
     async def handler(fire: Fire) -> None:
@@ -196,8 +196,8 @@ async def test_a_move_in_the_same_commit_as_a_failure_holds() -> None:
         assert timers.statistics().commits <= 3
 
 
-async def test_a_failing_handler_is_tried_again_and_then_buried() -> None:
-    """With backoff, under one fire id; a redriven letter has all its attempts again."""
+async def test_a_failing_handler_is_retried_and_then_a_dead_letter() -> None:
+    """The attempts have backoff and one fire id; a redriven fire has all attempts again."""
     attempts: list[tuple[float, int, str]] = []
     works = False
 
@@ -227,7 +227,7 @@ async def test_a_failing_handler_is_tried_again_and_then_buried() -> None:
 
 
 async def test_a_handler_that_is_not_registered_is_a_failure() -> None:
-    """It can be redriven once the handler is there."""
+    """The dead letter can be redriven after the handler is registered."""
     async with DurableTimers(MemoryStore()) as timers:
         await timers.schedule("a", "missing", due=SECOND)
         await asyncio.sleep(600)
@@ -237,7 +237,7 @@ async def test_a_handler_that_is_not_registered_is_a_failure() -> None:
 
 
 async def test_no_more_than_max_in_flight_run_at_once() -> None:
-    """The others wait their turn, in order."""
+    """The other fires wait, in order."""
     running = 0
     most = 0
     order: list[str] = []
@@ -259,7 +259,7 @@ async def test_no_more_than_max_in_flight_run_at_once() -> None:
 
 
 async def test_schedule_many_writes_in_commits_of_a_thousand() -> None:
-    """And reports the refused ones after all others were written."""
+    """It raises for the refused timers after all others were written."""
     log = Log()
     async with timers_on(MemoryStore(), log) as timers:
         await timers.schedule("t7", "h", due=DAY)
@@ -278,8 +278,8 @@ async def test_schedule_many_writes_in_commits_of_a_thousand() -> None:
         assert len(log.fires) == 2500
 
 
-async def test_calls_that_wait_at_once_share_a_commit() -> None:
-    """Group commit."""
+async def test_calls_at_the_same_time_share_a_commit() -> None:
+    """A hundred concurrent calls take two commits at most."""
     async with timers_on(MemoryStore(), Log()) as timers:
         await asyncio.gather(*(timers.schedule(f"t{n}", "h", due=DAY) for n in range(100)))
 
@@ -287,7 +287,7 @@ async def test_calls_that_wait_at_once_share_a_commit() -> None:
 
 
 async def test_only_the_window_is_in_memory() -> None:
-    """However many timers are pending."""
+    """Of 5,000 pending timers, only those of the window are in memory."""
     async with timers_on(MemoryStore(), Log(), window=60, lease=60) as timers:
         await timers.schedule_many(NewTimer(f"t{n}", "h", n * SECOND) for n in range(5000))
         await asyncio.sleep(31)  # the second page was read
@@ -300,7 +300,7 @@ async def test_only_the_window_is_in_memory() -> None:
 
 
 async def test_the_timers_of_two_processes_are_shared_and_taken_over() -> None:
-    """Each fires once; a change by the one reaches the other; nothing is lost at the end of one."""
+    """Each timer fires once, changes reach the other process, and one takes over from the other."""
     store, first, second = MemoryStore(partitions=8), Log(), Log()
     options = {"lease": 9, "window": 60}
     async with timers_on(store, first, **options) as one:
@@ -324,17 +324,17 @@ async def test_the_timers_of_two_processes_are_shared_and_taken_over() -> None:
 
 
 class SteppedStore(MemoryStore):
-    """A store whose clock is set, by `step_us`."""
+    """A store whose clock is ahead by `step_us`."""
 
     step_us = 0
 
     def clock_us(self) -> int:
-        """The stepped time."""
+        """Return the time with the step."""
         return super().clock_us() + self.step_us
 
 
 class RemoteStore(Cut):
-    """A connection through which the clock is only seen in answers."""
+    """A connection to a store whose clock is known only from answers."""
 
     def clock_us(self) -> Any:
         """Return None, as a database on a server does."""
@@ -344,7 +344,7 @@ class RemoteStore(Cut):
 @pytest.mark.parametrize("clock", ["local", "remote"])
 @pytest.mark.parametrize("hours", [1, -1])
 async def test_a_clock_that_is_set_moves_what_is_due(hours: int, clock: str) -> None:
-    """By an hour either way: nothing is lost, nothing is early on the store's clock."""
+    """After a step of an hour either way, no timer is lost or early on the store's clock."""
     base, log = SteppedStore(), Log()
     store: Store = base if clock == "local" else RemoteStore(base)
     names = ("30", "90", "150")
@@ -358,13 +358,13 @@ async def test_a_clock_that_is_set_moves_what_is_due(hours: int, clock: str) -> 
             await asyncio.sleep(300)
             passed = (base.clock_us() - start_us) / 60e6
             assert all(int(name) <= passed for name in log.names)
-            # The step is noticed when the leases are renewed, after a third of them.
+            # The step is noticed at the renewal of the leases, after a third of their length.
             assert {name for name in names if int(name) < passed - 4} <= set(log.names)
     assert tuple(log.names) == names
 
 
 async def test_a_foreign_cancel_is_true_only_outside_of_the_lease() -> None:
-    """What is due within it may fire before its owner learns of the change."""
+    """A timer that is due within the lease may fire before its owner reads the change."""
     store, log = MemoryStore(), Log()
     async with timers_on(store, log, lease=10) as owner:
         async with timers_on(store, Log(), lease=10) as other:
@@ -377,12 +377,12 @@ async def test_a_foreign_cancel_is_true_only_outside_of_the_lease() -> None:
             assert not await other.cancel("far")
         await asyncio.sleep(100)
 
-    assert log.names == []  # the hint was in time for the near one as well
+    assert log.names == []  # the hint was also in time for the near timer
 
 
 @pytest.mark.parametrize("mode", ["before", "after"])
 async def test_a_store_that_fails_stops_nothing_for_good(mode: str) -> None:
-    """Callers get an error; after the failure every timer fires, those of failed calls perhaps."""
+    """Calls raise; after the failure every timer fires, and those of failed calls may fire."""
     store, log = Cut(MemoryStore()), Log()
     async with timers_on(store, log, lease=9) as timers:
         await timers.schedule_many(NewTimer(f"t{n}", "h", n * SECOND) for n in range(100))
@@ -394,7 +394,7 @@ async def test_a_store_that_fails_stops_nothing_for_good(mode: str) -> None:
             await timers.cancel("t90")
         await asyncio.sleep(30)
         while_cut = len(log.fires)
-        assert while_cut <= 30  # no lease, no fire
+        assert while_cut <= 30  # without a lease, no timer fires
         store.mode = ""
         await asyncio.sleep(100)
 
@@ -411,7 +411,7 @@ async def test_a_store_that_fails_stops_nothing_for_good(mode: str) -> None:
 
 
 async def test_a_stalled_owner_does_no_harm() -> None:
-    """It does not know that its lease has ended: its ends of fires are refused by the store."""
+    """The store refuses the outcomes of an owner that has not noticed the end of its lease."""
     base = MemoryStore(partitions=1)
     store, first, second = Cut(base), Log(), Log()
     ended = asyncio.Event()
@@ -441,7 +441,7 @@ async def test_a_stalled_owner_does_no_harm() -> None:
 
 
 async def test_one_bad_row_fails_alone() -> None:
-    """Its neighbours of the same commit are written."""
+    """The other rows of the same commit are written."""
 
     class Picky(MemoryStore):
         async def commit(self, owner: str, operations: Sequence[Operation]) -> list[Result]:
@@ -463,7 +463,7 @@ async def test_one_bad_row_fails_alone() -> None:
 
 
 async def test_closing_waits_for_handlers_and_then_cancels_them() -> None:
-    """A fire whose handler was cancelled is repeated, with the same id."""
+    """A fire whose handler was cancelled is repeated with the same id."""
     store, ids, ended = MemoryStore(), list[str](), list[str]()
 
     async def handler(fire: Fire) -> None:
@@ -488,8 +488,8 @@ async def test_closing_waits_for_handlers_and_then_cancels_them() -> None:
     assert timers.closed
 
 
-async def test_a_timer_of_ones_own_fires_them() -> None:
-    """And is left open."""
+async def test_a_timer_of_the_caller_fires_and_stays_open() -> None:
+    """The timer stays open after the durable timers are closed."""
     log = Log()
     async with Timer(tick=0.5) as timer:
         async with timers_on(MemoryStore(), log, timer=timer) as timers:
@@ -499,8 +499,8 @@ async def test_a_timer_of_ones_own_fires_them() -> None:
         assert not timer.closed
 
 
-async def test_they_can_be_closed_after_their_timer() -> None:
-    """What is pending stays in the store; a running handler is cancelled, its fire repeated."""
+async def test_durable_timers_can_be_closed_after_their_timer() -> None:
+    """Pending timers stay in the store; a running handler is cancelled and its fire repeated."""
     store, log = MemoryStore(), Log()
     begun = asyncio.Event()
 
@@ -523,7 +523,7 @@ async def test_they_can_be_closed_after_their_timer() -> None:
 
 
 async def test_an_acknowledged_fire_is_stale_the_second_time() -> None:
-    """`ack_in` needs a store with transactions; that of the test settles at once."""
+    """The second call of `ack_in` raises; the store of the test settles at once."""
     raised: list[str] = []
 
     async def handler(fire: Fire) -> None:
@@ -541,8 +541,8 @@ async def test_an_acknowledged_fire_is_stale_the_second_time() -> None:
         assert timers.statistics().acknowledged == 1
 
 
-async def test_a_cancelled_caller_takes_its_operation_along() -> None:
-    """Unless its commit had begun; others are not disturbed."""
+async def test_the_operation_of_a_cancelled_caller_is_not_executed() -> None:
+    """The operation is not executed if its commit has not begun; other calls are not affected."""
     async with timers_on(MemoryStore(), Log()) as timers:
         tasks = [asyncio.create_task(timers.schedule(f"t{n}", "h", due=DAY)) for n in range(3)]
         await asyncio.sleep(0)
@@ -574,7 +574,7 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
 async def test_a_wrong_argument_is_refused_at_the_call(
     wrong: dict[str, Any], error: type[Exception], text: str
 ) -> None:
-    """With its legal range; nothing is written."""
+    """The error has the legal range, and no timer is written."""
     right: dict[str, Any] = {"name": "a", "handler": "h", "due": SECOND}
     async with timers_on(MemoryStore(), Log()) as timers:
         with pytest.raises(error, match=text):
@@ -583,7 +583,7 @@ async def test_a_wrong_argument_is_refused_at_the_call(
 
 
 async def test_wrong_options_are_refused() -> None:
-    """Of the constructors, and of the decorator."""
+    """The constructors and the decorator refuse wrong options."""
     made: Any = DurableTimers
     for options, error in (
         ({"store": None}, TypeError),

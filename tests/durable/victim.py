@@ -21,7 +21,7 @@ LEASE = 2.0
 
 
 def store_at(where: str) -> Store:
-    """The store of an address or a path."""
+    """Return the store of an address or a path."""
     if where.startswith("postgresql://"):
         from aiowheel.durable import PostgresStore
 
@@ -61,7 +61,7 @@ async def main(where: str, log: str, number: str) -> None:
             await asyncio.sleep(chance.uniform(0, 0.1))
 
     async with timers:
-        if number == "last":  # only fire what is left
+        if number == "last":  # this process only fires the remaining timers
             summary = await timers.summary()
             while summary.pending:
                 await asyncio.sleep(0.2)

@@ -1,7 +1,7 @@
 """The world of durable timers: processes on one store that crash, stall and lose connections.
 
-The model is that of the random histories in tests/durable: a simulation plays them step by step, so
-that a failing one can be made smaller.
+The model is that of the random histories in tests/durable. A simulation runs them step by step, so
+that a failing history can be reduced.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _BEHIND = (0.0, 0.3, 4.0)  # seconds for which a store does not sync before it c
 
 
 class CrashingStore(MemoryStore):
-    """A store whose history knows what a crash has lost.
+    """A store that records in the history which commits a crash has lost.
 
-    It is down for the time of a lease, so that every process fails to renew its own, and reads its
-    window again.
+    It is down for the time of a lease, so that every process fails to renew its leases and reads
+    its window again.
     """
 
     def __init__(self, partitions: int, history: History) -> None:
@@ -33,12 +33,12 @@ class CrashingStore(MemoryStore):
         self.since = NEVER
 
     def stop_syncing(self) -> None:
-        """Note since when commits are lost."""
+        """Record the time since which commits will be lost."""
         super().stop_syncing()
         self.since = now()
 
     def crash(self, down: float = LEASE) -> None:
-        """Lose them."""
+        """Lose the commits since that time."""
         super().crash(down)
         if self.since < NEVER:
             self.history.lose(self.since)
@@ -46,7 +46,7 @@ class CrashingStore(MemoryStore):
 
 
 class SimulatedPlay(MemoryPlay):
-    """A play whose connections draw their faults from the world."""
+    """A history whose connections draw their faults from the world."""
 
     def __init__(self, world: DurableWorld) -> None:
         super().__init__(0)
@@ -89,7 +89,7 @@ class DurableWorld(World):
         self.call("move")
 
     def call(self, verb: str) -> None:
-        """Have the client of a timer make a call, unless it is in one."""
+        """Start a call of the client of a timer, unless a call is running."""
         name = self.random.choice(_NAMES)
         if name not in self.busy:
             self.busy.add(name)
@@ -97,7 +97,7 @@ class DurableWorld(World):
             self.spawn(self.client(name, verb), f"{verb} {name} {self.number}")
 
     async def client(self, name: str, verb: str) -> None:
-        """Make one call; what is not confirmed is in doubt."""
+        """Make one call; record an unconfirmed change as uncertain."""
         play = self.play
         versions = self.history.versions.setdefault(name, [])
         _, timers = self.random.choice(play.processes)
@@ -126,7 +126,7 @@ class DurableWorld(World):
     # --- processes --------------------------------------------------------------------------
 
     def strike(self, kind: str) -> None:
-        """Crash, close, start, stall or cut a process, or crash the store."""
+        """Crash, close, start, stall or cut off a process, or crash the store."""
         play, chance = self.play, self.loop.chance
         if kind == "store crash":
             play.base.crash_after(chance.randint(1, 12))
@@ -153,12 +153,12 @@ class DurableWorld(World):
             self.loop.call_later(chance.uniform(0, 10), self.heal, link)
 
     def disturb(self, what: Coroutine[object, object, object]) -> None:
-        """Run a change of the processes in a task that no fault strikes."""
+        """Run a change of the processes in a task that faults do not interrupt."""
         self.changes = getattr(self, "changes", [])
         self.changes.append(self.loop.create_task(self.quietly(what)))
 
     async def quietly(self, what: Coroutine[object, object, object]) -> None:
-        """Let a process fail to start: its store may be cut off."""
+        """Ignore a failed start of a process, whose store may be cut off."""
         try:
             await what
         except StoreError:
@@ -166,19 +166,19 @@ class DurableWorld(World):
 
     @staticmethod
     def heal(link: FaultyLink) -> None:
-        """Mend a connection."""
+        """End the faults of a connection."""
         link.faults = 0.0
 
     # --- rules ------------------------------------------------------------------------------
 
     def state(self) -> Hashable:
-        """Who holds what."""
+        """Return the numbers of partitions of the processes, and of timers in memory."""
         held = tuple(sorted(timers.statistics().partitions for _, timers in self.play.processes))
         resident = sum(timers.statistics().resident for _, timers in self.play.processes)
         return (held, min(resident, 6), len(self.history.ended) > 5)
 
     async def finish(self) -> None:
-        """Heal everything; then the history has no flaw."""
+        """End all faults, and assert that the history has no flaw."""
         await self.settle()
         await asyncio.sleep(10)
         if changes := getattr(self, "changes", []):

@@ -1,13 +1,13 @@
-"""Tries mutants in forks of a process that has collected the tests: tenths of a second for each.
+"""Runs the tests on mutants in forks of a process that has collected them: tenths of a second each.
 
 A program that `mutants` runs, in a copy of the tree:
 
     python -m tests.mutants.judge SESSION PRISTINE TEST...
 
-pytest collects the tests once and, instead of running them, calls the plugin below. It notes which
-functions each test calls and how long it takes. For each mutant a fork gets the changed functions
-and runs the tests that call them, the quickest first, up to the first failure. A mutant that is no
-function, and one that no test calls, is tried in a process of its own.
+pytest collects the tests once and then calls the plugin below instead of running them. The plugin
+records which functions each test calls and how long the test takes. For each mutant, a fork gets
+the changed functions and runs the tests that call them, the quickest first, up to the first
+failure. A mutant outside functions, or of a function that no test calls, gets its own process.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ _work_db: Any = importlib.import_module("cosmic_ray.work_db")
 _work_item: Any = importlib.import_module("cosmic_ray.work_item")
 
 OPTIONS = ("-q", "-p", "no:cacheprovider", "-m", "not slow")
-#: Seconds of the processor; a test that takes more is left out.
+#: Seconds of processor time; a test that takes more is left out.
 SLOW = 0.25
-#: Real seconds after which a test is taken for one that waits for ever, as mutants make them.
+#: Real seconds after which a test counts as hanging, which mutants may cause.
 PATIENCE = 30.0
-_MOST_MEMORY = 4 << 30  # bytes: a mutant may never stop allocating
+_MOST_MEMORY = 4 << 30  # bytes; a mutant may allocate endlessly
 
 
 def in_fork(work: Callable[[], bool]) -> bool:
-    """Return what *work* returns in a fork of this process; False if the fork dies."""
+    """Return the result of *work* in a fork of this process; False if the fork dies."""
     child = os.fork()
     if child == 0:
         passed = False
@@ -60,12 +60,12 @@ def in_fork(work: Callable[[], bool]) -> bool:
 
 
 class Judge:
-    """A plugin of pytest that runs the collected tests for each mutant.
+    """A pytest plugin that runs the collected tests for each mutant.
 
     Args:
-        database: The mutants, and what has become of them.
-        pristine: The folder of the tree as it was; the present one is a copy.
-        tests: The files of the tests, for processes of their own.
+        database: The mutants and their results.
+        pristine: The folder of the unchanged tree; the current folder is a copy.
+        tests: The test files, for mutants that get their own process.
     """
 
     def __init__(self, database: Any, pristine: Path, tests: Sequence[str]) -> None:
@@ -78,11 +78,11 @@ class Judge:
         self._calls: dict[str, set[str]] = {}  # the places of functions, by the name of a test
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Try every mutant that has not been tried."""
+        """Run the tests on every mutant without a result."""
         self._session = session
         self._items = {item.nodeid: item for item in session.items}
         self._measure()
-        for try_one in (self._survives, self._survives_alone):  # forks first: they are quick
+        for try_one in (self._survives, self._survives_alone):  # forks first, because they are fast
             for work in self._database.pending_work_items:
                 self._try(work, try_one)
         return True
@@ -90,7 +90,7 @@ class Judge:
     # --- before -----------------------------------------------------------------------------
 
     def _measure(self) -> None:
-        """Note the calls and the seconds of each test; those that fail are left out."""
+        """Record the calls and the seconds of each test."""
         with tempfile.TemporaryFile("w+") as notes:
             in_fork(lambda: self._watch(notes.fileno()))
             notes.seek(0)
@@ -98,7 +98,7 @@ class Judge:
         self._quick = sorted((name for name in seconds if seconds[name] < SLOW), key=seconds.get)
         self._calls = {name: set(places) for name, places in calls.items()}
         if not in_fork(lambda: self._pass(self._quick)):
-            raise pytest.UsageError("tests that fail without a mutant must be mended first")
+            raise pytest.UsageError("tests that fail without a mutant must be fixed first")
         self._patience = PATIENCE
 
     def _watch(self, notes: int) -> bool:
@@ -144,7 +144,7 @@ class Judge:
         self._database.set_result(work.job_id, result)
 
     def _survives(self, path: Path, before: str, after: str) -> bool | None:
-        """Return whether a mutant survives in a fork; None if it cannot be tried there."""
+        """Return whether a mutant survives in a fork; None if it needs its own process."""
         module = importlib.import_module(".".join(path.with_suffix("").parts))
         try:
             swap = swap_of(module, before, after) or []
@@ -160,7 +160,7 @@ class Judge:
         return self._pass(tests)
 
     def _pass(self, names: Sequence[str]) -> bool:
-        """Run tests up to the first failure; this process ends where one takes too long."""
+        """Run tests up to the first failure; if a test takes too long, this process exits."""
         for name, following in zip(names, [*names[1:], None], strict=True):
             faulthandler.dump_traceback_later(self._patience, exit=True)
             item = self._items[name]
@@ -176,7 +176,7 @@ class Judge:
         path.write_text(after, "utf-8")
         command = [sys.executable, "-m", "pytest", *OPTIONS, "-x", *self._tests]
         try:
-            # Compiled files tell a source by its second and its size: none is written.
+            # Bytecode files identify a source by its second and size, so none must be written.
             done = subprocess.run(
                 command,
                 check=False,
@@ -196,7 +196,7 @@ def _place(code: CodeType) -> str:
 
 
 def main(session: str, pristine: str, *tests: str) -> int:
-    """Try the mutants of a session."""
+    """Run the tests on the mutants of a session."""
     with _work_db.use_db(session, _work_db.WorkDB.Mode.open) as database:
         return int(pytest.main([*OPTIONS, *tests], [Judge(database, Path(pristine), tests)]))
 

@@ -1,13 +1,13 @@
-"""Changes one part of the core at one place after the other, and looks whether its tests notice.
+"""Changes one part of the core at many places, one at a time, and checks whether its tests fail.
 
 A program, run for each part by `make mutants`:
 
     python -m tests.mutants.mutants wheel|timer|purgatory [--sample 150] [--seed 1] [--report]
 
-cosmic-ray makes the mutants, in a copy of the tree under `build/mutants/PART`; the session file
-there keeps what was tried, so that a run that was ended goes on where it stood. The tests are the
-part's own, on the pure build; `judge` runs them. A mutant that survives and changes nothing is
-listed in `equivalent.txt` with the reason; every other survivor is a test that is missing.
+cosmic-ray creates the mutants in a copy of the tree under `build/mutants/PART`. The session file
+there has the results, so that an interrupted run continues at the next mutant. The tests are those
+of the part, on the pure build; `judge` runs them. A surviving mutant without an effect is listed in
+`equivalent.txt` with the reason; every other survivor shows that a test is missing.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ ROOT = Path(__file__).parent.parent.parent
 EQUIVALENT = Path(__file__).with_name("equivalent.txt")
 COPIED = ("aiowheel", "tests", "pyproject.toml", "_aiowheel_pytestplugin.py")
 LEAST_KILLED = 0.9
-#: Quick files first, for mutants that have a process of their own; the empty name is the folder.
+#: Quick files first, for mutants that get their own process; the empty name is the folder.
 TESTS = {
     "wheel": ("test_wheel.py", "test_level_edges.py", "test_wakeups.py", "test_occupancy.py", ""),
     "timer": ("test_manual_timer.py", "test_handle.py", "test_timer.py", "test_fairness.py", ""),
     "purgatory": ("test_watching.py", "test_exactly_once.py", "test_thresholds.py", ""),
 }
-#: Operators whose mutants change nothing here: annotations are not evaluated, and None, booleans
-#: and members of an enumeration are equal where they are identical.
+#: Operators whose mutants have no effect here: annotations are not evaluated, and None, booleans
+#: and members of an enumeration are equal if and only if they are identical.
 LEFT_OUT = (
     "ReplaceBinaryOperator_BitOr_.*",
     "ReplaceComparisonOperator_(Is|IsNot|Eq|NotEq)_(Eq|NotEq|Is|IsNot)",
@@ -46,10 +46,10 @@ OPPOSITES = ("Is_IsNot", "IsNot_Is", "Eq_NotEq", "NotEq_Eq")
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One mutant that was tried.
+    """One mutant with a result.
 
     Attributes:
-        name: File, function, line as it was and line as it is: the same as long as the code is.
+        name: File, function, the line before and the line after; it changes only with the code.
         survived: Whether every test passed.
     """
 
@@ -58,13 +58,13 @@ class Mutant:
 
 
 class Session:
-    """The mutants of one part, and what has become of them."""
+    """The mutants of one part, and their results."""
 
     def __init__(self, part: str) -> None:
         self._part = part
         self._folder = ROOT / "build" / "mutants" / part
-        self._tree = self._folder / "tree"  # as it was when the mutants were listed
-        self._work = self._folder / "work"  # where they are made; one that was ended is still there
+        self._tree = self._folder / "tree"  # unchanged since the mutants were listed
+        self._work = self._folder / "work"  # has the current mutant, also after an interruption
         self._file = self._folder / "session.sqlite"
         self._config = self._folder / "config.toml"
 
@@ -86,14 +86,14 @@ class Session:
         self._leave_out(sample, seed)
 
     def run(self) -> None:
-        """Try the mutants that have not been tried."""
+        """Run the tests on the mutants without a result."""
         shutil.rmtree(self._work, ignore_errors=True)
         shutil.copytree(self._tree, self._work)
         tests = (f"tests/{self._part}/{name}" for name in TESTS[self._part])
         self._python(self._work, "tests.mutants.judge", self._file, self._tree, *tests)
 
     def mutants(self) -> list[Mutant]:
-        """Return those that were tried."""
+        """Return the mutants with a result."""
         command = [sys.executable, "-m", "cosmic_ray.cli", "dump", str(self._file)]
         dumped = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         found: list[Mutant] = []
@@ -122,7 +122,7 @@ class Session:
         )
 
     def _leave_out(self, sample: int | None, seed: int) -> None:
-        """Remove the mutants that change nothing, and those beyond the sample."""
+        """Remove the mutants without an effect, and those beyond the sample."""
         left_out = re.compile(f"core/({'|'.join(LEFT_OUT)})")
         with closing(sqlite3.connect(self._file)) as session, session:
             rows = session.execute("SELECT job_id, operator_name FROM mutation_specs").fetchall()
@@ -148,12 +148,12 @@ class Session:
             check=True,
             cwd=folder,
             env={**os.environ, **pure},
-            stdout=subprocess.DEVNULL,  # the dots of pytest
+            stdout=subprocess.DEVNULL,  # hides the output of pytest
         )
 
 
 def _changed(diff: str) -> str:
-    """Return the lines of a diff that differ, as one text."""
+    """Return the changed lines of a diff as one text."""
     lines = [line for line in diff.splitlines() if line[:3] not in {"---", "+++"}]
     return " ".join(f"{line[0]} {line[1:].strip()}" for line in lines if _is_change(line))
 
@@ -163,14 +163,14 @@ def _is_change(line: str) -> bool:
 
 
 def equivalents() -> dict[str, str]:
-    """Return the reason why a mutant changes nothing, by its name."""
+    """Return, by the name of a mutant, the reason why it has no effect."""
     lines = EQUIVALENT.read_text("utf-8").splitlines()
     pairs = zip(lines[1::3], lines[2::3], strict=False)  # a blank line, the mutant, the reason
     return {name: reason.strip() for name, reason in pairs}
 
 
 def report(part: str, mutants: list[Mutant]) -> bool:
-    """Print what survived; return whether enough mutants were killed."""
+    """Print the survivors; return whether enough mutants were killed."""
     known = equivalents()
     tried = [mutant for mutant in mutants if not (mutant.survived and mutant.name in known)]
     survivors = [mutant.name for mutant in tried if mutant.survived]
@@ -183,12 +183,12 @@ def report(part: str, mutants: list[Mutant]) -> bool:
 
 
 def main() -> int:
-    """Try mutants of one part; return 1 if too many survive."""
-    parser = argparse.ArgumentParser(description="Look whether tests notice changes.")
+    """Run the tests on the mutants of one part; return 1 if too many survive."""
+    parser = argparse.ArgumentParser(description="Check whether tests fail for changed code.")
     parser.add_argument("part", choices=tuple(TESTS))
-    parser.add_argument("--sample", type=int, help="how many, chosen at random; default: all")
+    parser.add_argument("--sample", type=int, help="number of random mutants; default: all")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--report", action="store_true", help="try no more, print what is known")
+    parser.add_argument("--report", action="store_true", help="only print the known results")
     options = parser.parse_args()
     session = Session(options.part)
     if not options.report:

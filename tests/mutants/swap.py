@@ -1,6 +1,6 @@
-"""Puts changed source in the place of the functions of a module that is imported already.
+"""Replaces functions of an imported module by those of a changed source.
 
-Code that runs when the module is imported has had its effect, so only functions can be changed.
+Code that runs at import has already had its effect, so only functions can be changed.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from functools import cache
 from types import CodeType, FunctionType, ModuleType
 
-#: Functions of a module, with the code that each of them gets.
+#: Functions of a module with their new code.
 Swap = list[tuple[FunctionType, CodeType]]
 
 
 def swap_of(module: ModuleType, before: str, after: str) -> Swap | None:
-    """Return what makes the functions of *module* those of the source *after*.
+    """Return the changes that turn the functions of *module* into those of the source *after*.
 
-    None if other code than that of functions differs, or a function that differs does not live.
+    The result is None if code outside functions differs, or if a changed function was not found.
 
     Raises:
         SyntaxError: *after* cannot be compiled.
@@ -50,12 +50,12 @@ def _place(code: CodeType) -> tuple[str, int]:
 
 
 def _changed(before: CodeType, after: CodeType) -> Iterator[tuple[CodeType, CodeType] | None]:
-    """Yield the code of each function that differs, and None where other code differs."""
+    """Yield the old and new code of each changed function, and None for other changes."""
     if _alone(before) != _alone(after):
         yield None
         return
     for old, new in zip(_inner(before), _inner(after), strict=True):
-        if old.co_flags & inspect.CO_OPTIMIZED:  # of a function, not of the body of a class
+        if old.co_flags & inspect.CO_OPTIMIZED:  # a function, not the body of a class
             if old != new:
                 yield old, new
         else:
@@ -67,7 +67,7 @@ def _inner(code: CodeType) -> list[CodeType]:
 
 
 def _alone(code: CodeType) -> CodeType:
-    """Return code without line numbers, and without what it defines."""
+    """Return code without line numbers and without the code objects that it defines."""
     constants = tuple(
         each.co_name if isinstance(each, CodeType) else each for each in code.co_consts
     )

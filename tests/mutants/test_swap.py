@@ -1,4 +1,4 @@
-"""A changed function takes the place of the one that is there; other code cannot be changed."""
+"""A changed function replaces the existing one; other code cannot be changed."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def module_of(source: str) -> ModuleType:
 def test_a_function_is_changed_in_its_place(
     before: str, after: str, call: str, value: object
 ) -> None:
-    """Wherever it is defined; a shift of the lines below it does no harm."""
+    """A function can be changed wherever it is defined, even if later lines shift."""
     module = module_of(SOURCE)
     assert SOURCE.count(before) == 1
     swap = swap_of(module, SOURCE, SOURCE.replace(before, after))
@@ -78,12 +78,12 @@ def test_a_function_is_changed_in_its_place(
 
 @pytest.mark.parametrize("change", [("10", "11"), ("y=3", "y=4"), ("share = 4", "share = 5")])
 def test_code_of_the_import_cannot_be_changed(change: tuple[str, str]) -> None:
-    """Constants, defaults and attributes of classes have their values already."""
+    """Constants, defaults and class attributes already have their values."""
     assert swap_of(module_of(SOURCE), SOURCE, SOURCE.replace(*change)) is None
 
 
-def test_a_function_that_does_not_live_cannot_be_changed() -> None:
-    """As one that the module has deleted."""
+def test_a_deleted_function_cannot_be_changed() -> None:
+    """The result is None for a function that the module has deleted."""
     source = SOURCE + "\ndel plain\n"
 
     assert swap_of(module_of(source), source, source.replace("x + 1", "x - 1")) is None

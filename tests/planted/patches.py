@@ -1,7 +1,7 @@
 """Planted bugs: patch files with a sentence, the world that must find the bug, and a test file.
 
-A patch is a unified diff below a head of `Name: value` lines. It is applied here, without a program
-and without a history: every line of its context must be in the file, once, in that order.
+A patch is a unified diff below a head of `Name: value` lines. This module applies it without an
+external program: the lines of a hunk must occur in the file exactly once, in that order.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ class Planted:
     """One bug.
 
     Attributes:
-        name: Of the file.
-        bug: What is wrong, as a sentence.
-        world: The world whose simulation is asked first.
-        suite: The test files that are asked otherwise.
-        file: The file with the bug, from the root.
-        hunks: The lines before and after, a pair for each place.
+        name: The name of the patch file.
+        bug: The bug, as a sentence.
+        world: The world whose simulation runs first, or "none".
+        suite: The test files that run if the simulation does not find the bug.
+        file: The path of the file with the bug, from the root.
+        hunks: The lines before and after the change, one pair for each hunk.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Planted:
         """Return *source* with the bug.
 
         Raises:
-            ValueError: A place is not in it exactly once.
+            ValueError: The lines of a hunk do not occur in *source* exactly once.
         """
         for before, after in self.hunks:
             if source.count(before) != 1:
@@ -74,5 +74,5 @@ def read(path: Path) -> Planted:
 
 
 def all_planted() -> list[Planted]:
-    """Read every patch, by name."""
+    """Read all patches, in the order of their names."""
     return [read(path) for path in sorted(FOLDER.glob("*.patch"))]

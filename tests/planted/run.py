@@ -1,7 +1,7 @@
-"""Plant each bug in a copy of the tree, and demand that a simulation or the suite finds it.
+"""Plant each bug in a copy of the tree, and check that a simulation or the suite finds it.
 
 `python -m tests.planted.run [NAME ...]` runs all bugs, or those whose name has one of the words. It
-prints a table, and ends with 1 if a bug was not found.
+prints a table, and exits with 1 if a bug was not found.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .patches import ROOT, Planted, all_planted
 
 SEEDS = 1000
 _COPIED = ("aiowheel", "tests", "examples", "pyproject.toml", "_aiowheel_pytestplugin.py")
-_LIMIT = 600  # seconds for one program; a bug may also make it hang
+_LIMIT = 600  # seconds for one program, which a bug may make hang
 
 
 class Copy:
@@ -27,7 +27,7 @@ class Copy:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        # Python compares whole seconds to see that a source has changed.
+        # Python compares whole seconds to detect a changed source.
         self._time = time.time()
         ignored = shutil.ignore_patterns("*.so", "__pycache__", "_compiled.*")
         for name in _COPIED:
@@ -38,14 +38,14 @@ class Copy:
                 shutil.copy(source, folder / name)
 
     def write(self, file: str, text: str) -> None:
-        """Replace a source."""
+        """Replace a source file."""
         path = self._folder / file
         path.write_text(text, encoding="utf-8")
         self._time += 2
         os.utime(path, (self._time, self._time))
 
     def run(self, *words: str) -> tuple[bool, str, float]:
-        """Run Python there; return whether it failed, what it printed, and the seconds."""
+        """Run Python in the copy; return whether it failed, its output, and the seconds."""
         began = time.perf_counter()
         try:
             done = subprocess.run(
@@ -64,7 +64,7 @@ class Copy:
 
 
 def find(copy: Copy, planted: Planted) -> tuple[str, str, float]:
-    """Return what found the bug, the seed if it was a simulation, and the seconds."""
+    """Return the finder of the bug, the seed if it was a simulation, and the seconds."""
     source = (ROOT / planted.file).read_text(encoding="utf-8")
     copy.write(planted.file, planted.applied(source))
     spent = 0.0

@@ -15,14 +15,14 @@ pytestmark = pytest.mark.one_build
 PLANTED = all_planted()
 
 
-def test_there_are_forty() -> None:
-    """An empty list would make the tests below pass."""
+def test_there_are_at_least_forty_planted_bugs() -> None:
+    """With an empty list, the tests below would pass."""
     assert len(PLANTED) >= 40
 
 
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
 def test_a_planted_bug_fits(planted: Planted) -> None:
-    """Its place is there once, the result is Python, and its finders exist."""
+    """The patch applies, the result is Python, and the world and the test files exist."""
     source = (ROOT / planted.file).read_text(encoding="utf-8")
     changed = planted.applied(source)
 
@@ -34,7 +34,7 @@ def test_a_planted_bug_fits(planted: Planted) -> None:
 
 
 def test_a_patch_that_does_not_fit_is_refused() -> None:
-    """Where the place is missing, and where it is there twice."""
+    """A patch is refused if its lines are missing or occur twice."""
     planted = Planted("n", "b.", "none", "", "f", (("a\n", "b\n"),))
 
     assert planted.applied("c\na\n") == "c\nb\n"

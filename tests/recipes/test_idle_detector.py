@@ -1,4 +1,4 @@
-"""Which keys have been silent for more than the timeout."""
+"""A detector finds the keys without a touch for more than the timeout."""
 
 import asyncio
 import gc
@@ -26,7 +26,7 @@ from aiowheel.recipes._idle_trace import idle_events
 
 
 def test_a_silent_key_is_idle_once_and_forgotten() -> None:
-    """A nanosecond after the timeout: more than it, and no sooner."""
+    """The key falls idle a nanosecond after the timeout, and no sooner."""
     timer = ManualTimer(tick=0.000_001)
     idle: list[str] = []
     detector = IdleDetector(30, idle.append, timer=timer)
@@ -45,7 +45,7 @@ def test_a_silent_key_is_idle_once_and_forgotten() -> None:
 
 @pytest.mark.parametrize("tick", [0.001, 1.0])
 def test_a_touch_at_the_very_timeout_keeps_the_key_alive(tick: float) -> None:
-    """Idle means silent for more than the timeout, whatever the tick."""
+    """A key is idle only if more than the timeout has passed, with any tick."""
     timer = ManualTimer(tick=tick)
     idle: list[str] = []
     detector = IdleDetector(30, idle.append, timer=timer)
@@ -60,8 +60,8 @@ def test_a_touch_at_the_very_timeout_keeps_the_key_alive(tick: float) -> None:
 
 
 @pytest.mark.parametrize("tick", [0.001, 1.0])
-def test_a_touch_that_overtakes_a_late_timer_is_a_new_beginning(tick: float) -> None:
-    """The key was silent for more than the timeout, though the tick it is due at is not over."""
+def test_a_touch_after_the_timeout_reports_the_key_and_watches_it_again(tick: float) -> None:
+    """The touch comes after the timeout, but before the tick in which the timer fires has ended."""
     timer = ManualTimer(tick=tick)
     idle: list[str] = []
     detector = IdleDetector(30, idle.append, timer=timer)
@@ -80,7 +80,7 @@ def test_a_touch_that_overtakes_a_late_timer_is_a_new_beginning(tick: float) -> 
 
 
 def test_on_idle_may_do_anything_to_a_key_that_is_touched_too_late() -> None:
-    """Touch it, discard it or raise: the touch counts all the same."""
+    """The late touch counts, whether `on_idle` touches the key, discards it or raises."""
     timer = ManualTimer(tick=1.0)
     idle: list[str] = []
 
@@ -107,8 +107,8 @@ def test_on_idle_may_do_anything_to_a_key_that_is_touched_too_late() -> None:
     assert idle == keys
 
 
-def test_a_touch_costs_no_refiling_but_one_a_bucket() -> None:
-    """A thousand messages from one client move nothing from bucket to bucket."""
+def test_touches_refile_a_key_once_for_each_bucket() -> None:
+    """A thousand touches of one key do not move its entry to another bucket."""
     timer = ManualTimer()
     detector = IdleDetector[str](30, lambda _: None, timer=timer)
     for _ in range(1000):
@@ -121,7 +121,7 @@ def test_a_touch_costs_no_refiling_but_one_a_bucket() -> None:
 
 
 def test_a_discarded_key_is_never_idle() -> None:
-    """True if it was watched."""
+    """`discard` returns whether the key was watched."""
     timer = ManualTimer()
     idle: list[str] = []
     detector = IdleDetector(30, idle.append, timer=timer)
@@ -137,7 +137,7 @@ def test_a_discarded_key_is_never_idle() -> None:
 
 
 def test_on_idle_may_touch_discard_and_raise() -> None:
-    """The key that fell idle begins anew, its neighbour goes, and the others are told."""
+    """The idle key is watched again, another key is discarded, and the others fall idle."""
     timer = ManualTimer()
     idle: list[str] = []
 
@@ -162,7 +162,7 @@ def test_on_idle_may_touch_discard_and_raise() -> None:
 
 
 def test_it_agrees_with_the_replay_of_a_recorded_trace() -> None:
-    """Live on a clock turned by hand and replayed: the same keys at the same times."""
+    """A detector on a manual timer and a replay report the same keys at the same times."""
     rng = random.Random(4)
     rows = sorted((rng.randrange(2000), f"client-{rng.randrange(20)}") for _ in range(500))
     timer = ManualTimer(tick=0.001)
@@ -179,16 +179,16 @@ def test_it_agrees_with_the_replay_of_a_recorded_trace() -> None:
 
 @pytest.mark.parametrize("timeout", [0, -1, float("inf"), timedelta(0)])
 def test_a_timeout_out_of_range_is_refused(timeout: Delay) -> None:
-    """It must end."""
+    """A timeout must be more than 0 and finite."""
     with pytest.raises(ValueError, match="timeout must be more than 0 and finite"):
         IdleDetector[str](timeout, lambda _: None, timer=ManualTimer())
 
 
-async def tell(key: str) -> None:
-    """A coroutine function, which `on_idle` must not be."""
+async def coroutine_function(key: str) -> None:
+    """Do nothing; `on_idle` must not be a coroutine function."""
 
 
-class Teller:
+class AsyncCallable:
     """An object whose call is a coroutine function."""
 
     async def __call__(self, key: str) -> None:
@@ -197,20 +197,22 @@ class Teller:
 
 @pytest.mark.parametrize("on_idle", [None, "close"])
 def test_an_on_idle_that_is_not_callable_is_refused(on_idle: Any) -> None:
-    """At the call, and not when the first key falls idle."""
+    """The constructor raises, not the timer when the first key falls idle."""
     with pytest.raises(TypeError, match=r"^on_idle must be a plain function, got "):
         IdleDetector[str](30, on_idle, timer=ManualTimer())
 
 
-@pytest.mark.parametrize("on_idle", [tell, partial(tell), Teller()])
+@pytest.mark.parametrize(
+    "on_idle", [coroutine_function, partial(coroutine_function), AsyncCallable()]
+)
 def test_a_coroutine_function_is_refused_with_advice(on_idle: Any) -> None:
-    """The text says what to do instead: start a task."""
+    """The error advises to start a task."""
     with pytest.raises(TypeError, match=r"^on_idle must be a plain function, .*create_task"):
         IdleDetector[str](30, on_idle, timer=ManualTimer())
 
 
 def test_a_class_whose_instances_are_awaited_is_a_plain_function() -> None:
-    """Calling the class awaits nothing; starlette's responses are such classes."""
+    """A call of the class returns no coroutine; starlette's responses are such classes."""
 
     class Idle:
         def __init__(self, key: str) -> None:
@@ -228,12 +230,12 @@ def test_a_class_whose_instances_are_awaited_is_a_plain_function() -> None:
 
 
 def test_a_coroutine_that_a_plain_function_returns_is_reported() -> None:
-    """It is closed, which avoids a warning, and the timer reports a TypeError."""
+    """The coroutine is closed, which avoids a warning, and the timer reports a TypeError."""
     timer = ManualTimer()
     made: list[Coroutine[object, object, None]] = []
 
     def on_idle(key: str) -> object:
-        made.append(tell(key))
+        made.append(coroutine_function(key))
         return made[0]
 
     detector = IdleDetector(30, on_idle, timer=timer)
@@ -249,26 +251,26 @@ def test_a_coroutine_that_a_plain_function_returns_is_reported() -> None:
 
 
 async def test_on_idle_may_return_a_task() -> None:
-    """Which is how an application awaits something for an idle key."""
+    """An application can await in a task for an idle key."""
     timer = ManualTimer()
-    told: list[asyncio.Task[None]] = []
+    started: list[asyncio.Task[None]] = []
 
     def on_idle(key: str) -> object:
-        told.append(asyncio.create_task(tell(key)))
-        return told[0]
+        started.append(asyncio.create_task(coroutine_function(key)))
+        return started[0]
 
     detector = IdleDetector(30, on_idle, timer=timer)
     detector.touch("a")
 
     assert timer.advance(31) == 1
-    await told[0]
+    await started[0]
 
 
 REQUEST: ContextVar[str] = ContextVar("REQUEST", default="none")
 
 
 def test_on_idle_runs_in_the_context_of_the_constructor() -> None:
-    """Neither in the context of the touch nor in that of the timer, and on late touches as well."""
+    """The context is not that of the touch or of the timer, also at late touches."""
     timer = ManualTimer(tick=1.0)
     seen: list[tuple[str, str]] = []
 
@@ -302,7 +304,7 @@ def test_on_idle_runs_in_the_context_of_the_constructor() -> None:
 
 @pytest.mark.parametrize("timer", [3, "timer", asyncio])
 def test_a_timer_of_another_type_is_refused(timer: Any) -> None:
-    """By name."""
+    """The error has the name of the argument."""
     with pytest.raises(TypeError, match=r"^timer must be a Timer or None, got "):
         IdleDetector[str](30, lambda _: None, timer=timer)
 
@@ -315,7 +317,7 @@ def test_an_empty_detector_is_true() -> None:
 
 
 async def in_a_thread(call: Callable[[], object]) -> object:
-    """What *call* raises in another thread."""
+    """Return the error that *call* raises in another thread."""
 
     def work() -> object:
         try:
@@ -328,7 +330,7 @@ async def in_a_thread(call: Callable[[], object]) -> object:
 
 @pytest.mark.parametrize("shared", [False, True])
 async def test_no_call_from_another_thread_changes_anything(shared: bool) -> None:  # noqa: FBT001
-    """Touching, discarding and closing are refused; keys and counts are as before."""
+    """`touch`, `discard` and `aclose` raise; keys and counts are unchanged."""
     async with Timer() as own:
         timer = current_timer() if shared else own
         detector = IdleDetector[str](60, pytest.fail, timer=timer)
@@ -356,7 +358,7 @@ async def test_no_call_from_another_thread_changes_anything(shared: bool) -> Non
 
 
 def test_a_call_outside_the_running_loop_changes_nothing() -> None:
-    """Even from the thread of the loop."""
+    """A call from the loop's thread also raises if the loop does not run."""
     with asyncio.Runner() as runner:
 
         async def begin() -> tuple[Timer, IdleDetector[str]]:
@@ -372,11 +374,11 @@ def test_a_call_outside_the_running_loop_changes_nothing() -> None:
             detector.discard("a")
         assert (list(detector), len(timer)) == (["a"], 1)
 
-    assert not detector.discard("a")  # the timer went with the loop, and the key with it
+    assert not detector.discard("a")  # the timer was closed with the loop, and dropped the key
 
 
 def test_iteration_gives_the_keys_of_that_moment() -> None:
-    """The detector may change meanwhile."""
+    """The detector may change during the iteration."""
     timer = ManualTimer()
     detector = IdleDetector[str](30, lambda _: None, timer=timer)
     for key in "abc":
@@ -393,7 +395,7 @@ def test_iteration_gives_the_keys_of_that_moment() -> None:
 
 
 def test_expires_is_the_time_at_which_a_key_falls_idle() -> None:
-    """On the scale of `timer.time()`: the last touch and the timeout; None for other keys."""
+    """The time is the last touch plus the timeout, on the timer's clock; None for other keys."""
     timer = ManualTimer()
     detector = IdleDetector[str](30, lambda _: None, timer=timer)
     timer.advance(5)
@@ -409,7 +411,7 @@ def test_expires_is_the_time_at_which_a_key_falls_idle() -> None:
 
 
 async def test_a_closed_detector_calls_nothing_and_refuses_touches() -> None:
-    """Its deadlines leave the timer, which goes on; closing again does nothing."""
+    """Its deadlines leave the timer, which still runs; a second close does nothing."""
     idle: list[str] = []
     timer = ManualTimer()
     detector = IdleDetector(30, idle.append, timer=timer)
@@ -425,13 +427,13 @@ async def test_a_closed_detector_calls_nothing_and_refuses_touches() -> None:
         detector.touch("a")
     assert not detector.discard("a")
     assert detector.expires("a") is None
-    timer.call_later(1, lambda: idle.append("the timer goes on"))
+    timer.call_later(1, lambda: idle.append("the timer runs"))
     timer.advance(60)
-    assert idle == ["the timer goes on"]
+    assert idle == ["the timer runs"]
 
 
 async def test_a_detector_is_closed_with_its_block() -> None:
-    """Also where the block fails, and where the timer was closed in it."""
+    """The detector is also closed if the block raises, or if the timer was closed in it."""
     timer = ManualTimer()
     detector = IdleDetector[str](30, pytest.fail, timer=timer)
     with pytest.raises(ZeroDivisionError):
@@ -450,8 +452,8 @@ async def test_a_detector_is_closed_with_its_block() -> None:
         detector.touch("a")
 
 
-def test_a_late_touch_of_a_detector_that_on_idle_closes_is_refused() -> None:
-    """The touch calls `on_idle`, which closes; nothing is armed any more."""
+def test_a_late_touch_is_refused_if_on_idle_closes_the_detector() -> None:
+    """The touch calls `on_idle`, which closes the detector; no deadline is armed."""
     timer = ManualTimer(tick=1.0)
 
     def on_idle(_: str) -> None:
@@ -467,16 +469,16 @@ def test_a_late_touch_of_a_detector_that_on_idle_closes_is_refused() -> None:
     assert len(timer) == 0
 
 
-class Forgetful(IdleDetector[str]):
+class WithoutSuperInit(IdleDetector[str]):
     """A subclass that does not call `super().__init__()`."""
 
     def __init__(self) -> None:
-        """Forget it."""
+        """Do not call `super().__init__()`."""
 
 
-def test_a_subclass_that_is_not_initialised_says_so() -> None:
-    """Every call names the class and the call that is missing."""
-    detector = Forgetful()
+def test_a_subclass_without_super_init_raises_a_clear_error() -> None:
+    """Every call raises an error with the class and the missing call."""
+    detector = WithoutSuperInit()
     calls: list[Callable[[], object]] = [
         lambda: detector.touch("a"),
         lambda: detector.discard("a"),
@@ -489,13 +491,13 @@ def test_a_subclass_that_is_not_initialised_says_so() -> None:
 
     for call in calls:
         with pytest.raises(
-            RuntimeError, match=r"^Forgetful.__init__ must call super\(\).__init__\(\)$"
+            RuntimeError, match=r"^WithoutSuperInit.__init__ must call super\(\).__init__\(\)$"
         ):
             call()
 
 
 def test_a_key_must_be_hashable() -> None:
-    """Refused before anything is armed."""
+    """The call raises before a deadline is armed."""
     timer = ManualTimer()
     detector = IdleDetector[object](30, lambda _: None, timer=timer)
 
@@ -505,29 +507,29 @@ def test_a_key_must_be_hashable() -> None:
     assert (len(timer), len(detector)) == (0, 0)
 
 
-class Fickle:
-    """A key that has no hash any more once it is spoilt."""
+class UnstableKey:
+    """A key that can no longer be hashed once it is broken."""
 
-    spoilt = False
+    broken = False
 
     def __hash__(self) -> int:
-        if self.spoilt:
+        if self.broken:
             raise ValueError("not to be hashed")
         return 1
 
 
-def test_a_key_that_lost_its_hash_upsets_no_count() -> None:
-    """It falls idle once, and a touch when it has its hash again begins anew."""
+def test_a_key_that_lost_its_hash_falls_idle_once() -> None:
+    """The key falls idle once, and a later touch with its hash restored watches it again."""
     timer = ManualTimer()
     idle: list[object] = []
     detector = IdleDetector(30, idle.append, timer=timer)
-    key = Fickle()
+    key = UnstableKey()
     detector.touch(key)
-    key.spoilt = True
+    key.broken = True
     timer.advance(31)
     assert (idle, len(timer)) == ([key], 0)
 
-    key.spoilt = False
+    key.broken = False
     detector.touch(key)
 
     assert (idle, len(timer)) == ([key], 1)
@@ -535,13 +537,13 @@ def test_a_key_that_lost_its_hash_upsets_no_count() -> None:
     assert (idle, len(timer), len(detector)) == ([key, key], 0, 0)
 
 
-async def test_a_key_that_lost_its_hash_holds_up_no_closing() -> None:
-    """Who sleeps on the same timer hears of its end."""
+async def test_a_key_that_lost_its_hash_does_not_block_closing() -> None:
+    """A task that sleeps on the same timer gets `TimerClosedError`."""
     timer = ManualTimer()
     detector = IdleDetector(30, print, timer=timer)
-    key = Fickle()
+    key = UnstableKey()
     detector.touch(key)
-    key.spoilt = True
+    key.broken = True
     sleeper: asyncio.Future[None] = asyncio.ensure_future(timer.sleep(60))
     await asyncio.sleep(0)
 
@@ -552,7 +554,7 @@ async def test_a_key_that_lost_its_hash_holds_up_no_closing() -> None:
 
 
 async def test_closing_the_timer_empties_the_detector() -> None:
-    """No key is kept that will never be idle; a later touch is refused."""
+    """The detector drops its keys, and a later touch raises."""
     idle: list[str] = []
     async with ManualTimer() as timer:
         detector = IdleDetector(30, idle.append, timer=timer)
@@ -568,7 +570,7 @@ async def test_closing_the_timer_empties_the_detector() -> None:
 
 @pytest.mark.parametrize("how", ["discard", "idle"])
 def test_a_key_is_dropped_with_its_watch(how: str) -> None:
-    """A million distinct keys leave nothing behind; here the count is a thousand."""
+    """The detector has no reference to discarded or idle keys; here to a thousand of them."""
 
     class Client:
         pass
@@ -591,7 +593,7 @@ def test_a_key_is_dropped_with_its_watch(how: str) -> None:
 
 
 def test_a_detector_can_be_weakly_referenced() -> None:
-    """The reference dies with it; a compiled generic class would crash here before Python 3.12."""
+    """The reference ends with the detector; a compiled generic class crashed before Python 3.12."""
     detector: IdleDetector[str] = IdleDetector(1, lambda _: None, timer=ManualTimer())
     reference = weakref.ref(detector)
 

@@ -1,4 +1,4 @@
-"""Idle detection in virtual time against its definition."""
+"""Idle detection in virtual time, compared with its definition."""
 
 from bisect import bisect_right
 
@@ -15,7 +15,7 @@ ROWS = st.lists(
 
 
 def by_definition(rows: list[tuple[int, str]], timeout: int) -> list[tuple[int, str]]:
-    """Every touch without another one in the timeout that follows it, sorted by key bytes."""
+    """Return an event for each touch without another one within the timeout, sorted."""
     touches: dict[str, list[int]] = {}
     for time, key in sorted(rows):
         touches.setdefault(key, []).append(time)
@@ -32,7 +32,7 @@ def by_definition(rows: list[tuple[int, str]], timeout: int) -> list[tuple[int, 
 def test_the_wheel_finds_what_the_definition_says(
     rows: list[tuple[int, str]], timeout: int, origin: int
 ) -> None:
-    """Ties, repeats, one instant for many keys, any origin; the order is that of the bytes."""
+    """The events are equal for ties, repeats, many keys at one instant and any origin."""
     shifted = [(origin + time, key) for time, key in rows]
 
     found = list(idle_events(sorted(shifted), timeout))
@@ -44,7 +44,7 @@ def test_the_wheel_finds_what_the_definition_says(
 def test_the_scale_of_time_changes_nothing(
     rows: list[tuple[int, str]], timeout: int, scale: int
 ) -> None:
-    """Seconds or nanoseconds: the same events, far jumps between them included."""
+    """Seconds and nanoseconds give the same events, also across long gaps."""
     scaled = [(time * scale, key) for time, key in sorted(rows)]
 
     found = list(idle_events(scaled, timeout * scale))
@@ -53,17 +53,17 @@ def test_the_scale_of_time_changes_nothing(
 
 
 def test_a_touch_at_the_deadline_keeps_the_key_alive() -> None:
-    """Idle means no touch for more than the timeout."""
+    """A key is idle only if it has had no touch for more than the timeout."""
     assert list(idle_events([(0, "k"), (30, "k")], 30)) == [(60, "k")]
     assert list(idle_events([(0, "k"), (31, "k")], 30)) == [(30, "k"), (61, "k")]
 
 
 def test_no_rows_no_events() -> None:
-    """An empty trace is a trace."""
+    """An empty trace has no events."""
     assert list(idle_events([], 30)) == []
 
 
 def test_rows_out_of_order_are_refused() -> None:
-    """Silent reordering would give wrong events."""
+    """Rows out of order would give wrong events."""
     with pytest.raises(ValueError, match="by time, got 9 after 10"):
         list(idle_events([(10, "k"), (9, "k")], 30))

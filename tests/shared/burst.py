@@ -1,4 +1,4 @@
-"""A program that publishes keys in a SQLite file, each in a write of its own."""
+"""A program that publishes keys in a SQLite file, each in its own write."""
 
 import asyncio
 import sys
@@ -6,7 +6,7 @@ import sys
 from aiowheel.shared import SqliteCounters
 
 
-class Deaf:
+class NoListener:
     """A listener that does nothing."""
 
     def hint(self, epoch: str, values: object) -> None:
@@ -19,7 +19,7 @@ class Deaf:
 async def main(path: str, seed: str, count: str) -> None:
     """Publish 1 for each key."""
     store = SqliteCounters(path)
-    await store.open(Deaf())
+    await store.open(NoListener())
     for number in range(int(count)):
         await store.raise_to({f"{seed} {number}": 1})
     await store.aclose()

@@ -1,4 +1,4 @@
-"""What the tests of shared counters share."""
+"""The fixtures of the tests of shared counters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from aiowheel.shared import CounterStore, SharedCounters
 
 from .servers import PostgresServer, RedisServer, postgres_that_stops, redis_that_stops
 
-# `examples.production` is imported from the checkout; last, for the build may be elsewhere.
+# `examples.production` is imported from the checkout. The entry is the last one, because the tested
+# build may be in another folder.
 sys.path.append(str(Path(__file__).parent.parent.parent))
 
 Process = Callable[..., AbstractAsyncContextManager[tuple[Purgatory, SharedCounters]]]
@@ -26,7 +27,7 @@ Until = Callable[[Callable[[], object]], Awaitable[None]]
 
 @pytest.fixture
 def process() -> Process:
-    """Open what one process has: a purgatory, and shared counters over it on a store."""
+    """Open the objects of one process: a purgatory, and shared counters with it on a store."""
 
     @asynccontextmanager
     async def opened(
@@ -43,10 +44,10 @@ def process() -> Process:
 
 @pytest.fixture
 def until() -> Until:
-    """Let time pass until a condition holds; pytest's timeout is the bound."""
+    """Let time pass until a condition holds, at most for pytest's timeout."""
 
     async def turn(condition: Callable[[], object]) -> None:
-        while not condition():  # noqa: ASYNC110 - what is waited for sets no event
+        while not condition():  # noqa: ASYNC110 - the condition has no event
             await asyncio.sleep(0.005)
 
     return turn
@@ -54,7 +55,7 @@ def until() -> Until:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
-    """A PostgreSQL that tests may stop; each leaves it running."""
+    """A PostgreSQL server that a test may stop, and must start again."""
     try:
         with postgres_that_stops() as server:
             yield server
@@ -64,7 +65,7 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 @pytest.fixture(scope="session")
 def steady_redis() -> Iterator[RedisServer]:
-    """A Redis that runs as long as the tests do."""
+    """A Redis server that runs during all tests."""
     try:
         with redis_that_stops() as server:
             yield server
@@ -74,7 +75,7 @@ def steady_redis() -> Iterator[RedisServer]:
 
 @pytest.fixture
 def redis_server() -> Iterator[RedisServer]:
-    """A Redis without a disk: a restart loses everything."""
+    """A Redis server without persistence, which loses all data at a restart."""
     try:
         with redis_that_stops() as server:
             yield server

@@ -1,4 +1,4 @@
-"""A program that touches the keys on its standard input, and names each that falls idle."""
+"""A program that touches the keys on its standard input, and prints each that falls idle."""
 
 import asyncio
 import sys
@@ -9,13 +9,13 @@ STORES = {"sqlite": SqliteCounters, "postgres": PostgresCounters, "redis": Redis
 
 
 def name(key: str) -> None:
-    """Write an idle key."""
+    """Print an idle key."""
     sys.stdout.write(f"{key}\n")
     sys.stdout.flush()
 
 
 async def main(store: str, address: str, seconds: str, lease: str) -> None:
-    """Touch keys until the end of the input, then wait to be killed."""
+    """Touch keys until the end of the input, then wait until the process is killed."""
     loop = asyncio.get_running_loop()
     async with SharedIdle(STORES[store](address), float(seconds), name, lease=float(lease)) as idle:
         name("ready")

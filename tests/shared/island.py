@@ -1,4 +1,4 @@
-"""A network of its own for a server, behind one cable that a test cuts; needs root on Linux."""
+"""A separate network for a server, behind one cable that a test cuts; needs root on Linux."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _PATIENCE = 60.0  # seconds
 
 
 class IslandMissingError(Exception):
-    """There is no way to make a network namespace here."""
+    """A network namespace cannot be created on this machine."""
 
 
 class Island:
-    """A network namespace, and a pair of virtual network cards between it and ours.
+    """A network namespace, and a pair of virtual network cards between it and the test's network.
 
     Attributes:
-        address: Of the island, as we reach it.
+        address: The address of the island in the test's network.
     """
 
     def __init__(self, process: int) -> None:
         self._process = process
-        # Another network for each process that may run such tests now.
+        # Each process that may run such tests at the same time has another network.
         number = process % 16_000
         self._card = f"aiowheel{number}"
         network, first = f"10.213.{number // 64}", number % 64 * 4
@@ -40,7 +40,7 @@ class Island:
         self.address = f"{network}.{first + 2}"
 
     def make(self) -> None:
-        """Lay the cable.
+        """Create the pair of network cards.
 
         Raises:
             IslandMissingError: The kernel does not allow it.
@@ -54,15 +54,15 @@ class Island:
         self.mend()
 
     def cut(self) -> None:
-        """Let packets vanish both ways; no connection is closed."""
+        """Drop all packets in both directions; no connection is closed."""
         self._run_there("link", "set", "eth0", "down")
 
     def mend(self) -> None:
-        """Let packets through."""
+        """Stop dropping packets."""
         self._run_there("link", "set", "eth0", "up")
 
     def call(self, function: Callable[[], T]) -> T:
-        """Call *function* in a thread on the island; the programs that it starts are there, too."""
+        """Call *function* in a thread on the island; programs that it starts run there as well."""
 
         def there() -> T:
             libc = ctypes.CDLL(None, use_errno=True)
@@ -80,10 +80,10 @@ class Island:
 
 @contextmanager
 def island() -> Generator[Island]:
-    """A network namespace for as long as the block.
+    """Create a network namespace that exists during the block.
 
     Raises:
-        IslandMissingError: It cannot be made; the text says why.
+        IslandMissingError: It cannot be created; the text has the reason.
     """
     missing = [name for name in ("ip", "unshare", "nsenter") if shutil.which(name) is None]
     if missing:
@@ -103,12 +103,12 @@ def island() -> Generator[Island]:
         made.make()
         yield made
     finally:
-        holder.kill()  # the namespace ends with it, and with that the cable
+        holder.kill()  # the namespace ends with this process, and the network cards with it
         holder.wait()
 
 
 def _run(*words: str) -> None:
-    """Run a program; its own words are the error."""
+    """Run a program; raise an error with its output if it fails."""
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=_PATIENCE)
     if done.returncode != 0:
         raise IslandMissingError(f"{' '.join(words)}: {done.stderr.strip()}")

@@ -1,4 +1,4 @@
-"""How many wake-ups a fault costs: publishes under way while something breaks."""
+"""The count of wake-ups that a fault loses, while another process publishes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from aiowheel.shared import (
     SharedCounters,
 )
 
-PATIENCE = 120.0  # seconds; a lost wake-up is one that comes never, not one that comes late
+PATIENCE = 120.0  # seconds; long, because a late wake-up is not a lost one
 
 Connect = Callable[[], CounterStore]
 Fault = Callable[[], Coroutine[object, object, None]]
 
 
 class Progress:
-    """How many publishes have been made, for listeners that come back late."""
+    """The number of publishes so far, for listeners that subscribe again late."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -35,7 +35,7 @@ class Progress:
         self._over = False
 
     def published(self, *, over: bool = False) -> None:
-        """Count one publish; the last call says that no more will come."""
+        """Count one publish; *over* marks the last one."""
         self._count += 1
         self._over |= over
         self._news.set()
@@ -48,7 +48,7 @@ class Progress:
             await self._news.wait()
 
     def delay(self, method: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:
-        """Return *method*, a store's subscribing, which misses some publishes when called again."""
+        """Return *method*, which subscribes a store; later calls miss some publishes first."""
         subscribed: set[object] = set()
 
         async def late(store: object, *arguments: object) -> object:
@@ -61,9 +61,9 @@ class Progress:
 
 
 class WithoutReading:
-    """A store whose gaps go unnoticed: the proof that a test could find a loss.
+    """A store that reports no gaps, to prove that a test finds losses.
 
-    Its epoch seems to stay, for a change of that name is another way to notice.
+    Its epoch never changes, because a changed epoch would also reveal a gap.
     """
 
     def __init__(self, store: CounterStore) -> None:
@@ -72,7 +72,7 @@ class WithoutReading:
         self._epoch = ""
 
     def hint(self, epoch: str, values: Mapping[str, int]) -> None:
-        """Pass a hint on."""
+        """Pass a hint to the listener, with the constant epoch."""
         assert self._listener is not None
         self._listener.hint(self._epoch or epoch, values)
 
@@ -80,44 +80,44 @@ class WithoutReading:
         """Do nothing."""
 
     async def open(self, listener: HintListener) -> None:
-        """Listen in the middle."""
+        """Subscribe this object instead of the listener."""
         self._listener = listener
         await self._store.open(self)
 
     async def raise_to(self, values: Mapping[str, int]) -> str:
-        """Pass the call on."""
+        """Call the same method of the store."""
         return await self._store.raise_to(values)
 
     async def add_one(self, keys: Collection[str]) -> str:
-        """Pass the call on."""
+        """Call the same method of the store."""
         return await self._store.add_one(keys)
 
     async def read(self, keys: Collection[str]) -> tuple[str, dict[str, int]]:
-        """Pass the call on."""
+        """Call the same method of the store."""
         epoch, values = await self._store.read(keys)
         self._epoch = self._epoch or epoch
         return self._epoch, values
 
     async def scan(self, prefix: str, after: str = "", limit: int = 1000) -> CounterPage:
-        """Pass the call on."""
+        """Call the same method of the store."""
         return await self._store.scan(prefix, after, limit)
 
     async def compare_and_raise(
         self, changes: Mapping[str, tuple[int | None, int | None]]
     ) -> tuple[str, set[str]]:
-        """Pass the call on."""
+        """Call the same method of the store."""
         return await self._store.compare_and_raise(changes)
 
     async def now_ms(self) -> int:
-        """Pass the call on."""
+        """Call the same method of the store."""
         return await self._store.now_ms()
 
     async def forget(self, keys: Collection[str]) -> None:
-        """Pass the call on."""
+        """Call the same method of the store."""
         await self._store.forget(keys)
 
     async def aclose(self) -> None:
-        """Pass the call on."""
+        """Call the same method of the store."""
         await self._store.aclose()
 
 
@@ -133,18 +133,18 @@ async def losses(
 ) -> int:
     """Count the waits that never end although their counters were raised.
 
-    One process waits for *count* keys. Another one publishes them in random order and in bursts,
-    while *fault* runs again and again. Waits that end with `EpochChangedError` look at the data, as
-    an application does, and wait again.
+    One process waits for *count* keys. Another process publishes them in random order and in
+    bursts, while *fault* runs repeatedly. After `EpochChangedError`, the waiting process reads the
+    data and waits again, as an application does.
 
     Args:
-        connect: Makes a store of the waiting process.
-        fault: Breaks something and mends it.
-        count: Keys, each with one wait and one publish.
-        seed: Of order and bursts.
-        reading: False: the waiting process ignores gaps, and losses are expected.
-        publisher: Makes the store of the publishing process; default: as *connect*.
-        progress: Learns how many publishes have been made.
+        connect: Returns a store for the waiting process.
+        fault: Causes a fault and ends it.
+        count: The number of keys, each with one wait and one publish.
+        seed: The seed of order and bursts.
+        reading: Whether the waiting process reads after gaps; if not, losses are expected.
+        publisher: Returns the store of the publishing process; default: *connect*.
+        progress: Counts the publishes.
     """
     progress = progress or Progress()
     progress.begin()
@@ -181,7 +181,7 @@ async def losses(
         while order:
             burst = min(len(order), rng.randint(1, max(2, count // 40)))
             publishes += [asyncio.create_task(publish(order.pop())) for _ in range(burst)]
-            # The last burst comes after the fault: losses are those of the fault alone.
+            # The last burst follows the fault, so that only the fault causes losses.
             if len(order) < count // 10 and not faulty.done():
                 await faulty
             await asyncio.sleep(rng.random() * 0.02)
@@ -202,7 +202,7 @@ async def losses(
 
 
 async def _hints_have_arrived(waiting: SharedCounters, publishing: SharedCounters) -> None:
-    """Wait until a hint comes through: those before it came, too, or were lost."""
+    """Wait until a new hint arrives: all earlier hints have then arrived or are lost."""
     number = 0
     while True:
         number += 1

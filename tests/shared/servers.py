@@ -1,4 +1,4 @@
-"""Real servers that a test may stop, crash, fail over and start again, in temporary folders."""
+"""Real servers in temporary folders, which a test may stop, crash, fail over and start again."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from typing import Self
 from aiowheel.bench import _postgres
 from aiowheel.bench._redis import RedisMissingError
 
-PATIENCE = 60.0  # seconds; a slow machine is no broken server
+PATIENCE = 60.0  # seconds; long enough for a slow machine
 
 
 def free_port() -> int:
-    """A port that is free now, also 10,000 above it, where a Cluster's nodes meet."""
+    """Return a port that is free now, as well as the one 10,000 above, for a Cluster's nodes."""
     while True:
         with socket.socket() as probe, socket.socket() as above:
             probe.bind(("127.0.0.1", 0))
@@ -36,12 +36,12 @@ def free_port() -> int:
 async def holds(condition: Callable[[], object]) -> None:
     """Wait until a condition holds."""
     async with asyncio.timeout(PATIENCE):
-        while not condition():  # noqa: ASYNC110 - what is waited for sets no event
+        while not condition():  # noqa: ASYNC110 - the condition has no event
             await asyncio.sleep(0.02)
 
 
 class PostgresServer:
-    """A PostgreSQL with a cluster of its own."""
+    """A PostgreSQL server with its own database cluster."""
 
     def __init__(self, folder: Path, *words: str) -> None:
         self._programs = _postgres._find_programs()
@@ -62,7 +62,7 @@ class PostgresServer:
         assert _postgres._wait(_postgres._start(made, folder, self._account)) == 0
 
     def start(self) -> None:
-        """Start it and wait until it answers."""
+        """Start the server, and wait until it answers."""
         folders = ("-k", str(self._folder), "-D", str(self._folder / "cluster"))
         words = (*_postgres._SETTINGS, *self._words, "-p", str(self._port), *folders)
         command: tuple[str | Path, ...] = (self._programs / "postgres", *words)
@@ -70,12 +70,12 @@ class PostgresServer:
         _postgres._wait_until_ready(self._process, self._folder)
 
     def trust(self, address: str) -> None:
-        """Let clients from this address in, before the start."""
+        """Allow clients from this address without a password; call this before the start."""
         with (self._folder / "cluster" / "pg_hba.conf").open("a") as rules:
             rules.write(f"\nhost all all {address} trust\n")
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """End it: SIGINT is an orderly stop, SIGQUIT a crash, after which it recovers."""
+        """End the server: SIGINT is an orderly stop, SIGQUIT a crash with a later recovery."""
         process, self._process = self._process, None
         if process is not None:
             process.send_signal(how)
@@ -83,7 +83,7 @@ class PostgresServer:
 
 
 class RedisServer:
-    """A redis-server on a port of its own, without a disk unless the words say so."""
+    """A redis-server on its own port, without persistence unless *words* enable it."""
 
     def __init__(self, folder: Path, *words: str) -> None:
         program = shutil.which("redis-server")
@@ -102,7 +102,7 @@ class RedisServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def become_sentinel(self, master: RedisServer) -> None:
-        """Watch over a master, before the start."""
+        """Configure the server as a Sentinel for a master; call this before the start."""
         file = self._folder / "sentinel.conf"
         file.write_text(
             f"port {self.port}\ndir {self._folder}\n"
@@ -113,11 +113,11 @@ class RedisServer:
 
     @property
     def runs(self) -> bool:
-        """Whether it was started and not killed."""
+        """Whether the server was started and not killed."""
         return self._process is not None
 
     def start(self) -> None:
-        """Start it and wait until it answers."""
+        """Start the server, and wait until it answers."""
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 self._command,
@@ -133,13 +133,13 @@ class RedisServer:
             time.sleep(0.01)
 
     def ask(self, *words: str) -> str:
-        """Send a command by redis-cli; its answer, empty while there is none."""
+        """Send a command by redis-cli; return the answer, or "" if there is none."""
         command = ["redis-cli", "-p", str(self.port), *words]
         answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
         return answer.stdout.strip()
 
     def kill(self) -> None:
-        """End it without a word."""
+        """Kill the server."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -148,7 +148,7 @@ class RedisServer:
 
 @contextmanager
 def folder_for(what: str) -> Generator[Path]:
-    """A short temporary folder that another account may enter."""
+    """Create a temporary folder with a short path that another account may enter."""
     folder = Path(tempfile.mkdtemp(prefix=f"aiowheel-{what}-"))
     try:
         yield folder
@@ -158,7 +158,7 @@ def folder_for(what: str) -> Generator[Path]:
 
 @contextmanager
 def postgres_that_stops() -> Generator[PostgresServer]:
-    """A PostgreSQL that runs, for as long as the block."""
+    """Run a PostgreSQL server during the block."""
     with folder_for("postgres") as folder:
         server = PostgresServer(folder)
         server.start()
@@ -170,7 +170,7 @@ def postgres_that_stops() -> Generator[PostgresServer]:
 
 @contextmanager
 def redis_that_stops(*words: str) -> Generator[RedisServer]:
-    """A Redis that runs, for as long as the block."""
+    """Run a Redis server during the block."""
     with folder_for("redis") as folder:
         server = RedisServer(folder, *words)
         server.start()
@@ -182,7 +182,7 @@ def redis_that_stops(*words: str) -> Generator[RedisServer]:
 
 @contextmanager
 def sentinel_with_a_replica() -> Generator[tuple[RedisServer, RedisServer, RedisServer]]:
-    """A master, its replica and a Sentinel that promotes it, for as long as the block."""
+    """Run a master, its replica and a Sentinel during the block."""
     with folder_for("sentinel") as folder:
         master = RedisServer(folder)
         replica = RedisServer(folder, "--replicaof", "127.0.0.1", str(master.port))
@@ -199,7 +199,7 @@ def sentinel_with_a_replica() -> Generator[tuple[RedisServer, RedisServer, Redis
 
 
 class Proxy:
-    """A TCP proxy that can swallow everything without closing anything, as a cut cable does."""
+    """A TCP proxy that can drop all data without closing a connection, as a cut cable does."""
 
     def __init__(self, port: int) -> None:
         self._target = port
@@ -222,11 +222,11 @@ class Proxy:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def cut(self) -> None:
-        """Let nothing through."""
+        """Drop all data from now on."""
         self._open.clear()
 
     def mend(self) -> None:
-        """Let new connections through; what the old ones swallowed is gone."""
+        """Serve new connections; data that was dropped on the old ones is lost."""
         for task in self._tasks:
             task.cancel()
         self._open.set()
@@ -248,7 +248,7 @@ class Proxy:
             with suppress(OSError):
                 while data := await source.read(65536):
                     if not self._open.is_set():
-                        await asyncio.Event().wait()  # swallowed, and so is the rest
+                        await asyncio.Event().wait()  # drops this data and all later data
                     target.write(data)
                     await target.drain()
         finally:
@@ -256,7 +256,7 @@ class Proxy:
 
 
 def cluster_nodes(folder: Path, count: int) -> list[RedisServer]:
-    """Nodes of a Cluster, started: half of them masters, each with a replica."""
+    """Start the nodes of a Cluster: three masters, and with six nodes a replica for each."""
     words = ("--cluster-enabled", "yes", "--cluster-node-timeout", "1000")
     nodes = [RedisServer(folder, *words) for _ in range(count)]
     for node in nodes:

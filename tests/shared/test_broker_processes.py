@@ -22,15 +22,15 @@ ROOT = Path(__file__).parent.parent.parent
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    """Processes that begin in the checkout, where the examples are."""
+    """A cluster whose processes run in the checkout, which has the examples."""
     monkeypatch.chdir(ROOT)
     return Cluster(tmp_path)
 
 
-async def test_the_example_prints_what_it_says(
+async def test_the_example_prints_its_expected_output(
     cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Produce waits for followers, any process answers a fetch, and what was killed comes back."""
+    """A produce waits for followers, each process answers fetches, and a killed one restarts."""
     try:
         await example.main(cluster)
     finally:
@@ -41,8 +41,8 @@ async def test_the_example_prints_what_it_says(
     assert capsys.readouterr().out.split() == expected.split()
 
 
-async def test_what_was_acknowledged_is_at_every_process(cluster: Cluster) -> None:
-    """Once, in one order, although each process is killed while records are produced."""
+async def test_every_process_has_the_acknowledged_records(cluster: Cluster) -> None:
+    """Each log has every record once, in one order, although each process was killed meanwhile."""
     rng = random.Random(1)
     acknowledged: list[str] = []
 
@@ -52,7 +52,7 @@ async def test_what_was_acknowledged_is_at_every_process(cluster: Cluster) -> No
             answer = await cluster.call(
                 rng.choice(NAMES), "produce", records=[record], max_wait=PATIENCE
             )
-        except OSError:  # that process, or the leader behind it, was killed
+        except OSError:  # the process, or the leader that it asked, was killed
             return
         if answer == "NONE":
             acknowledged.append(record)
@@ -69,7 +69,7 @@ async def test_what_was_acknowledged_is_at_every_process(cluster: Cluster) -> No
             await asyncio.gather(*producing, produce(next(numbers)))
         async with asyncio.timeout(PATIENCE):
             last: str | None = None
-            while last not in acknowledged:  # an answer of a process that is killed may be an error
+            while last not in acknowledged:  # a call of a killed process may raise
                 last = f"record {len(acknowledged)} is the last"
                 answer = await cluster.call("left", "produce", records=[last], max_wait=PATIENCE)
                 if answer == "NONE":
@@ -84,8 +84,8 @@ async def test_what_was_acknowledged_is_at_every_process(cluster: Cluster) -> No
     assert len(acknowledged) > 3
 
 
-async def test_more_than_a_message_holds_is_read_in_parts(cluster: Cluster) -> None:
-    """By followers that copy, and by clients; a produce that is too large is an error at once."""
+async def test_large_logs_are_read_in_parts(cluster: Cluster) -> None:
+    """Followers and clients read a log in parts; a produce that is too large raises at once."""
     records = [letter * (MAX_BYTES * 3 // 5) for letter in "abc"]
     try:
         await asyncio.gather(*map(cluster.start, NAMES))

@@ -1,4 +1,4 @@
-"""What breaks loses no wake-up, and the same tests find losses where gaps are ignored."""
+"""Faults lose no wake-up; the same tests find losses if gaps are ignored."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ from .servers import (
 
 pytestmark = [pytest.mark.one_build, pytest.mark.realtime, pytest.mark.slow]
 
-#: Keys and seeds: few in the ordinary run and in `make test-thorough`, which has the long ones; the
-#: full number in `make test-shared`.
+#: Keys and seeds: few in the ordinary run and in `make test-thorough`, which runs the long tests;
+#: the full number in `make test-shared`.
 FEW = pytest.param(300, 1, id="few")
 MANY = [
     pytest.param(10_000, seed, id=f"10000-{seed}", marks=pytest.mark.shared_faults)
@@ -56,9 +56,9 @@ LONG = pytest.mark.parametrize(
 
 @pytest.fixture
 def late(monkeypatch: pytest.MonkeyPatch) -> Progress:
-    """Have listeners that lost their connection miss at least 20 publishes before they are back.
+    """Make listeners miss at least 20 publishes before they reconnect.
 
-    Servers on the same machine are back so soon that few publishes fall into the gap.
+    On one machine, listeners reconnect so soon that few publishes fall into the gap.
     """
     progress = Progress()
     for store, method in ((PostgresCounters, "_subscribe"), (RedisCounters, "_subscribed")):
@@ -67,7 +67,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> Progress:
 
 
 def times(count: int) -> int:
-    """How often a connection breaks: eight times, or three times in the ordinary run."""
+    """Return how often a connection breaks: eight times, or three times in the ordinary run."""
     return 8 if count > 1000 else 3
 
 
@@ -79,7 +79,7 @@ async def compare(
     progress: Progress,
     publisher: Connect | None = None,
 ) -> None:
-    """No loss as it is, some without the reading."""
+    """Assert no loss with the reads after gaps, and some losses without them."""
     for reading in (True, False):
         lost = await losses(
             connect,
@@ -97,14 +97,14 @@ async def compare(
 
 
 def remove_bells(path: Path) -> None:
-    """Remove the sockets of all processes, so that no hint arrives any more."""
+    """Remove the sockets of all processes, so that no later hint arrives."""
     for bell in path.with_name(f"{path.name}-hints").iterdir():
         bell.unlink()
 
 
 @SIZES
 async def test_sqlite_without_hints(count: int, seed: int, tmp_path: Path) -> None:
-    """The sockets are removed: a look at the file's version finds the changes."""
+    """After the sockets are removed, looks at the file's version find the changes."""
     path = tmp_path / "counters.db"
 
     async def fault() -> None:
@@ -117,8 +117,8 @@ async def test_sqlite_without_hints(count: int, seed: int, tmp_path: Path) -> No
 async def test_sqlite_without_hints_and_without_looks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Then a wait times out: what the test above counts can be lost."""
-    monkeypatch.setattr(_sqlite, "_NET", 3600)
+    """Without the looks, a wait times out: the losses of the test above are possible."""
+    monkeypatch.setattr(_sqlite, "_POLL", 3600)
     path = tmp_path / "counters.db"
     here = SqliteCounters(path)
     async with Purgatory() as purgatory, SharedCounters(purgatory, here) as shared:
@@ -132,7 +132,7 @@ async def test_sqlite_without_hints_and_without_looks(
 
 @SIZES
 async def test_sqlite_with_a_full_queue(count: int, seed: int, tmp_path: Path) -> None:
-    """A process whose loop stands still gets ten hints of hundreds: they are enough."""
+    """If the loop is blocked, the queue holds ten hints of hundreds, and no wake-up is lost."""
     path = tmp_path / "counters.db"
     async with (
         Purgatory() as purgatory,
@@ -142,7 +142,7 @@ async def test_sqlite_with_a_full_queue(count: int, seed: int, tmp_path: Path) -
         waits = [shared.wait_until({key: 1}, None) for key in keys]
         await shared.value(keys[-1])
         program = Path(__file__).with_name("burst.py")
-        subprocess.run(  # noqa: ASYNC221 - the loop is to stand still
+        subprocess.run(  # noqa: ASYNC221 - it must block the loop
             [sys.executable, program, path, str(seed), str(count)], check=True
         )
         assert not any(each.done() for each in waits)
@@ -152,7 +152,7 @@ async def test_sqlite_with_a_full_queue(count: int, seed: int, tmp_path: Path) -
 
 @SIZES
 async def test_sqlite_file_removed(count: int, seed: int, tmp_path: Path) -> None:
-    """The history is lost: waits end with an error, and those that wait again are completed."""
+    """The history is lost: waits end with an error, and the new waits complete."""
     path = tmp_path / "counters.db"
 
     async def fault() -> None:
@@ -168,7 +168,7 @@ async def test_sqlite_file_removed(count: int, seed: int, tmp_path: Path) -> Non
 
 
 async def run_sql(server: PostgresServer, statement: str) -> None:
-    """Run a statement on a connection of its own."""
+    """Run a statement on a new connection."""
     connection = await asyncpg.connect(server.dsn)
     await connection.execute(statement)
     await connection.close()
@@ -178,7 +178,7 @@ async def run_sql(server: PostgresServer, statement: str) -> None:
 async def test_postgres_connections_killed(
     count: int, seed: int, postgres_server: PostgresServer, late: Progress
 ) -> None:
-    """Eight times, those of listeners and of writers; three times in the ordinary run."""
+    """The connections of listeners and writers are killed eight times, or three times."""
 
     async def fault() -> None:
         for _ in range(times(count)):
@@ -209,7 +209,7 @@ async def test_postgres_server_ended(
     how: signal.Signals,
     logged: bool,  # noqa: FBT001
 ) -> None:
-    """An orderly restart and logged tables keep the history, a crash empties the others."""
+    """An orderly restart keeps the history; a crash keeps it only in logged tables."""
 
     async def fault() -> None:
         await asyncio.sleep(0.1)
@@ -231,7 +231,7 @@ async def test_postgres_network_cut(
     monkeypatch: pytest.MonkeyPatch,
     late: Progress,
 ) -> None:
-    """Packets vanish, no connection is closed: silence is found out by asking."""
+    """Packets are dropped and no connection is closed, so that only a heartbeat finds the cut."""
     monkeypatch.setattr(_postgres, "_HEARTBEAT", 0.2)
     monkeypatch.setattr(_postgres, "_ANSWER", 0.5)
     async with Proxy(postgres_server.port) as proxy:
@@ -260,7 +260,7 @@ async def test_postgres_network_cut(
 async def test_redis_listener_killed(
     count: int, seed: int, redis_server: RedisServer, late: Progress
 ) -> None:
-    """Eight times; three times in the ordinary run."""
+    """The connection of the listener is killed eight times, or three times."""
 
     async def fault() -> None:
         for _ in range(times(count)):
@@ -279,7 +279,7 @@ async def test_redis_listener_killed(
     ],
 )
 async def test_redis_killed(count: int, seed: int, kept: bool, late: Progress) -> None:  # noqa: FBT001
-    """Without a disk the history is lost; with a log of every write it is kept."""
+    """Without persistence the history is lost; with a log of every write it is kept."""
     words = ("--appendonly", "yes", "--appendfsync", "always") if kept else ()
     with redis_that_stops(*words) as server:
 
@@ -320,7 +320,7 @@ async def test_redis_network_cut(
     monkeypatch: pytest.MonkeyPatch,
     late: Progress,
 ) -> None:
-    """Packets vanish, no connection is closed: silence is found out by asking."""
+    """Packets are dropped and no connection is closed, so that only a heartbeat finds the cut."""
     monkeypatch.setattr(_redis, "_HEARTBEAT", 0.2)
     monkeypatch.setattr(_redis, "_ANSWER", 0.5)
     async with Proxy(redis_server.port) as proxy:
@@ -349,7 +349,7 @@ async def test_redis_failover_by_sentinel(
     late: Progress,
     reading: bool,  # noqa: FBT001
 ) -> None:
-    """The master is killed, its replica is promoted; the epoch stays."""
+    """The master is killed and its replica is promoted; the epoch stays."""
     with sentinel_with_a_replica() as (master, replica, sentinel):
         await holds(lambda: "slaves=1" in sentinel.ask("INFO", "sentinel"))
         await holds(lambda: "master_link_status:up" in replica.ask("INFO", "replication"))
@@ -370,7 +370,7 @@ async def test_redis_failover_by_sentinel(
 
 @LONG
 async def test_redis_failover_in_a_cluster(count: int, seed: int) -> None:
-    """The master of the counters' slot is killed, its replica takes over."""
+    """The master of the counters' slot is killed, and its replica takes over."""
     with folder_for("cluster") as folder:
         nodes = await asyncio.to_thread(cluster_nodes, folder, 6)
         try:
@@ -413,7 +413,7 @@ async def test_worker_killed(
     tmp_path: Path,
     request: pytest.FixtureRequest,
 ) -> None:
-    """Processes wait; one after the other is killed, and a new one takes its keys."""
+    """Waiting processes are killed in turn, and a new process waits for the missing keys."""
     if store == "sqlite":
         address = str(tmp_path / "counters.db")
     elif store == "postgres":
@@ -427,7 +427,7 @@ async def test_worker_killed(
     }
     rng = random.Random(seed)
     keys = [f"{seed} {store} {number}" for number in range(count)]
-    # Starting processes takes most of the time of the ordinary run.
+    # The start of processes takes most of the time of the ordinary run.
     crowd, kills = (4, 8) if count > 1000 else (2, 1)
     workers = [await Worker.start(store, address, keys[place::crowd]) for place in range(crowd)]
     try:
@@ -453,7 +453,7 @@ async def test_worker_killed(
 
 
 class Worker:
-    """A process that waits for keys and names those that were woken up."""
+    """A process that waits for keys and prints those whose waits have completed."""
 
     def __init__(self, process: asyncio.subprocess.Process, keys: list[str]) -> None:
         self._process = process
@@ -462,7 +462,7 @@ class Worker:
 
     @classmethod
     async def start(cls, store: str, address: str, keys: list[str]) -> Worker:
-        """Start it; return when it waits."""
+        """Start a process; return when it waits for its keys."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             Path(__file__).with_name("worker.py"),
@@ -485,28 +485,28 @@ class Worker:
 
     @property
     def missing(self) -> list[str]:
-        """The keys that it has not named."""
+        """The keys that the process has not printed."""
         return list(self._keys)
 
     async def kill(self) -> None:
-        """End it without a word, and read what it had said."""
+        """Kill the process, and read its output."""
         if self._process.returncode is None:
             self._process.kill()
         await self.end()
 
     async def end(self) -> None:
-        """Wait until it has ended."""
+        """Wait until the process has ended."""
         await self._process.wait()
         await self._reading
 
 
-# --- how soon, and what is left -----------------------------------------------------------------
+# --- latency and clean-up -----------------------------------------------------------------------
 
 
 async def test_waits_of_a_lost_history_end_soon_after_the_return(
     redis_server: RedisServer,
 ) -> None:
-    """All of them, without anybody publishing."""
+    """All waits end, although no process publishes."""
     async with (
         Purgatory() as purgatory,
         SharedCounters(purgatory, RedisCounters(redis_server.address)) as shared,
@@ -522,7 +522,7 @@ async def test_waits_of_a_lost_history_end_soon_after_the_return(
 
 
 async def test_sqlite_removes_the_sockets_of_dead_processes(tmp_path: Path) -> None:
-    """A killed process leaves its socket; the next write finds that out."""
+    """A killed process leaves its socket, which the next write removes."""
     path = tmp_path / "counters.db"
     worker = await Worker.start("sqlite", str(path), ["k"])
     folder = path.with_name("counters.db-hints")

@@ -1,4 +1,4 @@
-"""Keys, names and payloads that are statements of SQL are stored as they are, and do nothing."""
+"""Keys, names and payloads that contain SQL are stored unchanged and are never executed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HOSTILE = (
 
 
 async def count_with(process: Process, store: CounterStore) -> None:
-    """Raise a counter of each name to a number of its own, and read them all."""
+    """Raise a counter of each name to a different value, and read all of them."""
     async with process(store) as (_, shared):
         for number, name in enumerate(HOSTILE, 1):
             await shared.advance(name, number)
@@ -37,7 +37,7 @@ async def count_with(process: Process, store: CounterStore) -> None:
 
 
 async def test_counters_in_sqlite(process: Process, tmp_path: Path) -> None:
-    """The file has the tables that it had."""
+    """The values are right, and the file is intact."""
     path = tmp_path / "counters.db"
 
     await count_with(process, SqliteCounters(path))
@@ -47,19 +47,19 @@ async def test_counters_in_sqlite(process: Process, tmp_path: Path) -> None:
 
 
 async def test_counters_in_postgres(process: Process, postgres_server: PostgresServer) -> None:
-    """Also as the payload of a notification."""
+    """The names also pass through the payload of a notification."""
     await count_with(process, PostgresCounters(postgres_server.dsn, name="hostile"))
 
 
 @pytest.mark.parametrize("name", ["x; DROP TABLE y", "a'b", 'a"b', "A", "", "x" * 41])
 def test_a_name_of_a_store_is_a_plain_word(name: str) -> None:
-    """It becomes part of the names of tables, which cannot be parameters."""
+    """The name becomes part of the names of tables, which cannot be parameters."""
     with pytest.raises(ValueError, match="name must be 1 to 40 lower-case letters"):
         PostgresCounters("postgresql://localhost/unused", name=name)
 
 
 async def test_durable_timers(tmp_path: Path) -> None:
-    """Names and payloads come back as they were given, also by a prefix."""
+    """Names and payloads are read unchanged, also by a prefix."""
     timers = DurableTimers(SQLiteStore(tmp_path / "timers.db"))
 
     @timers.handler("h")

@@ -32,7 +32,7 @@ stores = pytest.mark.parametrize(
 
 
 class Process:
-    """An `idle_worker.py`, and the keys that it has named."""
+    """A process of `idle_worker.py`, and the keys that it has printed."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -41,7 +41,7 @@ class Process:
 
     @classmethod
     async def start(cls, store: str, address: str, lease: float) -> Process:
-        """Start it; return when it is open."""
+        """Start a process; return when its `SharedIdle` is open."""
         process = cls(
             await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -56,13 +56,13 @@ class Process:
         return process
 
     async def touch(self, *keys: str) -> None:
-        """Have it touch keys."""
+        """Make the process touch keys."""
         assert self._process.stdin is not None
         self._process.stdin.write("".join(f"{key}\n" for key in keys).encode())
         await self._process.stdin.drain()
 
     async def kill(self) -> None:
-        """End it without a word, and read what it had said."""
+        """Kill the process, and read its output."""
         if self._process.returncode is None:
             self._process.kill()
         async with asyncio.timeout(PATIENCE):
@@ -76,7 +76,7 @@ class Process:
 
 
 async def listed(store: CounterStore) -> list[str]:
-    """The keys that are in the store."""
+    """Return the names of the counters in the store."""
     keys: list[str] = []
     after: str | None = ""
     while after is not None:
@@ -98,7 +98,7 @@ def address(store: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
 
 @stores
 async def test_the_keys_of_a_killed_process_fall_idle_in_another(store: str, address: str) -> None:
-    """Those that it touched, and those that it owned."""
+    """The keys that the process touched and those that it owned fall idle in the other one."""
     one, two = await asyncio.gather(*(Process.start(store, address, 1) for _ in range(2)))
     try:
         own, others = [f"one {number}" for number in range(200)], [f"two {n}" for n in range(200)]
@@ -106,7 +106,7 @@ async def test_the_keys_of_a_killed_process_fall_idle_in_another(store: str, add
         await two.touch(*others)
         counters: CounterStore = STORES[store](address)
         async with asyncio.timeout(PATIENCE):
-            # On a slow machine a key may be named already, and then its counter is gone.
+            # On a slow machine, a key may be idle already, and its counter is then removed.
             while len({*await listed(counters), *one.named, *two.named}) < 400:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         await counters.aclose()
@@ -122,7 +122,7 @@ async def test_the_keys_of_a_killed_process_fall_idle_in_another(store: str, add
 async def test_each_key_falls_idle_once_in_the_process_that_owns_it(
     store: str, address: str
 ) -> None:
-    """One process touches them all; both own some, with leases that outlast any pause."""
+    """One process touches all keys, both own some of them, and the leases are long."""
     named: list[str] = []
     other = await Process.start(store, address, 300)
     try:

@@ -1,4 +1,4 @@
-"""The faults of the store in memory: what a crash leaves, wherever it comes."""
+"""The faults of the store in memory: the state after a crash at each statement."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from .conftest import Process
 pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
 
 
-class Heard:
-    """A listener that notes everything."""
+class Recorder:
+    """A listener that records all hints and gaps."""
 
     def __init__(self) -> None:
         self.hints: list[Mapping[str, int]] = []
         self.gaps = 0
 
     def hint(self, epoch: str, values: Mapping[str, int]) -> None:
-        """Note a hint."""
+        """Record a hint."""
         self.hints.append(dict(values))
 
     def gap(self) -> None:
@@ -32,10 +32,10 @@ class Heard:
 
 
 async def test_a_crash_loses_what_was_not_synced() -> None:
-    """The epoch stays, and every process has a gap; the next crash loses nothing."""
+    """The epoch stays, and every process gets a gap; the next crash loses nothing."""
     here = MemoryCounters()
-    there, heard = here.beside(), Heard()
-    await there.open(heard)
+    there, recorder = here.beside(), Recorder()
+    await there.open(recorder)
     epoch = await here.raise_to({"a": 1, "b": 1})
     here.stop_syncing()
     await here.raise_to({"a": 2, "c": 3})
@@ -43,7 +43,7 @@ async def test_a_crash_loses_what_was_not_synced() -> None:
 
     here.crash()
     assert await there.read(["a", "b", "c"]) == (epoch, {"a": 1, "b": 1})
-    assert (heard.gaps, there.crashes) == (1, 1)
+    assert (recorder.gaps, there.crashes) == (1, 1)
 
     await here.raise_to({"a": 5})
     here.crash()
@@ -58,10 +58,10 @@ async def test_a_crash_loses_what_was_not_synced() -> None:
 async def test_a_crash_comes_at_each_statement_of_a_write(
     statements: int, values: Mapping[str, int], hints: list[Mapping[str, int]]
 ) -> None:
-    """Before the counters change, before the hints go out, before the answer; or in the next."""
-    store, heard = MemoryCounters(), Heard()
+    """The crash precedes the change, the hints, or the answer, or comes in a later write."""
+    store, recorder = MemoryCounters(), Recorder()
     await store.raise_to({"a": 1})
-    await store.open(heard)
+    await store.open(recorder)
     store.crash_after(statements)
     if statements < 4:
         with pytest.raises(StoreUnavailableError, match="crashed"):
@@ -71,13 +71,13 @@ async def test_a_crash_comes_at_each_statement_of_a_write(
     await asyncio.sleep(0)
 
     assert (await store.read(["a"]))[1] == values
-    assert heard.hints == hints
-    assert heard.gaps == (statements < 4)
+    assert recorder.hints == hints
+    assert recorder.gaps == (statements < 4)
     await store.aclose()
 
 
 async def test_publishes_of_a_crash_are_made_again(process: Process) -> None:
-    """Even those that were made again after the crash before."""
+    """The process also repeats publishes that it had already repeated after an earlier crash."""
     store = MemoryCounters()
     async with process(store, linger=5) as (_, publisher):
         store.stop_syncing()
@@ -93,6 +93,6 @@ async def test_publishes_of_a_crash_are_made_again(process: Process) -> None:
 
 @pytest.mark.parametrize("statements", [0, -1, 1_000_001])
 def test_a_number_of_statements_out_of_range_is_refused(statements: int) -> None:
-    """As everywhere."""
+    """The error has the legal range."""
     with pytest.raises(ValueError, match="statements must be from 1 to 1000000"):
         MemoryCounters().crash_after(statements)

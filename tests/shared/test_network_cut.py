@@ -1,4 +1,4 @@
-"""A minute without a network, between the waits and their store: late, and none lost."""
+"""After a minute without a network to the store, waits are late and none is lost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COUNT, CUT = 10_000, 60.0  # waits; seconds
 
 @pytest.fixture
 def far() -> Generator[Island]:
-    """A network behind a cable."""
+    """A separate network that the test can cut off."""
     try:
         with island() as made:
             yield made
@@ -40,7 +40,7 @@ def far() -> Generator[Island]:
 async def lost(
     far: Island, near: CounterStore, local: CounterStore, seed: int, *, reading: bool
 ) -> int:
-    """Count the waits that a cut loses, while the publisher beside the store goes on."""
+    """Count the waits that a cut loses, while the publisher beside the store continues."""
 
     async def fault() -> None:
         await asyncio.sleep(0.1)
@@ -64,7 +64,7 @@ READING = pytest.mark.parametrize(
 
 @READING
 async def test_postgres(far: Island, seed: int, reading: bool) -> None:  # noqa: FBT001
-    """The publisher uses the server's socket file, which no cable leads to."""
+    """The publisher uses the server's socket file, which the cut does not affect."""
     try:
         with folder_for("far-postgres") as folder:
             server = PostgresServer(folder, "-c", "listen_addresses=*")
@@ -82,7 +82,7 @@ async def test_postgres(far: Island, seed: int, reading: bool) -> None:  # noqa:
 
 @READING
 async def test_redis(far: Island, seed: int, reading: bool) -> None:  # noqa: FBT001
-    """The same with its socket file."""
+    """The publisher uses the server's socket file here as well."""
     try:
         with folder_for("far-redis") as folder:
             socket = folder / "socket"

@@ -1,7 +1,7 @@
 """The service of `examples/production` on real servers, with workers that are killed.
 
-Every reader checks every answer: versions only grow, none comes twice, none is older than what was
-acknowledged before the request began, and the last one arrives.
+Every reader checks every answer: versions only grow, no version comes twice, no version is older
+than one that was acknowledged before the request began, and the last version arrives.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ BAD_READS = {
     f"/documents/x?since={'x' * 101}": 422,
 }
 NO_TAG = '"none"'
-PATIENCE = 120.0  # seconds; a slow machine is no lost version
+PATIENCE = 120.0  # seconds; long enough for a slow machine
 
 
 class Connection:
-    """An HTTP/1.1 client of one connection, which a killed server may end at any time."""
+    """An HTTP/1.1 client with one connection, which a killed server may end at any time."""
 
     def __init__(self, port: int, gate: asyncio.Semaphore) -> None:
         self._port = port
@@ -78,7 +78,7 @@ class Connection:
         return int(lines[0].split()[1]), fields.get("etag", ""), text.decode()
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         if self._streams is not None:
             self._streams[1].close()
             self._streams = None
@@ -90,8 +90,8 @@ class Readers:
     Attributes:
         seen: The last version of each reader; -1 before its first answer.
         acknowledged: The last acknowledged version of each document.
-        written: How many publishes were acknowledged.
-        lost_connections: How many requests got no answer.
+        written: The number of acknowledged publishes.
+        lost_connections: The number of requests without an answer.
     """
 
     def __init__(self, port: int, readers: int, documents: int) -> None:
@@ -117,7 +117,7 @@ class Readers:
                 except (OSError, EOFError):
                     await self._pause()
                     continue
-                if status == 503:  # the worker stops, or its store does not answer yet
+                if status == 503:  # the worker is stopping, or its store does not answer yet
                     await self._pause()
                 elif status == 304:
                     assert new_tag == tag
@@ -135,7 +135,7 @@ class Readers:
             connection.close()
 
     async def write(self, numbers: list[int]) -> None:
-        """Publish to the documents of these numbers, until each is acknowledged."""
+        """Publish these numbers to their documents, until each is acknowledged."""
         connection = Connection(self._port, self._gate)
         for number in numbers:
             document = number % len(self.acknowledged)
@@ -156,11 +156,11 @@ class Readers:
         connection.close()
 
     def has_written(self, count: int) -> bool:
-        """Whether so many publishes were acknowledged."""
+        """Return whether at least *count* publishes were acknowledged."""
         return self.written >= count
 
     def are_done(self) -> bool:
-        """Whether every reader has the last version of its document."""
+        """Return whether every reader has the last version of its document."""
         count = len(self.acknowledged)
         return all(
             seen == self.acknowledged[reader % count] for reader, seen in enumerate(self.seen)
@@ -172,7 +172,7 @@ class Readers:
 
 
 def started(command: list[str], database: str, folder: Path) -> subprocess.Popen[bytes]:
-    """Start a server; its log is in the folder."""
+    """Start a server with its log in the folder."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "DATABASE": database}
     with (folder / "server.log").open("wb") as log:
         return subprocess.Popen(
@@ -184,7 +184,7 @@ def started(command: list[str], database: str, folder: Path) -> subprocess.Popen
 async def served(
     command: list[str], port: int, database: str, folder: Path
 ) -> AsyncGenerator[psutil.Process]:
-    """A server that answers, for as long as the block."""
+    """Run a server during the block, which begins when the server answers."""
     server = started(command, database, folder)
     try:
         async with asyncio.timeout(PATIENCE):
@@ -208,7 +208,7 @@ async def served(
 
 
 def busiest_of(server: psutil.Process) -> psutil.Process:
-    """The worker with the most connections."""
+    """Return the worker with the most connections."""
     crowds: dict[psutil.Process, int] = {}
     for child in server.children():
         with suppress(psutil.NoSuchProcess):
@@ -246,12 +246,12 @@ async def every_version_arrives(
 
 
 def uvicorn_command(port: int, workers: int) -> list[str]:
-    """As a user types it."""
+    """Return the command as a user types it."""
     return ["uvicorn", APP, f"--workers={workers}", f"--port={port}", "--no-access-log"]
 
 
 async def test_uvicorn_on_sqlite(tmp_path: Path, until: Until) -> None:
-    """Four workers, of which two are killed. Afterwards every parameter has a bound."""
+    """No version is lost with four workers, of which two are killed; bad requests are refused."""
     port = free_port()
     address = f"sqlite:///{tmp_path}/documents.db"
     async with served(uvicorn_command(port, 4), port, address, tmp_path) as server:
@@ -272,7 +272,7 @@ async def test_uvicorn_on_sqlite(tmp_path: Path, until: Until) -> None:
 async def test_gunicorn_on_postgres(
     postgres_server: PostgresServer, tmp_path: Path, until: Until
 ) -> None:
-    """Two workers, of which one is killed."""
+    """No version is lost with two workers, of which one is killed."""
     for name in ("gunicorn", "uvicorn_worker"):
         pytest.importorskip(name, reason=f"{name} is not installed: see the group `test`")
     port = free_port()
@@ -285,7 +285,7 @@ async def test_gunicorn_on_postgres(
 
 
 async def test_a_database_of_another_kind_is_refused() -> None:
-    """The text has what is legal."""
+    """The error has the legal addresses."""
     with pytest.raises(ValueError, match=r"^the database must be sqlite:///path or "):
         async with open_documents("mysql://localhost/documents"):
             pass
@@ -296,7 +296,7 @@ async def test_a_database_of_another_kind_is_refused() -> None:
 async def test_ten_thousand_polls(
     store: str, request: pytest.FixtureRequest, tmp_path: Path, until: Until
 ) -> None:
-    """On `uvicorn --workers 4`; a worker is killed after every 1,000 publishes."""
+    """No version is lost on `uvicorn --workers 4`; a worker is killed every 1,000 publishes."""
     port = free_port()
     address = f"sqlite:///{tmp_path}/documents.db"
     if store == "postgres":

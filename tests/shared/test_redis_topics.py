@@ -1,4 +1,4 @@
-"""Topics in a Redis that restarts, or fails over: the epoch says what became of the history."""
+"""Topics in a Redis that restarts or fails over: the epoch shows whether the history was kept."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.one_build, pytest.mark.realtime, pytest.mark.slow]
 
 @contextlib.asynccontextmanager
 async def client_of(store: str) -> AsyncGenerator[httpx.AsyncClient]:
-    """A client of an application on a store."""
+    """Open a client of an application on a store."""
     app = TopicApp(store=store)
     transport = httpx.ASGITransport(app)
     async with (
@@ -46,7 +46,7 @@ async def client_of(store: str) -> AsyncGenerator[httpx.AsyncClient]:
 
 
 async def published(client: httpx.AsyncClient, text: str) -> dict[str, Any]:
-    """Publish a text, as often as the store is away; its receipt."""
+    """Publish a text, repeatedly while the store does not answer; return the receipt."""
     async with asyncio.timeout(PATIENCE):
         while (answer := await client.post("/topics/a", content=text)).status_code == 503:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
@@ -56,7 +56,7 @@ async def published(client: httpx.AsyncClient, text: str) -> dict[str, Any]:
 
 
 async def polled(client: httpx.AsyncClient, query: str) -> dict[str, Any]:
-    """The answer of a poll, as often as the store is away."""
+    """Poll repeatedly while the store does not answer; return the answer."""
     async with asyncio.timeout(PATIENCE):
         while (answer := await client.get(f"/topics/a?{query}")).status_code == 503:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
@@ -67,7 +67,7 @@ async def polled(client: httpx.AsyncClient, query: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def missing_is_skipped() -> Any:
-    """Skip the test where there is no Redis."""
+    """Skip the test if Redis is not installed."""
     try:
         yield
     except RedisMissingError as missing:
@@ -75,18 +75,18 @@ def missing_is_skipped() -> Any:
 
 
 def data(page: dict[str, Any]) -> list[object]:
-    """The messages of an answer, without their versions."""
+    """Return the messages of an answer, without their versions."""
     return [message["data"] for message in page["messages"]]
 
 
 async def restart(server: RedisServer) -> None:
-    """Kill it and start it again."""
+    """Kill the server and start it again."""
     server.kill()
     await asyncio.to_thread(server.start)
 
 
 async def test_a_redis_that_lost_everything_begins_anew() -> None:
-    """A client learns it, whether it waits or comes back; numbers of changes do not repeat."""
+    """Waiting and returning clients get a reset; the numbers of changes do not repeat."""
     with missing_is_skipped(), redis_that_stops() as server:
         async with client_of(server.address) as client:
             old = await published(client, "1")
@@ -104,7 +104,7 @@ async def test_a_redis_that_lost_everything_begins_anew() -> None:
 
 
 async def test_a_redis_that_writes_every_command_keeps_the_epoch() -> None:
-    """The history is there, so a client goes on where it was."""
+    """The history is kept, so a client continues from its last version."""
     words = ("--appendonly", "yes", "--appendfsync", "always")
     with missing_is_skipped(), redis_that_stops(*words) as server:
         async with client_of(server.address) as client:
@@ -118,7 +118,7 @@ async def test_a_redis_that_writes_every_command_keeps_the_epoch() -> None:
 
 
 async def test_a_redis_that_may_have_lost_writes_gets_new_epochs() -> None:
-    """The messages that are there stay, and a client gets them all again."""
+    """The remaining messages stay, and a client gets all of them again."""
     words = ("--appendonly", "yes", "--appendfsync", "everysec")
     with missing_is_skipped(), redis_that_stops(*words) as server:
         async with client_of(server.address) as client:
@@ -134,7 +134,7 @@ async def test_a_redis_that_may_have_lost_writes_gets_new_epochs() -> None:
 
 
 async def test_a_failover_ends_the_epoch() -> None:
-    """A version of the old master is given again, and a client that waits learns it at once."""
+    """The new master reuses a version of the old one, and a waiting client gets a reset at once."""
     with (
         missing_is_skipped(),
         sentinel_with_a_replica() as (master, replica, sentinel),
@@ -145,7 +145,7 @@ async def test_a_failover_ends_the_epoch() -> None:
         async with client_of(address) as client:
             await published(client, "kept")
             await holds(lambda: replica.ask("XLEN", "{aiowheel_topic}:m:a") == "1")
-            replica.ask("REPLICAOF", "127.0.0.1", "1")  # it hears nothing more
+            replica.ask("REPLICAOF", "127.0.0.1", "1")  # it gets no more data
             lost = await published(client, "lost")
             query = f"since=2&epoch={lost['epoch']}&timeout=60"
             waiting = asyncio.create_task(polled(client, query))
@@ -163,7 +163,7 @@ async def test_a_failover_ends_the_epoch() -> None:
 
 @pytest.mark.thorough
 async def test_a_cluster_serves_topics() -> None:
-    """All their keys are in one slot, and so are the counters."""
+    """All keys of topics and counters are in one slot."""
     with missing_is_skipped(), folder_for("cluster") as folder:
         nodes = await asyncio.to_thread(cluster_nodes, folder, 3)
         try:
@@ -183,7 +183,7 @@ async def test_a_cluster_serves_topics() -> None:
 
 
 async def test_a_redis_that_does_not_answer_is_503() -> None:
-    """With `Retry-After`; the process lives."""
+    """The answer has `Retry-After`, and the process is still live."""
     with missing_is_skipped(), redis_that_stops() as server:
         async with client_of(server.address) as client:
             await published(client, "1")
@@ -196,7 +196,7 @@ async def test_a_redis_that_does_not_answer_is_503() -> None:
 
 
 async def test_a_redis_without_memory_is_503_and_is_read() -> None:
-    """It refuses messages until there is room, which a removal makes."""
+    """The server refuses messages until a removal makes room."""
     with missing_is_skipped(), redis_that_stops() as server:
         async with client_of(server.address) as client, Redis.from_url(server.address) as redis:
             await published(client, "1")
@@ -212,7 +212,7 @@ async def test_a_redis_without_memory_is_503_and_is_read() -> None:
 
 
 async def test_messages_that_were_removed_by_hand_do_not_hang_the_server() -> None:
-    """The sweep would otherwise look for them for ever."""
+    """The sweep does not search endlessly for removed messages."""
     with missing_is_skipped(), redis_that_stops() as server:
         topics = RedisTopics(server.address, Limits(kept_seconds=0.001))
         async with Redis.from_url(server.address) as redis:
@@ -228,7 +228,7 @@ async def test_messages_that_were_removed_by_hand_do_not_hang_the_server() -> No
 
 
 async def test_a_server_that_restarts_again_and_again_does_not_answer() -> None:
-    """It is an error after three runs."""
+    """The call raises after three runs."""
     topics = RedisTopics("redis://127.0.0.1:1", Limits())
     runs = iter(range(9))
 
@@ -248,7 +248,7 @@ async def test_a_server_that_restarts_again_and_again_does_not_answer() -> None:
     "address", ["redis+sentinel://a:secret@127.0.0.1:26379", "redis+cluster://:secret@"]
 )
 def test_a_bad_address_is_refused(address: str) -> None:
-    """Without the password that it may hold."""
+    """The error does not contain the password of the address."""
     with pytest.raises(BadInputError, match="store must be sqlite:///PATH") as refused:
         TopicApp(store=address)
     assert "secret" not in str(refused.value)

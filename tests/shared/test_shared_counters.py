@@ -42,7 +42,7 @@ async def test_a_publish_completes_the_waits_of_every_process(process: Process) 
 
 
 async def test_a_value_from_before_the_wait_counts(process: Process) -> None:
-    """The process was not there when it was published."""
+    """The process was started after the publish."""
     here = MemoryCounters()
     async with process(here) as (_, publisher):
         await publisher.advance("doc", 19)
@@ -53,7 +53,7 @@ async def test_a_value_from_before_the_wait_counts(process: Process) -> None:
 
 
 async def test_a_wait_times_out(process: Process) -> None:
-    """With and without a store that answers."""
+    """A wait times out whether or not the store answers."""
     here = MemoryCounters()
     async with process(here) as (_, shared):
         assert not await shared.wait_until({"doc": 19}, timedelta(seconds=3))
@@ -65,7 +65,7 @@ async def test_a_wait_times_out(process: Process) -> None:
 
 
 async def test_all_and_any(process: Process) -> None:
-    """Of several keys."""
+    """A wait for several keys ends by the mode "all" or "any"."""
     here = MemoryCounters()
     async with process(here) as (_, publisher), process(here.beside()) as (_, other):
         both = other.wait_until({"a": 1, "b": 1}, 30)
@@ -78,7 +78,7 @@ async def test_all_and_any(process: Process) -> None:
 
 
 async def test_wait_past_a_token(process: Process) -> None:
-    """A token is good in every process, and a key without a value has one, too."""
+    """A token is valid in every process, and a key without a value has a token as well."""
     here = MemoryCounters()
     async with process(here) as (_, publisher), process(here.beside()) as (_, other):
         nothing = await other.token("doc")
@@ -94,7 +94,7 @@ async def test_wait_past_a_token(process: Process) -> None:
 
 
 async def test_a_token_ahead_of_the_hints_is_looked_up(process: Process) -> None:
-    """A client may be faster than the hint: it comes from the process that published."""
+    """A client with a token from the publisher may arrive before the hint; a read decides."""
     here = MemoryCounters()
     there = here.beside()
     async with process(here) as (_, publisher), process(there) as (_, other):
@@ -112,7 +112,7 @@ async def test_a_token_ahead_of_the_hints_is_looked_up(process: Process) -> None
 
 
 async def test_a_check_reaches_every_process(process: Process) -> None:
-    """Operations with conditions are checked again, those of the publisher included."""
+    """Operations with conditions are checked in all processes, including the publisher."""
     here = MemoryCounters()
     data: list[str] = []
     async with process(here) as (near, publisher), process(here.beside()) as (far, _):
@@ -126,7 +126,7 @@ async def test_a_check_reaches_every_process(process: Process) -> None:
 
 
 async def test_publishes_at_the_same_time_share_a_write(process: Process) -> None:
-    """The first is written at once, the others together after it."""
+    """The first publish is written at once, and the others together after it."""
     here = MemoryCounters()
     async with process(here) as (_, shared):
         tokens = await asyncio.gather(*(shared.advance(f"k{n % 10}", n) for n in range(1000)))
@@ -149,18 +149,18 @@ async def test_the_least_interval_between_writes(process: Process) -> None:
 
 
 async def test_a_smaller_value_changes_nothing(process: Process) -> None:
-    """Also within one write."""
+    """This also holds within one write."""
     async with process(MemoryCounters()) as (_, shared):
         await asyncio.gather(shared.advance("doc", 9), shared.advance("doc", 3))
         await shared.advance("doc", 4)
         assert await shared.value("doc") == 9
 
 
-# --- what stays ---------------------------------------------------------------------------------
+# --- kept keys ----------------------------------------------------------------------------------
 
 
 async def test_a_key_lingers_after_its_last_wait(process: Process) -> None:
-    """The next wait needs no read then; later the key is forgotten here, not in the store."""
+    """A new wait meanwhile needs no read; later the process drops the key, the store keeps it."""
     async with process(MemoryCounters(), linger=10) as (purgatory, shared):
         await shared.advance("doc", 5)
         assert await shared.wait_until({"doc": 5}, 30)
@@ -175,8 +175,8 @@ async def test_a_key_lingers_after_its_last_wait(process: Process) -> None:
         assert await shared.value("doc") == 5
 
 
-async def test_a_key_stays_as_long_as_a_wait_does(process: Process) -> None:
-    """However long."""
+async def test_a_key_is_kept_as_long_as_a_wait(process: Process) -> None:
+    """A key with a pending wait is kept much longer than the lingering time."""
     here = MemoryCounters()
     async with process(here, linger=1) as (_, shared):
         long = shared.wait_until({"doc": 5}, None)
@@ -190,7 +190,7 @@ async def test_a_key_stays_as_long_as_a_wait_does(process: Process) -> None:
 
 
 async def test_thousands_of_keys_leave_nothing_behind(process: Process) -> None:
-    """Waits that end by a publish, a timeout and a cancellation."""
+    """No key is left after waits that end by a publish, a timeout or a cancellation."""
     async with process(MemoryCounters(), linger=1) as (purgatory, shared):
         waits = [shared.wait_until({f"k{n}": 1, "all": 9}, 5, "any") for n in range(3000)]
         await asyncio.gather(*(shared.advance(f"k{n}", 1) for n in range(1000)))
@@ -205,7 +205,7 @@ async def test_thousands_of_keys_leave_nothing_behind(process: Process) -> None:
 
 
 async def test_forget_removes_a_counter_and_refuses_its_tokens(process: Process) -> None:
-    """A wait in another process goes on."""
+    """A pending wait in another process continues."""
     here = MemoryCounters()
     async with process(here) as (_, shared), process(here.beside()) as (_, other):
         token = await shared.advance("doc", 5)
@@ -222,7 +222,7 @@ async def test_forget_removes_a_counter_and_refuses_its_tokens(process: Process)
 
 
 async def test_lost_hints_are_made_up_for_after_the_gap(process: Process) -> None:
-    """Of values and of checks; without the reading the waits would time out."""
+    """Values and checks are recovered; without the read after the gap, the waits would time out."""
     here = MemoryCounters()
     there = here.beside()
     data: list[str] = []
@@ -244,7 +244,7 @@ async def test_lost_hints_are_made_up_for_after_the_gap(process: Process) -> Non
 
 
 async def test_a_publish_is_repeated_until_the_store_answers(process: Process) -> None:
-    """Also one whose write was made, and whose answer was lost."""
+    """A publish is also repeated if it was written and the answer was lost."""
     here = MemoryCounters()
     async with process(here) as (_, shared):
         here.lose_answers(1)
@@ -259,7 +259,7 @@ async def test_a_publish_is_repeated_until_the_store_answers(process: Process) -
 
 
 async def test_a_publish_fails_when_patience_ends(process: Process) -> None:
-    """Those that came later have patience of their own."""
+    """Later publishes have their own patience."""
     here = MemoryCounters()
     async with process(here, patience=3) as (_, shared):
         here.go_down()
@@ -273,8 +273,8 @@ async def test_a_publish_fails_when_patience_ends(process: Process) -> None:
         assert await shared.value("doc") == 2
 
 
-async def test_an_error_that_will_not_pass_is_raised_at_once(process: Process) -> None:
-    """And the next publish is tried anew."""
+async def test_a_permanent_error_is_raised_at_once(process: Process) -> None:
+    """The next publish is written."""
 
     class Refusing(MemoryCounters):
         refuse = True
@@ -293,7 +293,7 @@ async def test_an_error_that_will_not_pass_is_raised_at_once(process: Process) -
 
 
 async def test_a_read_that_fails_is_repeated(process: Process) -> None:
-    """Whatever it raises: the waits depend on it."""
+    """A read is repeated after any exception, because the waits depend on it."""
 
     class Stumbling(MemoryCounters):
         stumbles = 0
@@ -311,7 +311,7 @@ async def test_a_read_that_fails_is_repeated(process: Process) -> None:
 
 
 async def test_waits_of_a_lost_history_end_with_an_error(process: Process) -> None:
-    """Thresholds and tokens alike; conditions are checked again and go on."""
+    """Waits for thresholds and tokens raise; conditions are checked again and stay pending."""
     here = MemoryCounters()
     there = here.beside()
     async with process(here) as (_, publisher), process(there) as (far, other):
@@ -333,7 +333,7 @@ async def test_waits_of_a_lost_history_end_with_an_error(process: Process) -> No
         assert not condition.done()
         with pytest.raises(EpochChangedError, match="lost the history of token"):
             await publisher.wait_past({"doc": token}, 30)
-        # Life goes on, from low numbers too.
+        # Later waits work, also with low values.
         new = await publisher.advance("doc", 1)
         assert await other.wait_until({"doc": 1}, 30)
         again = asyncio.create_task(other.wait_past({"doc": new}, 30))
@@ -344,7 +344,7 @@ async def test_waits_of_a_lost_history_end_with_an_error(process: Process) -> No
 async def test_a_token_of_a_new_history_is_no_error_in_a_process_that_did_not_notice(
     process: Process,
 ) -> None:
-    """It reads before it judges."""
+    """The process reads the store before it raises."""
     here = MemoryCounters()
     there = here.beside()
     async with process(here) as (_, publisher), process(there) as (_, other):
@@ -360,7 +360,7 @@ async def test_a_token_of_a_new_history_is_no_error_in_a_process_that_did_not_no
 
 
 async def test_a_server_that_lost_its_last_writes_gets_them_again(process: Process) -> None:
-    """As after a failover to a replica: the epoch is the same, the last writes are missing."""
+    """After a failover to a replica, the epoch is the same and the last writes are missing."""
     here = MemoryCounters()
     there = here.beside()
     async with process(here) as (_, publisher), process(there) as (_, other):
@@ -426,7 +426,7 @@ async def test_a_bad_argument_is_named(
 @pytest.mark.parametrize("name", ["linger", "min_interval", "patience"])
 @pytest.mark.parametrize("value", [-1, float("inf"), float("nan"), "x", None])
 async def test_a_bad_duration_is_refused(name: str, value: Any) -> None:
-    """By the constructor."""
+    """The constructor raises."""
     async with Purgatory() as purgatory:
         with pytest.raises((TypeError, ValueError), match=name):
             SharedCounters(purgatory, MemoryCounters(), **{name: value})
@@ -445,7 +445,7 @@ async def test_a_full_purgatory_leaves_no_trace() -> None:
 
 
 async def test_calls_before_and_after_the_block_are_refused(process: Process) -> None:
-    """With one clear error; publishes that wait for the store get it, too."""
+    """All calls raise one clear error, and so do pending publishes at closing."""
     here = MemoryCounters()
     async with Purgatory() as purgatory:
         shared = SharedCounters(purgatory, here)
@@ -470,7 +470,7 @@ async def test_calls_before_and_after_the_block_are_refused(process: Process) ->
 
 
 async def test_a_store_that_does_not_answer_is_reported_by_the_block() -> None:
-    """And nothing stays open."""
+    """The store is closed after the error."""
     here = MemoryCounters()
     here.go_down()
     async with Purgatory() as purgatory:
@@ -480,7 +480,7 @@ async def test_a_store_that_does_not_answer_is_reported_by_the_block() -> None:
 
 
 async def test_a_caller_that_goes_away_takes_nothing_back(process: Process) -> None:
-    """The write is made, and later ones too."""
+    """The write of a cancelled caller is made, and later writes as well."""
     here = MemoryCounters()
     async with process(here) as (_, shared):
         gone = asyncio.create_task(shared.advance("k", 1))
@@ -490,11 +490,11 @@ async def test_a_caller_that_goes_away_takes_nothing_back(process: Process) -> N
         assert await shared.value("k") == 2
 
 
-async def test_a_task_that_swallows_its_cancellation_ends_all_the_same() -> None:
-    """Closing must not hang on a client that takes the cancellation for a timeout."""
+async def test_a_task_that_swallows_a_cancellation_is_ended() -> None:
+    """Closing must not hang on a client that treats the cancellation as a timeout."""
     swallowed = 0
 
-    async def stubborn() -> None:
+    async def swallowing() -> None:
         nonlocal swallowed
         while swallowed < 3:
             try:
@@ -503,14 +503,14 @@ async def test_a_task_that_swallows_its_cancellation_ends_all_the_same() -> None
                 swallowed += 1
         raise RuntimeError("lost")
 
-    task = asyncio.create_task(stubborn())
+    task = asyncio.create_task(swallowing())
     await asyncio.sleep(0)
     await end_task(task)
     assert swallowed == 3
 
 
 async def test_callers_of_one_key_share_reads(process: Process) -> None:
-    """Those that come while a read is under way take its answer; they do not ask again."""
+    """Calls that arrive during a read use its answer instead of another read."""
 
     class Slow(MemoryCounters):
         async def read(self, keys: Any) -> tuple[str, dict[str, int]]:

@@ -1,4 +1,4 @@
-"""Keys that any process may touch fall idle once, in the process that owns them."""
+"""A shared key, which any process may touch, falls idle once, in the process that owns it."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ TIMEOUT, SLACK = 8.0, 2.0
 
 
 def now() -> float:
-    """The virtual time."""
+    """Return the virtual time."""
     return asyncio.get_running_loop().time()
 
 
 class Idle:
-    """What the processes of a test were told, with the time and the number of the process."""
+    """The calls of `on_idle` in a test: the time, the number of the process, and the key."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[float, int, str]] = []
 
     def of(self, process: int) -> Callable[[str], object]:
-        """The function that notes the calls of one process."""
+        """Return the function that records the calls of one process."""
         return lambda key: self.calls.append((now(), process, key))
 
     @property
@@ -43,7 +43,7 @@ class Idle:
         return [key for _, _, key in self.calls]
 
     def check(self, last_touches: dict[str, float]) -> None:
-        """Each key was called once, within the slack after its timeout."""
+        """Assert one call for each key, within the slack after its timeout."""
         assert sorted(self.keys) == sorted(last_touches)
         for time, _, key in self.calls:
             assert last_touches[key] + TIMEOUT <= time < last_touches[key] + TIMEOUT + SLACK + 0.1
@@ -53,7 +53,7 @@ class Idle:
 async def processes(
     count: int, idle: Idle, store: MemoryCounters | None = None
 ) -> AsyncGenerator[list[SharedIdle]]:
-    """As many processes on one store; the first one opens it."""
+    """Open this number of processes on one store; the first one opens the store."""
     first = store or MemoryCounters()
     async with AsyncExitStack() as stack:
         yield [
@@ -71,7 +71,7 @@ async def processes(
 
 
 def kill(process: SharedIdle, store: MemoryCounters) -> None:
-    """End a process without a word."""
+    """End a process as by SIGKILL."""
     for task in process._tasks:
         task.cancel()
     process._touches = None
@@ -80,7 +80,7 @@ def kill(process: SharedIdle, store: MemoryCounters) -> None:
 
 
 async def test_a_key_falls_idle_once_whichever_processes_touched_it() -> None:
-    """Touches of all processes count, and one process calls."""
+    """Touches of all processes count, and one process calls `on_idle`."""
     idle = Idle()
     last: dict[str, float] = {}
     async with processes(3, idle) as workers:
@@ -99,7 +99,7 @@ async def test_a_key_falls_idle_once_whichever_processes_touched_it() -> None:
 
 
 async def test_touches_in_any_process_keep_a_key_alive() -> None:
-    """Each time another one, a little before the timeout."""
+    """Another process touches the key each time, shortly before the timeout."""
     idle = Idle()
     async with processes(3, idle) as workers:
         for turn in range(20):
@@ -113,7 +113,7 @@ async def test_touches_in_any_process_keep_a_key_alive() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 async def test_no_key_is_early_and_none_is_lost(seed: int) -> None:
-    """Random touches and discards in processes that come and go."""
+    """The rules hold for random touches and discards, while processes start and stop."""
     rng = random.Random(seed)
     idle = Idle()
     expected: list[tuple[str, float]] = []
@@ -153,7 +153,7 @@ async def test_no_key_is_early_and_none_is_lost(seed: int) -> None:
 
 
 async def test_a_first_touch_is_written_soon_however_long_the_timeout_is() -> None:
-    """A process that is killed a little later has not kept it to itself."""
+    """A touch is not lost if its process is killed shortly after it."""
     async with SharedIdle(MemoryCounters(), 7200, print) as idle:
         idle.touch("first")
         await asyncio.sleep(0.01)
@@ -165,7 +165,7 @@ async def test_a_first_touch_is_written_soon_however_long_the_timeout_is() -> No
 
 
 async def test_touches_share_writes() -> None:
-    """A key is written at most twice within the slack, many keys by one write."""
+    """A key is written at most twice within the slack, and many keys share a write."""
     idle = Idle()
     async with processes(1, idle) as [worker]:
         for _ in range(1000):
@@ -179,7 +179,7 @@ async def test_touches_share_writes() -> None:
 
 
 async def test_processes_share_the_partitions() -> None:
-    """A process that comes gets its share, and one that goes leaves its own to the others."""
+    """A new process gets its share, and a process that closes leaves its share to the others."""
     idle = Idle()
     async with processes(3, idle) as workers:
         await asyncio.sleep(1)
@@ -192,21 +192,21 @@ async def test_processes_share_the_partitions() -> None:
 
 
 class Distant(MemoryCounters):
-    """Its comparing writes take a while to arrive."""
+    """A store whose calls of `compare_and_raise` are delayed."""
 
     way = 0.1
 
     async def compare_and_raise(
         self, changes: Mapping[str, tuple[int | None, int | None]]
     ) -> tuple[str, set[str]]:
-        """Change counters a while after the call."""
+        """Change counters after the delay."""
         await asyncio.sleep(self.way)
         return await super().compare_and_raise(changes)
 
 
 @asynccontextmanager
 async def far_apart(count: int) -> AsyncGenerator[tuple[list[SharedIdle], list[Distant]]]:
-    """Processes that renew their leases once in 100 seconds, and the stores that they have."""
+    """Open processes that renew their leases every 100 seconds; yield them and their stores."""
     store = Distant()
     stores = [store.beside() for _ in range(count)]
     async with AsyncExitStack() as stack:
@@ -219,12 +219,12 @@ async def far_apart(count: int) -> AsyncGenerator[tuple[list[SharedIdle], list[D
 
 
 def partitions(workers: list[SharedIdle]) -> list[int]:
-    """How many partitions each process owns, in order."""
+    """Return the number of partitions of each process, sorted."""
     return sorted(worker.statistics().partitions for worker in workers)
 
 
 async def test_two_processes_that_leave_at_once_leave_no_partition_without_an_owner() -> None:
-    """Both saw the same counter of news; the write of one arrives a second after the other's."""
+    """Both read the same counter of news, and one writes a second after the other."""
     async with far_apart(4) as ([one, two, three, _], [_, slow, *_]):
         assert partitions([one, two, three]) == [20, 22, 22]
         slow.way = 1.0
@@ -233,8 +233,8 @@ async def test_two_processes_that_leave_at_once_leave_no_partition_without_an_ow
         assert partitions([three]) == [64]
 
 
-async def test_two_processes_that_give_at_once_leave_no_partition_without_an_owner() -> None:
-    """To a third one that comes."""
+async def test_two_processes_that_release_at_once_leave_no_partition_without_an_owner() -> None:
+    """A third process gets the partitions that two others release."""
     async with far_apart(3) as (workers, [_, slow, _]):
         assert partitions(workers) == [0, 32, 32]
         slow.way = 1.0
@@ -243,8 +243,8 @@ async def test_two_processes_that_give_at_once_leave_no_partition_without_an_own
         assert partitions(workers) == [20, 22, 22]
 
 
-async def test_partitions_given_by_a_write_whose_answer_is_lost_find_an_owner() -> None:
-    """The process that gave them says so when the store answers again."""
+async def test_partitions_released_by_a_write_whose_answer_is_lost_find_an_owner() -> None:
+    """The process notifies the others when the store answers again."""
     async with far_apart(2) as (workers, [store, _]):
         write = store.compare_and_raise
 
@@ -262,7 +262,7 @@ async def test_partitions_given_by_a_write_whose_answer_is_lost_find_an_owner() 
 
 
 async def test_keys_go_with_their_partitions() -> None:
-    """The process that takes a partition over calls for keys that it never touched."""
+    """The new owner of a partition calls `on_idle` for keys that it never touched."""
     idle = Idle()
     async with processes(2, idle) as [one, two]:
         for number in range(100):
@@ -276,7 +276,7 @@ async def test_keys_go_with_their_partitions() -> None:
 
 
 async def test_keys_of_a_killed_process_are_taken_over() -> None:
-    """When its leases have ended."""
+    """The other process takes over after the leases have ended."""
     idle = Idle()
     store = MemoryCounters()
     async with processes(2, idle, store) as [one, two]:
@@ -293,7 +293,7 @@ async def test_keys_of_a_killed_process_are_taken_over() -> None:
 
 
 async def test_the_last_touches_of_a_process_that_closes_are_written() -> None:
-    """Also those that wait for the end of the key's rest."""
+    """This includes touches within the rest of a key."""
     idle = Idle()
     async with processes(2, idle) as [one, two]:
         one.touch("a")
@@ -308,7 +308,7 @@ async def test_the_last_touches_of_a_process_that_closes_are_written() -> None:
 
 
 async def test_keys_stay_in_the_store_while_no_process_is_open() -> None:
-    """The next process calls for those that have fallen idle, and watches the others."""
+    """The next process calls `on_idle` for the idle keys, and watches the others."""
     idle = Idle()
     store = MemoryCounters()
     async with processes(1, idle, store) as [worker]:
@@ -320,7 +320,7 @@ async def test_keys_stay_in_the_store_while_no_process_is_open() -> None:
 
 
 async def test_a_discarded_key_is_not_idle() -> None:
-    """Nor after older touches of other processes, which are written later."""
+    """Older touches of other processes, which are written later, do not make it idle either."""
     idle = Idle()
     store = MemoryCounters()
     async with processes(2, idle, store) as [one, two]:
@@ -337,8 +337,8 @@ async def test_a_discarded_key_is_not_idle() -> None:
 
 
 @pytest.mark.parametrize("first", ["touch", "discard"])
-async def test_the_last_word_of_one_moment_counts(first: str) -> None:
-    """In one process, within a millisecond."""
+async def test_the_last_call_within_a_millisecond_counts(first: str) -> None:
+    """A touch and a discard in one process within a millisecond keep their order."""
     idle = Idle()
     async with processes(1, idle) as [worker]:
         for call in ("discard", "touch") * 3 if first == "touch" else ("touch", "discard") * 3:
@@ -348,7 +348,7 @@ async def test_the_last_word_of_one_moment_counts(first: str) -> None:
 
 
 async def test_on_idle_may_touch_its_key() -> None:
-    """That is a new beginning."""
+    """The touch inside `on_idle` watches the key again."""
     keys: list[str] = []
 
     def on_idle(key: str) -> None:
@@ -363,7 +363,7 @@ async def test_on_idle_may_touch_its_key() -> None:
 
 
 async def test_an_error_of_on_idle_goes_to_the_loop() -> None:
-    """The other keys go on; a coroutine is refused."""
+    """The other keys are not affected, and a coroutine function is refused."""
     errors: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
 
@@ -394,7 +394,7 @@ async def test_an_error_of_on_idle_goes_to_the_loop() -> None:
 
 
 async def test_on_idle_runs_in_the_context_of_the_making() -> None:
-    """Not in that of the last touch."""
+    """The context is not that of the last touch."""
     variable: ContextVar[str] = ContextVar("variable")
     variable.set("making")
     seen: list[str] = []
@@ -406,8 +406,8 @@ async def test_on_idle_runs_in_the_context_of_the_making() -> None:
     assert seen == ["making"]
 
 
-async def test_expires_tells_the_time() -> None:
-    """On the timer's clock, for touches of every process, before they are written as well."""
+async def test_expires_returns_the_time() -> None:
+    """The time is on the timer's clock, for touches of all processes and own unwritten ones."""
     async with processes(2, Idle()) as [one, two]:
         assert await one.expires("a") is None
         one.touch("a")
@@ -424,7 +424,7 @@ async def test_expires_tells_the_time() -> None:
 
 
 async def test_a_store_that_is_away_makes_keys_late_and_loses_none() -> None:
-    """Touches meanwhile count."""
+    """Touches during the outage count."""
     idle = Idle()
     store = MemoryCounters()
     async with processes(2, idle, store) as workers:
@@ -448,7 +448,7 @@ async def test_a_store_that_is_away_makes_keys_late_and_loses_none() -> None:
 
 
 async def test_a_lost_history_loses_no_key() -> None:
-    """Each process writes again what it has touched or owned."""
+    """Each process writes the keys again that it has touched or owned."""
     idle = Idle()
     store = MemoryCounters()
     async with processes(3, idle, store) as workers:
@@ -484,7 +484,7 @@ async def test_lost_hints_are_made_up_for_after_the_gap() -> None:
 
 
 async def test_answers_that_are_lost_cause_no_second_call() -> None:
-    """Of the removal: the key is gone, and its call was made."""
+    """If the answer to the removal is lost, the key is removed and was reported once."""
     idle = Idle()
     store = MemoryCounters()
     async with processes(1, idle, store) as [worker]:
@@ -507,7 +507,7 @@ async def test_answers_that_are_lost_cause_no_second_call() -> None:
 
 
 async def test_a_removal_that_was_not_made_causes_no_second_call() -> None:
-    """The removal is repeated, the call is not."""
+    """The process repeats the removal, but not the call of `on_idle`."""
     idle = Idle()
     store = MemoryCounters()
     async with processes(1, idle, store) as [worker]:
@@ -530,7 +530,7 @@ async def test_a_removal_that_was_not_made_causes_no_second_call() -> None:
 
 @pytest.mark.parametrize("call", ["compare_and_raise", "read"])
 async def test_a_touch_whose_hint_overtakes_an_answer_is_watched(call: str) -> None:
-    """The answer says that the counter was removed; the touch has made it anew."""
+    """The answer reports a removed counter, which the touch has created again."""
     idle = Idle()
     store = MemoryCounters()
     async with processes(2, idle, store) as workers:
@@ -560,7 +560,7 @@ async def test_a_touch_whose_hint_overtakes_an_answer_is_watched(call: str) -> N
 
 
 async def test_the_clock_is_that_of_the_store() -> None:
-    """The clock of one process is an hour behind: that changes nothing."""
+    """A process whose own clock is an hour behind calls `on_idle` at the right time."""
 
     class Skewed(MemoryCounters):
         async def now_ms(self) -> int:
@@ -575,7 +575,7 @@ async def test_the_clock_is_that_of_the_store() -> None:
 
 
 async def test_a_clock_that_is_set_keeps_every_key() -> None:
-    """Forward or back, by a minute: keys may be early or late, none is lost."""
+    """If the store's clock is set by a minute, keys may be early or late, but none is lost."""
 
     class Jumping(MemoryCounters):
         ahead = 0
@@ -595,7 +595,7 @@ async def test_a_clock_that_is_set_keeps_every_key() -> None:
 
 
 async def test_many_keys_of_one_moment() -> None:
-    """In two processes; their touches are a few writes."""
+    """Many keys touched at one moment in two processes take a few writes."""
     idle = Idle()
     async with processes(2, idle) as workers:
         for number in range(25_000):
@@ -607,11 +607,11 @@ async def test_many_keys_of_one_moment() -> None:
     assert len(idle.calls) == len(set(idle.keys)) == 25_000
 
 
-# --- its edges ------------------------------------------------------------------------------------
+# --- opening, closing, misuse ---------------------------------------------------------------------
 
 
-async def test_it_is_used_between_opening_and_closing() -> None:
-    """Once; closing twice does nothing."""
+async def test_shared_idle_is_used_between_opening_and_closing() -> None:
+    """It can be opened once, and a second close does nothing."""
     idle = SharedIdle(MemoryCounters(), TIMEOUT, print)
     with pytest.raises(IdleDetectorClosedError, match="the idle keys are not open"):
         idle.touch("a")
@@ -630,7 +630,7 @@ async def test_it_is_used_between_opening_and_closing() -> None:
 
 
 async def test_a_store_that_does_not_answer_is_an_error_of_opening() -> None:
-    """Nothing is left behind."""
+    """No task is left after the error."""
     store = MemoryCounters()
     store.go_down()
     with pytest.raises(StoreUnavailableError):
@@ -639,13 +639,13 @@ async def test_a_store_that_does_not_answer_is_an_error_of_opening() -> None:
 
 
 async def test_closing_that_is_cancelled_leaves_no_task() -> None:
-    """Neither those that watch nor the one that writes touches."""
+    """The tasks for leases, keys and touches have ended."""
     before = asyncio.all_tasks()
     idle = SharedIdle(MemoryCounters(), TIMEOUT, len, slack=SLACK)
     await idle.__aenter__()
     idle.touch("a")
     await asyncio.sleep(0.01)
-    idle.touch("b")  # while the writer rests
+    idle.touch("b")  # during the pause of the writer
     await asyncio.sleep(0.01)
     assert len(asyncio.all_tasks() - before) == 3
     closing = asyncio.create_task(idle.aclose())
@@ -657,7 +657,7 @@ async def test_closing_that_is_cancelled_leaves_no_task() -> None:
 
 
 async def test_closing_while_the_store_is_away_ends() -> None:
-    """The other processes wait for the end of the leases."""
+    """Closing ends, and the other process takes over after the leases have ended."""
     idle = Idle()
     store = MemoryCounters()
     async with processes(2, idle, store) as [one, two]:
@@ -686,13 +686,13 @@ async def test_closing_while_the_store_is_away_ends() -> None:
 async def test_values_out_of_range_are_refused(
     arguments: tuple[Any, ...], options: dict[str, Any], text: str
 ) -> None:
-    """At the making, with the legal range."""
+    """The constructor raises an error with the legal range."""
     with pytest.raises(ValueError, match=text):
         SharedIdle(MemoryCounters(), *arguments, **options)
 
 
 async def test_wrong_types_are_refused() -> None:
-    """At the call."""
+    """The constructor or the call raises."""
 
     async def on_idle(_: str) -> None: ...
 
@@ -713,8 +713,8 @@ async def test_wrong_types_are_refused() -> None:
         idle.touch("x" * 1_016)
 
 
-async def test_a_timer_of_ones_own() -> None:
-    """A closed one is refused; another loop's thread as well."""
+async def test_a_timer_of_the_caller() -> None:
+    """A closed timer is refused, and so is a call from another thread."""
     async with Timer() as timer, SharedIdle(MemoryCounters(), 8, print, timer=timer) as idle:
         idle.touch("a")
         with pytest.raises(ForeignLoopError):
@@ -724,8 +724,8 @@ async def test_a_timer_of_ones_own() -> None:
         await SharedIdle(MemoryCounters(), 8, print, timer=timer).__aenter__()
 
 
-async def test_pages_without_keys_are_no_end() -> None:
-    """A store may give such pages, as Redis does."""
+async def test_empty_pages_do_not_end_a_listing() -> None:
+    """A store may return pages without keys, as Redis does."""
 
     class Sparse(MemoryCounters):
         async def scan(self, prefix: str, after: str = "", limit: int = 1000) -> CounterPage:

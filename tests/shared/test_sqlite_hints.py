@@ -1,4 +1,4 @@
-"""The messages between the processes on one SQLite file: values, or a call to look."""
+"""The messages between the processes on one SQLite file: values, or a request to read the file."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .conftest import Until
 pytestmark = [pytest.mark.one_build, pytest.mark.posix, pytest.mark.realtime]
 
 
-class Heard:
-    """A listener that keeps what it hears."""
+class Recorder:
+    """A listener that records values and gaps."""
 
     def __init__(self) -> None:
         self.values: dict[str, int] = {}
@@ -34,7 +34,7 @@ class Heard:
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """What each look at the file began from. No look is made but for a message."""
+    """The start of each read of the file; only messages cause reads."""
     found: list[tuple[str, int]] = []
     look = _sqlite._changes
 
@@ -45,15 +45,15 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
         return look(file, seen)
 
     monkeypatch.setattr(_sqlite, "_changes", counted)
-    monkeypatch.setattr(_sqlite, "_NET", 3600)
+    monkeypatch.setattr(_sqlite, "_POLL", 3600)
     return found
 
 
 @pytest.fixture
-async def heard(tmp_path: Path, looks: list[tuple[str, int]]) -> AsyncGenerator[Heard]:
-    """What one process hears of the file. It makes its first look after *looks* can see it."""
+async def recorder(tmp_path: Path, looks: list[tuple[str, int]]) -> AsyncGenerator[Recorder]:
+    """The listener of one process, which makes its first read after *looks* records it."""
     assert looks == []
-    listener = Heard()
+    listener = Recorder()
     store = SqliteCounters(tmp_path / "counters.db")
     await store.open(listener)
     yield listener
@@ -62,65 +62,69 @@ async def heard(tmp_path: Path, looks: list[tuple[str, int]]) -> AsyncGenerator[
 
 @pytest.fixture
 async def other(tmp_path: Path) -> AsyncGenerator[SqliteCounters]:
-    """The store of another process, which writes and hears nothing."""
+    """The store of another process, which writes and does not listen."""
     store = SqliteCounters(tmp_path / "counters.db")
     yield store
     await store.aclose()
 
 
 async def test_a_write_that_follows_needs_no_look(
-    heard: Heard, other: SqliteCounters, looks: list[tuple[str, int]], until: Until
+    recorder: Recorder, other: SqliteCounters, looks: list[tuple[str, int]], until: Until
 ) -> None:
-    """Its message has the values."""
+    """The message has the values."""
     for count in range(1, 4):
         await other.raise_to({"k": count, f"k{count}": 1})
-        await until(lambda: len(heard.values) > count)  # noqa: B023 - called in this turn alone
+        await until(lambda: len(recorder.values) > count)  # noqa: B023 - called only in this iteration
 
-    assert heard.values == {"k": 3, "k1": 1, "k2": 1, "k3": 1}
+    assert recorder.values == {"k": 3, "k1": 1, "k2": 1, "k3": 1}
     assert looks == []
-    assert heard.gaps == 0
+    assert recorder.gaps == 0
 
 
 async def test_a_write_after_a_silent_one_needs_a_look(
-    heard: Heard,
+    recorder: Recorder,
     other: SqliteCounters,
     looks: list[tuple[str, int]],
     until: Until,
     tmp_path: Path,
 ) -> None:
-    """A transaction of the caller sends no message; the next message shows that one is missing."""
+    """A transaction of the caller sends no message; the next message reveals the missing one."""
     await other.raise_to({"k": 1})
-    await until(lambda: heard.values.get("k") == 1)
+    await until(lambda: recorder.values.get("k") == 1)
     with closing(sqlite3.connect(tmp_path / "counters.db")) as connection, connection:
         other.advance_in(connection, "silent", 7)
-    assert "silent" not in heard.values
+    assert "silent" not in recorder.values
 
     await other.raise_to({"k": 2})
-    await until(lambda: heard.values.get("k") == 2)
+    await until(lambda: recorder.values.get("k") == 2)
 
-    assert heard.values == {"k": 2, "silent": 7}
+    assert recorder.values == {"k": 2, "silent": 7}
     assert looks != []
 
 
 @pytest.mark.parametrize("count", [10, 5_000])
 async def test_many_values_arrive(
-    heard: Heard, other: SqliteCounters, looks: list[tuple[str, int]], until: Until, count: int
+    recorder: Recorder,
+    other: SqliteCounters,
+    looks: list[tuple[str, int]],
+    until: Until,
+    count: int,
 ) -> None:
-    """In the message, or where they are too long for one, by a look."""
+    """The values are in the message, or are read from the file if they are too long."""
     values = {f"key {number}": number + 1 for number in range(count)}
     await other.raise_to(values)
-    await until(lambda: len(heard.values) == count)
+    await until(lambda: len(recorder.values) == count)
 
-    assert heard.values == values
+    assert recorder.values == values
     assert bool(looks) is (count == 5_000)
 
 
 async def test_a_check_arrives(
-    heard: Heard, other: SqliteCounters, looks: list[tuple[str, int]], until: Until
+    recorder: Recorder, other: SqliteCounters, looks: list[tuple[str, int]], until: Until
 ) -> None:
-    """By a look: only the file has the value."""
+    """The process reads the file, because the message has no value."""
     await other.add_one(["check"])
-    await until(lambda: heard.values == {"check": 1})
+    await until(lambda: recorder.values == {"check": 1})
     assert looks != []
     await other.raise_to({"k": 1})
-    await until(lambda: heard.values == {"check": 1, "k": 1})
+    await until(lambda: recorder.values == {"check": 1, "k": 1})

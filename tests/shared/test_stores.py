@@ -19,7 +19,7 @@ CHECKS = pytest.mark.parametrize("check", counter_store_checks(), ids=lambda eac
 
 @CHECKS
 async def test_counters_in_memory(check: StoreCheck) -> None:
-    """The store for tests is one itself."""
+    """The store for tests passes each check."""
     first = MemoryCounters()
 
     await check(first.beside)
@@ -27,7 +27,7 @@ async def test_counters_in_memory(check: StoreCheck) -> None:
 
 @CHECKS
 async def test_sqlite(check: StoreCheck, tmp_path: Path) -> None:
-    """Without a server."""
+    """The SQLite store passes each check."""
 
     def connect() -> CounterStore:
         return SqliteCounters(tmp_path / "counters.db")
@@ -37,7 +37,7 @@ async def test_sqlite(check: StoreCheck, tmp_path: Path) -> None:
 
 @CHECKS
 async def test_postgres(check: StoreCheck, postgres_server: PostgresServer) -> None:
-    """Unlogged tables; the statements are the same on logged ones."""
+    """The PostgreSQL store passes each check on unlogged tables; the statements are the same."""
 
     def connect() -> CounterStore:
         return PostgresCounters(postgres_server.dsn)
@@ -47,7 +47,7 @@ async def test_postgres(check: StoreCheck, postgres_server: PostgresServer) -> N
 
 @CHECKS
 async def test_redis(check: StoreCheck, steady_redis: RedisServer) -> None:
-    """One server."""
+    """The Redis store passes each check on one server."""
 
     def connect() -> CounterStore:
         return RedisCounters(steady_redis.address)

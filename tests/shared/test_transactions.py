@@ -1,4 +1,4 @@
-"""`advance_in`: a counter in a transaction of the caller, and clients that the caller made."""
+"""`advance_in`: a counter in a transaction of the caller; stores with a client of the caller."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.both_loops, pytest.mark.one_build, pytest.mark.realtim
 
 
 async def test_sqlite_transaction(process: Process, tmp_path: Path) -> None:
-    """Rolled back it is nothing, committed it is a publish."""
+    """A rolled back transaction changes nothing; a committed one is a publish."""
     path = tmp_path / "app.db"
     store = SqliteCounters(path)
     async with process(store) as (_, shared):
@@ -47,7 +47,7 @@ async def test_sqlite_transaction(process: Process, tmp_path: Path) -> None:
 
 
 async def test_postgres_transaction(process: Process, postgres_server: PostgresServer) -> None:
-    """Rolled back it is nothing, committed it is a publish."""
+    """A rolled back transaction changes nothing; a committed one is a publish."""
     store = PostgresCounters(postgres_server.dsn, name="transactions")
     async with process(store) as (_, shared):
         waiting = shared.wait_until({"doc": 2}, 60)
@@ -70,7 +70,7 @@ async def test_postgres_transaction(process: Process, postgres_server: PostgresS
 
 
 async def test_redis_transaction(process: Process, redis_server: RedisServer) -> None:
-    """With the other commands of a MULTI."""
+    """The counter is raised together with the other commands of a MULTI."""
     store = RedisCounters(redis_server.address)
     async with (
         process(store) as (_, shared),
@@ -94,7 +94,7 @@ async def test_a_redis_client_of_the_caller(
     steady_redis: RedisServer,
     decode: bool,  # noqa: FBT001
 ) -> None:
-    """It may decode or not, and is left open."""
+    """The client may decode answers or not, and the store leaves it open."""
     async with redis.asyncio.Redis.from_url(
         steady_redis.address, decode_responses=decode
     ) as client:
@@ -127,13 +127,13 @@ BAD: Any = 3
     ],
 )
 def test_a_bad_argument_is_named(make: Any, error: type[Exception], text: str) -> None:
-    """By the constructor."""
+    """The constructor raises an error with the argument."""
     with pytest.raises(error, match=text):
         make()
 
 
 async def test_a_long_path_works(process: Process, tmp_path: Path) -> None:
-    """The address of a socket may be shorter than a path."""
+    """The store works although the path is too long for the address of a socket."""
     folder = tmp_path / ("x" * 120)
     folder.mkdir()
     async with (
@@ -149,7 +149,7 @@ async def test_a_long_path_works(process: Process, tmp_path: Path) -> None:
 async def test_tables_that_are_dropped_are_a_lost_history(
     process: Process, postgres_server: PostgresServer
 ) -> None:
-    """They are made again."""
+    """The store creates the tables again, with a new epoch."""
     store = PostgresCounters(postgres_server.dsn, name="dropped")
     async with process(store) as (_, shared):
         before = await shared.advance("doc", 1)
@@ -166,19 +166,19 @@ async def test_a_new_redis_gives_no_gap(
     until: Until,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The first process makes the epoch before it counts the hints."""
+    """The first process creates the epoch before it counts the hints."""
     monkeypatch.setattr(_redis, "_HEARTBEAT", 0.01)
-    asked = 0
-    look_up = RedisCounters._look_up
+    reads = 0
+    read_last = RedisCounters._read_last
 
     async def counted(store: RedisCounters) -> tuple[str, int]:
-        nonlocal asked
-        asked += 1
-        return await look_up(store)
+        nonlocal reads
+        reads += 1
+        return await read_last(store)
 
-    monkeypatch.setattr(RedisCounters, "_look_up", counted)
+    monkeypatch.setattr(RedisCounters, "_read_last", counted)
     async with process(RedisCounters(redis_server.address)) as (_, shared):
-        await until(lambda: asked > 3)
+        await until(lambda: reads > 3)
         await shared.advance("doc", 1)
         assert shared.statistics().gaps == 0
 
@@ -186,7 +186,7 @@ async def test_a_new_redis_gives_no_gap(
 async def test_a_change_that_could_not_be_read_is_read_later(
     process: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the reading raised."""
+    """The change is read later after any exception."""
     path = tmp_path / "counters.db"
     failures: list[Exception] = [RuntimeError("odd"), sqlite3.OperationalError("disk I/O error")]
     changes = _sqlite._changes

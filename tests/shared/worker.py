@@ -1,4 +1,4 @@
-"""A program that waits for the keys on its standard input, and names each that was woken up."""
+"""A program that waits for the keys on its standard input, and prints each that has completed."""
 
 import asyncio
 import sys
@@ -23,7 +23,7 @@ async def main(store: str, address: str, count: str) -> None:
 
 
 async def wait(shared: SharedCounters, key: str) -> None:
-    """Name the key when it has reached 1."""
+    """Print the key when its counter has reached 1."""
     assert await shared.wait_until({key: 1}, None)
     sys.stdout.write(f"{key}\n")
     sys.stdout.flush()

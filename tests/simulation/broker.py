@@ -1,6 +1,6 @@
 """The world of the broker of examples/broker: produce, fetch and copy, with followers that crash.
 
-The oracle is the log itself: what was acknowledged is on every follower, and what was fetched is
+The oracle is the log itself: acknowledged records are on every follower, and fetched records are
 committed.
 """
 
@@ -21,7 +21,7 @@ class BrokerWorld(World):
     """A leader of two partitions, two followers, producers and consumers."""
 
     faults = World.faults | {"follower crash"}
-    longest_pause = 60.0  # followers ask all the time
+    longest_pause = 60.0  # followers poll continuously
 
     async def setup(self) -> None:
         """Start the leader and its followers."""
@@ -36,11 +36,11 @@ class BrokerWorld(World):
     # --- followers --------------------------------------------------------------------------
 
     def start(self, follower: str) -> None:
-        """Start a follower; what it copied is on its disk."""
+        """Start a follower, which continues after the records that it has copied before."""
         self.running[follower] = self.loop.create_task(self.follow(follower), name=follower)
 
     async def follow(self, follower: str) -> None:
-        """Copy for ever."""
+        """Copy records until cancelled."""
         offsets = self.copied[follower]
         while True:
             records = await self.broker.copy(follower, offsets, max_wait=5.0)
@@ -48,7 +48,7 @@ class BrokerWorld(World):
                 offsets[partition] += len(more)
 
     def strike(self, kind: str) -> None:
-        """Crash a follower; it starts again after a while."""
+        """Crash a follower, which starts again after a pause."""
         assert kind == "follower crash"
         follower = self.loop.chance.choice(_FOLLOWERS)
         task = self.running.pop(follower, None)
@@ -57,7 +57,7 @@ class BrokerWorld(World):
             self.loop.call_later(self.loop.chance.choice((0.0, 1.0, 20.0)), self.start, follower)
 
     def committed(self, partition: str) -> int:
-        """Return how much every follower has copied."""
+        """Return the number of records that every follower has copied."""
         return min(offsets[partition] for offsets in self.copied.values())
 
     # --- clients ----------------------------------------------------------------------------
@@ -71,7 +71,7 @@ class BrokerWorld(World):
         self.spawn(self.producer(batches, self.random.choice((0.5, 30.0))), f"put {self.number}")
 
     async def producer(self, batches: dict[str, list[str]], seconds: float) -> None:
-        """Produce; what is acknowledged is on every follower."""
+        """Produce, and assert that acknowledged records are on every follower."""
         began = self.now_ns
         answer = self.broker.produce(batches, seconds)
         ends = {partition: self.broker.logs[partition].end for partition in batches}
@@ -79,35 +79,39 @@ class BrokerWorld(World):
             if word == "NONE":
                 assert self.committed(partition) >= ends[partition], "acknowledged too early"
             else:
-                assert self.now_ns - began >= seconds * 1e9 - 64, "a producer gave up early"
+                assert self.now_ns - began >= seconds * 1e9 - 64, "a producer timed out early"
 
     @step(weight=4)
     def fetch(self) -> None:
-        """Start a consumer, which waits for more."""
+        """Start a consumer, which waits for more records."""
         self.number += 1
         partition = self.random.choice(_PARTITIONS)
         offset = max(0, self.committed(partition) + self.random.randint(-1, 1))
         self.spawn(self.consumer(partition, offset), f"get {self.number}")
 
     async def consumer(self, partition: str, offset: int) -> None:
-        """Fetch; what arrives is committed, and in order."""
+        """Fetch, and assert that the records are committed and in order."""
         records = (await self.broker.fetch({partition: offset}, max_wait=10.0))[partition]
         log = self.broker.logs[partition]
         assert records == log.records[offset : offset + len(records)]
-        assert offset + len(records) <= max(offset, self.committed(partition)), "not committed yet"
+        assert offset + len(records) <= max(offset, self.committed(partition)), (
+            "a fetched record is not committed"
+        )
 
     # --- rules ------------------------------------------------------------------------------
 
     def idle(self) -> None:
-        """No operation waits whose condition is met."""
+        """Assert that no pending operation has its condition met."""
         if not hasattr(self, "running"):
             return
         for purgatory in (self.broker.produces, self.broker.fetches):
             for operation in purgatory.pending():
-                assert not operation.try_complete(), f"{operation} waits though it is met"
+                assert not operation.try_complete(), (
+                    f"{operation} is pending although its condition is met"
+                )
 
     def state(self) -> Hashable:
-        """How far the followers are behind."""
+        """Return how many records each follower is behind."""
         behind = tuple(
             min(self.broker.logs[partition].end - offsets[partition], 5)
             for offsets in self.copied.values()
@@ -117,7 +121,7 @@ class BrokerWorld(World):
 
     async def finish(self) -> None:
         """Let the followers catch up, and stop."""
-        for _ in range(9):  # a jump of the clock ends one of them at once
+        for _ in range(9):  # several sleeps, because a jump of the clock may end one at once
             await asyncio.sleep(10)
         for partition in _PARTITIONS:
             end = self.broker.logs[partition].end

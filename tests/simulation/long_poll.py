@@ -1,7 +1,7 @@
 """The world of a long-poll service: documents with versions, and clients that leave.
 
-The service is that of `aiowheel.integrations.asgi`, without sockets: a request is an object, and a
-client that leaves is a message. The oracle polls every client.
+The service uses `aiowheel.integrations.asgi` without sockets: a request is an object, and a client
+that disconnects is a message. The oracle compares every client with the versions.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Client:
         self.waits = False
 
     async def receive(self) -> MutableMapping[str, Any]:
-        """Return what the server reads: nothing but the end of the connection."""
+        """Return the message of a disconnect when the client has left."""
         await self.gone.wait()
         return {"type": "http.disconnect"}
 
@@ -64,7 +64,7 @@ class LongPollWorld(World):
     # --- clients ----------------------------------------------------------------------------
 
     def client(self) -> Client:
-        """Make a client that has seen the current version, or another one."""
+        """Create a client that has seen the current version or another one."""
         self.number += 1
         document = self.random.choice(_DOCUMENTS)
         seen = self.versions[document] + self.random.choice((0, 0, 0, 0, -1, 1))
@@ -72,7 +72,7 @@ class LongPollWorld(World):
 
     @step(weight=5)
     def poll_version(self) -> None:
-        """Ask for another version than the one that was seen."""
+        """Poll for another version than the seen one."""
         client = self.client()
         document = client.document
 
@@ -90,7 +90,7 @@ class LongPollWorld(World):
 
     @step(weight=3)
     def poll_condition(self) -> None:
-        """Ask for anything newer than the version that was seen."""
+        """Poll for a newer version than the seen one."""
         client = self.client()
         document = client.document
 
@@ -122,23 +122,23 @@ class LongPollWorld(World):
         version = self.versions[client.document]
         self.note(f"{client.number} gets {response.status_code}")
         if response.status_code == 200:
-            assert version != client.seen, "an answer without news"
+            assert version != client.seen, "an answer without a new version"
             tag = response.headers.get("etag", f'"{version}"')
             assert tag == f'"{version}"', "an answer with an old version"
         elif response.status_code in {204, 304}:
-            # A poll for a condition ends with its timeout, even if news comes in the same turn.
+            # A poll for a condition times out even if a new version comes in the same turn.
             is_old = version == client.seen or response.status_code == 204
-            assert is_old, "news, and the client gets none"
+            assert is_old, "a client did not get a new version"
             self.check_timeout(client)
         elif response.status_code == 499:
-            assert client.gone.is_set(), "taken for gone"
+            assert client.gone.is_set(), "a connected client was treated as disconnected"
         else:
             assert response.status_code == 503
             refused = self.purgatory.closed or len(self.purgatory) >= 30
             assert refused or self.cancelled > cancelled, "refused without a reason"
 
     def check_timeout(self, client: Client) -> None:
-        """Assert that a client that gets nothing has waited."""
+        """Assert that a poll did not time out early."""
         if not self.purgatory.closed:
             assert client.seconds is not None, "a poll without a timeout timed out"
             early = client.began_ns + client.seconds * 1e9 - self.now_ns
@@ -148,7 +148,7 @@ class LongPollWorld(World):
 
     @step(weight=5)
     def publish(self) -> None:
-        """Write a new version, and tell those who wait."""
+        """Write a new version, and complete the waiting polls."""
         document = self.random.choice(_DOCUMENTS)
         self.versions[document] += 1
         self.purgatory.advance(document, self.versions[document])
@@ -156,13 +156,13 @@ class LongPollWorld(World):
 
     @step
     def send_away(self) -> None:
-        """Cancel what waits for one document."""
+        """Cancel the polls of one document."""
         document = self.random.choice(_DOCUMENTS)
         self.cancelled += 1
         self.purgatory.cancel_for_key(document)
 
     def strike(self, kind: str) -> None:
-        """Let a client leave."""
+        """Disconnect a client."""
         assert kind == "hangup"
         if self.clients:
             self.loop.chance.choice(list(self.clients)).gone.set()
@@ -170,25 +170,25 @@ class LongPollWorld(World):
     # --- rules ------------------------------------------------------------------------------
 
     def idle(self) -> None:
-        """Every client that waits has a reason, and every operation a client."""
+        """Assert that no client waits without a reason, and that operations match clients."""
         if not hasattr(self, "cancelled"):
             return
         for client in self.clients:
             assert not client.gone.is_set(), "an operation waits for a client that has left"
             news = self.versions[client.document] - client.seen
-            assert news == 0, f"client {client.number} waits although there is news"
+            assert news == 0, f"client {client.number} waits although there is a new version"
             if client.seconds is not None:
                 due_ns = client.began_ns + client.seconds * 1e9 + _TICK_NS
                 assert self.now_ns < due_ns + 64, f"client {client.number} waits too long"
         assert len(self.purgatory) == len(self.clients), "operations and clients differ"
 
     def state(self) -> Hashable:
-        """How many wait for which document."""
+        """Return the number of waiting clients of each document."""
         waiting = [client.document for client in self.clients]
         return tuple(min(waiting.count(each), 6) for each in _DOCUMENTS)
 
     async def finish(self) -> None:
-        """Stop the service: every client gets an answer."""
+        """Stop the service; every client must then get an answer."""
         await self.purgatory.aclose(drain=self.random.choice(_DRAINS))
         await self.settle()
         assert not self.clients

@@ -1,4 +1,4 @@
-"""The rules of services built on a purgatory hold in a simulation, whichever clients leave."""
+"""Services built on a purgatory keep their rules in a simulation, whichever clients leave."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.one_build, pytest.mark.slow]
 
 
 def test_a_long_poll_service_keeps_its_rules() -> None:
-    """Every client gets an answer, and none waits although there is news."""
+    """Every client gets an answer, and no client waits although there is a new version."""
     pytest.importorskip("starlette")
     from .long_poll import LongPollWorld
 
@@ -20,7 +20,7 @@ def test_a_long_poll_service_keeps_its_rules() -> None:
 
 
 def test_a_broker_keeps_its_rules() -> None:
-    """What is acknowledged is on every follower, although followers crash."""
+    """Acknowledged records are on every follower, although followers crash."""
     from .broker import BrokerWorld
 
     found = explore(BrokerWorld, seeds=range(5))

@@ -1,4 +1,4 @@
-"""A simulation: repeatable, and able to find and to shrink what is wrong."""
+"""A simulation is repeatable, finds failures and reduces them."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ print(digest.hexdigest())
 
 
 class Accounts(World):
-    """Two accounts; a transfer reads, waits and writes, and so loses another one's change."""
+    """Two accounts; a transfer reads, waits and writes, and may lose another transfer's change."""
 
     async def setup(self) -> None:
-        """Begin with 100 in sum."""
+        """Begin with a sum of 100."""
         self.money = {"a": 50, "b": 50}
         self.transfers = 0
 
@@ -74,11 +74,11 @@ class Accounts(World):
         self.money["b"] += amount
 
     def idle(self) -> None:
-        """Nothing is lost."""
+        """Assert that the sum is unchanged."""
         assert sum(self.money.values()) == 100, "money was made or lost"
 
     def state(self) -> Hashable:
-        """The balance."""
+        """Return the balance of one account."""
         return self.money["a"]
 
 
@@ -108,7 +108,7 @@ def run_program(*words: str, **environment: str) -> subprocess.CompletedProcess[
 
 
 def test_the_same_seed_gives_the_same_bytes() -> None:
-    """Also after other runs; another seed gives others."""
+    """The trace is also equal after other runs, and differs for another seed."""
     world = world_named("timer")
     first = simulate(world, seed=7)
     other = simulate(world, seed=8)
@@ -122,7 +122,7 @@ def test_the_same_seed_gives_the_same_bytes() -> None:
 
 @pytest.mark.slow
 def test_every_process_and_both_builds_give_the_same_bytes() -> None:
-    """Whatever the seed of `hash` is."""
+    """The traces are equal for every seed of `hash`."""
     runs = [
         run_program("-c", DIGEST, PYTHONHASHSEED="1"),
         run_program("-c", DIGEST, PYTHONHASHSEED="2"),
@@ -135,8 +135,8 @@ def test_every_process_and_both_builds_give_the_same_bytes() -> None:
     assert len({run.stdout for run in runs}) == 1
 
 
-def test_a_step_draws_the_same_whichever_others_are_left_out() -> None:
-    """So that a failing run can be made smaller."""
+def test_a_step_makes_the_same_choices_whichever_others_are_left_out() -> None:
+    """A failing run can therefore be reduced."""
     whole = simulate(Accounts, seed=3, faults=())
     part = simulate(Accounts, seed=3, steps=[5, 9], faults=())
     names = {line.split(" ", 2)[2] for line in part.trace.decode().splitlines() if " step " in line}
@@ -148,8 +148,8 @@ def test_a_step_draws_the_same_whichever_others_are_left_out() -> None:
 # --- finding --------------------------------------------------------------------------------
 
 
-def test_a_lost_update_is_found_and_made_small() -> None:
-    """Few steps and no fault are needed."""
+def test_a_lost_update_is_found_and_reduced() -> None:
+    """The reduced run has few steps and no fault."""
     with pytest.raises(SimulationFailedError) as caught:
         explore(Accounts, seeds=range(50))
     text = str(caught.value)
@@ -163,7 +163,7 @@ def test_a_lost_update_is_found_and_made_small() -> None:
 
 @pytest.mark.slow
 def test_the_command_of_a_failure_replays_it() -> None:
-    """In another process, with the same trace."""
+    """Another process replays the failure with the same trace."""
     with pytest.raises(SimulationFailedError) as caught:
         explore(Accounts, seeds=range(50))
     python, *words = shlex.split(str(caught.value).splitlines()[-1].removeprefix("replay: "))
@@ -175,8 +175,8 @@ def test_the_command_of_a_failure_replays_it() -> None:
     assert all(line.strip() in str(caught.value) for line in replay.stdout.splitlines()[-3:])
 
 
-def test_a_smaller_run_has_no_more_steps() -> None:
-    """Of a run that fails in any case, nothing is left."""
+def test_a_run_that_always_fails_is_reduced_to_no_steps() -> None:
+    """If a run fails without any step, no step is left."""
 
     class Broken(Quiet):
         def check(self) -> None:
@@ -190,23 +190,23 @@ def test_a_smaller_run_has_no_more_steps() -> None:
     assert smallest.kinds == frozenset()
 
 
-async def _for_ever() -> None:
+async def _wait_endlessly() -> None:
     await asyncio.Event().wait()
 
 
 class Hangs(Quiet):
-    """A task that waits for ever."""
+    """A task that waits endlessly."""
 
     async def setup(self) -> None:
-        """Start it."""
-        self.spawn(_for_ever(), "waiting")
+        """Start the task."""
+        self.spawn(_wait_endlessly(), "waiting")
 
 
 class Spins(Quiet):
     """A task that never waits."""
 
     async def setup(self) -> None:
-        """Start it."""
+        """Start the task."""
         self.spawn(self.spin(), "spinning")
 
     async def spin(self) -> None:
@@ -216,18 +216,18 @@ class Spins(Quiet):
 
 
 class LeavesATask(Quiet):
-    """A task that is forgotten."""
+    """A task that has not ended at the end."""
 
     async def finish(self) -> None:
-        """Start it."""
-        self.forgotten = self.loop.create_task(_for_ever(), name="forgotten")
+        """Start the task."""
+        self.forgotten = self.loop.create_task(_wait_endlessly(), name="forgotten")
 
 
 class FailsInACallback(Quiet):
     """A callback that raises."""
 
     async def setup(self) -> None:
-        """Schedule it."""
+        """Schedule the callback."""
         self.loop.call_soon([].pop)
 
 
@@ -235,7 +235,7 @@ class FailsInATask(Quiet):
     """A client that raises."""
 
     async def setup(self) -> None:
-        """Start it."""
+        """Start the task."""
         self.spawn(self.client(), "client")
 
     async def client(self) -> None:
@@ -244,7 +244,7 @@ class FailsInATask(Quiet):
 
 
 class FailsInTheEnd(Quiet):
-    """A rule about the closed loop."""
+    """A world that fails after the loop was closed."""
 
     def closed(self) -> None:
         """Raise."""
@@ -263,7 +263,7 @@ class FailsInTheEnd(Quiet):
     ],
 )
 def test_the_general_rules(world: type[World], kind: type[Exception], text: str) -> None:
-    """They need no word in the world."""
+    """A simulation checks the general rules in every world."""
     error = simulate(world, seed=0, steps=3, faults=()).error
 
     assert type(error) is kind
@@ -274,12 +274,12 @@ def test_the_general_rules(world: type[World], kind: type[Exception], text: str)
 
 
 class Clients(World):
-    """Clients that are struck; the errors they get are noted."""
+    """Clients that faults interrupt; the trace has the errors that they get."""
 
     faults = COMMON_FAULTS | {"own"}
 
     async def setup(self) -> None:
-        """Nothing was seen yet."""
+        """Begin without seen errors."""
         self.seen: set[str] = set()
 
     @step
@@ -288,7 +288,7 @@ class Clients(World):
         self.spawn(self.client(), f"client {self.random.random()}")
 
     async def client(self) -> None:
-        """Sleep, and note what interrupts it."""
+        """Sleep, and note the error that interrupts it."""
         try:
             await asyncio.sleep(100)
         except (InjectedError, asyncio.CancelledError) as error:
@@ -301,7 +301,7 @@ class Clients(World):
 
 
 def test_faults_strike() -> None:
-    """Those of the loop, those of the tasks, and those of the world."""
+    """Faults of the loop, of tasks and of the world are injected."""
     found = explore(Clients, seeds=range(40))
     traces = b"".join(simulate(Clients, seed=seed).trace for seed in range(40))
 
@@ -312,7 +312,7 @@ def test_faults_strike() -> None:
 
 @pytest.mark.parametrize("kinds", [(), ("stall",), ("own", "reorder")])
 def test_only_the_allowed_faults_strike(kinds: Iterable[str]) -> None:
-    """None, some, and those of the world."""
+    """A run has only the given kinds of faults, including those of the world."""
     assert set(explore(Clients, seeds=range(20), faults=kinds).faults) <= set(kinds)
 
 
@@ -336,8 +336,8 @@ class Threads(World):
             self.in_thread(lambda: 1 // 0)
 
 
-def test_threads_take_their_turn() -> None:
-    """Nothing runs beside the loop, so a run can be repeated."""
+def test_calls_in_threads_are_repeatable() -> None:
+    """Threads run only while the loop waits, so a run can be repeated."""
     runs = [simulate(Threads, seed=1) for _ in range(2)]
 
     assert [run.error for run in runs] == [None, None]
@@ -362,7 +362,7 @@ USUAL: dict[str, Any] = {"world": Accounts, "seed": 1}
     ],
 )
 def test_a_wrong_argument(arguments: dict[str, Any], error: type[Exception], text: str) -> None:
-    """One clear error at the call."""
+    """The call raises one clear error."""
     with pytest.raises(error) as caught:
         simulate(**(USUAL | arguments))
 
@@ -371,20 +371,20 @@ def test_a_wrong_argument(arguments: dict[str, Any], error: type[Exception], tex
 
 @pytest.mark.parametrize("weight", [0, 1001])
 def test_a_wrong_weight(weight: int) -> None:
-    """It names the range."""
+    """The error has the legal range."""
     with pytest.raises(ValueError, match="weight must be"):
         step(weight=weight)
 
 
 @pytest.mark.parametrize("steps", [(), (0,), (0, 1, 2, 5), (3, 7, 8)])
 def test_steps_as_text(steps: tuple[int, ...]) -> None:
-    """There and back."""
+    """Steps converted to text and back are equal."""
     assert steps_from_text(steps_to_text(steps)) == steps
 
 
 @pytest.mark.parametrize("text", ["x", "1-", "1-x", "1,,2"])
 def test_wrong_steps_as_text(text: str) -> None:
-    """One clear error."""
+    """The call raises one clear error."""
     with pytest.raises(BadInputError, match="steps must be"):
         steps_from_text(text)
 
@@ -398,7 +398,7 @@ def test_wrong_steps_as_text(text: str) -> None:
     ],
 )
 def test_a_wrong_option(words: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """It ends the program with 2, and runs nothing."""
+    """The program exits with 2 and runs no world."""
     assert main(["--world", "timer", *words]) == 2
 
     printed = capsys.readouterr()
@@ -408,6 +408,6 @@ def test_a_wrong_option(words: list[str], text: str, capsys: pytest.CaptureFixtu
 
 @pytest.mark.parametrize("name", ["nothing", "nothing:World", "tests/none.py:World", "json:loads"])
 def test_a_wrong_world(name: str) -> None:
-    """One clear error."""
+    """The call raises one clear error."""
     with pytest.raises(BadInputError, match="world"):
         world_named(name)

@@ -1,4 +1,4 @@
-"""The rules of every world hold for the first seeds; `make simulate` runs many more."""
+"""Every world keeps its rules for the first seeds; `make simulate` runs many more."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from aiowheel.testing.simulation.worlds import WORLDS
 
 pytestmark = [pytest.mark.one_build, pytest.mark.slow]
 
-#: Seeds of one world; with those of the worlds that have tests of their own, 200 in all.
+#: Seeds of one world; together with the worlds that have their own tests, about 200 seeds.
 EACH = 25
 
 
 @pytest.mark.parametrize("name", WORLDS)
 def test_a_world_keeps_its_rules(name: str) -> None:
-    """For its share of the seeds, at a thousand times the speed of the clock or more."""
+    """The rules hold for each seed, at a thousand times the speed of real time or more."""
     found = explore(world_named(name), seeds=range(EACH))
 
     assert found.runs == EACH
@@ -27,7 +27,7 @@ def test_a_world_keeps_its_rules(name: str) -> None:
 
 @pytest.mark.parametrize("name", WORLDS)
 def test_a_world_has_a_description(name: str) -> None:
-    """Its class says what it is, and each step what it does."""
+    """The class and each step have docstrings."""
     world = world_named(name)
 
     assert issubclass(world, World)

@@ -1,4 +1,4 @@
-"""What the tests of virtual time share."""
+"""The fixtures of the tests of virtual time."""
 
 from collections.abc import Callable, Iterator
 
@@ -9,7 +9,7 @@ from aiowheel.testing import VirtualClockEventLoop
 
 @pytest.fixture
 def virtual_loop() -> Iterator[Callable[..., VirtualClockEventLoop]]:
-    """Makes virtual loops and closes them."""
+    """Return a function that creates virtual loops, and close the loops at the end."""
     loops: list[VirtualClockEventLoop] = []
 
     def make(patience: float = 0.1, *, autojump: bool = True) -> VirtualClockEventLoop:

@@ -1,4 +1,4 @@
-"""A virtual loop that could only wait for ever says so, and who waits where."""
+"""A virtual loop that could only wait endlessly raises an error with the waiting tasks."""
 
 import asyncio
 import math
@@ -18,7 +18,7 @@ Loops = Callable[..., VirtualClockEventLoop]
 
 @pytest.fixture(autouse=True)
 def alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a process without other threads; tests elsewhere leave some behind."""
+    """Hide other threads, which other tests may have left."""
     if "thread" not in request.node.name:
         monkeypatch.setattr(threading, "active_count", lambda: 1)
 
@@ -26,7 +26,7 @@ def alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 def deadlock_of(
     main: Callable[[], Coroutine[None, None, object]], loop: VirtualClockEventLoop
 ) -> VirtualDeadlockError:
-    """The error that ends *main*, after which the loop closes in peace."""
+    """Return the error that ends *main*, after which the loop can be closed."""
     with (
         asyncio.Runner(loop_factory=lambda: loop) as runner,
         pytest.raises(VirtualDeadlockError) as caught,
@@ -35,48 +35,48 @@ def deadlock_of(
     return caught.value
 
 
-async def wait_in_vain() -> None:
-    """Nobody sets this event."""
+async def wait_endlessly() -> None:
+    """Wait for an event that is never set."""
     await asyncio.Event().wait()
 
 
 async def main_and_worker() -> None:
-    """Two tasks, each waiting somewhere else."""
+    """Run two tasks that wait at different lines."""
     queue: asyncio.Queue[None] = asyncio.Queue()
     async with asyncio.TaskGroup() as group:
         group.create_task(queue.get(), name="getter")
         await asyncio.sleep(12.5)
-        await wait_in_vain()
+        await wait_endlessly()
 
 
 def test_the_error_names_the_tasks_and_their_lines(virtual_loop: Loops) -> None:
-    """The innermost line of the caller's own code, and the time on the clock."""
+    """The error has the time, and the innermost line of the caller's own code for each task."""
     error = deadlock_of(main_and_worker, virtual_loop())
 
     lines = sorted(error.waiting)
     assert len(lines) == 2
-    assert "in wait_in_vain, " in lines[0]
+    assert "in wait_endlessly, " in lines[0]
     assert lines[0].endswith(": await asyncio.Event().wait()")
     assert "in Queue.get, " in lines[1]
     assert str(error).startswith("deadlock at 12.5 s: no callback is ready")
     assert "waiting tasks: 2\n" in str(error)
 
 
-def test_a_sleep_for_ever_is_a_deadlock_too(virtual_loop: Loops) -> None:
-    """No clock gets to infinity; on the wheel the line is the caller's in both builds."""
+def test_an_endless_sleep_is_a_deadlock(virtual_loop: Loops) -> None:
+    """A sleep for `inf` never ends; on the wheel, the line is the caller's in both builds."""
 
-    async def sleep_for_ever() -> None:
+    async def sleep_endlessly() -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(asyncio.sleep(math.inf))
             await aiowheel.sleep(math.inf)
 
-    error = deadlock_of(sleep_for_ever, virtual_loop())
+    error = deadlock_of(sleep_endlessly, virtual_loop())
 
     assert any(each.endswith(": await aiowheel.sleep(math.inf)") for each in error.waiting)
 
 
 def test_without_autojump_the_error_says_what_moves_the_clock(virtual_loop: Loops) -> None:
-    """Sleeping tasks then wait for somebody to call `advance`."""
+    """Sleeping tasks wait for a call of `advance`."""
     error = deadlock_of(lambda: asyncio.sleep(30), virtual_loop(autojump=False))
 
     assert "1 timers are armed, the next for 30.0 s" in str(error)
@@ -84,10 +84,10 @@ def test_without_autojump_the_error_says_what_moves_the_clock(virtual_loop: Loop
 
 
 def test_a_long_list_is_cut(virtual_loop: Loops) -> None:
-    """Twenty tasks show the pattern; the error itself knows all."""
+    """The text has twenty tasks; the attribute of the error has all of them."""
 
     async def crowd() -> None:
-        await asyncio.gather(*(wait_in_vain() for _ in range(30)))
+        await asyncio.gather(*(wait_endlessly() for _ in range(30)))
 
     error = deadlock_of(crowd, virtual_loop())
 
@@ -96,8 +96,8 @@ def test_a_long_list_is_cut(virtual_loop: Loops) -> None:
     assert len(str(error).splitlines()) == 22
 
 
-def test_the_loop_can_go_on_after_a_deadlock(virtual_loop: Loops) -> None:
-    """The error ended the run, not the loop: what it waits for may still be given."""
+def test_a_loop_can_run_again_after_a_deadlock(virtual_loop: Loops) -> None:
+    """The error ends the run but not the loop, so the waiting task can still be completed."""
     loop = virtual_loop()
     event = asyncio.Event()
     waiting = loop.create_task(event.wait())
@@ -109,14 +109,14 @@ def test_the_loop_can_go_on_after_a_deadlock(virtual_loop: Loops) -> None:
     assert loop.run_until_complete(waiting)
 
 
-def test_a_loop_with_no_tasks_has_nothing_to_wait_for(virtual_loop: Loops) -> None:
-    """`run_forever` with nobody to call it would never return."""
+def test_a_loop_without_tasks_and_timers_is_a_deadlock(virtual_loop: Loops) -> None:
+    """`run_forever` without a task and a timer would never return."""
     with pytest.raises(VirtualDeadlockError, match="waiting tasks: 0"):
         virtual_loop().run_forever()
 
 
-def test_a_thread_is_given_time_before_the_verdict(virtual_loop: Loops) -> None:
-    """One that was there before the loop may know it; nothing else tells that it will call."""
+def test_a_thread_has_time_to_call_before_a_deadlock_is_reported(virtual_loop: Loops) -> None:
+    """A thread that was started before the loop may still call the loop."""
     go_on = threading.Event()
     thread = threading.Thread(target=go_on.wait)
     thread.start()
@@ -137,7 +137,7 @@ def test_a_thread_is_given_time_before_the_verdict(virtual_loop: Loops) -> None:
 
 
 def test_the_error_survives_pickling() -> None:
-    """Test runners send errors between processes."""
+    """The error can be pickled, because test runners send errors between processes."""
     error = VirtualDeadlockError(1.5, "", ["Task-1 in main"])
 
     assert str(pickle.loads(pickle.dumps(error))) == str(error)

@@ -1,4 +1,4 @@
-"""The order of a virtual loop's callbacks: the same each time, and shuffled by a seed."""
+"""The order of a virtual loop's callbacks is the same in each run, and a seed shuffles it."""
 
 import asyncio
 import random
@@ -16,7 +16,7 @@ Trace = list[tuple[float, int]]
 
 
 def order_within_an_instant(seed: int | None, timers: int = 20) -> list[int]:
-    """In which order timers due at one time run."""
+    """Return the order in which timers due at one time run."""
     order: list[int] = []
     loop = VirtualClockEventLoop(seed=seed)
     for number in range(timers):
@@ -27,7 +27,7 @@ def order_within_an_instant(seed: int | None, timers: int = 20) -> list[int]:
 
 
 def trace_of_sleepers(sleep: Sleep, seed: int | None) -> Trace:
-    """Time and number of each wake-up of 10,000 sleepers; many share an instant."""
+    """Return time and number of each wake-up of 10,000 sleepers, many at the same instant."""
     delays = random.Random(45)
     trace: Trace = []
 
@@ -45,12 +45,12 @@ def trace_of_sleepers(sleep: Sleep, seed: int | None) -> Trace:
 
 
 def test_without_a_seed_timers_of_one_instant_run_in_the_order_armed() -> None:
-    """The heap of asyncio does not promise that much."""
+    """The heap of asyncio does not promise this order."""
     assert order_within_an_instant(None) == list(range(20))
 
 
 def test_a_seed_shuffles_timers_of_one_instant() -> None:
-    """Different seeds, different orders; the same seed, the same."""
+    """Different seeds give different orders; the same seed gives the same order."""
     orders = [order_within_an_instant(seed) for seed in range(5)]
 
     assert len({tuple(order) for order in orders}) == 5
@@ -59,7 +59,7 @@ def test_a_seed_shuffles_timers_of_one_instant() -> None:
 
 
 def test_a_seed_shuffles_nothing_across_instants() -> None:
-    """What is due earlier runs earlier."""
+    """A timer that is due earlier runs earlier."""
     order: list[float] = []
     loop = VirtualClockEventLoop(seed=1)
     for when in (0.3, 0.1, 0.2):
@@ -76,7 +76,7 @@ def test_a_seed_shuffles_nothing_across_instants() -> None:
 def test_ten_thousand_random_sleeps_leave_the_same_trace_twice(
     sleep: Sleep, seed: int | None
 ) -> None:
-    """A run can be repeated to the last detail."""
+    """Two runs have exactly the same trace."""
     trace = trace_of_sleepers(sleep, seed)
 
     assert len(trace) == 10_000
@@ -87,7 +87,7 @@ def test_ten_thousand_random_sleeps_leave_the_same_trace_twice(
 async def test_code_that_does_not_depend_on_order_passes_with_every_seed(
     request: pytest.FixtureRequest,
 ) -> None:
-    """A mark with several seeds runs the test once for each."""
+    """A mark with several seeds runs the test once for each seed."""
     results = await asyncio.gather(*(asyncio.sleep(1, number) for number in range(4)))
 
     assert results == [0, 1, 2, 3]
@@ -95,7 +95,7 @@ async def test_code_that_does_not_depend_on_order_passes_with_every_seed(
 
 
 async def count_down(trace: list[str]) -> None:
-    """A program whose events are some milliseconds apart."""
+    """Add events that are some milliseconds apart to *trace*."""
     loop = asyncio.get_running_loop()
     aiowheel.call_later(0.03, trace.append, "wheel")
     loop.call_later(0.06, trace.append, "loop")
@@ -109,7 +109,7 @@ async def count_down(trace: list[str]) -> None:
 
 @pytest.mark.realtime
 def test_the_real_clock_gives_the_same_order() -> None:
-    """What was tested on the virtual clock happens on the real one."""
+    """The events of the virtual clock have the same order on the real clock."""
     traces: list[list[str]] = []
     for factory in (VirtualClockEventLoop, asyncio.new_event_loop):
         trace: list[str] = []

@@ -1,4 +1,4 @@
-"""Sockets, jobs, child processes and threads are real; a virtual loop is patient with them."""
+"""Sockets, jobs, child processes and threads are real; a virtual loop waits for them."""
 
 import asyncio
 import math
@@ -23,7 +23,7 @@ HASTY = pytest.mark.virtual_time(patience=0)
 
 @asynccontextmanager
 async def connection() -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """The client's end of a TCP connection to a server that answers lines in capitals."""
+    """Open a TCP connection to a server that answers lines in capitals."""
     ended = asyncio.Event()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -40,7 +40,7 @@ async def connection() -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.Str
 
 
 async def close(writer: asyncio.StreamWriter) -> None:
-    """Leave no transport behind."""
+    """Close the writer, and wait until it is closed."""
     writer.close()
     await writer.wait_closed()
 
@@ -57,8 +57,8 @@ async def test_sockets_work_while_time_stands_still(virtual_clock: VirtualClock)
 
 
 @HASTY
-async def test_a_peer_that_says_nothing_times_out(virtual_clock: VirtualClock) -> None:
-    """An open socket does not stop the clock once patience is at its end."""
+async def test_a_read_from_a_silent_peer_times_out(virtual_clock: VirtualClock) -> None:
+    """An open socket does not stop the clock after the patience has passed."""
     async with connection() as (reader, _):
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(reader.readline(), 30)
@@ -68,7 +68,7 @@ async def test_a_peer_that_says_nothing_times_out(virtual_clock: VirtualClock) -
 
 @PATIENT
 async def test_a_job_is_waited_for(virtual_clock: VirtualClock) -> None:
-    """Before its timeout, however long it really takes."""
+    """The job ends before its virtual timeout, however long it takes in real time."""
     release = threading.Event()
     asyncio.get_running_loop().call_soon(release.set)
 
@@ -90,7 +90,7 @@ async def test_a_job_that_takes_too_long_times_out(virtual_clock: VirtualClock) 
 
 @PATIENT
 async def test_a_child_process_is_waited_for(virtual_clock: VirtualClock) -> None:
-    """With pipes and without."""
+    """The clock waits for a child process with pipes and for one without."""
     program = [sys.executable, "-c", "print(6 * 7)"]
     async with asyncio.timeout(30):
         child = await asyncio.create_subprocess_exec(*program, stdout=asyncio.subprocess.PIPE)
@@ -103,7 +103,7 @@ async def test_a_child_process_is_waited_for(virtual_clock: VirtualClock) -> Non
 
 @PATIENT
 async def test_a_thread_wakes_the_loop(virtual_clock: VirtualClock) -> None:
-    """A thread that was started since counts as something to wait for."""
+    """The clock waits for a thread that was started after the loop."""
     loop = virtual_clock.loop
     called = asyncio.Event()
     go_on = threading.Event()
@@ -124,12 +124,12 @@ async def test_a_thread_wakes_the_loop(virtual_clock: VirtualClock) -> None:
 @pytest.mark.posix
 @PATIENT
 async def test_a_signal_is_waited_for(virtual_clock: VirtualClock) -> None:
-    """Where a handler was added, until it is removed."""
+    """The clock waits for a signal from when its handler is added until it is removed."""
     loop = virtual_clock.loop
     came = asyncio.Event()
     loop.add_signal_handler(signal.SIGUSR1, came.set)
     later = threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGUSR1))
-    later.daemon = True  # known to the loop or not, it ends at once
+    later.daemon = True  # the thread ends at once in any case
     later.start()
 
     await asyncio.wait_for(came.wait(), 30)
@@ -142,7 +142,7 @@ async def test_a_signal_is_waited_for(virtual_clock: VirtualClock) -> None:
 
 
 class Interrupted(selectors.SelectSelector):
-    """Has *handler* run where it would block, as Python has a signal's, and finds nothing."""
+    """A selector that calls *handler* instead of blocking, like a signal, and returns no events."""
 
     handler: Callable[[], object] = int
 
@@ -155,14 +155,14 @@ class Interrupted(selectors.SelectSelector):
 
 @pytest.mark.posix
 def test_an_interrupt_ends_a_task_that_advances_the_clock() -> None:
-    """Ctrl-C cancels it in the middle of the loop's wait; the loop itself must survive that."""
+    """Ctrl-C cancels the task during the loop's wait, and the loop must survive it."""
     selector = Interrupted()
     with asyncio.Runner(loop_factory=lambda: VirtualClockEventLoop(selector)) as runner:
 
         async def advance() -> None:
             loop = asyncio.get_running_loop()
             assert isinstance(loop, VirtualClockEventLoop)
-            loop.add_signal_handler(signal.SIGUSR1, int)  # something to wait for
+            loop.add_signal_handler(signal.SIGUSR1, int)  # an event source to wait for
             task = asyncio.current_task()
             assert task is not None
             selector.handler = task.cancel
@@ -179,7 +179,7 @@ def test_an_interrupt_ends_a_task_that_advances_the_clock() -> None:
 async def test_idle_workers_of_an_executor_do_not_hold_the_clock(
     virtual_clock: VirtualClock,
 ) -> None:
-    """Their jobs count, they do not: else infinite patience would wait for ever."""
+    """With infinite patience, the clock waits for jobs but not for idle workers."""
     await asyncio.to_thread(int)
 
     await asyncio.sleep(3600)
@@ -190,7 +190,7 @@ async def test_idle_workers_of_an_executor_do_not_hold_the_clock(
 def test_a_loop_on_another_thread_waits_for_calls(
     virtual_loop: Callable[..., asyncio.AbstractEventLoop],
 ) -> None:
-    """With nothing to do it serves, as any loop would."""
+    """A loop without work on another thread waits, as any loop does."""
     loop = virtual_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -207,11 +207,11 @@ def test_a_loop_on_another_thread_waits_for_calls(
 def test_the_end_of_a_run_waits_for_running_jobs(
     virtual_loop: Callable[..., asyncio.AbstractEventLoop],
 ) -> None:
-    """The bound that asyncio puts on it is no virtual time: it would be over at once."""
+    """The timeout of asyncio for jobs does not apply, because virtual time would end it at once."""
     ended = threading.Event()
 
     def job() -> None:
-        time.sleep(0.05)  # longer than the loop's patience, and there is nobody to wait for
+        time.sleep(0.05)  # longer than the loop's patience
         ended.set()
 
     async def leave_a_job_behind() -> None:

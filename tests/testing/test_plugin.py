@@ -1,4 +1,4 @@
-"""The pytest plugin, in projects of its own: under pytest-asyncio, under anyio, beside neither."""
+"""The pytest plugin in separate projects: with pytest-asyncio, with anyio, and with neither."""
 
 import importlib.metadata
 
@@ -18,19 +18,19 @@ ANYIO = ("-p", "anyio")
 
 @pytest.fixture(autouse=True)
 def own_project(monkeypatch: pytest.MonkeyPatch, pytester: pytest.Pytester) -> None:
-    """Read no settings of a folder above; load no plugin that is not named: imports take long."""
+    """Ignore settings of parent folders, and load only the named plugins, for speed."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makeini("[pytest]")
 
 
 def run(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:
-    """Run the project's tests in a process of their own, with our plugin."""
+    """Run the project's tests in a separate process with the plugin."""
     plugin = ("-p", "_aiowheel_pytestplugin")
     return pytester.runpytest_subprocess(*plugin, "-W", "error", *options, timeout=120)
 
 
 def test_the_package_declares_the_plugin() -> None:
-    """Whoever installs the package has it without a line in the project."""
+    """A project has the plugin as soon as the package is installed."""
     declared = importlib.metadata.entry_points(group="pytest11", name="aiowheel")
     if not declared:
         pytest.skip("aiowheel is not installed, only on the path")
@@ -39,7 +39,7 @@ def test_the_package_declares_the_plugin() -> None:
 
 
 def test_a_marked_test_runs_on_virtual_time(pytester: pytest.Pytester) -> None:
-    """Strict mode of pytest-asyncio; options go to the loop, fixtures share it."""
+    """In pytest-asyncio's strict mode, options reach the loop and fixtures share it."""
     pytester.makepyfile(
         ASYNC_TEST
         + """
@@ -74,8 +74,8 @@ async def test_unmarked():
     run(pytester, *ASYNCIO).assert_outcomes(passed=3)
 
 
-def test_the_projects_own_loops_stay(pytester: pytest.Pytester) -> None:
-    """Its hook answers for unmarked tests, ours for marked ones; a policy keeps its say."""
+def test_the_loops_of_the_project_stay(pytester: pytest.Pytester) -> None:
+    """The project's hook chooses the loops of unmarked tests, the plugin's those of marked ones."""
     pytester.makeconftest(
         """
 import asyncio
@@ -104,8 +104,8 @@ async def test_unmarked():
     run(pytester, *ASYNCIO).assert_outcomes(passed=3)
 
 
-def test_a_project_without_marks_never_meets_the_hook(pytester: pytest.Pytester) -> None:
-    """Then pytest-asyncio does as if this plugin were not there: no parameter, no ids."""
+def test_a_project_without_marks_does_not_register_the_hook(pytester: pytest.Pytester) -> None:
+    """pytest-asyncio then behaves as without the plugin: no parameter and no ids."""
     pytester.makepyfile(
         ASYNC_TEST
         + """
@@ -120,7 +120,7 @@ async def test_unmarked(request):
 
 
 def test_several_seeds_are_several_tests(pytester: pytest.Pytester) -> None:
-    """The id tells the seed that found the fault."""
+    """The test id has the seed."""
     pytester.makepyfile(
         ASYNC_TEST
         + """
@@ -154,10 +154,10 @@ async def test_order():
         ("True, 1, None, 0, 5", "*takes from 0 to 4 positional arguments but 5 were given*"),
     ],
 )
-def test_a_mark_that_says_nothing_sensible_is_refused_by_name(
+def test_a_malformed_mark_is_refused_with_the_name_of_the_test(
     pytester: pytest.Pytester, arguments: str, text: str
 ) -> None:
-    """The test is named, and not what this plugin or pytest-asyncio made of the mark."""
+    """The error has the name of the test and the bad argument, without internals."""
     pytester.makepyfile(
         ASYNC_TEST
         + f"""
@@ -174,8 +174,8 @@ async def test_it():
     result.stdout.fnmatch_lines([f"*::test_it: mark virtual_time: {text}"])
 
 
-def test_a_pytest_asyncio_that_asks_for_no_loops_is_refused(pytester: pytest.Pytester) -> None:
-    """Else the test would run on the real clock, for as long as its timeouts say."""
+def test_a_pytest_asyncio_without_the_hook_is_refused(pytester: pytest.Pytester) -> None:
+    """Without the refusal, the test would run on the real clock."""
     pytester.makeconftest(
         """
 def pytest_configure(config):
@@ -210,7 +210,7 @@ LEGACY = ("-p", "aiohttp.pytest_plugin")
 def test_the_legacy_plugin_of_aiohttp_is_refused(
     pytester: pytest.Pytester, arguments: str, outcome: str, text: str
 ) -> None:
-    """It runs coroutine functions on a real loop of its own, with or without its fixtures."""
+    """The plugin runs coroutine functions on its own real loop, with or without its fixtures."""
     pytest.importorskip("aiohttp")
     pytester.makepyfile(
         ASYNC_TEST
@@ -228,7 +228,7 @@ async def test_it({arguments}):
 
 
 def test_an_old_pytest_is_refused_under_anyio(pytester: pytest.Pytester) -> None:
-    """Before 8.0 it ends the whole run with a ValueError about a duplicate parameter."""
+    """Before 8.0, pytest would end the whole run with an error about a duplicate parameter."""
     pytester.makeconftest("import pytest\npytest.version_tuple = (7, 4, 4)\n")
     pytester.makepyfile(
         ASYNC_TEST
@@ -250,7 +250,7 @@ def test_other():
 
 
 def test_a_test_case_of_unittest_is_refused(pytester: pytest.Pytester) -> None:
-    """It makes a real loop, which pytest cannot exchange; plain and unmarked cases run."""
+    """The test case creates a real loop; plain and unmarked test cases run."""
     pytester.makepyfile(
         ASYNC_TEST
         + """
@@ -281,7 +281,7 @@ class TestPlain(unittest.TestCase):
 
 
 def test_an_old_pluggy_can_load_the_plugin(pytester: pytest.Pytester) -> None:
-    """Before 1.2 it refuses `wrapper=True`, and each run would end with a TypeError."""
+    """Before 1.2, pluggy refuses `wrapper=True`, which would fail every run."""
     pytester.makepyfile(
         old_pluggy="""
 import pluggy
@@ -315,7 +315,7 @@ def test_marked(manual_timer):
 def test_a_project_that_does_not_use_it_never_imports_the_package(
     pytester: pytest.Pytester,
 ) -> None:
-    """Such a run pays for one small module, and for nothing else that pytest does not load."""
+    """Such a run imports one small module besides those that pytest imports."""
     pytester.makepyfile(
         """
 import subprocess, sys
@@ -333,7 +333,7 @@ def test_it():
 
 
 def test_the_marks_arguments_may_go_by_position(pytester: pytest.Pytester) -> None:
-    """As `pytest --markers` shows them; none is passed over."""
+    """The order is that of `pytest --markers`, and each argument reaches the loop."""
     pytester.makepyfile(
         ASYNC_TEST
         + """
@@ -360,7 +360,7 @@ async def test_it(shared, virtual_clock, ended):
 
 
 def test_tests_of_one_scope_share_the_loop_under_asyncio(pytester: pytest.Pytester) -> None:
-    """And with it the fixtures of that scope: they are not made again for each test."""
+    """The fixtures of that scope are created once on the shared loop."""
     pytester.makepyfile(
         ASYNC_TEST
         + """
@@ -377,7 +377,7 @@ async def shared():
 
 
 def test_tests_of_one_scope_share_the_loop_under_anyio(pytester: pytest.Pytester) -> None:
-    """There it is the fixture that keeps the loop."""
+    """With anyio, the fixture keeps the loop open."""
     pytester.makepyfile(
         ASYNC_TEST
         + """
@@ -393,7 +393,7 @@ async def shared():
 
 
 def test_another_loop_beside_the_mark_is_refused(pytester: pytest.Pytester) -> None:
-    """Asked for uvloop as well, the plugin says that it cannot be virtual."""
+    """A test with the mark and a uvloop factory fails with the reason."""
     pytester.makepyfile(
         ASYNC_TEST
         + """
@@ -417,10 +417,10 @@ async def test_virtual():
         ("uvloop.new_event_loop", "*NotVirtualError: *cannot be virtual: uvloop reads the time*"),
     ],
 )
-def test_the_clock_of_a_real_loop_cannot_be_had(
+def test_a_real_loop_has_no_virtual_clock(
     pytester: pytest.Pytester, factory: str, text: str
 ) -> None:
-    """The error names the loop and the mark that helps."""
+    """The error has the loop and the mark to use."""
     module = factory.partition(".")[0]
     pytest.importorskip(module)
     pytester.makepyfile(
@@ -444,8 +444,8 @@ def test_it(virtual_clock):
     result.stdout.fnmatch_lines(["*@pytest.mark.virtual_time*"])
 
 
-def test_the_clock_of_no_loop_cannot_be_had(pytester: pytest.Pytester) -> None:
-    """A plain test has to bring a loop."""
+def test_the_virtual_clock_needs_a_running_loop(pytester: pytest.Pytester) -> None:
+    """A plain test without a loop gets an error with the mark to use."""
     pytester.makepyfile("def test_it(virtual_clock):\n    virtual_clock.time()\n")
 
     result = run(pytester, *ASYNCIO)
@@ -455,7 +455,7 @@ def test_the_clock_of_no_loop_cannot_be_had(pytester: pytest.Pytester) -> None:
 
 
 def test_anyio_runs_marked_tests_on_virtual_time(pytester: pytest.Pytester) -> None:
-    """By the mark, or by an `anyio_backend` of the project's own; unmarked tests stay."""
+    """The mark or the project's `anyio_backend` chooses a virtual loop; unmarked tests do not."""
     pytester.makepyfile(
         ASYNC_TEST
         + """
@@ -502,8 +502,8 @@ async def test_thread(virtual_clock):
     result.stdout.fnmatch_lines(["E *VirtualDeadlockError: deadlock at 0.0 s: *"])
 
 
-def test_a_deadlock_fails_its_test_alone(pytester: pytest.Pytester) -> None:
-    """Under pytest-asyncio: the next test has a loop of its own."""
+def test_a_deadlock_fails_only_its_test(pytester: pytest.Pytester) -> None:
+    """With pytest-asyncio, the next test has its own loop."""
     pytester.makepyfile(
         ASYNC_TEST
         + """
@@ -523,7 +523,7 @@ async def test_after_a_deadlock():
     result.stdout.fnmatch_lines(["E *Task-* in test_deadlock, *test_*.py:*"])
 
 
-def test_without_an_async_plugin_nothing_is_missing(pytester: pytest.Pytester) -> None:
+def test_the_fixtures_work_without_an_async_plugin(pytester: pytest.Pytester) -> None:
     """The fixtures work in plain tests, and pytest-asyncio is not imported."""
     pytester.makepyfile(
         ASYNC_TEST

@@ -1,4 +1,4 @@
-"""Time on a virtual loop: exact, in jumps, and moved by hand."""
+"""Time on a virtual loop is exact, moves in jumps, and can be moved by `advance`."""
 
 import asyncio
 import math
@@ -22,26 +22,26 @@ SLEEPS = pytest.mark.parametrize("sleep", [asyncio.sleep, aiowheel.sleep], ids=[
 
 
 class Never(DelayedOperation[float]):
-    """Ends by its timeout; its result is the time of its end."""
+    """An operation that ends by its timeout; its result is the time of its end."""
 
     def try_complete(self) -> bool:
-        """Not before the timeout."""
+        """Return False."""
         return False
 
     def on_complete(self) -> float:
-        """The time on the loop's clock."""
+        """Return the time on the loop's clock."""
         return asyncio.get_running_loop().time()
 
 
 async def note_after(sleep: Sleep, delay: float, trace: list[float]) -> None:
-    """Write down when a sleep ended."""
+    """Record the time at which a sleep ends."""
     await sleep(delay)
     trace.append(asyncio.get_running_loop().time())
 
 
 @SLEEPS
 async def test_a_sleep_ends_at_exactly_its_time(sleep: Sleep, virtual_clock: VirtualClock) -> None:
-    """Decimal fractions of seconds come out as they are written."""
+    """The clock shows decimal fractions of seconds exactly."""
     await sleep(0.3)
     assert virtual_clock.time() == 0.3
     await sleep(0.1)
@@ -51,7 +51,7 @@ async def test_a_sleep_ends_at_exactly_its_time(sleep: Sleep, virtual_clock: Vir
 
 
 async def test_all_kinds_of_timers_share_the_clock(virtual_clock: VirtualClock) -> None:
-    """Loop, wheel and purgatory: 0.3 s is one instant for all of them."""
+    """0.3 s is the same instant for the loop, the wheel and a purgatory."""
     loop = virtual_clock.loop
     times: list[float] = []
     loop.call_later(0.3, lambda: times.append(loop.time()))
@@ -69,8 +69,8 @@ async def test_all_kinds_of_timers_share_the_clock(virtual_clock: VirtualClock) 
 
 
 @SLEEPS
-async def test_timeouts_end_what_sleeps_longer(sleep: Sleep, virtual_clock: VirtualClock) -> None:
-    """The shorter of two waits wins, whoever keeps the deadline."""
+async def test_a_timeout_ends_a_longer_sleep(sleep: Sleep, virtual_clock: VirtualClock) -> None:
+    """The shorter of two waits ends first, for deadlines of the loop and of the wheel."""
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(asyncio.ensure_future(sleep(31)), 30)
     assert virtual_clock.time() == 30.0
@@ -80,10 +80,10 @@ async def test_timeouts_end_what_sleeps_longer(sleep: Sleep, virtual_clock: Virt
     assert virtual_clock.time() == 60.0
 
 
-async def test_the_rest_of_a_rounding_error_can_be_slept(virtual_clock: VirtualClock) -> None:
-    """Sleeping until `time()` has reached a float between two nanoseconds ends."""
+async def test_a_sleep_of_a_rounding_error_ends(virtual_clock: VirtualClock) -> None:
+    """A task that sleeps until `time()` reaches a float between two nanoseconds ends."""
     loop = virtual_clock.loop
-    deadline = 0.1 + 0.2  # a hair more than 0.3
+    deadline = 0.1 + 0.2  # slightly more than 0.3
     await asyncio.sleep(0.3)
 
     sleeps = 0
@@ -96,8 +96,8 @@ async def test_the_rest_of_a_rounding_error_can_be_slept(virtual_clock: VirtualC
 
 @pytest.mark.parametrize("start", [0.0, 2**24 + 0.1, 2e8 + 0.3, 1.5e9 + 0.7, -5.5])
 @SLEEPS
-def test_the_clock_never_lags_behind_a_deadline(sleep: Sleep, start: float) -> None:
-    """Also after years, where a float no longer tells nanoseconds apart; nothing spins."""
+def test_the_clock_is_never_behind_a_deadline_that_it_reached(sleep: Sleep, start: float) -> None:
+    """This also holds after years, when a float is coarser than a nanosecond."""
 
     async def sleep_often() -> None:
         loop = asyncio.get_running_loop()
@@ -113,7 +113,7 @@ def test_the_clock_never_lags_behind_a_deadline(sleep: Sleep, start: float) -> N
 async def test_advance_runs_everything_on_the_way_at_its_own_time(
     virtual_clock: VirtualClock,
 ) -> None:
-    """Timers, and the timers that what they woke has armed, up to the target and no further."""
+    """Timers fire up to the target, including those that woken tasks arm meanwhile."""
     virtual_clock.autojump = False
     trace: list[float] = []
 
@@ -131,7 +131,7 @@ async def test_advance_runs_everything_on_the_way_at_its_own_time(
 
 
 async def test_advance_is_exact_to_the_microsecond(virtual_clock: VirtualClock) -> None:
-    """Odd steps add up, and a sleeper far ahead is not run over."""
+    """Odd steps add up exactly, and a later sleeper is not woken."""
     virtual_clock.autojump = False
     far = asyncio.create_task(asyncio.sleep(60))
 
@@ -143,7 +143,7 @@ async def test_advance_is_exact_to_the_microsecond(virtual_clock: VirtualClock) 
     far.cancel()
 
 
-async def test_four_quarters_make_a_whole(virtual_clock: VirtualClock) -> None:
+async def test_four_advances_of_a_quarter_end_a_sleep(virtual_clock: VirtualClock) -> None:
     """A sleep of 1 ms ends with the fourth advance of 250 µs."""
     virtual_clock.autojump = False
     sleepers = [asyncio.create_task(asyncio.sleep(0.001)), asyncio.create_task(wheel_sleep(0.001))]
@@ -157,12 +157,12 @@ async def test_four_quarters_make_a_whole(virtual_clock: VirtualClock) -> None:
 
 
 async def wheel_sleep(delay: float) -> None:
-    """`aiowheel.sleep` as a coroutine that a task takes."""
+    """Sleep by `aiowheel.sleep`, in a coroutine of the type that a task accepts."""
     await aiowheel.sleep(delay)
 
 
-async def test_advance_by_nothing_lets_what_is_due_run(virtual_clock: VirtualClock) -> None:
-    """However many turns of the loop it takes."""
+async def test_advance_by_zero_runs_due_callbacks(virtual_clock: VirtualClock) -> None:
+    """`advance(0)` runs them, however many turns of the loop they take."""
     virtual_clock.autojump = False
     turns = 0
 
@@ -181,7 +181,7 @@ async def test_advance_by_nothing_lets_what_is_due_run(virtual_clock: VirtualClo
 async def test_advances_of_several_tasks_end_at_their_own_times(
     virtual_clock: VirtualClock,
 ) -> None:
-    """The clock goes to the nearest target first; a cancelled call is forgotten."""
+    """The clock moves to the nearest target first; a cancelled call is ignored."""
     virtual_clock.autojump = False
     trace: list[float] = []
     given_up = asyncio.create_task(virtual_clock.advance(5))
@@ -196,10 +196,10 @@ async def test_advances_of_several_tasks_end_at_their_own_times(
 
 
 @pytest.mark.parametrize("seconds", [-1, -1e-9, math.inf, math.nan])
-async def test_advance_refuses_what_is_no_distance(
+async def test_advance_refuses_a_step_out_of_range(
     seconds: float, virtual_clock: VirtualClock
 ) -> None:
-    """Time goes forward, and not for ever."""
+    """A step must be finite and not negative."""
     with pytest.raises(ValueError, match="seconds must"):
         await virtual_clock.advance(seconds)
 
@@ -220,12 +220,12 @@ async def test_frozen_time_passes_in_advance_alone(virtual_clock: VirtualClock) 
 
 @pytest.mark.virtual_time(autojump=False, start=100.0)
 async def test_the_mark_sets_the_clock(virtual_clock: VirtualClock) -> None:
-    """What the mark says, the loop is made with."""
+    """The loop is created with the arguments of the mark."""
     assert (virtual_clock.time(), virtual_clock.autojump) == (100.0, False)
 
 
 async def test_a_cancelled_timer_is_not_jumped_to(virtual_clock: VirtualClock) -> None:
-    """Nor do a hundred thousand of them stay in memory."""
+    """Of a hundred thousand cancelled timers, most are removed from memory."""
     loop = virtual_clock.loop
     for _ in range(100_000):
         loop.call_later(5, int).cancel()
@@ -239,7 +239,7 @@ async def test_a_cancelled_timer_is_not_jumped_to(virtual_clock: VirtualClock) -
 async def test_a_timer_cancelled_in_its_own_instant_does_not_run(
     virtual_clock: VirtualClock,
 ) -> None:
-    """As on any loop: what is ready can still be cancelled."""
+    """As on any loop, a ready callback can still be cancelled."""
     loop = virtual_clock.loop
     fired: list[str] = []
     handles: list[asyncio.TimerHandle] = []
@@ -256,8 +256,8 @@ async def test_a_timer_cancelled_in_its_own_instant_does_not_run(
     assert repr(handles[1]).startswith("<TimerHandle cancelled when=1.0")
 
 
-async def test_what_is_due_at_once_runs_on_a_later_turn(virtual_clock: VirtualClock) -> None:
-    """Delays of nothing and less, as on any loop, and without moving the clock."""
+async def test_a_callback_due_at_once_runs_in_a_later_turn(virtual_clock: VirtualClock) -> None:
+    """Delays of 0 and less run as on any loop, without moving the clock."""
     loop = virtual_clock.loop
     fired: list[float] = []
     for delay in (0, -1, -1e9):
@@ -274,7 +274,7 @@ async def test_what_is_due_at_once_runs_on_a_later_turn(virtual_clock: VirtualCl
 async def test_a_callback_that_raises_goes_to_the_exception_handler(
     virtual_clock: VirtualClock,
 ) -> None:
-    """With the handle and its own message, as on any loop."""
+    """The context has the handle and the message, as on any loop."""
     loop = virtual_clock.loop
     contexts: list[dict[str, object]] = []
     loop.set_exception_handler(lambda _, context: contexts.append(context))
@@ -287,7 +287,7 @@ async def test_a_callback_that_raises_goes_to_the_exception_handler(
 
 
 async def test_arming_is_refused_as_on_any_loop(virtual_clock: VirtualClock) -> None:
-    """No time, no number, and in debug mode a foreign thread or a coroutine."""
+    """None, other types, and in debug mode a foreign thread or a coroutine are refused."""
     loop = virtual_clock.loop
     with pytest.raises(TypeError):
         loop.call_at(None, int)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
@@ -305,7 +305,7 @@ async def test_arming_is_refused_as_on_any_loop(virtual_clock: VirtualClock) -> 
 async def test_debug_mode_names_the_line_that_armed_the_timer(
     virtual_clock: VirtualClock, method: str
 ) -> None:
-    """And not a line of the loop itself."""
+    """The line is that of the caller, not one of the loop itself."""
     loop = virtual_clock.loop
     loop.set_debug(True)
 
@@ -316,7 +316,7 @@ async def test_debug_mode_names_the_line_that_armed_the_timer(
 
 
 def test_a_closed_loop_arms_nothing() -> None:
-    """Nothing is left that could fire."""
+    """A closed loop refuses new timers."""
     loop = VirtualClockEventLoop()
     loop.close()
 
@@ -355,7 +355,7 @@ def test_options_of_a_wrong_type_are_refused(options: dict[str, object], text: s
 
 
 def test_a_closed_loop_is_freed_at_once() -> None:
-    """As asyncio's own: no cycle is left for the collector."""
+    """As with asyncio's own loops, no reference cycle is left."""
     loop = VirtualClockEventLoop()
     loop.run_until_complete(asyncio.sleep(1))
     loop.close()
@@ -367,11 +367,11 @@ def test_a_closed_loop_is_freed_at_once() -> None:
 
 
 class WheelOnVirtualTime(WheelEventLoopMixin, VirtualClockEventLoop):
-    """Loop timers on the wheel, and the wheel on the virtual clock."""
+    """A loop whose timers are on the wheel, and whose wheel is on the virtual clock."""
 
 
 def test_a_wheel_loop_can_be_virtual() -> None:
-    """The two mix: what `aiowheel.run` does to a program can be tested in no time."""
+    """A program for `aiowheel.run` can be tested in virtual time."""
 
     async def sleep_and_time_out() -> float:
         loop = asyncio.get_running_loop()
@@ -389,7 +389,7 @@ def test_a_wheel_loop_can_be_virtual() -> None:
 async def test_an_hour_with_ten_thousand_sleepers(
     sleep: Sleep, virtual_clock: VirtualClock
 ) -> None:
-    """Each wakes at its own time."""
+    """Each sleeper wakes at its own time."""
     trace: list[float] = []
     delays = [random.Random(number).randrange(1, 3_600_000) / 1000 for number in range(10_000)]
 

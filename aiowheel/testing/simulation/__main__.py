@@ -1,4 +1,4 @@
-"""The program: it explores worlds, or replays one run. Rank 4."""
+"""The command line program, which explores worlds or replays one run. Rank 4."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Options:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the program; 0: no rule was broken, 1: one was, 2: the arguments cannot be used."""
+    """Run the program; return 0 if no rule was broken, 1 if one was, 2 for bad arguments."""
     options = _parsed(arguments)
     try:
         names = [each for name in options.worlds or ["all"] for each in _expanded(name)]
@@ -115,7 +115,7 @@ def _explore_all(
     print(f"{'world':<14}{'seeds':>7}{'hours':>12}{'faults':>10}{'states':>9}{'x real time':>13}")
     total = Exploration()
     for place, (name, world) in enumerate(worlds.items()):
-        # Every seed once: each world has its share of them.
+        # The worlds share the seeds, and each seed runs once.
         seeds = range(options.first + place, options.first + options.seeds, len(worlds))
         try:
             found = explore(world, seeds=seeds, steps=steps, faults=kinds & world.faults)

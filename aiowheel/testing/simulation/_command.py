@@ -16,7 +16,7 @@ from aiowheel.testing.simulation.worlds import WORLDS
 
 
 def command_of(run: Run) -> str:
-    """Return the command line that repeats *run*, to be called in the present folder."""
+    """Return the command line that repeats *run* in the current folder."""
     words = ["python", "-m", "aiowheel.testing.simulation", "--world", name_of(run.world)]
     words += ["--seed", str(run.seed), "--steps", steps_to_text(run.steps)]
     if run.kinds != run.world.faults:
@@ -25,7 +25,7 @@ def command_of(run: Run) -> str:
 
 
 def name_of(world: type[World]) -> str:
-    """Return the name by which `world_named` finds a class again."""
+    """Return the name under which `world_named` finds the class."""
     address = f"{world.__module__}:{world.__qualname__}"
     for name, known in WORLDS.items():
         if known == address:
@@ -39,7 +39,7 @@ def name_of(world: type[World]) -> str:
 
 
 def _can_be_imported(module: str) -> bool:
-    """Return whether `python -m` in the present folder finds the module."""
+    """Return whether `python -m` in the current folder finds the module."""
     if module == "__main__":
         return False
     try:
@@ -49,7 +49,7 @@ def _can_be_imported(module: str) -> bool:
 
 
 def world_named(name: str) -> type[World]:
-    """Return a world by its name, as `module:Class`, or as `path/to/file.py:Class`.
+    """Return the world with this name, `module:Class` or `path/to/file.py:Class`.
 
     Raises:
         BadInputError: There is no such world.
@@ -93,10 +93,10 @@ def steps_to_text(steps: Iterable[int]) -> str:
 
 
 def steps_from_text(text: str) -> tuple[int, ...]:
-    """Return the numbers of steps of a text such as `0-7,12`.
+    """Return the numbers of steps in a text such as `0-7,12`.
 
     Raises:
-        BadInputError: It is not such a text.
+        BadInputError: *text* is malformed.
     """
     numbers: set[int] = set()
     try:

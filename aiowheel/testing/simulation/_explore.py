@@ -17,12 +17,12 @@ _LAST_LINES = 25  # of the trace, in the text of a failure
 
 @dataclass(slots=True)
 class Exploration:
-    """The sums over many runs.
+    """The totals of many runs.
 
     Attributes:
         runs: The number of runs.
-        simulated_seconds: How far their clocks went.
-        seconds: The real time they took.
+        simulated_seconds: The simulated time of all runs, in seconds.
+        seconds: The real time of all runs, in seconds.
         faults: The number of injected faults, by kind.
     """
 
@@ -34,12 +34,12 @@ class Exploration:
 
     @property
     def states(self) -> int:
-        """The number of different states that were seen."""
+        """The number of different states in all runs."""
         return len(self._states)
 
     @property
     def ratio(self) -> float:
-        """How many simulated seconds passed in a real one."""
+        """The simulated seconds for each real second."""
         return self.simulated_seconds / self.seconds if self.seconds else 0.0
 
     def add(self, run: Run) -> None:
@@ -51,7 +51,7 @@ class Exploration:
         self._states.update(hash((run.world, state)) for state in run.states)
 
     def merge(self, other: Exploration) -> None:
-        """Add the sums of another exploration."""
+        """Add the totals of another exploration."""
         self.runs += other.runs
         self.simulated_seconds += other.simulated_seconds
         self.seconds += other.seconds
@@ -66,7 +66,7 @@ def explore(
     steps: int | Iterable[int] = STEPS,
     faults: Iterable[str] | None = None,
 ) -> Exploration:
-    """Run a world with many seeds; stop at the first that breaks a rule.
+    """Run a world with many seeds, up to the first one that breaks a rule.
 
     Args:
         world: The class of the world.
@@ -75,9 +75,9 @@ def explore(
         faults: As for `simulate`.
 
     Raises:
-        SimulationFailedError: A seed broke a rule. The text has the smallest run found that breaks
-            it as well, the end of its trace, and the command that replays it; the cause is the
-            error of that run.
+        SimulationFailedError: A seed broke a rule. The text describes the smallest run that was
+            found to break it: its size, the end of its trace, and the command that replays it. The
+            cause is the error of that run.
         TypeError, ValueError: As for `simulate`.
     """
     numbers = steps if isinstance(steps, int) else tuple(steps)

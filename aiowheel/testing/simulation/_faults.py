@@ -1,4 +1,4 @@
-"""The faults that a simulation injects by itself. Rank 4."""
+"""The faults that a simulation injects into every world. Rank 4."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from aiowheel.errors import InjectedError
 from aiowheel.testing.simulation._interruptible import Interruptible
 from aiowheel.testing.simulation._loop import SimulationLoop
 
-#: What may happen to any code: the order of ready callbacks is drawn, an alarm comes late, a
-#: callback takes long, the machine sleeps for hours, a task is cancelled, an await raises.
+#: Faults that any code may meet: "reorder": ready callbacks run in a drawn order; "delay": a timer
+#: fires late; "stall": a callback takes long; "suspend": the machine sleeps for hours; "cancel": a
+#: task is cancelled; "error": an await raises.
 COMMON_FAULTS: Final = frozenset({"reorder", "delay", "stall", "suspend", "cancel", "error"})
-#: Besides: the clock is set back, which the clock of asyncio's loops never does.
+#: The common faults and "step", which sets the clock back; the clock of asyncio's loops never does.
 ALL_FAULTS: Final = COMMON_FAULTS | {"step"}
 
-#: Seconds that a slow callback takes: around the resolution, a slice of the wheel, a long one.
+#: Seconds that a slow callback takes: near the clock's resolution, near a slice of the wheel, long.
 _STALLS = (1e-9, 1e-6, 0.001, 0.005, 0.05, 1.0, 30.0)
 _SLEEPS = (60.0, 3_600.0, 30_000.0, 90_000.0)
 _STEPS = (1e-9, 1e-6, 0.0005, 0.001, 0.7, 60.0)
 
 
 class Victims:
-    """The tasks of a world that faults may cancel or break, in the order of their start."""
+    """The tasks that faults may cancel or interrupt, in the order in which they were started."""
 
     def __init__(self) -> None:
         self._tasks: dict[asyncio.Task[Any], Interruptible[Any]] = {}
@@ -39,11 +40,11 @@ class Victims:
         self._tasks.pop(task, None)
 
     def tasks(self) -> list[asyncio.Task[Any]]:
-        """Return the tasks that run."""
+        """Return the tasks that have not ended."""
         return list(self._tasks)
 
     def strike(self, kind: str, chance: Random) -> str:
-        """Cancel or break one task; return its name, or nothing if there is none to strike."""
+        """Cancel or interrupt one task; return its name, or "" if that was not possible."""
         if not self._tasks:
             return ""
         task, coroutine = chance.choice(list(self._tasks.items()))
@@ -53,7 +54,7 @@ class Victims:
 
 
 def strike(kind: str, chance: Random, loop: SimulationLoop, victims: Victims) -> str:
-    """Inject a fault of one of `ALL_FAULTS`; return what it was, or nothing if it cannot be."""
+    """Inject a fault of `ALL_FAULTS`; return its description, or "" if it was not possible."""
     if kind in {"cancel", "error"}:
         return victims.strike(kind, chance)
     if kind == "stall":
@@ -63,7 +64,7 @@ def strike(kind: str, chance: Random, loop: SimulationLoop, victims: Victims) ->
     elif kind == "step":
         seconds = -chance.choice(_STEPS)
     else:
-        return ""  # the loop's own
+        return ""  # the loop injects the other kinds itself
     loop.stall(seconds)
     return f"{seconds!r} s"
 
@@ -72,7 +73,7 @@ def checked_kinds(faults: object, known: Iterable[str]) -> frozenset[str]:
     """Return the kinds of faults; None stands for all *known* ones.
 
     Raises:
-        TypeError: *faults* is no collection of strings.
+        TypeError: *faults* is not a collection of strings.
         ValueError: A kind is unknown.
     """
     legal = sorted(known)

@@ -16,12 +16,11 @@ _ASYNCIO = tuple(folder + os.sep for folder in asyncio.__path__)
 
 
 class Interruptible(Coroutine[Any, Any, T]):
-    """A wrapper of a coroutine: `interrupt` makes its present await raise.
+    """A wrapper of a coroutine: `interrupt` makes its current await raise.
 
-    The error is raised where the coroutine is resumed, in the place of the result that it awaited,
-    which is lost: the same happens when a task is cancelled in the moment in which its result
-    arrives. asyncio's own tools, such as locks, are spared: what they await inside cannot fail, and
-    they expect nothing but a cancellation there.
+    The error is raised when the coroutine is resumed, and the awaited result is lost. The same
+    happens when a task is cancelled at the moment when its result arrives. Awaits inside asyncio's
+    own tools, such as locks, are not interrupted: these tools expect only cancellation there.
     """
 
     def __init__(self, inner: Coroutine[Any, Any, T]) -> None:
@@ -30,7 +29,7 @@ class Interruptible(Coroutine[Any, Any, T]):
         self._error: BaseException | None = None
 
     def interrupt(self, error: BaseException) -> bool:
-        """Raise *error* at the next resumption; return False if that place cannot fail."""
+        """Raise *error* when the coroutine is resumed; return False if it cannot be interrupted."""
         frames = list(frames_of(self._inner)) if self._started else []
         if not frames:
             return False
@@ -54,7 +53,7 @@ class Interruptible(Coroutine[Any, Any, T]):
         val: BaseException | object = None,
         tb: TracebackType | None = None,
     ) -> Any:
-        """Raise an exception in the coroutine; an error that waits is dropped."""
+        """Raise an exception in the coroutine; a pending error of `interrupt` is dropped."""
         self._error = None
         if val is None and tb is None:
             return self._inner.throw(typ)
@@ -67,7 +66,7 @@ class Interruptible(Coroutine[Any, Any, T]):
     def __await__(self) -> Generator[Any, Any, T]:
         return self._inner.__await__()
 
-    # What a deadlock's text reads: where the coroutine stands.
+    # `waiting_lines` reads these attributes for the text of a deadlock.
 
     @property
     def cr_frame(self) -> object:
@@ -76,5 +75,5 @@ class Interruptible(Coroutine[Any, Any, T]):
 
     @property
     def cr_await(self) -> object:
-        """What the coroutine awaits."""
+        """The object that the coroutine awaits."""
         return getattr(self._inner, "cr_await", None)

@@ -1,4 +1,4 @@
-"""The event loop of a simulation: it draws the order and the time of everything. Rank 4.
+"""The event loop of a simulation, which draws the order and the time of events. Rank 4.
 
 Sources: the deterministic simulation of FoundationDB, and the paused clock of tokio.
 """
@@ -25,39 +25,38 @@ from aiowheel.testing.simulation._other_thread import call_in_other_thread
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-#: Turns of the loop in one run, beyond which something spins.
+#: Turns of the loop in one run; a run with more turns fails, because a callback repeats endlessly.
 MOST_TURNS = 50_000
-_LATE = 0.1  # the share of alarms that come late
+_LATE = 0.1  # the share of timers that fire late
 _LATEST_NS = (1, 1_000, 999_999, 1_000_000, 17_000_000)
-#: Seconds until a job of an executor has ended.
+#: Seconds that a job of an executor takes.
 _JOB_SECONDS = (0.0, 0.0001, 0.01, 2.0)
 
 
 class SimulationLoop(VirtualClockEventLoop):
-    """A virtual loop without an outside, whose choices come from a seed.
+    """A virtual loop without events from outside, whose choices come from a seed.
 
-    The callbacks that are ready in one turn run in a drawn order, alarms come late by a drawn time,
-    and jobs of executors run one at a time, after a drawn time, in another thread that the loop
-    waits for. Sockets, signals and child processes are no part of a simulation.
+    The callbacks that are ready in one turn run in a drawn order, timers fire late by a drawn time,
+    and jobs of executors run one at a time, after a drawn time, in another thread for which the
+    loop waits. A simulation has no sockets, signals and child processes.
 
-    asyncio runs ready callbacks in the order in which they became ready; code that depends on it
-    for the tasks of several clients is what a drawn order finds.
+    asyncio runs ready callbacks in the order in which they became ready. The drawn order finds code
+    that depends on this order for the tasks of several clients.
 
     Args:
-        seed: Of all choices.
-        kinds: The faults that may happen: of those that `simulate` knows, "reorder" and "delay" are
-            the loop's.
+        seed: The seed of all choices.
+        kinds: The faults that may happen; the loop itself injects "reorder" and "delay".
         start: The clock's first reading, in seconds.
 
     Attributes:
         turns: The number of turns so far.
         peak_ns: The latest reading of the clock, which may have been set back since.
-        idle: Called when nothing is ready, before the clock moves.
+        idle: Called when no callback is ready, before the clock moves.
         on_fault: Called with the kind of each fault of the loop.
     """
 
     peak_ns: int = -FOREVER
-    _ready: deque[asyncio.Handle]  # BaseEventLoop's: what runs in this turn
+    _ready: deque[asyncio.Handle]  # of BaseEventLoop: the handles that run in this turn
 
     def __init__(self, *, seed: int, kinds: Collection[str], start: float = 0.0) -> None:
         super().__init__(patience=0, seed=seed, start=start)
@@ -78,14 +77,14 @@ class SimulationLoop(VirtualClockEventLoop):
         self.peak_ns = max(self.peak_ns, self._now_ns)
 
     def stall(self, seconds: Delay) -> None:
-        """Let *seconds* pass while nothing runs, as a slow callback or a suspended machine does.
+        """Let *seconds* pass while no callback runs, as in a slow callback or a suspended machine.
 
         A negative time sets the clock back.
         """
         self._jump(self._now_ns + delay_to_ns("seconds", seconds))
 
     def fail(self, error: BaseException) -> None:
-        """Have the loop raise *error* at its next turn; the first one counts."""
+        """Make the loop raise *error* in its next turn; later errors before it are ignored."""
         if self._failure is None:
             self._failure = error
 
@@ -108,10 +107,10 @@ class SimulationLoop(VirtualClockEventLoop):
             self.on_fault("reorder")
 
     def _on_idle(self) -> Events:
-        """Move the clock to the next deadline, or somewhat beyond."""
+        """Move the clock to the next deadline, or to a drawn time after it."""
         due = None if self._frozen else self._agenda.next_due()
         if due is not None and due <= self._now_ns:
-            return []  # `_process_events` runs it
+            return []  # `_process_events` queues the timer
         self.idle()
         if self._ready:
             return []
@@ -129,7 +128,7 @@ class SimulationLoop(VirtualClockEventLoop):
             self._arrivals.settle()
         return []
 
-    # --- the outside ------------------------------------------------------------------------
+    # --- jobs -------------------------------------------------------------------------------
 
     def run_in_executor(
         self,
@@ -144,7 +143,7 @@ class SimulationLoop(VirtualClockEventLoop):
         return job
 
     def _do_job(self, job: asyncio.Future[T], call: Callable[[], T]) -> None:
-        if job.cancelled():  # while it was queued
+        if job.cancelled():  # the job was cancelled while it was queued
             return
         try:
             result = call_in_other_thread(call)
@@ -155,7 +154,7 @@ class SimulationLoop(VirtualClockEventLoop):
 
 
 class SimulationWheelLoop(WheelEventLoopMixin, SimulationLoop):
-    """A simulation loop whose own timers are the wheel."""
+    """A simulation loop whose own timers are on the wheel."""
 
 
 def _nothing(*_: object) -> None:

@@ -1,7 +1,7 @@
 """Calls from another thread, in lock-step with the loop's thread. Rank 4.
 
-Two threads that run freely are different each time. Here the loop's thread stands still while the
-other one makes a call, so that a run with such calls can be repeated.
+Two threads that run freely interleave differently each time. Here the loop's thread waits while the
+other thread makes a call, so that a run with such calls can be repeated.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class OtherThread:
         self._thread.start()
 
     def call(self, function: Callable[[], T]) -> T:
-        """Return what *function* returns, or raise what it raises, in the other thread."""
+        """Call *function* in the other thread; return its result or raise its exception."""
         self._calls.put(function)
         result, error = self._answers.get()
         if error is not None:
@@ -35,7 +35,7 @@ class OtherThread:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread can make calls; it is not there any more in a forked process."""
+        """Whether the thread can make calls; in a forked process it no longer exists."""
         return self._thread.is_alive()
 
     def _run(self) -> None:
@@ -45,16 +45,16 @@ class OtherThread:
                 answer: _Answer = (function(), None)
             except BaseException as error:  # raised in the caller's thread instead
                 answer = (None, error)
-            del function  # it would keep the objects of the last call alive
+            del function  # a reference would keep the objects of the last call alive
             self._answers.put(answer)
             del answer
 
 
-_threads: list[OtherThread] = []  # one serves all simulations of a process
+_threads: list[OtherThread] = []  # one thread serves all simulations of a process
 
 
 def call_in_other_thread(function: Callable[[], T]) -> T:
-    """Call *function* in another thread, while this one waits for its end."""
+    """Call *function* in another thread while this thread waits for its end."""
     if not _threads or not _threads[-1].alive:
         _threads[:] = [OtherThread()]
     return _threads[-1].call(function)

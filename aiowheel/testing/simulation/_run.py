@@ -1,4 +1,4 @@
-"""One run: a world, a seed, and what came of them. Rank 4."""
+"""One run of a world with a seed, and its result. Rank 4."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from aiowheel.testing.simulation._loop import SimulationLoop
 from aiowheel.testing.simulation._trace import Trace
 from aiowheel.testing.simulation._world import World, is_injected
 
-#: Steps of a run, unless the caller says otherwise.
+#: The default number of steps of a run.
 STEPS = 50
 _MOST_STEPS = 1_000_000
-#: The share of the kinds of faults that one seed has: faults hide each other's bugs.
+#: The share of the kinds of faults in the run of one seed: a fault may hide a bug that others show.
 _SWARM = 0.7
 _FAULTS_PER_STEP = 0.3
-#: Seconds between two steps: the same instant, below and above a tick, and up to hours.
+#: The longest pauses between two steps, in seconds: none, below and above a tick, and up to hours.
 _PAUSES = (0.0, 0.0, 0.0, 1e-6, 0.0004, 0.001, 0.02, 0.3, 2.0, 2.0, 10.0, 60.0, 900.0, 20_000.0)
 
 
@@ -39,11 +39,12 @@ class Run:
         seed: The seed.
         steps: The numbers of the steps that were in the run.
         kinds: The kinds of faults that were allowed.
-        trace: What happened, a line each: nanoseconds of the clock, the turn of the loop, a text.
-            The same arguments give the same bytes, on one version of Python and of this library.
-        error: What broke a rule, or None.
-        simulated_seconds: How far the clock went.
-        seconds: The real time of the run.
+        trace: The events of the run, one line each: nanoseconds of the clock, the turn of the loop,
+            and a text. The same arguments give the same bytes, on one version of Python and of this
+            library.
+        error: The error that broke a rule, or None.
+        simulated_seconds: The simulated time of the run, in seconds.
+        seconds: The real time of the run, in seconds.
         faults: The number of injected faults, by kind.
         states: The different states that the world had after its steps.
     """
@@ -67,18 +68,18 @@ def simulate(
     steps: int | Iterable[int] = STEPS,
     faults: Iterable[str] | None = None,
 ) -> Run:
-    """Run a world once, with everything drawn from *seed*.
+    """Run a world once, with all choices drawn from *seed*.
 
-    Nothing is raised for a broken rule: it is the `error` of the result. The garbage collector
-    rests during the run, because a finalizer would run at a different moment each time.
+    A broken rule raises nothing here; it is the `error` of the result. The garbage collector is
+    disabled during the run, because finalizers would run at different moments each time.
 
     Args:
         world: The class of the world.
         seed: Any integer.
-        steps: How many steps, or the numbers of those to make, ascending: a step draws the same
-            whichever others are left out.
-        faults: The kinds that may happen; default: all that the world knows. Each seed has some of
-            them.
+        steps: The number of steps, or the ascending numbers of the steps to make. A step makes the
+            same choices whichever other steps are left out.
+        faults: The kinds of faults that may happen; default: all kinds of the world. Each seed uses
+            some of them.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -106,7 +107,7 @@ def simulate(
 
 
 def checked_world(world: type[World]) -> None:
-    """Raise an error unless *world* is a class of a world with steps."""
+    """Raise an error unless *world* is a subclass of `World` with steps."""
     if not _is_world(world):
         raise TypeError(f"world must be a subclass of World, got {safe_repr(world)}")
     if not world.steps():
@@ -118,7 +119,7 @@ def _is_world(value: object) -> bool:
 
 
 def checked_steps(steps: object) -> tuple[int, ...]:
-    """Return the numbers of the steps; a count stands for the first ones."""
+    """Return the numbers of the steps; an integer *steps* is the number of steps from 0."""
     if isinstance(steps, Iterable) and not isinstance(steps, str):
         numbers: list[Any] = list(steps)  # pyright: ignore[reportUnknownArgumentType]
         for each in numbers:
@@ -131,7 +132,7 @@ def checked_steps(steps: object) -> tuple[int, ...]:
 
 @contextmanager
 def _repeatable(seed: int) -> Generator[None]:
-    """Keep out what differs from run to run: the collector, and the module `random`."""
+    """Disable the garbage collector and seed the module `random`, so that runs are equal."""
     collects, state = gc.isenabled(), random.getstate()
     gc.disable()
     random.seed(seed)
@@ -144,19 +145,19 @@ def _repeatable(seed: int) -> Generator[None]:
 
 
 def _chance(*words: object) -> Random:
-    # From a text: the same on every machine, whatever the seed of `hash`.
+    # A text as seed gives the same numbers on every machine, whatever the seed of `hash`.
     return Random(" ".join(map(str, words)))  # noqa: S311 - repeatable on purpose
 
 
 class _Play:
-    """One run under way."""
+    """A run in progress."""
 
     def __init__(
         self, world: type[World], seed: int, steps: tuple[int, ...], kinds: frozenset[str]
     ) -> None:
         self._seed = seed
         self._numbers = steps
-        # Drawn for each kind: leaving one out does not change the others.
+        # Each kind has its own draw, so that leaving one out does not change the others.
         active = [kind for kind in sorted(kinds) if _chance(seed, kind).random() < _SWARM]
         self._kinds = frozenset(active)
         self._striking = [kind for kind in active if kind not in {"reorder", "delay"}]
@@ -174,7 +175,7 @@ class _Play:
         self._names = [name for name, weight in world.steps() for _ in range(weight)]
 
     def run(self) -> BaseException | None:
-        """Play to the end; return what broke a rule."""
+        """Run to the end; return the error that broke a rule, or None."""
         error: BaseException | None = None
         runner = asyncio.Runner(loop_factory=lambda: self.loop)
         try:
@@ -185,7 +186,7 @@ class _Play:
             error = caught
         if error is not None:
             self.trace.note(f"failed {type(error).__name__}")
-            self.loop.idle = list  # what is closed now may break the rules
+            self.loop.idle = list  # the rules need not hold while the failed run is closed
         with suppress(Exception) if error is not None else nullcontext():
             runner.close()
         if error is None:
@@ -221,7 +222,7 @@ class _Play:
         trace.note("end")
 
     def _strike_soon(self, draw: float) -> None:
-        # Not from within the slice in which a wheel loop runs its timers.
+        # A fault must not strike inside the slice in which a wheel loop runs its timers.
         self.loop.call_soon(self._strike, draw)
 
     def _strike(self, draw: float) -> None:

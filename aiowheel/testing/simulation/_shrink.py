@@ -1,4 +1,4 @@
-"""Makes a failing run smaller: fewer kinds of faults, fewer steps. Rank 4.
+"""The reduction of a failing run to fewer kinds of faults and fewer steps. Rank 4.
 
 Source: delta debugging (Zeller & Hildebrandt, "Simplifying and isolating failure-inducing input").
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from aiowheel.testing.simulation._run import Run, simulate
 
-#: Runs that one shrinking may take, and real seconds after which it ends.
+#: The greatest number of runs of one reduction, and the real seconds after which it ends.
 _MOST_RUNS = 400
 _MOST_SECONDS = 30.0
 
@@ -23,7 +23,7 @@ class _Shrinker:
         self._seconds = 0.0
 
     def try_with(self, steps: Iterable[int], kinds: Iterable[str]) -> bool:
-        """Run with fewer steps or kinds; keep it if it fails in the same way."""
+        """Run with fewer steps or kinds; keep the run if it fails with the same type of error."""
         if self._runs == _MOST_RUNS or self._seconds > _MOST_SECONDS:
             return False
         self._runs += 1
@@ -36,18 +36,18 @@ class _Shrinker:
         return True
 
     def drop_kinds(self) -> None:
-        """Leave out every kind of fault that the failure does not need."""
+        """Leave out the kinds of faults that the failure does not need."""
         if self.try_with(self.best.steps, ()):
             return
         for kind in sorted(self.best.kinds):
             self.try_with(self.best.steps, self.best.kinds - {kind})
 
     def drop_steps(self) -> None:
-        """Leave out the steps that the failure does not need: halves first, then single ones."""
+        """Leave out the steps that the failure does not need: halves first, then single steps."""
         size = len(self.best.steps) // 2
         while size:
             place = len(self.best.steps)
-            while place > 0:  # from the end: what follows the failure goes first
+            while place > 0:  # from the end, because steps after the failure are never needed
                 steps = self.best.steps
                 place = min(place, len(steps)) - size
                 self.try_with(steps[: max(place, 0)] + steps[place + size :], self.best.kinds)
@@ -55,7 +55,7 @@ class _Shrinker:
 
 
 def shrink(run: Run) -> Run:
-    """Return a run of the same seed that fails in the same way, with fewer steps and faults.
+    """Return a run of the same seed with the same type of error and fewer steps and faults.
 
     Args:
         run: A run that failed.

@@ -1,4 +1,4 @@
-"""What happened in a run, line by line. Rank 4."""
+"""The trace of a run: one line for each event. Rank 4."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from aiowheel.testing.simulation._loop import SimulationLoop
 class Trace:
     """The lines of a run and the number of faults of each kind.
 
-    Each line has the clock and the number of the loop's turn: two runs that differ in anything that
-    happens before a line differ in that line.
+    Each line begins with the clock and the number of the loop's turn, so that two runs that differ
+    before a line also differ in that line.
     """
 
     def __init__(self, loop: SimulationLoop) -> None:

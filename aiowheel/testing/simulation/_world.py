@@ -34,8 +34,8 @@ def step(method: F | None = None, *, weight: int = 1) -> F | Callable[[F], F]:
     """Mark a method of a `World` as a step; a plain or a coroutine function without arguments.
 
     Args:
-        method: The method, where `step` is used without parentheses.
-        weight: How often the step is drawn, compared with the others, from 1 to 1000.
+        method: The method, if `step` is used without parentheses.
+        weight: The relative frequency of the step, from 1 to 1000.
 
     Raises:
         ValueError: *weight* is out of range.
@@ -51,25 +51,30 @@ def step(method: F | None = None, *, weight: int = 1) -> F | Callable[[F], F]:
 
 
 class World:
-    """The base class of worlds: derive one, and give it to `simulate` or `explore`.
+    """The base class of worlds, for subclasses that `simulate` and `explore` run.
 
-    A run makes an object of the class, calls `setup`, then steps in a drawn order with drawn pauses
-    and faults in between, and `finish`. All of it happens on one `SimulationLoop`, whose clock
-    jumps. A rule is broken when a method raises, when a task that `spawn` started raises something
-    other than the injected error, when the loop's exception handler gets anything else, when every
-    task waits for ever, or when a task is left at the end.
+    A run creates an object of the class, calls `setup`, then steps in a drawn order with drawn
+    pauses and faults in between, and `finish`. All of this runs on one `SimulationLoop`, whose
+    clock jumps. A rule is broken in these cases:
 
-    Everything drawn must come from `random` or `happens`; the module `random` is seeded as well.
-    What depends on the real clock, on the memory address of objects or on the order of a set is not
-    repeated by the seed.
+    - A method raises.
+    - A task that `spawn` started raises another error than the injected one.
+    - The loop's exception handler gets another error than the injected one.
+    - All tasks wait, and no timer is pending.
+    - A task has not ended at the end.
+
+    All choices must come from `random` or `happens`; the module `random` is seeded as well. Code
+    that depends on the real clock, on the memory address of objects or on the order of a set does
+    not repeat with the seed.
 
     Attributes:
-        faults: The kinds of faults that may happen; a world adds kinds of its own, which it injects
-            in `strike` or asks for with `happens`.
+        faults: The kinds of faults that may happen. A world may add its own kinds, which it injects
+            in `strike` or draws with `happens`.
         loop_class: The class of the loop.
-        starts: The readings of the clock of which one is drawn for a run, in seconds.
-        longest_pause: Seconds between two steps, at most; less where something polls all the time.
-        random: The random numbers of the present step, repeated whatever other steps are left out.
+        starts: First readings of the clock in seconds, of which one is drawn for each run.
+        longest_pause: The longest pause between two steps, in seconds; use less for code that
+            polls.
+        random: The random numbers of the current step, the same whichever other steps are left out.
         loop: The loop of the run.
     """
 
@@ -95,32 +100,32 @@ class World:
                     found[name] = weight
         cls._steps = tuple(found.items())
 
-    # --- what a world overrides -------------------------------------------------------------
+    # --- methods that a world overrides -----------------------------------------------------
 
     async def setup(self) -> None:
-        """Make what is under simulation."""
+        """Create the objects under simulation."""
 
     def check(self) -> None:
-        """Assert what holds after every step."""
+        """Assert the rules that hold after every step."""
 
     def idle(self) -> None:
-        """Assert what holds when nothing is ready to run, before the clock moves."""
+        """Assert the rules that hold when no callback is ready, before the clock moves."""
 
     def strike(self, kind: str) -> None:
-        """Inject a fault of the world's own kinds."""
+        """Inject a fault of one of the world's own kinds."""
 
     async def finish(self) -> None:
-        """Close everything, and assert what holds at the end; the default is `settle`."""
+        """Close everything, and assert the rules that hold at the end; the default is `settle`."""
         await self.settle()
 
     def closed(self) -> None:
-        """Assert what holds after the loop was closed."""
+        """Assert the rules that hold after the loop was closed."""
 
     def state(self) -> Hashable:
-        """Return a short description of the state, to count the different ones that were seen."""
+        """Return a short description of the state; a run counts the different ones."""
         return None
 
-    # --- what a world calls -----------------------------------------------------------------
+    # --- methods that a world calls ---------------------------------------------------------
 
     @property
     def now_ns(self) -> int:
@@ -128,14 +133,14 @@ class World:
         return self.loop.now_ns
 
     def note(self, text: str) -> None:
-        """Add a line to the trace; it must be the same whenever the run is repeated."""
+        """Add a line to the trace; the text must be the same in each repetition of the run."""
         self._trace.note(text)
 
     def happens(self, kind: str, share: float = 0.5) -> bool:
-        """Draw whether a fault of the world's own kinds happens now, and count it.
+        """Draw whether a fault of one of the world's own kinds happens now, and count it.
 
         Args:
-            kind: One of `faults`; False if the run leaves it out.
+            kind: One of `faults`; if the run does not have it, the result is False.
             share: The probability.
         """
         if kind not in self._kinds or self.loop.chance.random() >= share:
@@ -144,12 +149,12 @@ class World:
         return True
 
     def spawn(self, coroutine: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-        """Run a coroutine in a task that faults may cancel or break.
+        """Run a coroutine in a task that faults may cancel or interrupt.
 
         Args:
-            coroutine: A client of what is under simulation; it may end with CancelledError and
-                `InjectedError`. Any other exception fails the run.
-            name: Of the task, for the trace.
+            coroutine: A client of the objects under simulation. It may end with CancelledError or
+                `InjectedError`; any other exception fails the run.
+            name: The name of the task, for the trace.
         """
         wrapped = Interruptible(coroutine)
         task = self.loop.create_task(wrapped, name=name)
@@ -162,7 +167,7 @@ class World:
         return call_in_other_thread(function)
 
     def stall(self, seconds: Delay) -> None:
-        """Let time pass inside the running callback, as a slow one does."""
+        """Let time pass inside the running callback, as in a slow callback."""
         self.loop.stall(seconds)
 
     async def settle(self) -> None:
@@ -170,12 +175,12 @@ class World:
         while tasks := self._victims.tasks():
             await asyncio.wait(tasks)
 
-    # --- what a run calls -------------------------------------------------------------------
+    # --- methods that a run calls -----------------------------------------------------------
 
     def begin(
         self, loop: SimulationLoop, trace: Trace, victims: Victims, kinds: frozenset[str]
     ) -> None:
-        """Take the parts of a run; `simulate` calls this before `setup`."""
+        """Store the parts of a run; `simulate` calls this before `setup`."""
         self.loop = loop
         self._trace = trace
         self._victims = victims
@@ -194,7 +199,7 @@ class World:
 
 
 def is_injected(error: BaseException) -> bool:
-    """Return whether an exception, or each one of a group, comes from the simulation itself."""
+    """Return whether an exception, or each exception of a group, was injected by the simulation."""
     if isinstance(error, BaseExceptionGroup):
         parts: tuple[BaseException, ...] = error.exceptions  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         return all(is_injected(each) for each in parts)

@@ -1,4 +1,4 @@
-"""Worlds of this package's own parts; they also show how a world is written. Rank 4."""
+"""Worlds for the parts of this library, which are also examples of worlds. Rank 4."""
 
 _HERE = "aiowheel.testing.simulation.worlds"
 

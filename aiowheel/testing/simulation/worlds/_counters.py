@@ -1,6 +1,6 @@
 """The world of counters: waits for thresholds, and values that other threads raise. Rank 4.
 
-The oracle polls: after every change it looks at every wait.
+The oracle compares every wait with the values after every change.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ class Wait:
         self.missing = dict(thresholds)
         self.needed = len(thresholds) if mode == "all" else 1
         self.deadline_ns = deadline_ns
-        self.late_news = False  # it is met by a value that may arrive after its timeout
+        self.may_miss = False  # the value that meets it may arrive after its timeout
         self.future: asyncio.Future[bool]
 
     def see(self, key: str, value: int) -> None:
-        """Take note of a value."""
+        """Compare a counter's value with its threshold."""
         if key in self.missing and value >= self.missing[key]:
             del self.missing[key]
             self.needed -= 1
 
     @property
     def is_met(self) -> bool:
-        """Whether it must be complete."""
+        """Whether the wait must be complete."""
         return self.needed <= 0
 
 
@@ -73,7 +73,7 @@ class CountersWorld(World):
             wait.see(key, value)
         wait.future = self.purgatory.wait_until(thresholds, timeout, mode)
         if not self.is_in_transit:
-            assert wait.future.done() == wait.is_met, "a wait for values that were reached"
+            assert wait.future.done() == wait.is_met, "a new wait disagrees with the oracle"
         self.waits.append(wait)
         self.spawn(self.client(wait), f"wait {wait.number}")
 
@@ -88,8 +88,8 @@ class CountersWorld(World):
         if reached:
             assert wait.is_met, "a wait completed before its thresholds were reached"
         else:
-            missed = wait.is_met and not wait.late_news and not self.is_closed()
-            assert not missed, "a wait expired that was met"
+            missed = wait.is_met and not wait.may_miss and not self.is_closed()
+            assert not missed, "a wait expired although its thresholds were reached"
             deadline = wait.deadline_ns
             on_time = deadline is not None and self.loop.peak_ns >= deadline - 1
             assert on_time or self.is_closed(), "a wait expired early"
@@ -104,7 +104,7 @@ class CountersWorld(World):
         for wait in self.waits:
             if not wait.future.done():
                 wait.see(key, self.values[key])
-                wait.late_news |= self.is_in_transit and wait.is_met
+                wait.may_miss |= self.is_in_transit and wait.is_met
 
     @step(weight=6)
     def advance(self) -> None:
@@ -145,7 +145,7 @@ class CountersWorld(World):
             assert not left, "forget left waits that its error should have ended"
 
     def idle(self) -> None:
-        """Every wait whose thresholds were reached is over, and no other one."""
+        """Exactly the waits whose thresholds were reached have ended."""
         if not hasattr(self, "waits"):
             return
         self.is_in_transit = False
@@ -159,12 +159,12 @@ class CountersWorld(World):
             assert self.purgatory.waiters(key) == sum(key in wait.missing for wait in self.waits)
 
     def state(self) -> Hashable:
-        """How many waits there are, for which keys."""
+        """Return the number of waits, and the keys that have values."""
         waiting = [wait for wait in self.waits if not wait.future.done()]
         return (min(len(waiting), 20), tuple(sorted(self.values)), self.is_in_transit)
 
     async def finish(self) -> None:
-        """Close; every client gets an answer."""
+        """Close the purgatory; every wait then has a result."""
         await self.purgatory.aclose()
         await self.settle()
         assert len(self.purgatory) == 0

@@ -1,4 +1,4 @@
-"""The oracle of timers: a list of deadlines, without a wheel. Rank 4."""
+"""The oracle of timers, which keeps a list of deadlines instead of a wheel. Rank 4."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from aiowheel.testing.simulation._loop import SimulationLoop
 
 
 class Deadline:
-    """What is known about one callback.
+    """The expected deadline and state of one callback.
 
     Attributes:
-        due_ns: When it is due.
-        number: The order of arming.
+        due_ns: When the callback is due.
+        number: The position in the order of arming.
         state: "pending", "fired" or "cancelled".
-        moved: Whether its deadline was changed.
-        latest_ns: Until when it has fired if nothing delays it.
-        ahead: Whether it was armed before it was due, on a clock that was not set back.
+        moved: Whether the deadline was changed.
+        latest_ns: The time by which the callback has fired, if no fault delays it.
+        ahead: Whether the callback was armed before it was due, on a clock that was not set back.
     """
 
     __slots__ = ("ahead", "due_ns", "latest_ns", "moved", "number", "state")
@@ -32,11 +32,11 @@ class Deadline:
 
 
 class Deadlines:
-    """The pending deadlines, and the rules of their firing.
+    """The pending deadlines, and the rules for their firing.
 
     Args:
-        loop: Whose clock counts.
-        tick_ns: The width of a bucket.
+        loop: The loop whose clock is used.
+        tick_ns: The width of a bucket, in nanoseconds.
     """
 
     def __init__(self, loop: SimulationLoop, tick_ns: int) -> None:
@@ -68,9 +68,9 @@ class Deadlines:
         self._set_latest(deadline, is_later=is_later)
 
     def _set_latest(self, deadline: Deadline, *, is_later: bool = False) -> None:
-        """Round up to a tick; what is due already must not wait for the end of one.
+        """Set the latest time to fire: the deadline rounded up to a tick, or itself if it is due.
 
-        A later time is only stored: an overdue deadline that is moved to now is filed again.
+        A move to a later time only stores the new deadline, so the wheel still rounds it up.
         """
         if is_later or deadline.due_ns > self._loop.now_ns:
             deadline.latest_ns = -(-deadline.due_ns // self._tick_ns) * self._tick_ns
@@ -109,10 +109,10 @@ class Deadlines:
         """Assert that nothing is late while nothing is ready to run."""
         now_ns = self._loop.now_ns
         if now_ns < self._loop.peak_ns:
-            return  # nothing fires before the clock is where it was
+            return  # after a step back, nothing fires until the clock has reached its peak
         for deadline in self._pending:
             late = now_ns - deadline.latest_ns
-            assert late < 0, f"a deadline is {late} ns late beyond its tick"
+            assert late < 0, f"a deadline is {late} ns later than the end of its tick"
 
     def pending(self) -> list[Deadline]:
         """Return the pending deadlines in the order of arming."""
@@ -120,7 +120,7 @@ class Deadlines:
 
 
 def drawn_delay_ns(chance: Random, tick_ns: int, wheel_size: int) -> int:
-    """Return a delay from where wheels go wrong: the edges of ticks and of levels."""
+    """Return a delay near the edges of ticks and levels, where bugs of wheels are likely."""
     kind = chance.randrange(8)
     if kind == 0:
         return chance.choice((0, 1, -1, -1_000_000_000, tick_ns - 1, tick_ns + 1))
@@ -130,7 +130,7 @@ def drawn_delay_ns(chance: Random, tick_ns: int, wheel_size: int) -> int:
         return chance.randrange(60 * 1_000_000_000)
     if kind == 3:
         return chance.randrange(3 * 86_400 * 1_000_000_000)
-    # Around the end of a block of some level.
+    # Near the end of a block of a level.
     width: int = wheel_size ** chance.randint(0, 3)
     ticks = width * chance.randint(0, 2 * wheel_size) + chance.randint(-1, 1)
     return min(ticks * tick_ns + chance.choice((-1, 0, 0, 1)), 10**17)

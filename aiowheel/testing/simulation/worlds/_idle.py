@@ -1,6 +1,6 @@
 """The world of the idle detector: touches before, at and after the timeout. Rank 4.
 
-The oracle knows the last touch of each key.
+The oracle records the last touch of each key.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _KEYS = tuple("abcdefgh")
 
 
 class IdleWorld(World):
-    """An `IdleDetector` on a timer of its own."""
+    """An `IdleDetector` on its own timer."""
 
     faults = ALL_FAULTS
     starts = (0.0, 17_000_000.123)
 
     async def setup(self) -> None:
-        """Open both."""
+        """Open the timer and the detector."""
         self.tick_ns = self.random.choice((1_000_000, 1_000_000, 50_000_000))
         self.timeout_ns = self.random.choice(_TIMEOUTS_NS)
         self.timer = await Timer(tick=ns_to_seconds(self.tick_ns)).__aenter__()
@@ -34,37 +34,37 @@ class IdleWorld(World):
             ns_to_seconds(self.timeout_ns), self.on_idle, timer=self.timer
         )
         self.last: dict[str, int] = {}
-        self.stubborn: str = ""  # a key that `on_idle` touches again
+        self.touched_again: str = ""  # a key that `on_idle` touches
         self.is_open = True
 
     def on_idle(self, key: str) -> None:
-        """A key is idle only if its last touch is more than the timeout ago."""
+        """Assert that the last touch of an idle key is more than the timeout ago."""
         last = self.last.pop(key)
         silent = self.now_ns - last
-        assert silent > self.timeout_ns, f"idle {self.timeout_ns - silent} ns too early"
+        assert silent > self.timeout_ns, f"{key} fell idle {self.timeout_ns - silent} ns early"
         assert key not in self.detector
         self.note(f"idle {key}")
-        if key == self.stubborn:
-            self.stubborn = ""
+        if key == self.touched_again:
+            self.touched_again = ""
             self.touch_key(key)
         elif self.random.random() < 0.05:
             raise InjectedError("on_idle failed")
 
     def touch_key(self, key: str) -> None:
-        """Touch a key; if it fell idle before, that comes first."""
+        """Touch a key; if its timeout has passed, `on_idle` is called first."""
         last = self.last.get(key)
         is_late = last is not None and self.now_ns - last > self.timeout_ns
-        is_ordinary = key != self.stubborn
+        is_ordinary = key != self.touched_again
         try:
             self.detector.touch(key)
         finally:
             if is_late and is_ordinary:
-                assert key not in self.last, "a touch overtook a key that was idle"
+                assert key not in self.last, "a late touch was accepted before on_idle was called"
             self.last[key] = self.now_ns
         expires = self.detector.expires(key)
         assert expires is not None
         off = expires - ns_to_seconds(self.now_ns + self.timeout_ns)
-        assert abs(off) < 1e-6, f"expires {off} s off"
+        assert abs(off) < 1e-6, f"expires() is wrong by {off} s"
 
     @step(weight=5)
     def touch(self) -> None:
@@ -86,8 +86,8 @@ class IdleWorld(World):
 
     @step
     def touch_in_on_idle(self) -> None:
-        """Have one key be touched again when it falls idle."""
-        self.stubborn = self.random.choice(_KEYS)
+        """Choose a key that `on_idle` touches again."""
+        self.touched_again = self.random.choice(_KEYS)
 
     @step(weight=2)
     def discard(self) -> None:
@@ -96,12 +96,12 @@ class IdleWorld(World):
         assert self.detector.discard(key) == (self.last.pop(key, None) is not None)
 
     def check(self) -> None:
-        """The same keys are watched."""
+        """Assert that the detector and the oracle watch the same keys."""
         assert set(self.detector) == set(self.last)
         assert len(self.detector) == len(self.last)
 
     def idle(self) -> None:
-        """No key is idle and not reported."""
+        """Assert that every idle key was reported."""
         if not hasattr(self, "last") or self.now_ns < self.loop.peak_ns or not self.is_open:
             return
         assert len(self.timer) == len(self.last), "the timer holds other deadlines than the keys'"
@@ -110,13 +110,13 @@ class IdleWorld(World):
             assert self.now_ns < due_ns, f"{key} fell idle {self.now_ns - due_ns} ns ago"
 
     def state(self) -> Hashable:
-        """Which keys are watched, and how near the next one is to its end."""
+        """Return the watched keys, the quarters of the timeout left for the next, the timeout."""
         oldest = min(self.last.values(), default=self.now_ns)
         left = max(0, oldest + self.timeout_ns - self.now_ns) * 4 // self.timeout_ns
         return (tuple(sorted(self.last)), left, self.timeout_ns)
 
     async def finish(self) -> None:
-        """Wait for some keys, then close: no key is idle after that."""
+        """Wait for some keys, then close; no key falls idle after that."""
         await asyncio.sleep(self.random.choice((0.0, 2.0, 700.0)))
         if self.random.random() < 0.5:
             await self.detector.aclose()

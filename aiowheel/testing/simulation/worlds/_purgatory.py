@@ -1,6 +1,6 @@
 """The world of the purgatory: conditions, checks, timeouts, and clients that leave. Rank 4.
 
-The oracle polls: it knows every operation and its condition, and has no watch lists and no wheel.
+The oracle has a list of all operations with their conditions, without watch lists and a wheel.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from aiowheel.timer import Timer
 
 _KEYS = "abcd"
 _TICK_NS = 1_000_000
-_MOST = (4, 25)  # operations that a purgatory takes
+_MOST = (4, 25)  # values of `max_pending`
 _CONDITIONS = ("closed", "closed", "open", "open", "forcing", "raising")
 _DRAINS: tuple[Literal["expire", "cancel", "wait"], ...] = ("expire", "cancel", "wait")
 _TIMEOUTS = (0.0, 0.0005, 0.001, 0.0015, 0.256, 2.0, 60.0, 5_000.0, float("inf"))
 
 
 class Probe(DelayedOperation[int]):
-    """An operation whose condition the world flips, and that may act when it ends."""
+    """An operation whose condition the world changes, and that may act when it ends."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Probe(DelayedOperation[int]):
         self.waiter: asyncio.Future[int] | None = None
 
     def try_complete(self) -> bool:
-        """Do what the condition says."""
+        """Complete, refuse or raise, as the condition says."""
         if self.condition == "raising":
             raise InjectedError("a condition failed")
         if self.condition == "forcing":
@@ -53,30 +53,30 @@ class Probe(DelayedOperation[int]):
         return self.condition == "open"
 
     def on_complete(self) -> int:
-        """Compare with the oracle, then act."""
+        """Compare the end with the oracle, then act."""
         self.on_end(self)
         self.act()
         return self.number
 
     @property
     def is_met(self) -> bool:
-        """Whether a check would end it."""
+        """Whether a check would end the operation."""
         return self.condition != "closed"
 
     @property
     def is_pending(self) -> bool:
-        """Whether it waits, and its client as well."""
+        """Whether the operation is pending and its client still waits."""
         abandoned = self.waiter is not None and self.waiter.cancelled()
         return self.outcome is Outcome.PENDING and not abandoned
 
 
 class PurgatoryWorld(World):
-    """A `Purgatory` on a timer of its own."""
+    """A `Purgatory` on its own timer."""
 
     faults = ALL_FAULTS
 
     async def setup(self) -> None:
-        """Open both."""
+        """Open the timer and the purgatory."""
         self.timer = await Timer(tick=ns_to_seconds(_TICK_NS)).__aenter__()
         self.most = self.random.choice(_MOST)
         self.purge_interval = self.random.choice((None, None, 0, 3, 100))
@@ -86,22 +86,22 @@ class PurgatoryWorld(World):
         self.probes: list[Probe] = []
         self.ends: dict[Probe, int] = {}
         self.flips = 0
-        #: Checks that another thread or a later turn makes: the key, and the flips that it sees.
-        self.promised: list[tuple[str, int]] = []
+        #: Checks that another thread or a later turn makes: the key and the number of flips before.
+        self.later_checks: list[tuple[str, int]] = []
         self.failed = 0
         self.depth = 0
 
     # --- the oracle -------------------------------------------------------------------------
 
     def on_end(self, probe: Probe) -> None:
-        """Let a wrong end fail the run: its exception alone may go to a client that has left."""
+        """Fail the run for a wrong end, because its exception may go to a client that has left."""
         try:
             self.compare_end(probe)
         except AssertionError as error:
             self.loop.fail(error)
 
     def compare_end(self, probe: Probe) -> None:
-        """Assert that an operation may end now."""
+        """Assert that the operation may end now."""
         self.ends[probe] = self.ends.get(probe, 0) + 1
         assert self.ends[probe] == 1, f"operation {probe.number} ended twice"
         outcome = probe.outcome
@@ -113,7 +113,7 @@ class PurgatoryWorld(World):
             assert early <= 0 or self.purgatory.closed, f"expired {early} ns early"
         else:
             assert outcome is Outcome.COMPLETED
-            assert probe.is_met or probe.forced, "completed though its condition was not met"
+            assert probe.is_met or probe.forced, "completed although its condition was not met"
 
     def poll(self, key: str, since: int) -> list[Probe]:
         """Return the operations that a check of *key* must have ended."""
@@ -124,7 +124,7 @@ class PurgatoryWorld(World):
         ]
 
     def pending(self) -> list[Probe]:
-        """Return the operations that wait."""
+        """Return the pending operations."""
         return [probe for probe in self.probes if probe.is_pending]
 
     # --- steps ------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ class PurgatoryWorld(World):
         return self.random.choice(_KEYS)
 
     def draw_act(self) -> Callable[[], object]:
-        """Draw what an operation does when it ends."""
+        """Draw the action of an operation at its end."""
         kind = self.random.randrange(8)
         if kind == 0:
             return partial(self.purgatory.check_and_complete, self.draw_key())
@@ -159,15 +159,15 @@ class PurgatoryWorld(World):
             else:
                 probe.waiter = self.purgatory.watch(probe, keys)
         except PurgatoryFullError:
-            assert was_full, "refused though there is room"
+            assert was_full, "an operation was refused although the purgatory was not full"
             return
-        assert not was_full, "taken though the purgatory is full"
+        assert not was_full, "an operation was accepted although the purgatory was full"
         self.probes.append(probe)
         if probe.waiter is not None and self.random.random() < 0.8:
             self.spawn(self.client(probe, probe.waiter), f"client {probe.number}")
 
     async def client(self, probe: Probe, waiter: asyncio.Future[int]) -> None:
-        """Wait for the operation; what arrives is its outcome."""
+        """Wait for the operation, and compare the result with its outcome."""
         try:
             result = await waiter
         except InjectedError:
@@ -200,12 +200,12 @@ class PurgatoryWorld(World):
         assert not missed, f"a check left {missed}"
 
     def failed_now(self) -> int:
-        """Return how many operations have failed."""
+        """Return the number of failed operations."""
         return sum(each.outcome is Outcome.FAILED for each in self.probes)
 
     @step
     def check_some(self) -> None:
-        """Check a key with a limit, where more operations could be completed."""
+        """Check a key with a limit, when more operations could be completed."""
         limit, key = self.random.randint(1, 3), self.draw_key()
         for probe in self.pending():
             if key in probe.keys:
@@ -214,17 +214,17 @@ class PurgatoryWorld(World):
 
     @step
     def check_in_slices(self) -> None:
-        """Check a key within a budget; the rest follows on later turns."""
+        """Check a key within a budget; the rest follows in later turns."""
         key = self.draw_key()
         self.purgatory.check_and_complete(key, budget=0.001)
-        self.promised.append((key, self.flips))
+        self.later_checks.append((key, self.flips))
 
     @step(weight=2)
     def check_from_thread(self) -> None:
         """Check a key from another thread."""
         key = self.draw_key()
         self.in_thread(lambda: self.purgatory.check_and_complete_threadsafe(key))
-        self.promised.append((key, self.flips))
+        self.later_checks.append((key, self.flips))
 
     @step
     def end_one(self) -> None:
@@ -241,7 +241,7 @@ class PurgatoryWorld(World):
 
     @step
     def leave(self) -> None:
-        """Have a client leave in the turn in which its condition is met and checked."""
+        """Cancel a client in the turn in which its condition is met and checked."""
         waiting = [probe for probe in self.pending() if probe.waiter is not None]
         if waiting:
             probe = self.random.choice(waiting)
@@ -253,25 +253,25 @@ class PurgatoryWorld(World):
 
     @step
     def cancel_key(self) -> None:
-        """Cancel what watches a key."""
+        """Cancel the operations that watch a key."""
         key = self.draw_key()
         self.purgatory.cancel_for_key(key)
         left = [probe for probe in self.pending() if key in probe.keys]
-        assert not left, f"cancel_for_key left {left}"
+        assert not left, f"cancel_for_key did not cancel {left}"
 
     # --- rules ------------------------------------------------------------------------------
 
     def idle(self) -> None:
-        """A recount: nothing waits that should have ended, and every number is right."""
+        """Assert that all due operations have ended, and that the counts are right."""
         if not hasattr(self, "probes"):
             return
-        for key, since in self.promised:
+        for key, since in self.later_checks:
             missed = self.poll(key, since)
-            assert not missed, f"a check from elsewhere left {missed}"
-        self.promised.clear()
+            assert not missed, f"a check in slices or from a thread left {missed}"
+        self.later_checks.clear()
         pending = self.pending()
-        assert len(self.purgatory) == len(pending), "another number is pending than counted"
-        assert len(self.timer) == len(pending), "the timer holds other deadlines"
+        assert len(self.purgatory) == len(pending), "the number of pending operations is wrong"
+        assert len(self.timer) == len(pending), "the timer has another number of deadlines"
         if self.now_ns == self.loop.peak_ns and not self.timer.closed:
             for probe in pending:
                 due_ns = -(-probe.deadline_ns // _TICK_NS) * _TICK_NS
@@ -299,13 +299,13 @@ class PurgatoryWorld(World):
             assert outcomes.count(outcome) == count, f"{count} are {outcome.value}"
 
     def state(self) -> Hashable:
-        """How much waits for what."""
+        """Return the numbers of pending and met operations, and of their keys."""
         pending = self.pending()
         met = sum(probe.is_met for probe in pending)
         return (self.purge_interval, len(pending), met, len({*"".join(map(_keys_of, pending))}))
 
     async def finish(self) -> None:
-        """Close in a drawn way; every operation has ended once, and every client."""
+        """Close in a drawn way; assert that every operation and every client has ended."""
         await asyncio.sleep(self.random.choice((0.0, 3.0)))
         drain = self.random.choice(_DRAINS)
         if drain == "wait":
@@ -319,7 +319,7 @@ class PurgatoryWorld(World):
         assert self.purgatory.watched == 0
         for probe in self.probes:
             ended = probe.outcome in {Outcome.COMPLETED, Outcome.EXPIRED}
-            assert probe.is_completed(), f"{probe} is left"
+            assert probe.is_completed(), f"{probe} has not ended"
             assert self.ends.get(probe, 0) >= ended
             assert probe.waiter is None or probe.waiter.done(), f"the client of {probe} waits"
             if probe.waiter is not None and not probe.waiter.cancelled():
@@ -336,4 +336,4 @@ def _nothing() -> None:
 
 
 def _raise() -> None:
-    raise InjectedError("an end failed")
+    raise InjectedError("on_complete failed")

@@ -1,7 +1,7 @@
-"""The world of shared counters: two processes, one store, and hints that cannot be trusted. Rank 4.
+"""The world of shared counters: two processes, and a store with unreliable hints. Rank 4.
 
-The oracle knows every value that was written, and in which history of the store: histories begin
-with small values, so that a value of an earlier one is more than the present one has.
+The oracle records every written value with its history of the store. Each history begins with small
+values, so that a value of an earlier history is greater than those of the current one.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _OWN = frozenset(
     }
 )
 _LATENCIES = (0.0, 0.0, 0.001, 0.05, 1.0)
-_LATE = (0.001, 0.05, 1.0, 20.0)  # for a hint
+_LATE = (0.001, 0.05, 1.0, 20.0)  # seconds by which a hint is late
 _LINGER = 5.0
-#: Seconds for which a store falls behind before it crashes. Processes publish again what they have
-#: published within the lingering time: a store that loses more has lost it.
+#: Seconds of writes that a crash of the store loses. Processes repeat their publishes of the
+#: lingering time, so the values must be shorter than that.
 _BEHIND = (0.0, 0.3, 4.0)
 
 
@@ -39,16 +39,16 @@ class UnreliableCounters(MemoryCounters):
     world: SharedWorld
 
     def in_world(self, world: SharedWorld) -> Self:
-        """Take the choices of a world."""
+        """Draw choices from a world; return this store."""
         self.world = world
         return self
 
     async def pause(self) -> None:
-        """Take a drawn time."""
+        """Wait for a drawn time."""
         await asyncio.sleep(self.world.loop.chance.choice(_LATENCIES))
 
     async def raise_to(self, values: Mapping[str, int]) -> str:
-        """Write after a time, and answer after another one; a crash in between ends the answer."""
+        """Write after a pause, and answer after another; a crash in between loses the answer."""
         values, world = dict(values), self.world
         await self.pause()
         before, _ = await super().read(())
@@ -61,7 +61,7 @@ class UnreliableCounters(MemoryCounters):
         return epoch
 
     async def read(self, keys: Collection[str]) -> tuple[str, dict[str, int]]:
-        """Read after a time; the answer is old when it arrives."""
+        """Read after a pause, and answer after another one, so that the answer may be outdated."""
         await self.pause()
         if self.world.is_open and self.world.happens("failed read", 0.2):
             raise StoreUnavailableError("a read failed")
@@ -70,7 +70,7 @@ class UnreliableCounters(MemoryCounters):
         return answer
 
     def receive(self, epoch: str, values: Mapping[str, int]) -> None:
-        """Deliver a hint: now, later, or twice."""
+        """Deliver a hint now, later, or twice."""
         world = self.world
         if world.happens("late hint", 0.2):
             world.loop.call_later(world.loop.chance.choice(_LATE), self.deliver, epoch, values)
@@ -80,7 +80,7 @@ class UnreliableCounters(MemoryCounters):
             world.loop.call_later(world.loop.chance.choice(_LATE), self.deliver, epoch, values)
 
     def deliver(self, epoch: str, values: Mapping[str, int]) -> None:
-        """Give a hint to the listener."""
+        """Pass a hint to the listener."""
         super().receive(epoch, values)
 
 
@@ -128,7 +128,7 @@ class SharedWorld(World):
 
     @step(weight=5)
     def publish(self) -> None:
-        """Raise a counter by one process."""
+        """Raise a counter in one of the processes."""
         key = self.random.choice(_KEYS)
         value = self.tried.get(key, 0) + self.random.randint(0, 3)
         self.tried[key] = max(value, self.tried.get(key, 0))
@@ -137,7 +137,7 @@ class SharedWorld(World):
         self.spawn(self.publisher(process, key, value), f"publish {self.number}")
 
     async def publisher(self, process: SharedCounters, key: str, value: int) -> None:
-        """Publish; note what was confirmed."""
+        """Publish a value; record it if the store confirmed it."""
         history = self.history
         try:
             await process.advance(key, value)
@@ -147,7 +147,7 @@ class SharedWorld(World):
             self.confirmed[key] = max(value, self.confirmed.get(key, -1))
 
     def note_write(self, epoch: str, values: Mapping[str, int]) -> None:
-        """Take note of what a store is about to write."""
+        """Record the values that a store will write."""
         for key, value in values.items():
             self.written[epoch, key] = max(value, self.highest(epoch, key))
 
@@ -157,7 +157,7 @@ class SharedWorld(World):
 
     @step(weight=5)
     def wait(self) -> None:
-        """Wait in one process."""
+        """Start a wait in one of the processes."""
         key = self.random.choice(_KEYS)
         least = max(0, self.tried.get(key, 0) + self.random.randint(-1, 4))
         timeout = self.random.choice((None, None, 0.5, 30.0))
@@ -167,7 +167,7 @@ class SharedWorld(World):
         self.spawn(self.client(wait), f"wait {self.number}")
 
     async def client(self, wait: Wait) -> None:
-        """Wait; the answer must have a reason."""
+        """Wait, and assert that the result is right."""
         try:
             reached = await wait.future
         except EpochChangedError:
@@ -183,18 +183,18 @@ class SharedWorld(World):
 
     @step
     def ask(self) -> None:
-        """Read a value in one process."""
+        """Read a value in one of the processes."""
         process = self.random.choice(self.processes)
         self.spawn(self.reader(process, self.random.choice(_KEYS)), f"read {self.number}")
         self.number += 1
 
     async def reader(self, process: SharedCounters, key: str) -> None:
-        """Read: a value that was never written in this history is wrong."""
+        """Read a value, and assert that it is not above the values written in this history."""
         value = await process.value(key)
         assert value is None or value <= self.highest(process.epoch, key)
 
     def strike(self, kind: str) -> None:
-        """Break the store; it comes back after a while."""
+        """Make the store fail; it recovers after a drawn time."""
         chance = self.loop.chance
         store = chance.choice(self.stores)
         pause = chance.choice((0.0, 0.3, 8.0))
@@ -220,13 +220,13 @@ class SharedWorld(World):
     # --- rules ------------------------------------------------------------------------------
 
     def state(self) -> Hashable:
-        """What waits, and what both processes know."""
+        """Return the numbers of waits, of kept keys by process, of histories and of values."""
         waiting = sum(not wait.future.done() for wait in self.waits)
         kept = tuple(process.statistics().keys for process in self.processes)
         return (min(waiting, 12), kept, min(self.history, 3), len(self.confirmed))
 
     async def finish(self) -> None:
-        """Heal everything; whatever was confirmed reaches every wait."""
+        """End all faults; every wait whose value was confirmed must then be complete."""
         self.stores[0].lose_answers(0)
         await asyncio.sleep(20.0)
         self.stores[0].come_back()

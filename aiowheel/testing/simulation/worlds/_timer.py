@@ -1,6 +1,6 @@
 """The world of the running timer: deadlines, sleeps, timeouts, periodic and threaded calls. Rank 4.
 
-The oracle is a list of deadlines. It knows when each one is due and nothing of wheels.
+The oracle is a list of deadlines without a wheel.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MISSED: tuple[Literal["skip", "burst", "delay"], ...] = ("skip", "burst", "dela
 
 
 class TimerWorld(World):
-    """A `Timer` of its own, closed at the end."""
+    """A `Timer` that is closed at the end."""
 
     faults = ALL_FAULTS
     starts = (0.0, 0.37, 17_000_000.123)  # 200 days: a float has 2 ns there
@@ -38,7 +38,6 @@ class TimerWorld(World):
         self.model = Deadlines(self.loop, self.tick_ns)
         self.made: list[tuple[TimerHandle, Deadline]] = []
         self.threaded: list[tuple[ThreadsafeHandle, Deadline]] = []
-        self.unseen = 0  # deadlines of the wheel that are not in the model
         self.sleepers = 0
         self.is_closing = False
 
@@ -54,13 +53,13 @@ class TimerWorld(World):
         return drawn_delay_ns(self.random, self.tick_ns, self.wheel_size)
 
     def on_fire(self, deadline: Deadline, act: Callable[[], object]) -> None:
-        """Compare with the oracle, then act."""
+        """Compare the call with the oracle, then act."""
         self.model.fire(deadline)
         self.note(f"fired {deadline.number}")
         act()
 
     def arm(self, delay_ns: int, act: Callable[[], object]) -> None:
-        """Arm a callback; both calls that do it take their turn."""
+        """Arm a callback by `call_later` or by `call_at`."""
         now = self.now_ns
         box: list[Deadline] = []
 
@@ -83,13 +82,13 @@ class TimerWorld(World):
 
     @step
     def burst(self) -> None:
-        """Arm many callbacks for a few instants."""
+        """Arm many callbacks for three instants."""
         delays = [self.draw_ns() for _ in range(3)]
         for _ in range(self.random.randint(5, 40)):
             self.arm(self.random.choice(delays), _nothing)
 
     def act(self) -> Callable[[], object]:
-        """Draw what a callback does."""
+        """Draw the action of a callback."""
         kind = self.random.randrange(12)
         if kind == 0:
             return _raise
@@ -104,7 +103,7 @@ class TimerWorld(World):
         return _nothing
 
     def arm_again(self, delay_ns: int) -> None:
-        """Arm another callback from within one."""
+        """Arm another callback inside a callback."""
         if not self.is_closing:
             self.arm(delay_ns, _nothing)
 
@@ -144,7 +143,7 @@ class TimerWorld(World):
         self.spawn(self.sleeper(self.sleepers, max(self.draw_ns(), 0)), f"sleeper {self.sleepers}")
 
     async def sleeper(self, number: int, delay_ns: int) -> None:
-        """Sleep; a sleep that ends was long enough."""
+        """Sleep, and assert that the sleep did not end early."""
         if self.is_closing:
             return
         began = self.now_ns
@@ -163,13 +162,13 @@ class TimerWorld(World):
 
     @step(weight=2)
     def timeout(self) -> None:
-        """Start a task with a limit."""
+        """Start a task with a timeout."""
         self.sleepers += 1
         limit, work = max(self.draw_ns(), 1), max(self.draw_ns(), 0)
         self.spawn(self.limited(limit, work), f"limited {self.sleepers}")
 
     async def limited(self, limit_ns: int, work_ns: int) -> None:
-        """Work under a limit; a limit that ends the work has been reached."""
+        """Sleep within a timeout, and assert that the timeout did not end early."""
         if self.is_closing:
             return
         began = self.now_ns
@@ -183,7 +182,7 @@ class TimerWorld(World):
             assert late >= 0 or self.was_set_back(began), f"timed out {-late} ns early"
             task = asyncio.current_task()
             assert task is not None
-            assert task.cancelling() == 0, "the limit did not take its cancellation back"
+            assert task.cancelling() == 0, "the timeout did not undo its cancellation"
             self.note("timed out")
         else:
             assert not block.expired()
@@ -191,7 +190,7 @@ class TimerWorld(World):
 
     @step
     def every(self) -> None:
-        """Start a periodic call, which ends itself."""
+        """Start a periodic call, which cancels itself."""
         period_ns = max(abs(self.draw_ns()), 1_000_000)
         most = self.random.randint(1, 6)
         missed = self.random.choice(_MISSED)
@@ -203,15 +202,14 @@ class TimerWorld(World):
             least = began + len(runs) * period_ns
             early = least - self.now_ns
             assert early <= 64 or self.was_set_back(began), f"tick {len(runs)} is {early} ns early"
-            if len(runs) >= most and periodic.cancel():
-                self.unseen -= 1
+            if len(runs) >= most:
+                periodic.cancel()
 
         periodic = self.timer.every(ns_to_seconds(period_ns), tick, missed=missed)
-        self.unseen += 1
 
     @step
     def cancel_driver(self) -> None:
-        """Cancel the timer's own task, as `asyncio.run` cancels every task; it starts again."""
+        """Cancel the timer's own task, as `asyncio.run` does; the timer must start it again."""
         for task in asyncio.all_tasks():
             if task.get_name() == "aiowheel-driver":
                 task.cancel()
@@ -231,7 +229,7 @@ class TimerWorld(World):
             lambda: self.timer.call_later_threadsafe(ns_to_seconds(delay_ns), fire)
         )
         deadline = self.model.add(handle.deadline)
-        deadline.moved = True  # it is armed later than now, which its order depends on
+        deadline.moved = True  # it is armed at a later turn, so its order is not checked
         box.append(deadline)
         self.threaded.append((handle, deadline))
 
@@ -248,12 +246,12 @@ class TimerWorld(World):
     # --- rules ------------------------------------------------------------------------------
 
     def idle(self) -> None:
-        """Nothing is late, and nothing spins."""
+        """Assert that no deadline is late."""
         if not self.is_closing:
             self.model.check_idle()
 
     def check(self) -> None:
-        """The structures agree, and the counts with the oracle."""
+        """Assert the wheel's invariants, and compare the counts."""
         driver = self.timer.open_driver()
         if self.random.randrange(8) == 0:
             driver.wheel.check_invariants()
@@ -265,7 +263,7 @@ class TimerWorld(World):
         assert (upcoming is None) == (counts.pending == 0)
 
     def state(self) -> Hashable:
-        """How much is pending and how it lies in the wheel."""
+        """Return the number of pending entries, and how they are spread over the wheel."""
         counts = self.timer.open_driver().wheel.statistics()
         return (
             self.tick_ns,
@@ -277,7 +275,7 @@ class TimerWorld(World):
         )
 
     async def finish(self) -> None:
-        """Let some time pass, and close."""
+        """Let some time pass, then close the timer."""
         await asyncio.sleep(self.random.choice((0.0, 1.0, 400_000.0)))
         await self.close_timer()
         await self.settle()
@@ -289,7 +287,7 @@ class TimerWorld(World):
         await self.timer.aclose()
 
     def check_ended(self) -> None:
-        """Every handle has ended as the oracle says, and stays usable."""
+        """Assert that every handle has ended as in the oracle, and stays usable."""
         ended: list[tuple[TimerHandle | ThreadsafeHandle, Deadline]] = [*self.made, *self.threaded]
         for handle, deadline in ended:
             assert handle.cancelled() == (deadline.state != "fired")
@@ -301,25 +299,25 @@ class TimerWorld(World):
 
 
 class SharedTimerWorld(TimerWorld):
-    """The shared timer of the loop, which closes with it."""
+    """The shared timer of the loop, which is closed with the loop."""
 
     async def open_timer(self) -> Timer:
-        """Use the loop's timer."""
+        """Return the loop's timer."""
         self.tick_ns, self.wheel_size = 1_000_000, 256
         return current_timer()
 
     async def close_timer(self) -> None:
-        """Do nothing: the loop closes it."""
+        """Do nothing: the loop closes its timer."""
 
     async def finish(self) -> None:
-        """Cancel what waits; deadlines stay pending."""
+        """Cancel the tasks; deadlines stay pending."""
         for task in self._victims.tasks():
             task.cancel()
         await self.settle()
         self.is_closing = True
 
     def closed(self) -> None:
-        """The loop is closed: everything that was pending is cancelled."""
+        """Assert that the closed loop has cancelled every pending deadline."""
         self.check_ended()
 
 

@@ -1,4 +1,4 @@
-"""The world of a loop whose timers are the wheel: asyncio's own tools in a web of tasks. Rank 4."""
+"""The world of a wheel loop: tasks that use asyncio's own tools, and bare handles. Rank 4."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class WheelLoopWorld(World):
     starts = (0.0, 17_000_000.123)
 
     async def setup(self) -> None:
-        """Make what the tasks share."""
+        """Create the queue and the lock that the tasks share."""
         self.model = Deadlines(self.loop, _TICK_NS)
         self.handles: list[tuple[TimerHandle, Deadline]] = []
         self.queue: asyncio.Queue[int] = asyncio.Queue(_CAPACITY)
@@ -67,7 +67,7 @@ class WheelLoopWorld(World):
 
         handle = self.in_thread(call) if from_thread else call()
         deadline = self.model.add(clock_to_ns(handle.when()))
-        # The order of what is due already, or comes from elsewhere, is asyncio's.
+        # The order of callbacks from another thread is not checked: asyncio decides it.
         deadline.moved = from_thread
         box.append(deadline)
         self.handles.append((handle, deadline))
@@ -84,7 +84,7 @@ class WheelLoopWorld(World):
 
     @step(weight=3)
     def cancel_handle(self) -> None:
-        """Cancel a handle, from either thread."""
+        """Cancel a handle, in the loop's thread or in another one."""
         if not self.handles:
             return
         handle, deadline = self.random.choice(self.handles)
@@ -93,7 +93,7 @@ class WheelLoopWorld(World):
         assert stopped == self.model.cancel(deadline), "cancel() disagrees with the oracle"
         assert handle.cancelled()
 
-    # --- a web of tasks ---------------------------------------------------------------------
+    # --- tasks that share a queue and a lock ------------------------------------------------
 
     @step(weight=2)
     def produce(self) -> None:
@@ -101,7 +101,7 @@ class WheelLoopWorld(World):
         self.spawn(self.producer(self.random.randint(1, 4), self.draw_short()), self.start("make"))
 
     async def producer(self, count: int, pause: float) -> None:
-        """Put some items, each within a limit."""
+        """Put some items, each within a timeout."""
         for _ in range(count):
             await asyncio.sleep(pause)
             try:
@@ -109,9 +109,9 @@ class WheelLoopWorld(World):
                     await self.queue.put(1)
                     self.made += 1
             except TimeoutError:
-                # After a jump of the clock, room and the limit may come in one turn.
+                # After a jump of the clock, free space and the timeout may come in one turn.
                 excused = self.has_faults("stall", "suspend")
-                assert self.queue.full() or excused, "a put timed out with room"
+                assert self.queue.full() or excused, "a put timed out although the queue has space"
 
     @step(weight=2)
     def consume(self) -> None:
@@ -119,7 +119,7 @@ class WheelLoopWorld(World):
         self.spawn(self.consumer(self.random.randint(1, 4), self.draw_short()), self.start("take"))
 
     async def consumer(self, count: int, pause: float) -> None:
-        """Take some items, each within a limit."""
+        """Take some items, each within a timeout."""
         for _ in range(count):
             began = self.now_ns
             try:
@@ -127,10 +127,10 @@ class WheelLoopWorld(World):
                     await self.queue.get()
             except TimeoutError:
                 waited = self.now_ns - began
-                assert waited >= 3_000_000_000 - 64 or self.has_faults(), "a get gave up early"
+                assert waited >= 3_000_000_000 - 64 or self.has_faults(), "a get timed out early"
                 continue
             except (InjectedError, asyncio.CancelledError):
-                self.lost += 1  # the item may be lost with the answer
+                self.lost += 1  # the item may be lost with the result of the get
                 raise
             self.taken += 1
             await asyncio.sleep(pause)
@@ -141,7 +141,7 @@ class WheelLoopWorld(World):
         self.spawn(self.holder(self.draw_short()), self.start("hold"))
 
     async def holder(self, seconds: float) -> None:
-        """Hold the lock alone."""
+        """Hold the lock, and assert that no other task holds it."""
         async with self.lock:
             assert self.holders == 0, "two tasks hold one lock"
             self.holders += 1
@@ -152,12 +152,12 @@ class WheelLoopWorld(World):
 
     @step
     def race(self) -> None:
-        """Start a group of sleeps under one limit."""
+        """Start a group of sleeps within one timeout."""
         sleeps = [self.draw_short() for _ in range(3)]
         self.spawn(self.group(sleeps, self.draw_short()), self.start("race"))
 
     async def group(self, sleeps: list[float], limit: float) -> None:
-        """Sleep in a task group; a limit ends all of them."""
+        """Sleep in the tasks of a group, within one timeout."""
         began = self.now_ns
         try:
             async with asyncio.timeout(limit), asyncio.TaskGroup() as group:
@@ -165,7 +165,7 @@ class WheelLoopWorld(World):
                     group.create_task(asyncio.sleep(seconds))
         except TimeoutError:
             passed = self.now_ns - began
-            assert passed >= limit * 1e9 - 64 or self.has_faults(), "a limit ended early"
+            assert passed >= limit * 1e9 - 64 or self.has_faults(), "a timeout ended early"
 
     @step
     def job(self) -> None:
@@ -177,17 +177,17 @@ class WheelLoopWorld(World):
         assert await asyncio.to_thread(sum, (1, 2, 3)) == 6
 
     def has_faults(self, *more: str) -> bool:
-        """Return whether the clock was set back, or tasks were broken: then times prove less.
+        """Return whether a fault has happened that makes the measured times meaningless.
 
         Args:
-            more: Other kinds of faults that excuse.
+            more: Kinds of faults besides "step", "error" and "cancel".
         """
         return any(self._trace.faults[kind] for kind in ("step", "error", "cancel", *more))
 
     # --- rules ------------------------------------------------------------------------------
 
     def idle(self) -> None:
-        """No handle is late, and items are neither lost nor doubled."""
+        """Assert that no handle is late, and that items are neither lost nor doubled."""
         if not hasattr(self, "lock"):
             return
         self.model.check_idle()
@@ -195,19 +195,19 @@ class WheelLoopWorld(World):
         assert 0 <= missing <= self.lost, f"{missing} items are missing, {self.lost} may be"
 
     def state(self) -> Hashable:
-        """How the web hangs together."""
+        """Return the numbers of tasks, of queued items, of lock holders and of deadlines."""
         tasks = min(len(self._victims.tasks()), 12)
         return (tasks, self.queue.qsize(), self.holders, min(len(self.model), 12))
 
     async def finish(self) -> None:
-        """Let the clients end; handles stay pending."""
-        consumers = [task for task in self._victims.tasks() if "take" not in task.get_name()]
-        for task in consumers:
+        """Cancel all tasks except the consumers, and wait for their end; handles stay pending."""
+        others = [task for task in self._victims.tasks() if "take" not in task.get_name()]
+        for task in others:
             task.cancel()
         await self.settle()
 
     def closed(self) -> None:
-        """The loop is closed: handles stay usable."""
+        """Assert that handles stay usable after the loop was closed."""
         for handle, deadline in self.handles:
             assert deadline.state != "fired" or not cast(LoopHandle, handle).cancel()
             handle.cancel()
