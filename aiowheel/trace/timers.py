@@ -150,14 +150,14 @@ class RecordedHandle:
 
     def run(self) -> None:
         """Record the row and run the callback; the timer calls this."""
-        callback, args = self._over(Outcome.EXPIRED)
+        callback, args = self._end(Outcome.EXPIRED)
         callback(*args)
 
     def cancel(self) -> bool:
         """Cancel like `TimerHandle.cancel`."""
         if not self._handle.cancel():
             return False
-        self._over(Outcome.CANCELLED)
+        self._end(Outcome.CANCELLED)
         return True
 
     def cancelled(self) -> bool:
@@ -180,7 +180,7 @@ class RecordedHandle:
         """Reschedule like `TimerHandle.reschedule`; the row holds the last deadline."""
         return self._handle.reschedule(when)
 
-    def _over(self, outcome: Outcome) -> tuple[Callable[..., object], tuple[object, ...]]:
+    def _end(self, outcome: Outcome) -> tuple[Callable[..., object], tuple[object, ...]]:
         callback, args = self._callback, self._args
         assert callback is not None
         self._callback, self._args = None, ()

@@ -129,7 +129,7 @@ def _rows_of(piece: Piece, number: int, rules: TimedRows) -> Iterator[pa.RecordB
     notes = _Notes(number)
     try:
         for source in piece.sources():
-            rows = rules.by_the_same_rules(_One(source), notes.put)
+            rows = rules.by_the_same_rules(_SingleSource(source), notes.put)
             for batch in rows.batches():
                 nothing = pa.nulls(len(batch.keys), _NOTE)
                 yield pa.record_batch([batch.keys, batch.times, nothing], schema=_ROWS)
@@ -143,7 +143,7 @@ def _rows_of(piece: Piece, number: int, rules: TimedRows) -> Iterator[pa.RecordB
 
 
 @dataclass(frozen=True, slots=True)
-class _One:
+class _SingleSource:
     """A single table as `Sources`."""
 
     source: Source

@@ -86,7 +86,7 @@ class TouchFiles:
     def _read_file(self, path: Path, rejects: Path, shards: int) -> Iterator[pa.RecordBatch]:
         if not path.exists():  # not bad input: Spark has noted the file in its checkpoint
             raise AiowheelError(f"{path}: was there when Spark listed it, and is gone")
-        with _RejectsOf(path, rejects) as aside:
+        with _RejectsFile(path, rejects) as aside:
             rows = TimedRows(
                 Inputs([str(path)], self.format),
                 key=self.key,
@@ -113,7 +113,7 @@ class TouchFiles:
         return int(clock.time() + _DAY_SECONDS) * int(10**self.unit.digits)
 
 
-class _RejectsOf:
+class _RejectsFile:
     """The file of the rejects of one input file; it is created only if there are rejects."""
 
     def __init__(self, path: Path, folder: Path) -> None:

@@ -12,7 +12,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
-from aiowheel.jobs.operations.files import format_of_trace, refuse_for_want_of_good_rows
+from aiowheel.jobs.operations.files import format_of_trace, refuse_without_good_rows
 from aiowheel.jobs.operations.first_events import trace_size
 from aiowheel.jobs.operations.frames import read_events, read_operations, rejects, sound
 from aiowheel.jobs.operations.results import PurgatoryResult, results_beside
@@ -143,7 +143,7 @@ def _rejectable(rows: DataFrame) -> DataFrame:
 def _refuse_if_bad(path: str | Path, rows: DataFrame, count: int, used: int) -> None:
     if count and not used:
         last = rejects(rows).agg(F.last("reason").alias("reason")).first()
-        refuse_for_want_of_good_rows(path, count, str(last and last["reason"]))
+        refuse_without_good_rows(path, count, str(last and last["reason"]))
 
 
 def _rows_in(source: Source, table: pa.Schema, counted: int) -> int:

@@ -124,7 +124,7 @@ def _is_time(value: int | None) -> bool:
     return value is not None and 0 <= value <= LATEST
 
 
-def refuse_for_want_of_good_rows(path: str | Path, rejected: int, reason: str) -> NoReturn:
+def refuse_without_good_rows(path: str | Path, rejected: int, reason: str) -> NoReturn:
     """Raise the error for a table whose rows are all bad. A table without rows is legal.
 
     Args:

@@ -84,14 +84,14 @@ def check_operations(
     flaws = {
         # Joined by a comma, so that bytes at the end of one key and the start of the next do not
         # combine into a valid character.
-        Flaw.RECORD: _no_utf8(unread, "id", "mode", F.array_join("keys", ",")),
+        Flaw.RECORD: _is_not_utf8(unread, "id", "mode", F.array_join("keys", ",")),
         Flaw.ID: empty_id,
         Flaw.KEYS: (count <= 0) | empty_key,
         Flaw.REPEATED: F.size(F.array_distinct("keys")) != count,
         Flaw.THRESHOLDS: (F.size("thresholds") > 0) & (F.size("thresholds") != count),
         Flaw.MODE: ~mode.isin(ANY, ALL),
-        Flaw.CREATED: _no_time("created"),
-        Flaw.DEADLINE: F.col("deadline").isNotNull() & _no_time("deadline"),
+        Flaw.CREATED: _is_not_time("created"),
+        Flaw.DEADLINE: F.col("deadline").isNotNull() & _is_not_time("deadline"),
     }
     return rows.select(
         "id",
@@ -110,9 +110,9 @@ def check_events(
     """Check rows with the columns of `EVENT_TYPES`; see `check_operations`."""
     empty_key = F.coalesce(F.col("key"), F.lit("")) == ""
     flaws = {
-        Flaw.RECORD: _no_utf8(unread, "key"),
+        Flaw.RECORD: _is_not_utf8(unread, "key"),
         Flaw.KEY: empty_key,
-        Flaw.TIME: _no_time("time"),
+        Flaw.TIME: _is_not_time("time"),
     }
     return rows.select(
         "key",
@@ -179,7 +179,7 @@ def _lines(spark: SparkSession, source: Source, place: Folder) -> DataFrame:
     if source.per_batch is None and place.local is not None:
         paths = Inputs([str(place.local)]).paths
         for file in paths:
-            _refuse_other_packing(file)
+            _refuse_other_compression(file)
         files = [spark_path(file) for file in paths]
     lines = load_files(spark, source, place, None, files)
     return lines.select(
@@ -189,7 +189,7 @@ def _lines(spark: SparkSession, source: Source, place: Folder) -> DataFrame:
     )
 
 
-def _refuse_other_packing(file: Path) -> None:
+def _refuse_other_compression(file: Path) -> None:
     """Raise for compressed files that one process could unpack but Spark would misread."""
     if file.name.endswith((".tar.gz", ".tgz")):
         raise BadInputError(f"{file}: Spark reads no archives: unpack it, or use --engine wheel")
@@ -202,14 +202,14 @@ def _refuse_other_packing(file: Path) -> None:
         raise BadInputError(f"the name of a gzipped file must end in .gz for Spark, got {file}")
 
 
-def _no_utf8(unread: Column | None, *texts: Column | str) -> Column:
+def _is_not_utf8(unread: Column | None, *texts: Column | str) -> Column:
     flawed = F.lit(False) if unread is None else unread
     for text in texts:
         flawed |= ~F.coalesce(F.is_valid_utf8(text), F.lit(True))
     return flawed
 
 
-def _no_time(column: str) -> Column:
+def _is_not_time(column: str) -> Column:
     return ~F.coalesce(F.col(column).between(0, LATEST), F.lit(False))
 
 

@@ -9,7 +9,7 @@ from aiowheel.jobs.operations.files import (
     format_of_trace,
     read_events,
     read_operations,
-    refuse_for_want_of_good_rows,
+    refuse_without_good_rows,
     write_outcomes,
     write_rejects,
 )
@@ -74,5 +74,5 @@ def _feed(shard: Shard, operations: Path, events: Path, form: Format | None) -> 
         (events, shard.events, bad_events),
     ):
         if bad and not good:
-            refuse_for_want_of_good_rows(path, len(bad), bad[-1][1])
+            refuse_without_good_rows(path, len(bad), bad[-1][1])
     return bad_operations + bad_events

@@ -224,18 +224,18 @@ def _check_file(file: Path, schema: pa.Schema) -> int:
         if names not in ([], [column.name]):
             got = ", ".join(names)
             raise BadInputError(f"{file}: must have one column {column.name}, got {got}")
-        if names and not _will_do(found.field(column.name).type, column.type):
+        if names and not _is_accepted_type(found.field(column.name).type, column.type):
             got = found.field(column.name).type
             raise BadInputError(f"{file}: column {column.name} must be {column.type}, got {got}")
     return rows
 
 
-def _will_do(found: pa.DataType, wanted: pa.DataType) -> bool:
+def _is_accepted_type(found: pa.DataType, wanted: pa.DataType) -> bool:
     if pa.types.is_null(found):
         return True
     if pa.types.is_list(wanted):
         is_list = pa.types.is_list(found) or pa.types.is_large_list(found)
-        return is_list and _will_do(found.value_type, wanted.value_type)
+        return is_list and _is_accepted_type(found.value_type, wanted.value_type)
     if wanted == pa.int64():
         return bool(pa.types.is_integer(found)) and found != pa.uint64()
     bare = found.value_type if pa.types.is_dictionary(found) else found

@@ -62,9 +62,9 @@ class Shard:
         """Start a timer whose zero is a multiple of the tick, and advance it to *now*."""
         self._origin = now - now % self.tick
         self._now = self._origin
-        self._book = _Book(self._origin, self._unit_ns)
+        self._ledger = _Ledger(self._origin, self._unit_ns)
         self._timer = ManualTimer(tick=self.tick * self._unit_ns / 1e9)
-        self._purgatory = Purgatory("trace", timer=self._timer, instruments=(self._book,))
+        self._purgatory = Purgatory("trace", timer=self._timer, instruments=(self._ledger,))
         self._advance(now)
 
     # --- the trace --------------------------------------------------------------------------
@@ -82,13 +82,13 @@ class Shard:
             # frontier.
             self._advance(max(self._now, min(frontier, self._last_expiry)))
             self.frontier = frontier
-        endings, self._book.endings = self._book.endings, []
-        self.unmet, self._book.unmet = self._book.unmet, []
+        endings, self._ledger.endings = self._ledger.endings, []
+        self.unmet, self._ledger.unmet = self._ledger.unmet, []
         return endings
 
     def waiting(self) -> list[Operation]:
         """Return the pending operations, with the keys, thresholds and count still missing."""
-        return [_remainder(resident, row) for resident, row in self._book.rows.items()]
+        return [_remainder(resident, row) for resident, row in self._ledger.rows.items()]
 
     def resume(self, waiting: Iterable[Operation]) -> None:
         """Restore pending operations returned by `waiting`, at the same frontier."""
@@ -99,7 +99,7 @@ class Shard:
 
     def __len__(self) -> int:
         """The number of pending and stored operations."""
-        return len(self._book.rows) + len(self.operations)
+        return len(self._ledger.rows) + len(self.operations)
 
     def _take(self, frontier: int) -> tuple[list[Operation], list[Event]]:
         operations = [row for row in self.operations if row.created <= frontier]
@@ -140,7 +140,7 @@ class Shard:
         # deadline has no effect and may exceed the timer's range, so it becomes 0.
         timeout_ns = max(0, deadline - self._now) * self._unit_ns
         resident.set_timeout_ns(min(timeout_ns, 2 * _REACH_NS))
-        self._book.rows[resident] = operation
+        self._ledger.rows[resident] = operation
         wanted: list[tuple[object, int | float]]
         wanted = [*zip(operation.keys, operation.thresholds, strict=True)]
         self._purgatory.try_reach_else_watch(resident, wanted)
@@ -152,12 +152,12 @@ class Shard:
 
     def _advance(self, now: int) -> None:
         """Advance the clock to *now*; every timeout before it runs at its own tick."""
-        if not self._book.rows and (now - self._now) * self._unit_ns > _EXACT_NS:
+        if not self._ledger.rows and (now - self._now) * self._unit_ns > _EXACT_NS:
             self._rebase(now)  # without pending operations nothing happens before *now*
         while self._now != now:
             step = min(now - self._now, _REACH_NS // 2 // self._unit_ns)
             self._now += step
-            self._book.now = self._now
+            self._ledger.now = self._now
             step_ns = step * self._unit_ns
             if step_ns > _EXACT_NS:
                 seconds, step_ns = divmod(step_ns, 1_000_000_000)
@@ -168,14 +168,14 @@ class Shard:
 
     def _rebase(self, now: int) -> None:
         """Replace the timer before its clock ends."""
-        endings, unmet, waiting = self._book.endings, self._book.unmet, self.waiting()
-        self._book.rows = {}
+        endings, unmet, waiting = self._ledger.endings, self._ledger.unmet, self.waiting()
+        self._ledger.rows = {}
         self._begin_at(now)
-        self._book.endings, self._book.unmet = endings, unmet
+        self._ledger.endings, self._ledger.unmet = endings, unmet
         self.resume(waiting)
 
 
-class _Book(Instrument):
+class _Ledger(Instrument):
     """The record of pending and ended operations; it outlives the timer and its purgatory.
 
     Args:

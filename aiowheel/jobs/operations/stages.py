@@ -78,7 +78,9 @@ class Stage(ShardProcessor[Shard]):
 
     def _load(self, values: dict[str, tuple[Any, ...]]) -> Shard:
         value = values.get(STATE_NAME)
-        return Shard(self._tick) if value is None else load(self._tick, value, self._over())
+        return (
+            Shard(self._tick) if value is None else load(self._tick, value, self._decided_before())
+        )
 
     def _dump(self, shard: Shard) -> dict[str, tuple[Any, ...] | None]:
         return {STATE_NAME: dump(shard) if len(shard) or shard.events else None}
@@ -95,7 +97,7 @@ class Stage(ShardProcessor[Shard]):
             )
             yield from self._feed_rows(shard, operations, events, settled)
 
-    def _over(self) -> set[Decision]:
+    def _decided_before(self) -> set[Decision]:
         """Return the decided operations whose copies in the state can be dropped."""
         return set()
 
@@ -124,7 +126,7 @@ class MatchKeys(Stage):
     def _seen(self) -> set[Decision]:
         return self._decided.before(current_batch()) if self._decided is not None else set()
 
-    def _over(self) -> set[Decision]:
+    def _decided_before(self) -> set[Decision]:
         return self._seen  # read once per task, because a task serves many shards
 
     def _feed_rows(

@@ -164,19 +164,19 @@ class PurgatoryStream:
         written = self.written[batch.batchId]
         name = f"batch {batch.batchId}"
         if late_operations < 0 or late_events < 0:
-            raise _wrong(
+            raise _inconsistency(
                 f"{name}: of {operations:,} operations and {events:,} events "
                 f"{operations_rejected:,} and {events_rejected:,} were rejected, and yet "
                 f"{taken_operations:,} and {taken_events:,} used"
             )
         if written.entered != taken_operations:
-            raise _wrong(
+            raise _inconsistency(
                 f"{name}: {taken_operations:,} operations left the first stage, "
                 f"{written.entered:,} came to the second"
             )
         rejected = operations_rejected + events_rejected
         if written.rejects != rejected:
-            raise _wrong(
+            raise _inconsistency(
                 f"{name}: {rejected:,} rows were rejected, {written.rejects:,} written to rejects"
             )
         return Counts(operations, events, late_operations + late_events)
@@ -206,7 +206,7 @@ class PurgatoryStream:
             sum(row.outcomes for row in finished),
         )
         if before + entered != ended + after:
-            raise _wrong(
+            raise _inconsistency(
                 f"{before:,} operations waited and {entered:,} came, but {ended:,} ended "
                 f"and {after:,} wait"
             )
@@ -247,5 +247,5 @@ class PurgatoryStream:
         return write
 
 
-def _wrong(numbers: str) -> AiowheelError:
+def _inconsistency(numbers: str) -> AiowheelError:
     return AiowheelError(f"{numbers}: the result of this stream is wrong")

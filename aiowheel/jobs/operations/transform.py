@@ -223,7 +223,7 @@ def mean_wait(last_event: Column, tick: int) -> Column:
     return F.coalesce(F.avg(wait).cast("bigint"), F.lit(1))
 
 
-def _as_it_is(frame: DataFrame) -> DataFrame:
+def _unchanged(frame: DataFrame) -> DataFrame:
     return frame
 
 
@@ -234,7 +234,7 @@ def endings(
     size: Column,
     *,
     any_only: bool,
-    keep: Callable[[DataFrame], DataFrame] = _as_it_is,
+    keep: Callable[[DataFrame], DataFrame] = _unchanged,
 ) -> DataFrame:
     """Select ``id``, ``outcome``, ``completed_by`` and ``at`` of every operation.
 

@@ -59,7 +59,7 @@ def _label(name: str) -> str:
 
 def _draw_histogram(axes: Axes, rows: list[_Row], colours: Mapping[str, str]) -> None:
     if not rows:
-        _say_none(axes)
+        _write_none(axes)
         return
     counts: dict[str, dict[int, int]] = {}
     for row in rows:
@@ -89,7 +89,7 @@ def _draw_timeouts(axes: Axes, rows: list[_Row], colours: Mapping[str, str]) -> 
     axes.set_title("Share of operations that timed out, over time")
     axes.set_ylabel("timed out (%)")
     if not rows:
-        _say_none(axes)
+        _write_none(axes)
         return
     start_ns = min(row["bucket_start_ns"] for row in rows)
     bucket_ns = rows[0]["bucket_ns"]
@@ -114,7 +114,7 @@ def _draw_timeouts(axes: Axes, rows: list[_Row], colours: Mapping[str, str]) -> 
     axes.legend()
 
 
-def _say_none(axes: Axes) -> None:
+def _write_none(axes: Axes) -> None:
     axes.text(0.5, 0.5, "none in this trace", ha="center", va="center", transform=axes.transAxes)
     axes.set_xticks([])
     axes.set_yticks([])

@@ -139,7 +139,7 @@ def tune(
     checked_int("rows_per_stretch", rows_per_stretch, 1, 2**31 - 1)
     bound_ns = delay_to_ns("max lateness", max_lateness)
     spark = trace.sparkSession
-    groups = _deal(candidates, parallelism(spark))
+    groups = _grouped(candidates, parallelism(spark))
 
     def weigh(key: tuple[Any, ...], rows: pa.Table) -> pa.Table:
         _, place, number, origin, width, count = (part.as_py() for part in key)
@@ -294,7 +294,7 @@ def _counts_of(wheel: WheelRun) -> dict[str, int]:
     }
 
 
-def _deal(candidates: list[tuple[int, int]], hands: int) -> list[list[tuple[int, int]]]:
+def _grouped(candidates: list[tuple[int, int]], hands: int) -> list[list[tuple[int, int]]]:
     """Divide the candidates into one group per core: the operations are sorted once per group."""
     return [candidates[hand::hands] for hand in range(min(hands, len(candidates)))]
 
