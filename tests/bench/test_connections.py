@@ -13,7 +13,7 @@ import pytest
 
 from aiowheel.bench import idle, longpoll
 from aiowheel.bench.baselines import long_polls
-from aiowheel.bench.workloads.hall import Hall
+from aiowheel.bench.workloads.server_counts import ServerCounts
 from aiowheel.bench.workloads.silence import DESIGNS
 from aiowheel.cli import run
 from aiowheel.testing import VirtualClock
@@ -27,19 +27,19 @@ async def test_every_design_closes_a_silent_connection(
     design: str, virtual_clock: VirtualClock
 ) -> None:
     """And one that talks stays open for as long as it does."""
-    hall = Hall()
-    async with DESIGNS[design](hall, 0.5) as port:
+    counts = ServerCounts()
+    async with DESIGNS[design](counts, 0.5) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for number in range(1, 5):
             writer.write(b"x")
-            while hall.received < number:  # noqa: ASYNC110 - no time passes meanwhile
+            while counts.received < number:  # noqa: ASYNC110 - no time passes meanwhile
                 await asyncio.sleep(0)
             await virtual_clock.advance(0.4)
-        assert (hall.open, hall.silenced) == (1, 0)
+        assert (counts.open, counts.silenced) == (1, 0)
 
         assert await reader.read() == b""
 
-        assert (hall.open, hall.silenced) == (0, 1)
+        assert (counts.open, counts.silenced) == (0, 1)
         writer.close()
 
 
