@@ -1,4 +1,4 @@
-"""Save a second after the last change, and at least every five while changes go on.
+"""Save a second after the last change, and at least every five during continuous changes.
 
 Runs on virtual time, without waiting; `asyncio.run(main())` does the same in real time.
 

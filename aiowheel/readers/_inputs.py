@@ -141,7 +141,7 @@ def sources_of(name: str, raw: io.BufferedReader, form: Format | None) -> Iterat
         return
     detected = form or _detected_format(name, data)
     if detected is None:
-        raise BadInputError(f"{name}: the name does not tell the format, give --format")
+        raise BadInputError(f"{name}: the name implies no format: give --format")
     yield Source(name, detected, data)
 
 

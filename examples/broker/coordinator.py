@@ -69,7 +69,7 @@ class Coordinator:
 
     def _remove(self, name: str, member: str) -> None:
         group = self._groups[name]
-        if member not in group.members:  # a rebalance went on without it
+        if member not in group.members:  # a rebalance has removed it already
             return
         group.remove(member)
         if group.members and group.rebalance is None:

@@ -13,7 +13,7 @@ pa = pytest.importorskip("pyarrow")
 processors = pytest.importorskip("aiowheel.jobs.idle.processor", exc_type=ImportError)
 testing = pytest.importorskip("pyspark.sql.streaming.tws_tester", exc_type=ImportError)
 
-from aiowheel.jobs.spark.packs import pack  # noqa: E402 - it needs what is asked for above
+from aiowheel.jobs.spark.packs import pack  # noqa: E402 - needs the packages checked above
 from aiowheel.jobs.spark.watermark import FLUSH_MS  # noqa: E402
 
 pytestmark = pytest.mark.one_build

@@ -4,7 +4,7 @@ import pytest
 
 pa = pytest.importorskip("pyarrow")
 
-from aiowheel.jobs.spark.packs import pack, pack_rows, unpack  # noqa: E402 - it needs pyarrow
+from aiowheel.jobs.spark.packs import pack, pack_rows, unpack  # noqa: E402 - needs pyarrow
 
 pytestmark = pytest.mark.one_build
 

@@ -18,7 +18,7 @@ testing = pytest.importorskip("pyspark.sql.streaming.tws_tester", exc_type=Impor
 
 from aiowheel.jobs.operations.decided import Decided  # noqa: E402
 from aiowheel.jobs.operations.shard_state import STATE_VERSION, read_state  # noqa: E402
-from aiowheel.jobs.spark import watermark as _event_time  # noqa: E402 - it needs what is asked for above
+from aiowheel.jobs.spark import watermark as _event_time  # noqa: E402 - needs the packages checked above
 from aiowheel.jobs.spark.packs import pack_rows, unpack  # noqa: E402
 
 pytestmark = pytest.mark.one_build

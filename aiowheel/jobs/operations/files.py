@@ -44,7 +44,7 @@ def format_of_trace(path: Path, form: Format | None) -> Format:
     """
     found = form or Inputs([str(path)]).format
     if found is None:
-        raise BadInputError(f"{path}: the names of its files tell no one format, give --format")
+        raise BadInputError(f"{path}: its file names imply no single format: give --format")
     if found not in _FORMATS:
         known = ", ".join(_FORMATS)
         raise BadInputError(f"{path}: a trace is {known}, not {found}")

@@ -30,9 +30,9 @@ _ADVICE = {
         "(TMPDIR names another folder for these)"
     ),
     "OutOfMemoryError": "Spark ran out of memory: more with --conf spark.driver.memory=4g",
-    "Cannot call methods on a stopped SparkContext": "Spark has stopped: its master gave up on it",
+    "Cannot call methods on a stopped SparkContext": "Spark has stopped: its master ended it",
     "Relative path in absolute URI": "Spark cannot read a file with a colon in its name: rename it",
-    "has been shut down": "Spark has stopped: its master gave up on it",
+    "has been shut down": "Spark has stopped: its master ended it",
 }
 
 
@@ -93,7 +93,7 @@ def explain_failure(error: BaseException) -> AiowheelError:
         return BadInputError(f"{unquote(urlsplit(files[0]).path)}: cannot be read: {reason}")
     if isinstance(error, ConnectionError) or "Py4JNetworkError" in type(error).__name__:
         return AiowheelError("Spark's Java process ended unexpectedly (--verbose shows its log)")
-    return AiowheelError(f"Spark failed: {_reason(text)[:_LONGEST]} (--verbose shows all it says)")
+    return AiowheelError(f"Spark failed: {_reason(text)[:_LONGEST]} (--verbose shows the rest)")
 
 
 def _damaged_place(text: str) -> str | None:

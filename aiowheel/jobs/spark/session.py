@@ -229,7 +229,7 @@ def _startup_error(error: Exception, folder: Path) -> AiowheelError:
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     # Java's last output is a stack trace; its first line may be the frame around the reason.
     reason = " ".join(line for line in lines[:2] if not line.startswith("at "))
-    return AiowheelError(f"Java could not start Spark: {reason or 'it printed why above'}")
+    return AiowheelError(f"Java could not start Spark: {reason or 'the reason is printed above'}")
 
 
 def _defaults(folder: Path, app_name: str) -> dict[str, str]:

@@ -75,8 +75,8 @@ def spark_path(path: str | os.PathLike[str]) -> str:
 
     Unescaped, a folder named `run[1]` matches another folder or none: a job fails or reads the rows
     of another folder, a stream waits forever. The path is absolute, because text before a colon
-    would be read as a scheme. Hadoop cannot read a name with a pattern character and a colon, and
-    says so.
+    would be read as a scheme. For a name with a pattern character and a colon, Hadoop raises an
+    error.
     """
     return _escaped(str(Path(path).absolute()))
 
