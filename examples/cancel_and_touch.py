@@ -1,4 +1,4 @@
-"""Push a deadline out for every message, as a server does, and see that it costs no wheel work.
+"""Postpone a deadline for every message, as a server does, without any work in the wheel.
 
 Prints:
     100,000 messages, 100,000 touches, 1 timer

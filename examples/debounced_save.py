@@ -1,6 +1,6 @@
-"""Save a second after the last change, and at least every five while changes go on.
+"""Save a second after the last change, and at least every five during continuous changes.
 
-Runs on virtual time, so that the seconds take none; `asyncio.run(main())` is the same in real time.
+Runs on virtual time, without waiting; `asyncio.run(main())` does the same in real time.
 
 Prints:
     3.5 s: saved 'hello,'
@@ -17,16 +17,16 @@ from aiowheel.testing import VirtualClockEventLoop
 
 
 class Debounced:
-    """Calls *function* once it was not asked to for *wait* seconds, *max_wait* at the latest."""
+    """Calls *function* after *wait* seconds without a request, *max_wait* at the latest."""
 
     def __init__(self, function: Callable[[], object], *, wait: float, max_wait: float) -> None:
         self.function = function
         self.wait = wait
         self.max_wait = max_wait
-        self._armed: list[aiowheel.TimerHandle] = []  # for the quiet, and for the latest time
+        self._armed: list[aiowheel.TimerHandle] = []  # for the pause, and for the latest time
 
     def __call__(self) -> None:
-        """Ask for a call: one write while one is on its way already."""
+        """Request a call; while one is pending, this only moves its deadline."""
         if self._armed:
             self._armed[0].touch()
         else:
@@ -34,13 +34,13 @@ class Debounced:
             self._armed = [aiowheel.call_later(delay, self.flush) for delay in delays]
 
     def cancel(self) -> bool:
-        """Call it not; whether it was asked for."""
+        """Cancel a pending call; return whether there was one."""
         armed, self._armed = self._armed, []
         cancelled = [handle.cancel() for handle in armed]
         return any(cancelled)
 
     def flush(self) -> None:
-        """Call it now if it was asked for."""
+        """Run a pending call now."""
         if self.cancel():
             self.function()
 

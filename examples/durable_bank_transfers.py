@@ -22,7 +22,7 @@ from pathlib import Path
 from aiowheel.durable import DurableTimers, Fire, SQLiteStore
 
 KILLS = int(os.environ.get("KILLS", "3"))
-TRANSFERS = 70 * KILLS  # about as many as one life of the process carries out
+TRANSFERS = 70 * KILLS  # about as many as the process carries out between two kills
 
 
 async def work(path: Path) -> None:
@@ -46,13 +46,13 @@ async def work(path: Path) -> None:
                 name = f"transfer:{ordered}"
                 await timers.schedule_in(bank, name, "transfer", due=timedelta(milliseconds=20))
             await asyncio.sleep(0.001)
-        while count(bank, "aiowheel_timers"):  # noqa: ASYNC110 - nothing tells
+        while count(bank, "aiowheel_timers"):  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.01)
 
 
 def count(bank: sqlite3.Connection, table: str) -> int:
     """The number of rows."""
-    (rows,) = bank.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608 - our own words
+    (rows,) = bank.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608 - fixed names
     return int(rows)
 
 

@@ -20,7 +20,7 @@ DAY = 86_400
 
 
 def make_timers(store: MemoryStore) -> DurableTimers:
-    """Timers with their handlers, as each start of the program makes them."""
+    """Return timers with their handlers, as each start of the program creates them."""
     timers = DurableTimers(store)
 
     @timers.handler("remind")
@@ -32,7 +32,7 @@ def make_timers(store: MemoryStore) -> DurableTimers:
 
 
 async def main() -> None:
-    """Two runs of one program."""
+    """Run the program twice."""
     store = MemoryStore()
     async with make_timers(store) as timers:
         await timers.schedule("rent", "remind", due=timedelta(days=7), payload=b"pay the rent")

@@ -1,4 +1,4 @@
-"""Threads complete what waits on the loop, and set timers on it; many calls share one wake-up.
+"""Threads complete operations of the loop and set timers on it; many calls share one wake-up.
 
 Prints:
     10 threads have counted to 1,000
@@ -13,7 +13,7 @@ import aiowheel
 
 
 async def main() -> None:
-    """Wait on the loop for what threads do."""
+    """Wait on the loop for the counts of threads."""
     async with (
         aiowheel.Timer() as timer,
         aiowheel.Purgatory("work", timer=timer) as purgatory,

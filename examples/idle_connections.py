@@ -1,6 +1,6 @@
 """A TCP server that closes silent connections; every chunk ends a silence, not only a line.
 
-Runs on virtual time, so that the minutes take none; `asyncio.run(main())` is the same in real time.
+Runs on virtual time, without waiting; `asyncio.run(main())` does the same in real time.
 
 Prints:
     5 s: nobody, 0 lines: first byte limit

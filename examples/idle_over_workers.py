@@ -1,4 +1,4 @@
-"""Devices whose messages arrive at any of two workers; one worker learns that a device is silent.
+"""Devices whose messages arrive at either of two workers; one worker detects a silent device.
 
 Runs on virtual time and on counters in memory. In a service each worker is a process, with
 `PostgresCounters`, `RedisCounters` or `SqliteCounters` in place of `MemoryCounters`.
@@ -22,7 +22,7 @@ def tell(text: str) -> None:
 
 
 def on_idle(device: str) -> None:
-    """Only the worker that owns the device calls this."""
+    """Report an idle device; only the worker that owns the device calls this."""
     tell(f"{device} is idle")
 
 

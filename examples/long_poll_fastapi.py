@@ -1,4 +1,4 @@
-"""A long poll in FastAPI, on uvicorn; a client that leaves is noticed at once.
+"""A long poll in FastAPI, on uvicorn; a disconnect is noticed at once.
 
 Needs FastAPI and the extra `web`.
 
@@ -29,7 +29,7 @@ Waiting = Annotated[aiowheel.Purgatory, Depends(get_purgatory)]
 async def poll(
     request: Request, topic: str, purgatory: Waiting, seen: int = 0, wait: float = 30
 ) -> Response:
-    """Answer with what came after the first *seen* items, or with 204."""
+    """Answer with the items after the first *seen* ones, or with 204."""
     return await long_poll(
         request, purgatory, keys=[topic], ready=lambda: topics[topic][seen:], timeout=wait
     )
@@ -37,19 +37,19 @@ async def poll(
 
 @app.post("/{topic}")
 async def publish(topic: str, item: str, purgatory: Waiting) -> int:
-    """Tell everybody who waits; how many that were."""
+    """Publish an item; return the number of answered polls."""
     topics[topic].append(item)
     return purgatory.check_and_complete(topic)
 
 
 async def ask(client: httpx.AsyncClient, name: str, topic: str, wait: float) -> None:
-    """One reader's poll."""
+    """Poll once as one reader."""
     response = await client.get(f"/{topic}", params={"wait": wait})
     print(f"{name}: {response.status_code} {response.text or 'nothing new'}")
 
 
 async def main() -> None:
-    """Serve three readers: one hears of the rain, one's time is up, one leaves."""
+    """Serve three readers: one gets an item, one times out, one disconnects."""
     listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, log_config=None))
     serving = asyncio.create_task(server.serve(sockets=[listener]))
@@ -58,7 +58,7 @@ async def main() -> None:
         anna = asyncio.create_task(ask(client, "anna", "weather", 30))
         boris = asyncio.create_task(ask(client, "boris", "weather", 30))
         await ask(client, "carla", "sport", 0.3)
-        boris.cancel()  # the server notices at once, and waits for him no longer
+        boris.cancel()  # the server notices at once, and cancels his poll
         await asyncio.sleep(0.1)
         answered = (await client.post("/weather", params={"item": "it rains"})).json()
         await anna

@@ -14,7 +14,7 @@ import aiowheel
 
 
 class News(aiowheel.DelayedOperation[list[str]]):
-    """Waits until a topic has more than the reader has seen."""
+    """Waits until a topic has more items than the reader has seen."""
 
     def __init__(self, topic: list[str], seen: int, timeout: float) -> None:
         super().__init__(timeout)
@@ -22,11 +22,11 @@ class News(aiowheel.DelayedOperation[list[str]]):
         self.seen = seen
 
     def try_complete(self) -> bool:
-        """Is there more by now?"""
+        """Complete if the topic has more items."""
         return len(self.topic) > self.seen
 
     def on_complete(self) -> list[str]:
-        """Answer with whatever there is, also when the time is up."""
+        """Return the new items, or none after the timeout."""
         return self.topic[self.seen :]
 
 

@@ -1,6 +1,6 @@
-"""Poll on a fixed beat with `interval`, and give each poll a budget with `move_on_after`.
+"""Poll with a fixed period by `interval`, and limit each poll by `move_on_after`.
 
-A poll that runs out of its budget keeps the last known value; the beat is not moved by it.
+A poll that exceeds its budget keeps the last known value; it does not move the next poll.
 
 Prints:
     poll 1: fresh 1
@@ -14,7 +14,7 @@ import aiowheel
 
 
 async def ask(number: int) -> int:
-    """Answer at once, but every second poll too late."""
+    """Answer every second poll too late, the others at once."""
     if number % 2 == 0:
         await asyncio.sleep(60)
     return number

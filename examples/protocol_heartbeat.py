@@ -1,6 +1,6 @@
 """A protocol with a heartbeat and an idle limit: one pending timer for each connection.
 
-Runs on virtual time, so that the minutes take none; `asyncio.run(main())` is the same in real time.
+Runs on virtual time, without waiting; `asyncio.run(main())` does the same in real time.
 
 Prints:
     20 s: ping to silent

@@ -1,4 +1,4 @@
-"""Set timers, withdraw one, sleep, and bound a block, all on one wheel.
+"""Set timers, cancel one, sleep, and limit the time of a block, all on one wheel.
 
 Prints:
     10 ms have passed

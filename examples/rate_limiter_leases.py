@@ -1,6 +1,6 @@
-"""Leases: at most so many at a time, each back by itself if its holder dies, the others in line.
+"""A limited number of leases that expire after a time, with a queue of waiting clients.
 
-Runs on virtual time, so that the seconds take none; `asyncio.run(main())` is the same in real time.
+Runs on virtual time, without waiting; `asyncio.run(main())` does the same in real time.
 
 Prints:
     0 s: anna and boris have a lease
@@ -27,16 +27,16 @@ class Leases:
         self.line = line
 
     async def acquire(self, patience: float) -> Lease | None:
-        """Wait in line; None when *patience* is at its end."""
+        """Wait for a lease; return None after *patience* seconds."""
         return await self.line.watch(Acquire(self, patience), ["free"])
 
     def release(self, lease: Lease) -> None:
-        """Give a lease back; one that was up already is nobody's to give."""
+        """Give a lease back; an expired lease is ignored."""
         if lease.cancel():
             self.give_back()
 
     def give_back(self) -> None:
-        """Hand it to whoever is first in line."""
+        """Pass the lease to the first operation in the queue."""
         self.free += 1
         self.line.check_and_complete("free", limit=1)
 
@@ -49,11 +49,11 @@ class Acquire(aiowheel.DelayedOperation[Lease | None]):
         self.leases = leases
 
     def try_complete(self) -> bool:
-        """Is there one?"""
+        """Complete if a lease is free."""
         return self.leases.free > 0
 
     def on_complete(self) -> Lease | None:
-        """Take it: nobody else was asked in between."""
+        """Take the lease; no other operation was checked in between."""
         if self.outcome is not aiowheel.Outcome.COMPLETED:
             return None
         self.leases.free -= 1
@@ -66,7 +66,7 @@ def say(text: str) -> None:
 
 
 async def main() -> None:
-    """Five want one of two leases."""
+    """Let five clients compete for two leases."""
     async with aiowheel.Purgatory("leases") as line:
         leases = Leases(2, ttl=10, line=line)
         anna, boris = await leases.acquire(0.1), await leases.acquire(0.1)

@@ -1,4 +1,4 @@
-"""Give every request a timeout of its own; most are cancelled, which is what a wheel is good at.
+"""Give every request its own timeout; most are cancelled, which is cheap on a wheel.
 
 Prints:
     990 answered, 10 timed out
@@ -11,7 +11,7 @@ import aiowheel
 
 
 async def ask(number: int) -> bool:
-    """Answer at once, but every hundredth request never."""
+    """Answer at once, but never answer every hundredth request."""
     try:
         async with aiowheel.timeout(1):
             if number % 100 == 0:
@@ -23,7 +23,7 @@ async def ask(number: int) -> bool:
 
 
 async def main() -> None:
-    """Ask a thousand times at once."""
+    """Send a thousand requests at once."""
     answers = await asyncio.gather(*[ask(number) for number in range(1_000)])
     print(f"{sum(answers)} answered, {answers.count(False)} timed out")
     print("timers left:", len(aiowheel.current_timer()))

@@ -1,6 +1,6 @@
-"""Retry with a pause that doubles, a timeout for each attempt, and one deadline for it all.
+"""Retry with a doubling pause, a timeout for each attempt, and one deadline for all attempts.
 
-Runs on virtual time, so that the seconds take none; `asyncio.run(main())` is the same in real time.
+Runs on virtual time, without waiting; `asyncio.run(main())` does the same in real time.
 
 Prints:
     0 s: attempt 1 is refused
@@ -26,10 +26,10 @@ T = TypeVar("T")
 async def retry(
     attempt: Callable[[int], Awaitable[T]], *, each: float, deadline: float, pause: float = 1.0
 ) -> T:
-    """Attempt until it works.
+    """Repeat the attempt until it succeeds.
 
     Raises:
-        TimeoutError: *deadline* seconds were not enough.
+        TimeoutError: No attempt succeeded within *deadline* seconds.
     """
     async with aiowheel.timeout(deadline):
         number = 1
@@ -39,7 +39,7 @@ async def retry(
                     return await attempt(number)
             except ConnectionRefusedError:
                 say(f"attempt {number} is refused")
-            except TimeoutError:  # of this attempt; the outer one's passes as a cancellation
+            except TimeoutError:  # of this attempt; the outer timeout is a cancellation here
                 say(f"attempt {number} takes too long")
             await aiowheel.sleep(pause)
             number += 1
@@ -52,7 +52,7 @@ def say(text: str) -> None:
 
 
 async def moody(number: int) -> int:
-    """Refuses the first and the third, sleeps over the second, and then knows."""
+    """Refuse attempts 1 and 3, answer attempt 2 too late, and answer attempt 4."""
     if number == 2:
         await asyncio.Event().wait()
     if number < 4:
@@ -61,7 +61,7 @@ async def moody(number: int) -> int:
 
 
 async def main() -> None:
-    """Ask with enough time and with too little."""
+    """Retry with enough time and with too little."""
     say(f"the answer is {await retry(moody, each=2, deadline=30)}")
     try:
         await retry(moody, each=2, deadline=5)

@@ -21,7 +21,7 @@ from aiowheel.shared import SharedCounters, SqliteCounters
 
 
 async def work(path: str, name: str) -> None:
-    """Name each version of the document as it comes."""
+    """Print each new version of the document."""
     async with (
         aiowheel.Purgatory("docs") as purgatory,
         SharedCounters(purgatory, SqliteCounters(path)) as shared,
@@ -36,7 +36,7 @@ async def work(path: str, name: str) -> None:
 
 
 async def start(path: str, name: str) -> asyncio.subprocess.Process:
-    """Start a worker; return when it waits."""
+    """Start a worker; return when the worker waits."""
     worker = await asyncio.create_subprocess_exec(
         sys.executable, __file__, path, name, stdout=asyncio.subprocess.PIPE
     )
@@ -46,7 +46,7 @@ async def start(path: str, name: str) -> asyncio.subprocess.Process:
 
 
 async def show(worker: asyncio.subprocess.Process) -> None:
-    """Print what the worker says next."""
+    """Print the worker's next line."""
     assert worker.stdout is not None
     print((await worker.stdout.readline()).decode(), end="", flush=True)
 

@@ -1,4 +1,4 @@
-"""Find a race in a cache: seeds draw the order and the faults, and the smallest run is shown.
+"""Find a race in a cache by seeds, which draw the order and the faults; show the smallest run.
 
 Prints:
     seed ... of CacheWorld broke a rule: AssertionError: "a" was loaded twice at a time
@@ -21,7 +21,7 @@ class Cache:
         self.loading: Counter[str] = Counter()
 
     async def get(self, key: str) -> str:
-        """Return the value: the bug is that two callers may find it missing."""
+        """Return the value. The bug: two callers may find it missing and load it twice."""
         if key not in self.values:
             self.values[key] = await self.load(key)
         return self.values[key]
@@ -37,7 +37,7 @@ class Cache:
 
 
 class LockedCache(Cache):
-    """The mended cache: one caller for each key loads."""
+    """The corrected cache: only one caller loads a key."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class CacheWorld(World):
     cache_class: type[Cache] = Cache
 
     async def setup(self) -> None:
-        """Make the cache; the loop runs already."""
+        """Create the cache; the loop is running."""
         self.cache = self.cache_class()
         self.clients = 0
 
@@ -66,17 +66,17 @@ class CacheWorld(World):
         self.spawn(self.cache.get(self.random.choice("ab")), f"client {self.clients}")
 
     def check(self) -> None:
-        """Hold after every step."""
+        """Check the rule after every step."""
         for key, count in self.cache.loading.items():
             assert count <= 1, f'"{key}" was loaded twice at a time'
 
     def state(self) -> Hashable:
-        """What is in the cache."""
+        """Return the contents of the cache."""
         return tuple(sorted(self.cache.values))
 
 
 class LockedCacheWorld(CacheWorld):
-    """The same clients of the mended cache."""
+    """The same clients with the corrected cache."""
 
     cache_class = LockedCache
 

@@ -1,6 +1,6 @@
-"""What aiowheel tells of itself goes through the structlog that the application has configured.
+"""aiowheel logs its events through the structlog that the application has configured.
 
-Without structlog it goes to the standard library's logger `aiowheel`, and by default nowhere.
+Without structlog they go to the standard library's logger `aiowheel`, which is silent by default.
 
 Prints:
     event='aiowheel.purgatory_full' purgatory='orders' max_pending=2
@@ -18,7 +18,7 @@ import aiowheel
 
 
 async def main() -> None:
-    """Fill a purgatory, close it too early, and keep the loop for too long."""
+    """Fill a purgatory, close it with pending operations, and block the loop."""
     async with aiowheel.Purgatory("orders", max_pending=2) as purgatory:
         for _ in range(3):
             try:

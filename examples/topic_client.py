@@ -1,7 +1,7 @@
 """Subscribe to a topic of `aiowheel serve`, which is killed meanwhile and started again.
 
-The subscription goes on by itself. The service keeps its topics in memory, so the client learns
-that the topic began anew.
+The subscription continues by itself. The service keeps its topics in memory, so the client gets
+a message that reports the new start of the topic.
 
 Prints:
     got 'first'
@@ -35,7 +35,7 @@ def show(message: Message) -> None:
 
 
 async def main() -> None:
-    """Publish and subscribe in one task, for short."""
+    """Publish and subscribe in one task, for brevity."""
     service, port = started(0)
     async with (
         TopicClient(f"http://127.0.0.1:{port}") as client,
@@ -45,7 +45,7 @@ async def main() -> None:
             await client.publish("news", data)
             show(await anext(messages))
         following = asyncio.ensure_future(anext(messages))
-        await asyncio.sleep(0.1)  # it polls by now
+        await asyncio.sleep(0.1)  # the subscription polls meanwhile
         service.kill()
         service.communicate()
         print("the service was killed")

@@ -1,6 +1,6 @@
-"""A cache whose values expire by themselves, and say so, for whoever must close what they held.
+"""A cache whose values expire by themselves, with a callback that can release resources.
 
-Runs on virtual time, so that the minutes take none; `asyncio.run(main())` is the same in real time.
+Runs on virtual time, without waiting; `asyncio.run(main())` does the same in real time.
 
 Prints:
     0 s: 3 values
@@ -39,11 +39,11 @@ class TTLCache(Generic[V]):
         return len(self._values)
 
     def touch(self, key: str) -> None:
-        """Give the value its whole time again: one write, no new timer."""
+        """Restart the time of the value: one write, no new timer."""
         self._values[key][1].touch()
 
     def discard(self, key: str) -> None:
-        """Forget a value without a word."""
+        """Remove a value without a callback."""
         if key in self._values:
             self._values.pop(key)[1].cancel()
 

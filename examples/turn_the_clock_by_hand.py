@@ -1,4 +1,4 @@
-"""Test code that waits for minutes in no time: turn the clock by hand.
+"""Test code that waits for minutes without waiting: advance the clock by hand.
 
 Prints:
     0 s: 3 tries left
@@ -11,7 +11,7 @@ import aiowheel
 
 
 def retry(timer: aiowheel.Timer, attempt: Callable[[int], bool], tries: int) -> None:
-    """Attempt now and every 30 s until it works or the tries are used up."""
+    """Try now and every 30 s until an attempt succeeds or no tries are left."""
     if not attempt(tries) and tries > 0:
         timer.call_later(30.0, retry, timer, attempt, tries - 1)
 
@@ -20,7 +20,7 @@ left: list[int] = []
 
 
 def fail(tries: int) -> bool:
-    """Note how many tries are left, and fail."""
+    """Record the number of tries left, and fail."""
     left.append(tries)
     return False
 

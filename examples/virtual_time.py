@@ -1,4 +1,4 @@
-"""Test an hour of timeouts in no time: a loop whose clock jumps, and a clock moved by hand.
+"""Test an hour of timeouts without waiting: a loop whose clock jumps, and one moved by hand.
 
 Prints:
     3600.0 s: the session has ended
@@ -15,7 +15,7 @@ from aiowheel.testing import VirtualClockEventLoop
 
 
 async def session() -> None:
-    """Ends after an hour in which nobody said a word."""
+    """End after an hour without a message."""
     try:
         async with aiowheel.timeout(3600):
             await asyncio.Event().wait()
@@ -24,7 +24,7 @@ async def session() -> None:
 
 
 async def retry() -> None:
-    """Try for ever, twice a minute."""
+    """Try without end, twice a minute."""
     tries = 0
     while True:
         tries += 1
@@ -33,7 +33,7 @@ async def retry() -> None:
 
 
 async def a_minute(loop: VirtualClockEventLoop) -> None:
-    """Watch one minute of it."""
+    """Advance the clock by one minute."""
     task = asyncio.create_task(retry())
     await loop.advance(60)
     say("that was a minute")

@@ -21,7 +21,7 @@ somebody_is_dead, somebody_lives = asyncio.Event(), asyncio.Event()
 
 
 async def handle(connection: ServerConnection) -> None:
-    """Keep a connection open while the peer shows signs of life."""
+    """Keep a connection open while the peer sends data."""
     name = str(await connection.recv())
 
     async def ping() -> None:
@@ -32,11 +32,11 @@ async def handle(connection: ServerConnection) -> None:
 
     try:
         async with heartbeat(ping, interval=0.05, timeout=1) as beat:
-            # Every chunk is a sign of life: pongs, and parts of messages.
+            # Every chunk counts: pongs, and parts of messages.
             with touching(connection.transport, beat.seen):
                 await connection.wait_closed()
     except TimeoutError:
-        connection.transport.abort()  # a dead peer reads no farewell
+        connection.transport.abort()  # a dead peer would not read a close frame
         if pings.pop(name) == 1:
             print(name, "has not answered a ping")
         somebody_is_dead.set()

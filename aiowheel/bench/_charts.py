@@ -1,4 +1,4 @@
-"""The seeds' three charts: throughput, CPU and collector against the rate. Rank 5."""
+"""The three charts of the purgatory benchmark: throughput, CPU and collector by rate. Rank 5."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +15,9 @@ CHARTS = {
 
 
 def draw(lines: Mapping[str, Sequence[Series]], beside: Path) -> list[Path]:
-    """One picture a chart, one panel a case; *lines* are a report's, named "case, rate".
+    """Draw one picture per chart, with one panel per case.
+
+    *lines* are those of a report, named "case, rate".
 
     Raises:
         MissingExtraError: matplotlib is not installed.

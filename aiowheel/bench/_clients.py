@@ -1,4 +1,4 @@
-"""The process that the clients of a measured server live in. Rank 5."""
+"""The client process of a measured server. Rank 5."""
 
 import asyncio
 import json
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
 
 
 class Clients:
-    """Talks to the process line by line."""
+    """A line-based connection to the client process."""
 
     def __init__(self, stdin: asyncio.StreamWriter, stdout: asyncio.StreamReader) -> None:
         self._stdin = stdin
         self._stdout = stdout
 
-    async def told(self) -> str:
-        """The next line that the clients say."""
+    async def read_line(self) -> str:
+        """Return the next line that the client process prints."""
         line = await self._stdout.readline()
         if not line:
             raise RuntimeError("the process of the clients ended too soon")
         return line.decode()
 
-    def go_on(self) -> None:
-        """Let them begin their next stage."""
+    def start_stage(self) -> None:
+        """Send an empty line, which starts the next stage of the clients."""
         self._stdin.write(b"\n")
 
 
 @asynccontextmanager
 async def run_clients(module: str, task: "DataclassInstance") -> AsyncGenerator[Clients, None]:
-    """Run `aiowheel.bench.workloads.module` with *task*; it ends with the block."""
+    """Run `aiowheel.bench.workloads.module` with *task*; the process ends with the block."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -49,5 +49,5 @@ async def run_clients(module: str, task: "DataclassInstance") -> AsyncGenerator[
     try:
         yield Clients(stdin, stdout)
     finally:
-        stdin.close()  # what they read to its end before they leave
+        stdin.close()  # the client process exits at the end of its input
         await process.wait()

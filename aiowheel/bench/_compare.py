@@ -1,4 +1,4 @@
-"""Lines of `aiowheel bench timer` and `loop`: ours against the loops' own timers. Rank 5."""
+"""Comparison with the loops' own timers, for `aiowheel bench timer` and `loop`. Rank 5."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from aiowheel.bench._rounds import Series, alternate
 from aiowheel.bench._side import Side
 
 OURS, PURE, OWN = "aiowheel", "aiowheel pure", "own"
-#: Operations in a round on a loop that keeps what was cancelled.
+#: Operations in a round on a loop that keeps cancelled timers.
 MOST_CANCELLED = 100_000
-#: Times uvloop's own that a firing may cost, by timers pending.
+#: Bounds of the cost of a firing, as a multiple of uvloop's own, by number of pending timers.
 FIRING = {1: 1.2, 100: 1.1}
 
 
@@ -21,13 +21,13 @@ class Line:
     """One measured line: a workload at one size.
 
     Attributes:
-        name: What `--only` calls it.
-        title: Of its table.
-        workload: As in `Side`; takes `api`, which is "aiowheel" or "loop".
+        name: The name for `--only`.
+        title: The title of its table.
+        workload: As in `Side`; takes the argument `api`, which is "aiowheel" or "loop".
         arguments: The other arguments.
-        columns: Figure by column title; a figure with an empty harness is shown without it.
-        digits: Decimals shown.
-        rounds: Instead of the plan's.
+        columns: Figure by column title; a figure without a harness is shown alone.
+        digits: Number of decimals.
+        rounds: Replaces the plan's number of rounds.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Line:
 
 
 def stall_line(pending: int, replaced: int) -> Line:
-    """The longest turn of the loop while timers churn."""
+    """Return the line for the longest turn of the loop while timers are replaced."""
     return Line(
         "stall",
         f"longest turn of the loop, {pending:,} pending, {replaced:,} replaced a round (ms)",
@@ -52,7 +52,7 @@ def stall_line(pending: int, replaced: int) -> Line:
 
 
 def fire_line(pending: int, operations: int) -> Line:
-    """Timers that all fire and are armed again."""
+    """Return the line for timers that all fire and are armed again."""
     return Line(
         "fire",
         f"{pending:,} pending that all fire and re-arm (CPU ns a firing, loop included)",
@@ -66,7 +66,7 @@ Contest = Mapping[str, Series]
 
 
 def judge_firing(report: Report, found: Contest, pending: int) -> None:
-    """Compare a firing on uvloop with one of uvloop's own timers, at the sizes of `FIRING`."""
+    """Compare a firing on uvloop with a firing of uvloop's own timers, at the sizes of `FIRING`."""
     ours, own = found.get(f"{OURS}, uvloop"), found.get(f"{OWN}, uvloop")
     if pending in FIRING and ours is not None and own is not None:
         what = f"firing with {pending} pending that re-arm, times uvloop's own"
@@ -74,7 +74,7 @@ def judge_firing(report: Report, found: Contest, pending: int) -> None:
 
 
 def timer_sides(line: Line, loop: str) -> list[Side]:
-    """Our timer on a loop, and that loop's own timers."""
+    """Return the sides of our timer on a loop and of that loop's own timers."""
     ours = {"api": "aiowheel", **line.arguments}
     sides = [Side(f"{OURS}, {loop}", line.workload, ours, loop)]
     if accelerated() and loop in loops_here():
@@ -83,10 +83,10 @@ def timer_sides(line: Line, loop: str) -> list[Side]:
 
 
 def own_side(line: Line, loop: str) -> Side:
-    """The loop's own timers.
+    """Return the side of the loop's own timers.
 
-    A loop that keeps what was cancelled does fewer operations: at a million a round it would fill
-    the memory with timers that can never fire.
+    A loop that keeps cancelled timers runs fewer operations: a million in a round would fill the
+    memory with cancelled timers.
     """
     arguments = {"api": "loop", **line.arguments}
     operations = arguments.get("operations")
@@ -102,14 +102,14 @@ def contest(
     more: Sequence[str] = (),
     sides_on: Callable[[Line, str], list[Side]] = timer_sides,
 ) -> Contest:
-    """Run one line on every loop; series by "contender, loop".
+    """Measure one line on every loop; return the series by "contender, loop".
 
     Args:
-        report: Gets the table and the rounds.
-        line: What to measure.
-        rounds: Of every side, unless the line has its own number.
-        more: Loops to measure besides those of this package, each "module:factory".
-        sides_on: The sides on one loop.
+        report: Receives the table and the rounds.
+        line: The line to measure.
+        rounds: Number of rounds of every side, unless the line has its own.
+        more: Additional loops to measure, each "module:factory".
+        sides_on: Returns the sides on one loop.
     """
     loops = (*loops_here(), *other_loops(), *more)
     sides = [side for loop in loops for side in sides_on(line, loop)]
@@ -131,7 +131,7 @@ def _cells(line: Line, series: Series) -> list[str]:
         first = series.rounds[0]
         harness = f"{figure}_empty" in first
         if figure not in first:
-            cells += ["-"] * 3  # only ours can be touched
+            cells += ["-"] * 3  # only aiowheel's timers have touch
         elif harness:
             values = (series.net(figure), series.minimum(figure), series.median(f"{figure}_empty"))
             cells += [f"{value:,.{line.digits}f}" for value in values]

@@ -1,15 +1,15 @@
-"""As many open files as the system lets a process have. Rank 5."""
+"""The limit of open files. Rank 5."""
 
 from __future__ import annotations
 
 import sys
 
-_OTHERS = 150  # event loop, pipes, listening sockets, what was open before
+_OTHERS = 150  # event loop, pipes, listening sockets and files that were open before
 
 
 def connections_allowed() -> int:
-    """Raise the soft limit of open files to the hard one; how many connections that leaves."""
-    if sys.platform == "win32":  # sockets are not counted as files there
+    """Raise the soft limit of open files to the hard limit; return the possible connections."""
+    if sys.platform == "win32":  # Windows does not count sockets as files
         return 1_000_000
     import resource
 

@@ -1,4 +1,4 @@
-"""The event loops that can be measured here. Rank 5."""
+"""The event loops that are installed and can be measured. Rank 5."""
 
 import asyncio
 import sys
@@ -10,19 +10,19 @@ from typing import Any, cast
 from aiowheel.errors import BadInputError
 from aiowheel.loop import new_event_loop
 
-WHEEL = "wheel on "  # before the name of a loop: that loop with our timers
+WHEEL = "wheel on "  # prefix of a loop's name: that loop with aiowheel's timers
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
-#: Loops that keep a cancelled timer until its deadline: each one measured costs memory until then.
+#: Loops that keep a cancelled timer until its deadline; until then each one uses memory.
 KEEPS_CANCELLED = frozenset({"rloop"})
 
 
 def loops_here() -> list[str]:
-    """Names of the loops that our timers are promised for, as far as they are installed."""
+    """Return the names of the installed loops for which aiowheel promises figures."""
     return ["asyncio", "uvloop"] if find_spec("uvloop") else ["asyncio"]
 
 
 def other_loops() -> list[str]:
-    """Names of the loops that are measured beside those where they are installed."""
+    """Return the names of the other loops that are measured if installed."""
     others = ["rloop"]
     if sys.version_info >= (3, 14):
         others.append("zuvloop")
@@ -33,7 +33,7 @@ def checked_side(spec: str) -> str:
     """Return *spec*, "module:factory", if the factory makes an event loop.
 
     Raises:
-        BadInputError: It does not; the message gives the reason.
+        BadInputError: It makes none; the message gives the reason.
     """
     try:
         loop = _factory_named(spec)()
@@ -48,7 +48,7 @@ def checked_side(spec: str) -> str:
 
 
 def _factory_named(spec: str) -> LoopFactory:
-    """The factory "module:factory"; modules of the current folder are found, as by `python -m`."""
+    """Return the factory "module:factory"; modules of the current folder are importable."""
     module, _, attribute = spec.partition(":")
     if not module or not attribute:
         raise ValueError("there must be a name on both sides of one colon")
@@ -59,7 +59,7 @@ def _factory_named(spec: str) -> LoopFactory:
 
 
 def loop_factory(loop: str) -> LoopFactory:
-    """What makes the loop of that name: one of this module's names, or "module:factory"."""
+    """Return the factory of a loop: one of this module's names, or "module:factory"."""
     if loop == "asyncio":
         return asyncio.new_event_loop
     if loop.startswith(WHEEL):
@@ -69,6 +69,6 @@ def loop_factory(loop: str) -> LoopFactory:
 
 
 def run_on(loop: str, main: Coroutine[object, object, None]) -> None:
-    """Run *main* on a new loop of that name."""
+    """Run *main* on a new loop of the given name."""
     with asyncio.Runner(loop_factory=loop_factory(loop)) as runner:
         runner.run(main)

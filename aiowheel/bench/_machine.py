@@ -1,4 +1,4 @@
-"""Where and when a benchmark ran, and which code. Rank 5."""
+"""The machine, time and code version of a benchmark run. Rank 5."""
 
 import os
 import platform
@@ -11,7 +11,7 @@ from aiowheel._build import build_info
 
 
 def describe_machine() -> dict[str, object]:
-    """Where and when this ran, and which code."""
+    """Return the machine, the time and the code version of this run."""
     build = build_info()
     return {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -46,12 +46,12 @@ def _cpu_model() -> str:
 
 
 def _commit() -> str | None:
-    """The commit the sources are at; None for an installed package."""
+    """Return the commit of the sources; None for an installed package."""
     root = Path(__file__).parent.parent.parent
     if not (root / ".git").exists():
         return None
     try:
-        found = subprocess.run(  # noqa: S603 - our own words
+        found = subprocess.run(  # noqa: S603 - fixed arguments
             ["git", "-C", str(root), "describe", "--always", "--dirty"],  # noqa: S607
             capture_output=True,
             text=True,

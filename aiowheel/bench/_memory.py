@@ -1,4 +1,4 @@
-"""How much memory the process holds. Rank 5."""
+"""The memory of the process. Rank 5."""
 
 import gc
 import os
@@ -12,7 +12,7 @@ _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
 def resident_bytes() -> int:
-    """Resident memory after a full collection; where only the peak is known, the peak."""
+    """Return resident memory after a full collection, or its peak if the system reports no more."""
     gc.collect()
     if _STATM.exists():
         return int(_STATM.read_text(encoding="ascii").split()[1]) * _PAGE
@@ -20,5 +20,5 @@ def resident_bytes() -> int:
 
 
 def peak_bytes() -> int:
-    """The most resident memory the process ever had."""
+    """Return the peak of resident memory."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_UNIT

@@ -1,4 +1,4 @@
-"""A real PostgreSQL on a free loopback port, for as long as a block runs. Rank 5."""
+"""A real PostgreSQL server on a free loopback port, for the duration of a block. Rank 5."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pathlib import Path
 
 from aiowheel.errors import AiowheelError
 
-_INSTALLED = Path("/usr/lib/postgresql")  # Debian keeps initdb off the PATH, a folder a version
-_PATIENCE = 60  # seconds until a slow machine is called a failure
+_INSTALLED = Path("/usr/lib/postgresql")  # Debian's folder with one folder per version, not on PATH
+_PATIENCE = 60  # seconds allowed for start and stop on a slow machine
 _SETTINGS = ("-N", "300", "-c", "listen_addresses=127.0.0.1")
-# Nothing here outlives the block: what waits for a disk is left out, unless that is the question.
+# The data does not outlive the block, so PostgreSQL need not wait for the disk unless requested.
 _WITHOUT_DISK = ("-F", "-c", "full_page_writes=off")
 
 
@@ -28,14 +28,15 @@ class PostgresMissingError(AiowheelError):
 
 @contextmanager
 def postgres_server(*, fsync: bool = False) -> Generator[str, None, None]:
-    """Make a database cluster, serve it, and remove it again; the server's address as a DSN.
+    """Create a database cluster, serve it during the block, and remove it; yield the DSN.
 
     Args:
         fsync: Whether a commit waits for the disk.
 
     Raises:
-        PostgresMissingError: There is no PostgreSQL here, or only root to run it, which it refuses.
-        AiowheelError: It did not start.
+        PostgresMissingError: PostgreSQL is not installed, or this process runs as root, which
+            PostgreSQL refuses, and there is no other account.
+        AiowheelError: The server did not start.
     """
     programs = _find_programs()
     account = _account()
@@ -54,20 +55,20 @@ def postgres_server(*, fsync: bool = False) -> Generator[str, None, None]:
             _wait_until_ready(server, folder)
             yield f"postgresql://postgres@127.0.0.1:{port}/postgres"
         finally:
-            server.send_signal(signal.SIGQUIT)  # at once, whoever is connected
+            server.send_signal(signal.SIGQUIT)  # stops immediately, even with open connections
             _wait(server)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def find_program(name: str) -> str | None:
-    """The path of one of PostgreSQL's programs; None where it is not installed."""
+    """Return the path of one of PostgreSQL's programs; None if it is not installed."""
     beside = _find_programs() / name
     return str(beside) if beside.exists() else shutil.which(name)
 
 
 def _find_programs() -> Path:
-    """The folder of initdb and pg_ctl: the newest of Debian's, or the one on the PATH."""
+    """Return the folder of initdb and pg_ctl: the newest of Debian's, or the one on the PATH."""
     versions = sorted(_INSTALLED.glob("*/bin/initdb"), key=lambda path: path.parts[-3].zfill(4))
     on_path = shutil.which("initdb")
     if versions:
@@ -78,7 +79,7 @@ def _find_programs() -> Path:
 
 
 def _account() -> Mapping[str, str]:
-    """The account to run under instead of root's; empty for our own."""
+    """Return the account to use instead of root; empty to use the current account."""
     if os.name != "posix" or os.geteuid() != 0:
         return {}
     import pwd
@@ -102,9 +103,9 @@ def _free_port() -> int:
 def _start(
     command: tuple[str | Path, ...], folder: Path, account: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
-    """Start one of PostgreSQL's programs; what it says goes to a file."""
+    """Start one of PostgreSQL's programs; its output goes to a file."""
     with (folder / "log").open("ab") as log:
-        return subprocess.Popen(  # noqa: S603 - our own words
+        return subprocess.Popen(  # noqa: S603 - fixed arguments
             command,
             cwd=folder,
             user=account.get("user"),
@@ -117,7 +118,7 @@ def _start(
 
 
 def _wait_until_ready(server: subprocess.Popen[bytes], folder: Path) -> None:
-    """Wait for the word that the server writes when it takes connections, as pg_ctl does."""
+    """Wait, like pg_ctl, for the line that the server logs when it accepts connections."""
     state = folder / "cluster" / "postmaster.pid"
     last_moment = time.monotonic() + _PATIENCE
     while not (state.exists() and state.read_text(encoding="utf-8").rstrip().endswith("ready")):
@@ -127,7 +128,7 @@ def _wait_until_ready(server: subprocess.Popen[bytes], folder: Path) -> None:
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int:
-    """Wait for a program's end; its exit code."""
+    """Wait for a program to exit; return its exit code."""
     try:
         return process.wait(_PATIENCE)
     except subprocess.TimeoutExpired:
@@ -136,7 +137,7 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
 
 
 def _reason(folder: Path) -> str:
-    """The first words that say what went wrong, or the last at all."""
+    """Return the first line of output that names an error, or the last line."""
     words = (folder / "log").read_text(encoding="utf-8", errors="replace").splitlines() or [""]
     serious = [line for line in words if "FATAL" in line or "error" in line]
     return (serious[0] if serious else words[-1]).strip()

@@ -1,4 +1,4 @@
-"""A real Redis on a socket file of its own, for as long as a block runs. Rank 5."""
+"""A real Redis server on its own socket file, for the duration of a block. Rank 5."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pathlib import Path
 
 from aiowheel.errors import AiowheelError
 
-_PATIENCE = 30.0  # seconds until a slow machine is called a failure
-# Nothing outlives the block, so nothing is written to disk; no port is opened.
+_PATIENCE = 30.0  # seconds allowed for start and stop on a slow machine
+# The data does not outlive the block, so nothing is written to disk; no port is opened.
 _SETTINGS = ("--port", "0", "--save", "", "--appendonly", "no", "--daemonize", "no")
 
 
@@ -24,11 +24,11 @@ class RedisMissingError(AiowheelError):
 
 @contextmanager
 def redis_server() -> Generator[str, None, None]:
-    """Start Redis in a temporary folder and remove both again; the path of its socket file.
+    """Start Redis in a temporary folder and remove both at the end; yield the path of its socket.
 
     Raises:
         RedisMissingError: There is no redis-server on the PATH.
-        AiowheelError: It did not start.
+        AiowheelError: The server did not start.
     """
     program = shutil.which("redis-server")
     if program is None:
@@ -37,12 +37,12 @@ def redis_server() -> Generator[str, None, None]:
         folder = Path(name)
         path = folder / "socket"
         with (folder / "log").open("wb") as log:
-            server = subprocess.Popen(  # noqa: S603 - our own words
+            server = subprocess.Popen(  # noqa: S603 - fixed arguments
                 (program, *_SETTINGS, "--unixsocket", path, "--dir", folder),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                process_group=0,  # Ctrl-C is for us, who end it
+                process_group=0,  # so that Ctrl-C reaches only this process, which then stops Redis
             )
         try:
             _wait_until_ready(server, path, folder / "log")
@@ -57,7 +57,7 @@ def redis_server() -> Generator[str, None, None]:
 
 
 def _wait_until_ready(server: subprocess.Popen[bytes], path: Path, log: Path) -> None:
-    """Wait until it takes connections."""
+    """Wait until the server accepts connections."""
     last_moment = time.monotonic() + _PATIENCE
     while True:
         with socket.socket(socket.AF_UNIX) as probe:

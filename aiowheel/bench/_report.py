@@ -1,4 +1,4 @@
-"""What a benchmark program says: tables, verdicts, and all of it as JSON. Rank 5."""
+"""The output of a benchmark program: tables, verdicts, and both as JSON. Rank 5."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ from aiowheel.bench._rounds import Series
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Cells as they are printed; the first column is text, the others are figures."""
+    """Formatted cells; the first column is text, the others are figures."""
 
     title: str
     columns: Sequence[str]
@@ -32,7 +32,7 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Whether the figure is on the right side of its bound."""
+        """Whether the figure keeps its bound."""
         if self.at_least:
             return self.measured >= self.bound
         return self.measured <= self.bound
@@ -45,7 +45,7 @@ class Verdict:
 
 @dataclass(slots=True)
 class Report:
-    """Everything one run found out."""
+    """The results of one run."""
 
     program: str
     arguments: Mapping[str, object]
@@ -55,11 +55,11 @@ class Report:
     machine: dict[str, object] = field(default_factory=describe_machine)
 
     def add(self, line: str, measured: Mapping[str, Series]) -> None:
-        """Keep every round of one line of the program."""
+        """Add all rounds of one line of the program."""
         self.series.setdefault(line, []).extend(measured.values())
 
     def as_json(self) -> str:
-        """The whole run, every round included."""
+        """Return the whole run, with every round, as JSON."""
         content = {
             "program": self.program,
             "machine": self.machine,
@@ -74,7 +74,7 @@ class Report:
         return json.dumps(content, indent=1, default=str) + "\n"
 
     def write(self, path: Path) -> None:
-        """Write the JSON; the file appears whole or not at all."""
+        """Write the JSON to a file, atomically."""
         with whole_file(path) as file:
             file.write(self.as_json())
 

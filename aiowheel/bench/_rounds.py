@@ -1,4 +1,4 @@
-"""Rounds of several sides in turn, and what is said about them. Rank 5."""
+"""Rounds of several sides in turn, and their statistics. Rank 5."""
 
 import statistics
 from collections.abc import Sequence
@@ -17,35 +17,35 @@ class Series:
     rounds: list[Figures]
 
     def median(self, name: str) -> float:
-        """Median over the rounds of one figure."""
+        """Return the median of one figure over the rounds."""
         return statistics.median(one[name] for one in self.rounds)
 
     def minimum(self, name: str) -> float:
-        """The least disturbed round's figure."""
+        """Return the least value of one figure, from the least disturbed round."""
         return min(one[name] for one in self.rounds)
 
     def maximum(self, name: str) -> float:
-        """The worst round's figure."""
+        """Return the greatest value of one figure."""
         return max(one[name] for one in self.rounds)
 
     def net(self, name: str) -> float:
-        """Median of a figure without its empty harness, taken off round by round."""
+        """Return the median of a figure minus its empty harness, subtracted round by round."""
         return statistics.median(one[name] - one[f"{name}_empty"] for one in self.rounds)
 
     def times(self, other: "Series", name: str) -> float:
-        """Median over the rounds of this figure divided by the other side's of the same round.
+        """Return the median over the rounds of this figure divided by the other side's.
 
-        A machine that slows down for a minute slows both sides of a round, so this ratio varies
-        less than the ratio of two medians.
+        The two values are of the same round: a machine that slows down for a minute slows both
+        sides of a round, so this ratio varies less than the ratio of two medians.
         """
         pairs = zip(self.rounds, other.rounds, strict=True)
         return statistics.median(ours[name] / theirs[name] for ours, theirs in pairs)
 
 
 def alternate(sides: Sequence[Side], rounds: int) -> dict[str, Series]:
-    """Run all sides, one at a time, in turn; by the sides' names.
+    """Run the sides in turn, one at a time; return their series by name.
 
-    The order moves on by one each round, so that no side always runs after the same neighbour.
+    Each round starts with the next side, so that no side always runs after the same neighbour.
     """
     measured = {side.name: Series(side, []) for side in sides}
     assert len(measured) == len(sides), "two sides of one name"

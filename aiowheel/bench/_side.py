@@ -1,7 +1,7 @@
-"""One contender, and the process it runs in. Rank 5.
+"""One contender in its own process. Rank 5.
 
-A process of its own: the million objects of one side are no garbage for another side's collector to
-walk, and the pure build can run beside the compiled one.
+The separate process keeps the million objects of one side out of the other side's garbage
+collections, and lets the pure build run beside the compiled one.
 """
 
 import json
@@ -19,14 +19,14 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What to run.
+    """One contender to measure.
 
     Attributes:
-        name: The column it gets.
+        name: The name of its column.
         workload: `module:function` below `aiowheel.bench.workloads`.
-        arguments: For the workload; JSON values.
+        arguments: The arguments of the workload; JSON values.
         loop: A name of `_loops`, or "module:factory".
-        pure: Run the sources, whatever was compiled.
+        pure: Whether to run the sources even if compiled modules exist.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Side:
 
 
 class Worker:
-    """The process of one side: `ask` has it run one round; use it in a `with` block."""
+    """The process of one side; use it in a `with` block and call `ask` for each round."""
 
     def __init__(self, side: Side) -> None:
         self.side = side
@@ -56,7 +56,7 @@ class Worker:
             stdout=subprocess.PIPE,
             env=environment,
             text=True,
-            process_group=0,  # Ctrl-C is for us, who end it, and not for a traceback of its own
+            process_group=0,  # so that Ctrl-C reaches only this process, which then ends the other
         )
 
     def __enter__(self) -> Self:
@@ -68,8 +68,8 @@ class Worker:
         exc_val: BaseException | None,
         exc_tb: TracebackType | None,
     ) -> None:
-        # Ended hard: giving a million timers back one by one takes seconds and proves nothing.
-        # The whole group: its clients would only tell that their server is gone.
+        # Killed: freeing a million timers one by one would take seconds. The whole process group:
+        # client processes would otherwise report the lost server.
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.communicate()

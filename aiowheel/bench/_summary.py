@@ -1,4 +1,4 @@
-"""One picture of many benchmarks: a panel for each of their tables. Rank 5."""
+"""One picture of several benchmarks, with a panel for each of their tables. Rank 5."""
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,18 +10,18 @@ from aiowheel._outputs import whole_folder
 from aiowheel.errors import MissingExtraError
 
 _ACROSS = 3
-_SPREAD = 20  # from here on the scale of a panel is logarithmic
+_SPREAD = 20  # from this ratio of the values on, the scale of a panel is logarithmic
 _OURS, _OTHERS = "#0067a5", "#9aa5b8"
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A table's first column of figures.
+    """The first column of figures of a table.
 
     Attributes:
-        title: Of the program and the table.
-        figure: Heading of the column.
-        bars: Name of a row and its value, as text and as a number, in the table's order.
+        title: The title of the program and the table.
+        figure: The heading of the column.
+        bars: The name of each row, its value as text and as a number, in the table's order.
     """
 
     title: str
@@ -30,7 +30,7 @@ class Panel:
 
 
 def panels_of(run: Mapping[str, Any]) -> Iterator[Panel]:
-    """Return the panels of one program's JSON; a table without a figure has none."""
+    """Yield the panels of one program's JSON; a table without figures has no panel."""
     for table in run["tables"]:
         found: list[tuple[str, str, float]] = []
         for name, *cells in table["rows"]:
@@ -42,7 +42,7 @@ def panels_of(run: Mapping[str, Any]) -> Iterator[Panel]:
 
 
 def draw_summary(runs: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Draw what the runs of several programs found, as one PNG.
+    """Draw the results of several programs as one PNG.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -75,11 +75,11 @@ def _draw(axes: Any, panel: Panel) -> None:
     drawn = axes.barh(range(len(names)), values, color=colors)
     axes.bar_label(drawn, labels=texts, padding=3, fontsize=8)
     axes.set_yticks(range(len(names)), names, fontsize=8)
-    axes.invert_yaxis()  # the first row of a table is at the top
+    axes.invert_yaxis()  # puts the first row of the table at the top
     positive = [value for value in values if value > 0]
     if len(positive) == len(values) and max(values) > _SPREAD * min(values):
         axes.set_xscale("log")
-    axes.margins(x=0.2)  # room for the labels
+    axes.margins(x=0.2)  # space for the labels
     axes.set_title("\n".join(textwrap.wrap(panel.title, 70)), fontsize=9, loc="left")
     axes.set_xlabel(panel.figure, fontsize=8)
     axes.tick_params(axis="x", labelsize=7)

@@ -1,4 +1,4 @@
-"""The program `aiowheel bench durable`: durable timers beside their databases. Rank 5."""
+"""The program `aiowheel bench durable`: durable timers and their databases alone. Rank 5."""
 
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -11,16 +11,18 @@ from aiowheel.bench._rounds import Series, alternate
 from aiowheel.bench._side import Side
 
 WHEEL = "wheel alone"
-#: Shares of the raw store's rate: of commits of one row with 100 tasks and with one, and of commits
-#: of a thousand rows with 1,000 tasks. Then lateness at 1,000 a second, times the wheel's.
+#: Bounds as shares of the raw store's rate: single-row commits with 100 tasks and with one task,
+#: and thousand-row commits with 1,000 tasks. The following bound is lateness at 1,000 a second,
+#: times the wheel's.
 BOUNDS = {"SQLite": (15.0, 0.5, 0.3), "PostgreSQL": (15.0, 0.4, 0.6)}
 LATER = 4.0
-#: The sides of other schedulers, where they are installed: the group `bench-peers`. PGQueuer is on
+#: The sides of other schedulers, if installed (dependency group `bench-peers`): PGQueuer on
 #: PostgreSQL, APScheduler on an SQLite file.
 PGQUEUER, APSCHEDULER = "PGQueuer", "APScheduler"
 PEERS = {PGQUEUER: "pgqueuer", APSCHEDULER: "apscheduler"}
 _ON_SQLITE = {APSCHEDULER}
-#: Times PGQueuer's rates of scheduling, in bulk, and of overdue fires; part of its lateness.
+#: Bounds as multiples of PGQueuer's rates of scheduling, also in bulk, and of overdue fires; and as
+#: a share of its lateness.
 FASTER, BULK, DRAIN, PUNCTUAL = 10.0, 2.0, 10.0, 0.2
 GAP_MS = 50.0
 BYTES = 200.0
@@ -29,13 +31,13 @@ GROWN_MB = 16.0
 
 @dataclass(frozen=True, slots=True)
 class DurablePlan:
-    """How much to measure.
+    """The amount of work to measure.
 
     Attributes:
-        pending: Timers in the store beforehand.
-        operations: Of one figure in a round.
-        overdue: Timers that are due at a restart.
-        rounds: Of every side.
+        pending: Number of timers in the store beforehand.
+        operations: Number of operations of one figure in a round.
+        overdue: Number of timers that are due at a restart.
+        rounds: Number of rounds of every side.
     """
 
     pending: int = 1_000_000
@@ -48,7 +50,7 @@ QUICK = DurablePlan(pending=1_000, operations=1_000, overdue=1_000, rounds=1)
 
 
 def run(plan: DurablePlan) -> Report:
-    """Measure every database that is here."""
+    """Measure every installed database."""
     report = Report("durable", asdict(plan))
     with ExitStack() as stack:
         addresses = {"SQLite": ""}
@@ -139,7 +141,7 @@ def _raw_table(measured: Mapping[str, Series]) -> Table:
 
 
 def judge(report: Report, name: str, measured: Mapping[str, Series]) -> None:
-    """Judge durable timers on one database."""
+    """Judge the figures of durable timers on one database."""
     ours, raw = measured[name], measured[f"{name} raw"]
     crowd, single, batch = BOUNDS[name]
     ones, thousands = raw.median("commits_of_1"), raw.median("commits_of_1000")
@@ -184,7 +186,7 @@ def judge(report: Report, name: str, measured: Mapping[str, Series]) -> None:
 
 
 def judge_beside(report: Report, name: str, measured: Mapping[str, Series]) -> None:
-    """Judge durable timers on one database by PGQueuer, the fastest of the others."""
+    """Judge durable timers on one database against PGQueuer, the fastest of the others."""
     ours, theirs = measured[name], measured[PGQUEUER]
     for what, figure, bound in (
         ("scheduling by 100 tasks", "schedule_100", FASTER),

@@ -1,4 +1,4 @@
-"""The program `aiowheel bench idle`: what it costs to close silent connections. Rank 5."""
+"""The program `aiowheel bench idle`: the cost of closing silent connections. Rank 5."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -11,8 +11,8 @@ from aiowheel.bench._side import Side
 
 REARMED = "cancel and call_later"
 ON_THE_WHEEL = f"{REARMED}, wheel loop"
-#: By name: the design as `silence.DESIGNS` knows it, and the one with no timers that it is set
-#: against.
+#: By name: the design in `silence.DESIGNS`, and the design without timers with which it is
+#: compared.
 SIDES = {
     "protocol": ("protocol", "protocol"),
     REARMED: (REARMED, "protocol"),
@@ -32,14 +32,14 @@ OURS = ("handle.touch", "IdleDetector", "LimitedProtocol")
 
 @dataclass(frozen=True, slots=True)
 class IdlePlan:
-    """How much to measure.
+    """The amount of work to measure.
 
     Attributes:
-        silent: Connections that say nothing.
-        talking: Connections that send messages.
-        rate: Messages a second of all together.
-        timeout: Seconds of silence allowed, and of measuring in a round.
-        rounds: Of every side.
+        silent: Number of connections that send no messages.
+        talking: Number of connections that send messages.
+        rate: Total number of messages per second.
+        timeout: Seconds of silence allowed, and duration of the measurement in a round.
+        rounds: Number of rounds of every side.
     """
 
     silent: int = 20_000
@@ -53,7 +53,7 @@ QUICK = IdlePlan(silent=100, talking=100, rate=1_000, timeout=0.3, rounds=1)
 
 
 def run(plan: IdlePlan) -> Report:
-    """Measure every way to notice silence, on every loop."""
+    """Measure every way to detect silence, on every loop."""
     report = Report("idle", asdict(plan))
     silent, talking = _within_limits(plan)
     for loop in loops_here():
@@ -67,7 +67,7 @@ def run(plan: IdlePlan) -> Report:
 
 
 def _within_limits(plan: IdlePlan) -> tuple[int, int]:
-    """As many connections as are wanted, or as a process may have."""
+    """Return the numbers of connections, reduced to the limit of the process."""
     share = min(1.0, connections_allowed() / (plan.silent + plan.talking))
     return int(plan.silent * share), int(plan.talking * share)
 
@@ -85,7 +85,7 @@ def _side(name: str, plan: IdlePlan, silent: int, talking: int, loop: str) -> Si
 
 
 def _timer_cpu(measured: Mapping[str, Series], name: str) -> float:
-    """Milliseconds of CPU time that 10,000 messages cost more than without timers."""
+    """Return the milliseconds of CPU time that timers add to 10,000 messages."""
     without = measured[SIDES[name][1]].median("cpu_ns")
     return (measured[name].median("cpu_ns") - without) * 10_000 / 1e6
 

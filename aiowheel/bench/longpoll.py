@@ -1,4 +1,4 @@
-"""The program `aiowheel bench longpoll`: thousands of clients that wait for news. Rank 5."""
+"""The program `aiowheel bench longpoll`: thousands of clients in long polls. Rank 5."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -11,21 +11,21 @@ from aiowheel.bench._side import Side
 from aiowheel.bench.baselines.long_polls import DESIGNS
 
 OURS, EVENTS, CONDITIONS = "aiowheel, wait_until", "Event and FIRST_COMPLETED", "Condition a topic"
-SUSTAINED = 97.0  # percent of the answers that had come when the last event was published
+SUSTAINED = 97.0  # percent of the answers received when the last event is published
 
 
 @dataclass(frozen=True, slots=True)
 class LongPollPlan:
-    """How much to measure.
+    """The amount of work to measure.
 
     Attributes:
-        clients: Connections, each with a poll that waits.
-        topics: What they wait for, evenly.
-        keys: Topics a client waits for at a time.
-        rates: Events a second on all topics together, ascending; the last one measured is the
-            first that some side does not keep up with.
-        seconds: Of publishing in a round.
-        rounds: Of every side at every rate.
+        clients: Number of connections, each with a pending poll.
+        topics: Number of topics, distributed evenly over the clients.
+        keys: Number of topics for which a client waits at a time.
+        rates: Total numbers of events per second, ascending; measurement stops at the first rate
+            with which some side does not keep up.
+        seconds: Duration of publishing in a round.
+        rounds: Number of rounds of every side at every rate.
     """
 
     clients: int = 10_000
@@ -40,9 +40,9 @@ QUICK = LongPollPlan(clients=200, topics=20, rates=(50, 100), seconds=0.5, round
 
 
 def run(plan: LongPollPlan) -> Report:
-    """Raise the rate until some side does not keep up."""
+    """Measure ascending rates until some side does not keep up."""
     report = Report("longpoll", asdict(plan))
-    clients = min(plan.clients, connections_allowed() - 1)  # one publishes
+    clients = min(plan.clients, connections_allowed() - 1)  # one connection publishes
     best: tuple[int, Mapping[str, Series]] | None = None
     for rate in plan.rates:
         measured = alternate([_side(name, plan, clients, rate) for name in DESIGNS], plan.rounds)
@@ -114,7 +114,7 @@ def _latency(plan: LongPollPlan, clients: int, rate: int, measured: Mapping[str,
 def _judge_memory(report: Report, measured: Mapping[str, Series]) -> None:
     ours = measured[OURS].rounds[0]["waiting_bytes"]
     what = "memory of one that waits as a share of the Event pattern's"
-    theirs = max(1, measured[EVENTS].rounds[0]["waiting_bytes"])  # pages hide a few clients
+    theirs = max(1, measured[EVENTS].rounds[0]["waiting_bytes"])  # 0 is possible for few clients
     report.verdicts.append(Verdict(what, ours / theirs, 0.5))
 
 

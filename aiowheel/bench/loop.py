@@ -1,4 +1,4 @@
-"""The program `aiowheel bench loop`: our loops' own timers against those of their bases. Rank 5."""
+"""The program `aiowheel bench loop`: the wheel loops against their base loops. Rank 5."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -20,7 +20,7 @@ from aiowheel.bench._loops import WHEEL, loops_here
 from aiowheel.bench._report import Report, Verdict
 from aiowheel.bench._side import Side
 
-_PAIR = {"asyncio": 8.0, "uvloop": 2.5}  # how much faster than this loop's own, at the largest size
+_PAIR = {"asyncio": 8.0, "uvloop": 2.5}  # least speed-up over this base loop, at the largest size
 _REPLACE = 4.0
 _BLOCK = 1.5
 _STALL_MS = 5.0
@@ -28,14 +28,14 @@ _STALL_MS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class LoopPlan:
-    """How much to measure.
+    """The amount of work to measure.
 
     Attributes:
-        sizes: Pending timers, ascending; promises are about the largest.
-        operations: Timed in a round.
-        rounds: Of every line.
-        only: The one line to run; empty for all.
-        sides: Loops to measure besides, each "module:factory".
+        sizes: Numbers of pending timers, ascending; bounds apply to the largest.
+        operations: Number of timed operations in a round.
+        rounds: Number of rounds of every line.
+        only: The name of the line to run; empty for all.
+        sides: Additional loops to measure, each "module:factory".
     """
 
     sizes: tuple[int, ...] = (1_000, 100_000, 1_000_000)
@@ -49,7 +49,7 @@ QUICK = LoopPlan(sizes=(1_000, 10_000), operations=2_000, rounds=3)
 
 
 def run(plan: LoopPlan) -> Report:
-    """Measure every line, or the one asked for."""
+    """Measure every line, or only the selected one."""
     report = Report("loop", asdict(plan))
     for name, measure in LINES.items():
         if plan.only in {"", name}:
@@ -58,9 +58,9 @@ def run(plan: LoopPlan) -> Report:
 
 
 def _sides(line: Line, loop: str) -> list[Side]:
-    """Our loop above *loop*, and *loop* itself; the calls are the same.
+    """Return the sides of the wheel loop on *loop* and of *loop* itself; both have the same calls.
 
-    There is no loop of ours above another one than asyncio's and uvloop's.
+    Wheel loops exist only on asyncio's and uvloop's loops.
     """
     if loop not in loops_here():
         return [own_side(line, loop)]
@@ -76,7 +76,7 @@ def _ratio(found: Contest, ours: str, own: str, figure: str) -> float:
 
 
 def churn(report: Report, plan: LoopPlan) -> None:
-    """`loop.call_later` and `cancel`: at once, and of a random one."""
+    """Measure `loop.call_later` and `cancel`: of the new timer, and of a random one."""
     for size in plan.sizes:
         line = Line(
             "churn",
@@ -102,7 +102,7 @@ def _judge_churn(report: Report, found: Contest, where: str) -> None:
 
 
 def timeout(report: Report, plan: LoopPlan) -> None:
-    """`asyncio.timeout`, unchanged."""
+    """Measure `asyncio.timeout`, unchanged."""
     for size in (0, plan.sizes[-1]):
         line = Line(
             "timeout",
@@ -112,7 +112,7 @@ def timeout(report: Report, plan: LoopPlan) -> None:
             {"enter and leave": "block"},
         )
         found = contest(report, line, plan.rounds, plan.sides, _sides)
-        # With nothing pending, Python 3.11 spends nine tenths in asyncio's own lines.
+        # Without pending timers, nine tenths of the time on Python 3.11 are asyncio's own code.
         if size and "uvloop" in loops_here():
             what = f"asyncio.timeout block, times faster than on uvloop, {size:,} pending"
             ratio = _ratio(found, "uvloop", "uvloop", "block")
@@ -120,7 +120,7 @@ def timeout(report: Report, plan: LoopPlan) -> None:
 
 
 def stall(report: Report, plan: LoopPlan) -> None:
-    """The longest turn while timers churn."""
+    """Measure the longest turn of the loop while timers are replaced."""
     replaced = max(plan.sizes[-1] // 5, 1_000)
     found = contest(report, stall_line(plan.sizes[-1], replaced), plan.rounds, plan.sides, _sides)
     for loop in loops_here():
@@ -130,7 +130,7 @@ def stall(report: Report, plan: LoopPlan) -> None:
 
 
 def fire(report: Report, plan: LoopPlan) -> None:
-    """Timers that all fire: the loops' own home ground."""
+    """Measure timers that all fire, the best case of the loops' own timers."""
     for size in (1, 100, 1_000):
         found = contest(report, fire_line(size, plan.operations), plan.rounds, plan.sides, _sides)
         judge_firing(report, found, size)

@@ -1,4 +1,4 @@
-"""The program `aiowheel bench programs`: other people's programs on our loops. Rank 5."""
+"""The program `aiowheel bench programs`: third-party programs on the wheel loops. Rank 5."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
@@ -14,24 +14,25 @@ from aiowheel.bench._side import Side
 
 WITHOUT = ", no timeouts"
 OURS, OWN = f"{WHEEL}uvloop", "uvloop"
-#: Of uvloop's CPU time: no program may cost more than this, and some cost less than this.
+#: Shares of uvloop's CPU time: the maximum for every program, the target, and the number of
+#: programs that must reach the target.
 SLOWER, FASTER, FASTER_PROGRAMS = 1.02, 1 / 1.1, 3
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramsPlan:
-    """How much to measure.
+    """The amount of work to measure.
 
     Attributes:
-        requests: In a round.
-        at_once: Clients, or connections of the pool.
-        standing: Pending timers of others, in the second table of each program.
-        connections: Websockets that are kept alive.
+        requests: Number of requests in a round.
+        at_once: Number of concurrent clients, or connections of the pool.
+        standing: Number of other pending timers, in the second table of each program.
+        connections: Number of websockets that are kept alive.
         interval: Seconds between two pings of one websocket.
-        seconds: What a round of websockets lasts.
-        messages: A second, that websockets echo besides.
-        rounds: Of every side.
-        only: The one program to run; empty for all.
+        seconds: Duration of a round of websockets.
+        messages: Messages per second that websockets echo in addition.
+        rounds: Number of rounds of every side.
+        only: The name of the program to run; empty for all.
     """
 
     requests: int = 3_000
@@ -59,14 +60,14 @@ QUICK = ProgramsPlan(
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One program.
+    """One third-party program.
 
     Attributes:
-        what: It does so many of these.
+        what: The unit of its work.
         workload: As in `Side`.
-        modules: Which must be installed.
-        can_do_without: It runs without timeouts as well, which shows what they cost.
-        is_crowd: It brings its own crowd of timers: there is one table of it.
+        modules: The modules that must be installed.
+        can_do_without: Whether it is also measured without timeouts, which shows their cost.
+        is_crowd: Whether it creates many timers itself, so that one table suffices.
     """
 
     what: str
@@ -94,7 +95,7 @@ PROGRAMS = {
 
 
 def run(plan: ProgramsPlan) -> Report:
-    """Measure every program that is here, on every loop and on that loop with our timers."""
+    """Measure every installed program, on every loop and on that loop with aiowheel's timers."""
     report = Report("programs", asdict(plan))
     costs: dict[tuple[str, int], float] = {}
     for name, program in PROGRAMS.items():
@@ -116,7 +117,7 @@ def run(plan: ProgramsPlan) -> Report:
 
 
 def _servers(program: str) -> list[tuple[str, Callable[[], AbstractContextManager[str]]]]:
-    """What the program talks to, by the argument of the workload that has its address."""
+    """Return the servers of the program, by the workload argument that takes the address."""
     if program == "asyncpg":
         return [("address", postgres_server)]
     return [("address", redis_server)] if program == "redis" else []
@@ -125,7 +126,7 @@ def _servers(program: str) -> list[tuple[str, Callable[[], AbstractContextManage
 def _measure(
     report: Report, plan: ProgramsPlan, name: str, where: Mapping[str, str]
 ) -> dict[tuple[str, int], float]:
-    """Run one program; its CPU time, times uvloop's, by name and number of other timers."""
+    """Run one program; return CPU time as a multiple of uvloop's, by name and other timers."""
     program = PROGRAMS[name]
     costs: dict[tuple[str, int], float] = {}
     for standing in (0,) if program.is_crowd else (0, plan.standing):
@@ -190,11 +191,11 @@ def _table(title: str, measured: Mapping[str, Series]) -> Table:
 
 
 def judge(report: Report, costs: Mapping[tuple[str, int], float]) -> None:
-    """Judge CPU time a request on our loop above uvloop, as a share of uvloop's.
+    """Judge CPU time per request on the wheel loop over uvloop, as a multiple of uvloop's.
 
     Args:
-        report: Gets the verdicts.
-        costs: That share by program and number of other timers pending.
+        report: Receives the verdicts.
+        costs: The multiple, by program and number of other pending timers.
     """
     for (name, standing), cost in costs.items():
         what = f"{name}: CPU a request, times uvloop's, {standing:,} other timers pending"

@@ -1,4 +1,4 @@
-"""The program `aiowheel bench purgatory`: the seeds' benchmark, rate by rate. Rank 5."""
+"""The program `aiowheel bench purgatory`: Kafka's benchmark, rate by rate. Rank 5."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -10,12 +10,12 @@ from aiowheel.bench._rounds import Series, alternate
 from aiowheel.bench._side import Side
 
 CASES = {"low": (0.020, 0.060), "high": (0.200, 0.400)}  # p50 and p75 of the completion times, s
-SATURATED = 0.97  # of the target rate: below this a side did not keep up
-#: In the high-timeout case at 300,000 a second, where one core is not enough: percent that expire
-#: although the requests take all the time there is, and requests a second that are taken in. The
-#: second is what this library reached when its timers got no time of their own.
+SATURATED = 0.97  # of the target rate; a side below it did not keep up
+#: Bounds in the high-timeout case at 300,000 a second, beyond the capacity of one core: the
+#: percentage that expires although requests take all of the CPU time, and the requests accepted per
+#: second. The second bound is what aiowheel reached when its timers got no CPU time.
 OVERLOAD_RATE, OVERLOAD_EXPIRED, OVERLOAD_ACHIEVED = 300_000, 40.0, 213_000.0
-MODEL_POINTS = 1.0  # between the share that expires at 200,000 a second and the model's
+MODEL_POINTS = 1.0  # largest difference from the model's share that expires, at 200,000 a second
 DESIGNS: dict[str, Mapping[str, object]] = {
     "aiowheel": {"design": "aiowheel"},
     "aiowheel, size 20": {"design": "aiowheel", "wheel_size": 20},
@@ -32,17 +32,17 @@ DESIGNS: dict[str, Mapping[str, object]] = {
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """How much to measure.
+    """The amount of work to measure.
 
     Attributes:
-        requests: In a round.
-        seconds: A slow rate gets fewer requests than that, to last so long; 0 for no such limit.
-        rates: Requests a second.
+        requests: Number of requests in a round.
+        seconds: Maximum duration: slow rates get fewer requests; 0 for no limit.
+        rates: Requests per second.
         cases: Names in `CASES`.
         sides: Names in `DESIGNS`; empty for all.
-        rounds: Of every side at every rate.
-        keys: A request.
-        completion: By "check" of its first key, or by "force".
+        rounds: Number of rounds of every side at every rate.
+        keys: Number of keys of a request.
+        completion: "check" of the request's first key, or "force".
     """
 
     requests: int = 1_000_000
@@ -122,7 +122,7 @@ def _table(plan: LoadPlan, case: str, rate: int, measured: Mapping[str, Series])
 
 
 def judge(report: Report, case: str, rate: int, ours: Series) -> None:
-    """Judge our purgatory at one rate; a promise is about certain rates only."""
+    """Judge aiowheel's purgatory at one rate; only certain rates have bounds."""
     if rate == OVERLOAD_RATE and case == "high":
         _judge_overload(report, ours)
     if rate > 200_000:

@@ -12,13 +12,13 @@ from aiowheel.bench._side import Side
 from aiowheel.bench.workloads.timers import BATCH
 
 CALLBACK = "callback form"
-AWAITING_NS = 650  # what awaiting may cost beyond a bare future and the callback form together
-KAFKA_NS = {1: 1_440, 3: 3_950}  # Kafka's own, on a JVM, by number of keys; 100,000 pending
+AWAITING_NS = 650  # maximum of awaiting minus (a bare future plus the callback form)
+KAFKA_NS = {1: 1_440, 3: 3_950}  # Kafka's figures on a JVM, by number of keys; 100,000 pending
 
 
 @dataclass(frozen=True, slots=True)
 class MicroPlan:
-    """How much to measure."""
+    """The amount of work to measure."""
 
     sizes: tuple[int, ...] = (10_000, 100_000, 1_000_000)
     operations: int = 100_000
@@ -113,7 +113,7 @@ def _awaited(report: Report, plan: MicroPlan) -> None:
 
 
 def awaiting_ns(measured: Mapping[str, Series]) -> float:
-    """What awaiting costs beyond a bare future and the callback form, median over the rounds."""
+    """Return the cost of awaiting beyond a bare future and the callback form, as a median."""
     awaited, future, callback = (
         measured[name].rounds for name in ("aiowheel", "bare future", CALLBACK)
     )

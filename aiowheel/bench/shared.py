@@ -1,4 +1,4 @@
-"""The program `aiowheel bench shared`: shared counters beside raw writes of their store. Rank 5."""
+"""The program `aiowheel bench shared`: shared counters and raw writes of their store. Rank 5."""
 
 import tempfile
 from collections.abc import Generator, Mapping
@@ -14,17 +14,17 @@ from aiowheel.bench._rounds import Series, alternate
 from aiowheel.bench._side import Side
 from aiowheel.bench.workloads.shared import BROADCASTER
 
-#: The sides of broadcaster, where it is installed: https://github.com/encode/broadcaster.
+#: The sides of broadcaster, if installed: https://github.com/encode/broadcaster.
 THEIRS, THEIR_MOST = "broadcaster", "broadcaster, most publishes"
 RAW, MOST, CONTENDING, IDLE = "raw write", "most publishes", "most, contending", "idle"
 KEYS = "idle keys"
-#: The sides of pgbench, where it is installed: another user of the same server.
+#: The sides of pgbench, if installed: another client of the same server.
 PGBENCH, PGBENCH_BESIDE = "pgbench", "pgbench, beside publishes"
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What a store promises, by publishes per second: p50 in raw writes, and the most publishes."""
+    """A store's bounds: p50 in raw writes, by publishes per second; and the most publishes."""
 
     p50: Mapping[int, float]
     most: float
@@ -35,30 +35,31 @@ STORES = {
     "postgres": Promise({100: 10, 1_000: 5, 10_000: 8}, 3),
     "redis": Promise({100: 5, 1_000: 3, 10_000: 8}, 5),
 }
-#: Of the offered 10,000 a second in percent, writes a publish, four publishers to one, idle CPU.
+#: Bounds: percent reached of 10,000 a second, writes a publish, four publishers to one, idle CPU.
 REACHED, WRITES, TOGETHER, IDLE_PERCENT = 99.0, 0.15, 0.8, 0.2
-#: Against broadcaster: times its most publishes, and CPU a wake in its.
+#: Bounds against broadcaster: multiple of its most publishes, and share of its CPU per wake-up.
 AHEAD, WAKE_CPU = 4.0, 0.7
-#: Of pgbench's transactions without publishes; writes of idle keys, of those that the slack allows.
+#: Bounds: share of pgbench's transactions without publishes; share of the allowed writes of idle
+#: keys.
 OF_PGBENCH, VALUES = 0.7, 1.0
 _BESIDE_PGBENCH = 1_000  # publishes per second
-_BROADCASTER = {"postgres", "redis"}  # it has no SQLite
+_BROADCASTER = {"postgres", "redis"}  # broadcaster has no SQLite backend
 _MODULES = {"sqlite": "sqlite3", "postgres": "asyncpg", "redis": "redis"}
 
 
 @dataclass(frozen=True, slots=True)
 class SharedPlan:
-    """How much to measure.
+    """The amount of work to measure.
 
     Attributes:
-        workers: Processes that wait.
-        waits: Of each of them, on keys of its own.
+        workers: Number of waiting processes.
+        waits: Number of waits of each worker, on its own keys.
         rates: Publishes per second.
-        publishers: Processes that publish against each other.
-        keys: Idle keys of two processes.
-        seconds: What a round of one rate lasts.
-        rounds: Of every side.
-        only: The one store to measure; empty for all.
+        publishers: Number of processes that publish at the same time.
+        keys: Number of idle keys of two processes.
+        seconds: Duration of a round of one rate.
+        rounds: Number of rounds of every side.
+        only: The name of the store to measure; empty for all.
     """
 
     workers: int = 4
@@ -75,7 +76,7 @@ QUICK = SharedPlan(workers=2, waits=50, rates=(100,), publishers=2, keys=500, se
 
 
 def run(plan: SharedPlan) -> Report:
-    """Measure every store that is here."""
+    """Measure every installed store."""
     report = Report("shared", asdict(plan))
     for store in STORES:
         if plan.only not in {"", store}:
@@ -139,7 +140,7 @@ def _sides(plan: SharedPlan, store: str, address: str) -> list[Side]:
 
 
 def _compared(rates: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the rates at which broadcaster is measured too: the middle one and above."""
+    """Return the rates at which broadcaster is also measured: the middle one and above."""
     return rates[len(rates) // 2 :]
 
 
@@ -219,7 +220,7 @@ def _pgbench_table(plan: SharedPlan, measured: Mapping[str, Series]) -> Table:
 
 
 def judge(report: Report, store: str, measured: Mapping[str, Series]) -> None:
-    """Judge the figures of one store by what it promises."""
+    """Judge the figures of one store by its bounds."""
     promise, raw = STORES[store], measured[RAW]
     verdicts = report.verdicts
     for rate, bound in promise.p50.items():
@@ -251,12 +252,12 @@ def judge(report: Report, store: str, measured: Mapping[str, Series]) -> None:
 
 
 def judge_beside(report: Report, store: str, measured: Mapping[str, Series], rate: int) -> None:
-    """Judge the figures of one store by those of broadcaster in the same rounds.
+    """Judge the figures of one store against broadcaster's in the same rounds.
 
     Args:
-        report: Gets the verdicts.
-        store: Its name.
-        measured: All sides.
+        report: Receives the verdicts.
+        store: The name of the store.
+        measured: The series of all sides.
         rate: Publishes per second at which CPU is compared.
     """
     ahead = measured[MOST].times(measured[THEIR_MOST], "per_second")

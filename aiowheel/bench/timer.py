@@ -1,4 +1,4 @@
-"""The program `aiowheel bench timer`: the running timer against the loops' own timers. Rank 5."""
+"""The program `aiowheel bench timer`: the running timer and the loops' own timers. Rank 5."""
 
 import sys
 from collections.abc import Callable
@@ -19,26 +19,27 @@ from aiowheel.bench._report import Report, Verdict
 from aiowheel.bench._rounds import alternate
 from aiowheel.bench._side import Side
 
-TICK_MS, BUDGET_MS = 1.0, 5.0  # of `Timer()`
-#: From so many pending on, fetching a handle from memory and reading the clock is most of a touch.
+TICK_MS, BUDGET_MS = 1.0, 5.0  # the defaults of `Timer()`
+#: From this number of pending timers on, reading a handle from memory and the clock dominates a
+#: touch.
 BEYOND_CACHES = 1_000_000
 TOUCH_TIMES_CLOCK = 1.25
-TURN = 1_000  # of `crowd`: about as many sockets as one poll of libuv tells of, 1,024
+TURN = 1_000  # of `crowd`: about the number of sockets in one poll of libuv, 1,024
 
 
 @dataclass(frozen=True, slots=True)
 class TimerPlan:
-    """How much to measure.
+    """The amount of work to measure.
 
     Attributes:
-        sizes: Pending timers, ascending; the largest also stands where a line needs many.
-        operations: Timed in a round; of `churn` no fewer than are pending.
-        rounds: Of every line but memory, whose figure does not vary.
-        firings: A second, for lateness.
-        slice_seconds: Of lateness and of idling, in a round.
-        burst: Timers due in one tick.
-        only: The one line to run; empty for all.
-        sides: Loops to measure besides, each "module:factory".
+        sizes: Numbers of pending timers, ascending; lines with one size use the largest.
+        operations: Number of timed operations in a round; in `churn` at least the pending ones.
+        rounds: Number of rounds of every line except memory, which does not vary.
+        firings: Firings per second, for lateness.
+        slice_seconds: Duration of lateness and of idling in a round.
+        burst: Number of timers due in one tick.
+        only: The name of the line to run; empty for all.
+        sides: Additional loops to measure, each "module:factory".
     """
 
     sizes: tuple[int, ...] = (1_000, 100_000, 1_000_000)
@@ -57,7 +58,7 @@ QUICK = TimerPlan(
 
 
 def run(plan: TimerPlan) -> Report:
-    """Measure every line, or the one asked for."""
+    """Measure every line, or only the selected one."""
     report = Report("timer", asdict(plan))
     for name, measure in LINES.items():
         if plan.only in {"", name}:
@@ -71,7 +72,7 @@ def _ratio(found: Contest, loop: str, figure: str, ours: str = "") -> float:
 
 
 def churn(report: Report, plan: TimerPlan) -> None:
-    """Arm and cancel; touch."""
+    """Measure arming and cancelling, and touch."""
     pairs: dict[str, list[float]] = {loop: [] for loop in loops_here()}
     for size in plan.sizes:
         line = _churn_line("churn", f"{size:,} pending", plan, {"pending": size})
@@ -94,7 +95,7 @@ def churn(report: Report, plan: TimerPlan) -> None:
 
 
 def _touch_verdict(found: Contest, loop: str, size: int) -> Verdict:
-    """Judge touch by the loop's own timers; where memory is the limit, by what it must do there."""
+    """Judge touch against the loop's own timers, or against memory access for large sizes."""
     if size >= BEYOND_CACHES:
         ours = found[f"{OURS}, {loop}"]
         what = f"touch on {loop} at {size:,} pending, times `clock instead of touch`"
@@ -110,8 +111,8 @@ def _churn_line(name: str, where: str, plan: TimerPlan, arguments: dict[str, int
         name,
         f"{where} (CPU ns, harness taken off; least: best round with it)",
         "timers:churn",
-        # What asyncio does only now and then, sweeping the cancelled, is part of its price: it
-        # comes once in so many operations as are pending.
+        # asyncio removes cancelled timers once in as many operations as are pending; at least so
+        # many operations include that cost.
         {"operations": max(plan.operations, arguments["pending"]), **arguments},
         {
             "call_later+cancel": "pair",
@@ -123,10 +124,10 @@ def _churn_line(name: str, where: str, plan: TimerPlan, arguments: dict[str, int
 
 
 def crowd(report: Report, plan: TimerPlan) -> None:
-    """As `churn`, with a turn of the loop so long that Python's collector runs in it.
+    """Measure the same as `churn`, in turns of the loop long enough for garbage collections.
 
-    It starts when 700 more objects were made than freed; uvloop frees what was cancelled on the
-    next turn. No promise is judged here.
+    A collection starts when 700 more objects were created than freed; uvloop frees cancelled timers
+    only on the next turn. No bound is judged here.
     """
     for size in plan.sizes:
         where = f"{size:,} pending, {TURN:,} operations a turn of the loop"
@@ -135,7 +136,7 @@ def crowd(report: Report, plan: TimerPlan) -> None:
 
 
 def timeout(report: Report, plan: TimerPlan) -> None:
-    """Enter and leave an empty block."""
+    """Measure an empty timeout block."""
     wanted = 4.0 if sys.version_info < (3, 12) else 2.5
     for size in (0, plan.sizes[-1]):
         line = Line(
@@ -153,7 +154,7 @@ def timeout(report: Report, plan: TimerPlan) -> None:
 
 
 def wait_for(report: Report, plan: TimerPlan) -> None:
-    """`wait_for` on a future done next turn."""
+    """Measure `wait_for` on a future that completes on the next turn."""
     line = Line(
         "wait_for",
         "wait_for(future done next turn, 30), 1,000 pending (CPU ns; harness: the bare await)",
@@ -165,7 +166,7 @@ def wait_for(report: Report, plan: TimerPlan) -> None:
 
 
 def memory(report: Report, plan: TimerPlan) -> None:
-    """Bytes a pending timer."""
+    """Measure the memory of a pending timer."""
     line = Line(
         "memory",
         f"{plan.sizes[-1]:,} pending, a bound method each, handles kept (resident, one round)",
@@ -184,7 +185,7 @@ def memory(report: Report, plan: TimerPlan) -> None:
 
 
 def stall(report: Report, plan: TimerPlan) -> None:
-    """The longest turn while timers churn."""
+    """Measure the longest turn of the loop while timers are replaced."""
     replaced = max(plan.sizes[-1] // 5, 1_000)
     found = contest(report, stall_line(plan.sizes[-1], replaced), plan.rounds, plan.sides)
     for loop in loops_here():
@@ -193,7 +194,7 @@ def stall(report: Report, plan: TimerPlan) -> None:
 
 
 def lateness(report: Report, plan: TimerPlan) -> None:
-    """How late timers fire under load."""
+    """Measure the lateness of firings under load."""
     seconds = plan.slice_seconds * plan.rounds
     line = Line(
         "lateness",
@@ -222,7 +223,7 @@ def lateness(report: Report, plan: TimerPlan) -> None:
 
 
 def burst(report: Report, plan: TimerPlan) -> None:
-    """Many timers due in one tick."""
+    """Measure many timers due in one tick."""
     line = Line(
         "burst",
         f"{plan.burst:,} timers due in one tick, beside a heartbeat of 1 ms",
@@ -244,7 +245,7 @@ def burst(report: Report, plan: TimerPlan) -> None:
 
 
 def idle(report: Report, plan: TimerPlan) -> None:
-    """Nothing to do for an hour."""
+    """Measure an idle loop with timers due in an hour."""
     for size in (1, plan.sizes[-1]):
         line = Line(
             "idle",
@@ -268,7 +269,7 @@ def idle(report: Report, plan: TimerPlan) -> None:
 
 
 def fire(report: Report, plan: TimerPlan) -> None:
-    """Timers that all fire: the loops' own home ground."""
+    """Measure timers that all fire, the best case of the loops' own timers."""
     for size in (1, 100, 1_000):
         found = contest(report, fire_line(size, plan.operations), plan.rounds, plan.sides)
         judge_firing(report, found, size)

@@ -1,4 +1,4 @@
-"""The program `aiowheel bench wheel`: the passive wheel against the loops' own timers. Rank 5."""
+"""The program `aiowheel bench wheel`: the passive wheel and the loops' own timers. Rank 5."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from aiowheel.bench._rounds import Series, alternate
 from aiowheel.bench._side import Side
 
 Measured = Mapping[str, Series]
-KEPT_PERCENT = 5  # the allocator's share: arenas that a few other objects hold open
-LEAST_REMEMBERED = 1_000_000  # with less, resident memory shows arenas and pages, not entries
+KEPT_PERCENT = 5  # tolerance for allocator arenas that other objects keep in use
+LEAST_REMEMBERED = 1_000_000  # fewer entries would measure arenas and pages instead of entries
 
 
 @dataclass(frozen=True, slots=True)
 class WheelPlan:
-    """How much to measure; each round times so many operations with so many others pending."""
+    """The numbers of timed operations in a round and of other pending ones."""
 
     sizes: tuple[int, ...] = (1_000, 1_000_000)
     operations: int = 200_000
@@ -104,7 +104,8 @@ def _memory(report: Report, size: int) -> Measured:
         Side(side.name, "passive:memory", {**side.arguments, "pending": size}, pure=side.pure)
         for side in _passive_sides()
     ]
-    # Once: resident memory does not vary, and a second round starts from a warm allocator.
+    # One round: resident memory does not vary, and a second round would start with a warm
+    # allocator.
     measured = alternate(sides, 1)
     report.add("memory", measured)
     figures = ("bytes_each", "kept_percent_after_cancelling", "kept_percent_after_dropping")

@@ -1,6 +1,6 @@
-"""The child process of one side: one round for every line on stdin. Rank 5.
+"""The child process of one side: it runs one round for every line on stdin. Rank 5.
 
-Run as `python -m aiowheel.bench.worker TASK`, TASK being JSON; see `Side`.
+Run as `python -m aiowheel.bench.worker TASK` with TASK as JSON; see `Side`.
 """
 
 import json
@@ -16,15 +16,16 @@ Workload = Callable[..., AsyncGenerator[Figures, None]]
 
 
 def workload_named(name: str) -> Workload:
-    """The workload `module:function`."""
+    """Return the workload `module:function`."""
     module, _, function = name.partition(":")
     return cast(Workload, getattr(import_module(f"aiowheel.bench.workloads.{module}"), function))
 
 
 async def serve(task: dict[str, Any]) -> None:
-    """Answer every line with the figures of one more round.
+    """Answer every line on stdin with the figures of another round.
 
-    Reading blocks the loop between two rounds, on purpose: the other sides are measured then.
+    Reading blocks the loop between two rounds on purpose, because the other sides are measured
+    then.
     """
     rounds = workload_named(task["workload"])(**task["arguments"])
     while sys.stdin.readline():

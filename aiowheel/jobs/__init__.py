@@ -1,7 +1,7 @@
 """Jobs over recorded data: transforms of the caller's DataFrames. Rank 5.
 
-The transforms take and return DataFrames of the caller's own Spark session, run no action and know
-no paths. They need `aiowheel[spark]`; importing this package does not.
+The transforms take and return DataFrames of the caller's own Spark session. They run no action and
+read no paths. They need `aiowheel[spark]`; importing this package does not.
 """
 
 from importlib import import_module
@@ -38,7 +38,7 @@ __all__ = (  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> object:
-    # Looked up when used: PySpark takes long to import, and `aiowheel doctor` works without it.
+    # Resolved on first use: importing PySpark takes long, and `aiowheel doctor` works without it.
     if (home := _HOMES.get(name)) is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"aiowheel.jobs.{home}"), name)

@@ -1,6 +1,6 @@
-"""Tables of timed rows, read as they are found on disk. Rank 4: files in, integers out.
+"""Readers of tables of timed rows in files on disk. Rank 4: files in, integers out.
 
-One reader serves every engine, so a row is accepted or rejected by one set of rules.
+Every engine reads through these readers, so the same rules accept or reject a row everywhere.
 """
 
 from aiowheel.readers._formats import Format as Format

@@ -1,11 +1,11 @@
-"""What a file holds and how its times are written: the words of the command line. Rank 4."""
+"""File formats and time formats, named as on the command line. Rank 4."""
 
 from enum import StrEnum
 from pathlib import PurePath
 
 
 class Format(StrEnum):
-    """How the rows of a file are laid out."""
+    """The layout of the rows of a file."""
 
     TSV = "tsv"
     CSV = "csv"
@@ -16,7 +16,7 @@ class Format(StrEnum):
 
 
 class TimeFormat(StrEnum):
-    """How a time is written in its column."""
+    """The notation of the times in the time column."""
 
     EPOCH = "epoch"
     DECIMAL = "decimal"
@@ -25,7 +25,7 @@ class TimeFormat(StrEnum):
 
 
 class Unit(StrEnum):
-    """The unit of every integer time of one run."""
+    """The unit of every integer time in one run."""
 
     S = "s"
     MS = "ms"
@@ -34,7 +34,7 @@ class Unit(StrEnum):
 
     @property
     def digits(self) -> int:
-        """How many decimal digits of a second the unit can hold."""
+        """The number of decimal digits of a second that the unit can hold."""
         return {"s": 0, "ms": 3, "us": 6, "ns": 9}[self.value]
 
 
@@ -50,9 +50,9 @@ _SUFFIXES = {
 
 
 def format_of(name: str) -> Format | None:
-    """Tell the format by the file's name, or None when the name does not say.
+    """Return the format that the file name implies, or None if the name implies none.
 
-    ``.gz`` and the number of a rotated log (``access.log.3.gz``) are looked through.
+    The suffix ``.gz`` and the number of a rotated log (``access.log.3.gz``) are ignored.
     """
     path = PurePath(name)
     while path.suffix == ".gz" or path.suffix[1:].isdigit():

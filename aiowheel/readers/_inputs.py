@@ -1,4 +1,4 @@
-"""Files, folders, globs, gz and tar.gz as one run of open text streams. Rank 4."""
+"""Files, folders, globs, gzip and tar archives, opened as one sequence of byte streams. Rank 4."""
 
 import contextlib
 import glob
@@ -16,11 +16,11 @@ from typing import IO, BinaryIO, Protocol, TextIO, cast
 from aiowheel.errors import BadInputError
 from aiowheel.readers._formats import Format, format_of
 
-#: What reading a damaged or vanishing file raises.
+#: The errors that reading a damaged or vanishing file raises.
 READ_ERRORS = (EOFError, OSError, zlib.error, tarfile.TarError)
 
 GZIP_MAGIC = b"\x1f\x8b"
-_HIDDEN = (".", "_")  # Spark leaves files like _SUCCESS beside its tables
+_HIDDEN = (".", "_")  # Spark writes files such as _SUCCESS beside its tables
 _ZEEK_MAGIC = b"#separator "
 _PERHAPS_ZEEK = (Format.CLF, Format.TSV, None)
 TAR_SUFFIXES = (".tar.gz", ".tgz")
@@ -31,10 +31,10 @@ class Source:
     """One table: a file, or a member of a tar.
 
     Attributes:
-        name: The path; for a member ``archive.tar.gz:path/inside``.
-        format: How to split the text into fields.
-        data: The open stream of its bytes, decompressed.
-        lines_before: How many lines of the table stand before those of ``data``.
+        name: The path; ``archive.tar.gz:path/inside`` for a member of an archive.
+        format: The layout of the rows.
+        data: The open stream of the decompressed bytes.
+        lines_before: Number of lines of the table before the first line of ``data``.
     """
 
     name: str
@@ -42,19 +42,19 @@ class Source:
     data: BinaryIO
     lines_before: int = 0
 
-    @cached_property  # it closes the stream when it goes, so it must not go before the table
+    @cached_property  # the wrapper closes the stream when it is freed, so the table must keep it
     def text(self) -> TextIO:
-        """The bytes as text, line ends untouched; what is no UTF-8 becomes lone surrogates."""
+        """The bytes as text with unchanged line ends; invalid UTF-8 becomes lone surrogates."""
         return io.TextIOWrapper(
             self.data, encoding="utf-8-sig", errors="surrogateescape", newline=""
         )
 
 
 class Sources(Protocol):
-    """Tables to read, one after the other."""
+    """A sequence of tables to read."""
 
     def sources(self) -> Iterator[Source]:
-        """Open one table after the other; each is closed when the next is asked for.
+        """Yield each table open; the next step closes it and opens the next one.
 
         Raises:
             BadInputError: A file cannot be opened, is damaged, or has no known format.
@@ -63,33 +63,33 @@ class Sources(Protocol):
 
 
 class Inputs:
-    """The files behind a list of paths, each of which may be a file, a folder or a glob.
+    """The files behind a list of paths; each path may name a file, a folder or a glob.
 
-    A folder stands for every file inside, at any depth, hidden ones (``.name``, ``_name``) left
-    out. A file reached twice is read once. Of a tar, the members whose suffix fits the format are
-    taken, hidden ones left out.
+    A folder stands for every file inside it at any depth, except hidden ones (``.name``,
+    ``_name``). A file that several paths reach is read once. Of a tar archive, the members whose
+    suffix fits the format are read, except hidden ones.
 
     Args:
         patterns: Paths as the user wrote them, at least one.
         form: The format of every file, or None to go by each file's suffix.
 
     Attributes:
-        paths: The files, archives not opened.
-        format: The one format of them all, given, or the same for every file; else None.
-        forced_format: As given.
-        total_bytes: Their size on disk.
+        paths: The files; archives are not opened.
+        format: The format of all files, given or detected; None if the files differ.
+        forced_format: The format that the caller gave, or None.
+        total_bytes: Size of the files on disk.
 
     Raises:
         BadInputError: A pattern matches nothing, or a folder or file cannot be read.
     """
 
     def __init__(self, patterns: Sequence[str], form: Format | None = None) -> None:
-        found: dict[str, Path] = {}  # by the one name that a file has, however it is reached
+        found: dict[str, Path] = {}  # by real path, so that a file reached twice is read once
         for path in (path for pattern in patterns for path in _expand(pattern)):
             found.setdefault(os.path.realpath(path), path)  # Path.resolve raises at a loop of links
         self.paths: tuple[Path, ...] = tuple(found.values())
-        told = {form or _format_of_file(path) for path in self.paths}
-        self.format: Format | None = told.pop() if len(told) == 1 else None
+        detected = {form or _format_of_file(path) for path in self.paths}
+        self.format: Format | None = detected.pop() if len(detected) == 1 else None
         self.forced_format: Format | None = form
         self._finished_bytes = 0
         self._open_file: io.BufferedReader | None = None
@@ -100,13 +100,13 @@ class Inputs:
 
     @property
     def bytes_read(self) -> int:
-        """How many of ``total_bytes`` have been taken from the disk so far."""
+        """How many of ``total_bytes`` have been read so far."""
         file = self._open_file
-        at = file.tell() if file is not None and file.seekable() else 0  # a pipe cannot tell
+        at = file.tell() if file is not None and file.seekable() else 0  # a pipe has no position
         return self._finished_bytes + at
 
     def sources(self) -> Iterator[Source]:
-        """Open one table after the other; each is closed when the next is asked for.
+        """Yield each table open; the next step closes it and opens the next one.
 
         Raises:
             BadInputError: A file cannot be opened, is damaged, or has no known format.
@@ -122,15 +122,15 @@ class Inputs:
 
 
 def sources_of(name: str, raw: io.BufferedReader, form: Format | None) -> Iterator[Source]:
-    """Open the tables of one file: itself, or the members of an archive.
+    """Yield the tables of one file: the file itself, or the members of an archive.
 
     Args:
-        name: What messages call the file.
-        raw: The open file, at its beginning.
-        form: The format, or None to go by the suffix.
+        name: The name of the file in error messages.
+        raw: The open file, positioned at its start.
+        form: The format; None derives it from the suffix.
 
     Raises:
-        BadInputError: It is damaged, or has no known format.
+        BadInputError: The file is damaged, or its format is unknown.
     """
     try:
         data = _unzipped(raw)
@@ -139,14 +139,14 @@ def sources_of(name: str, raw: io.BufferedReader, form: Format | None) -> Iterat
     if name.endswith(TAR_SUFFIXES):
         yield from _members(name, data, form)
         return
-    told = form or _format_told(name, data)
-    if told is None:
-        raise BadInputError(f"{name}: the name does not tell the format, give --format")
-    yield Source(name, told, data)
+    detected = form or _detected_format(name, data)
+    if detected is None:
+        raise BadInputError(f"{name}: the name implies no format: give --format")
+    yield Source(name, detected, data)
 
 
 def is_zeek(data: "_Peekable") -> bool:
-    """Whether the bytes begin as a log of Zeek does."""
+    """Return whether the bytes begin like a Zeek log."""
     return data.peek(len(_ZEEK_MAGIC))[: len(_ZEEK_MAGIC)] == _ZEEK_MAGIC
 
 
@@ -154,33 +154,33 @@ class _Peekable(Protocol):
     def peek(self, size: int, /) -> bytes: ...
 
 
-def _format_told(name: str, data: BinaryIO) -> Format | None:
-    """Tell the format by the name; of a log, or of a name that tells nothing, by the content."""
-    told = format_of(name)
-    if told in _PERHAPS_ZEEK:
+def _detected_format(name: str, data: BinaryIO) -> Format | None:
+    """Return the format by the name; for a log or an unknown name, by the content as well."""
+    detected = format_of(name)
+    if detected in _PERHAPS_ZEEK:
         try:
             if is_zeek(cast("_Peekable", data)):
                 return Format.ZEEK
         except READ_ERRORS as error:
             raise BadInputError(f"{name}: after line 0: {read_failure(error)}") from error
-    return told
+    return detected
 
 
 def _members(name: str, data: BinaryIO, form: Format | None) -> Iterator[Source]:
     taken = 0
     try:
-        # tarfile's own gzip reader takes a truncated stream for a short one; ours raises.
+        # tarfile's own gzip reader accepts a truncated stream as a short one; ours raises.
         with tarfile.open(fileobj=data, mode="r|") as archive:
             for member in archive:
                 content = archive.extractfile(member) if member.isfile() else None
                 if content is None or PurePath(member.name).name.startswith("."):
                     continue
                 inside = _unzipped(io.BufferedReader(_MemberBytes(content)))
-                told = _format_of_member(f"{name}:{member.name}", inside, form)
-                if told is not None:
+                detected = _format_of_member(f"{name}:{member.name}", inside, form)
+                if detected is not None:
                     taken += 1
-                    yield Source(f"{name}:{member.name}", told, inside)
-        while data.read(1 << 20):  # to the end, where gzip checks length and sum
+                    yield Source(f"{name}:{member.name}", detected, inside)
+        while data.read(1 << 20):  # gzip checks length and checksum at the end of the stream
             pass
     except READ_ERRORS as error:
         raise BadInputError(f"{name}: {read_failure(error)}") from error
@@ -190,14 +190,14 @@ def _members(name: str, data: BinaryIO, form: Format | None) -> Iterator[Source]
 
 
 def _format_of_member(name: str, data: BinaryIO, form: Format | None) -> Format | None:
-    known = _format_told(name, data)
+    known = _detected_format(name, data)
     if form is Format.CLF and known is None:
-        return Format.CLF  # servers name their logs as they like: access_log
+        return Format.CLF  # log files have arbitrary names, such as access_log
     return known if form in {None, known} else None
 
 
 class _MemberBytes(io.RawIOBase):
-    """A member of a streamed tar; tarfile's own object lacks `seekable` before Python 3.13."""
+    """A member of a streamed tar archive; tarfile's own object lacks `seekable` before 3.13."""
 
     def __init__(self, member: IO[bytes]) -> None:
         super().__init__()
@@ -213,7 +213,7 @@ class _MemberBytes(io.RawIOBase):
 
 
 def read_failure(error: BaseException) -> str:
-    """Say in a few words why reading failed with one of ``READ_ERRORS``."""
+    """Describe in a few words an error of ``READ_ERRORS``."""
     if isinstance(error, EOFError):
         return "the compressed data ends too early, the file is truncated"
     if isinstance(error, OSError) and error.strerror:
@@ -222,17 +222,17 @@ def read_failure(error: BaseException) -> str:
 
 
 def _expand(pattern: str) -> list[Path]:
-    if not pattern:  # of a variable that is not set, and no name for the current folder
+    if not pattern:  # an unset shell variable; it must not mean the current folder
         raise BadInputError("the name of an input is empty")
     try:
-        # What exists goes before the glob: a name may hold brackets.
-        # Path.glob wants the absolute part apart and drops "./".
+        # An existing path takes precedence over the glob: a file name may hold brackets.
+        # Path.glob needs the anchor apart and drops "./".
         exists = Path(pattern).exists()
         names = [pattern] if exists else glob.glob(pattern, recursive=True)  # noqa: PTH207
         if not names:
             raise BadInputError(f"{pattern}: no such file")
         return [file for name in sorted(names) for file in _files_at(Path(name))]
-    except OSError as error:  # not even whether it exists can be told
+    except OSError as error:  # `exists` raises too, for example without permission on the folder
         raise BadInputError(f"{error.filename}: {error.strerror}") from error
 
 
@@ -254,16 +254,17 @@ def _files_at(path: Path) -> list[Path]:
 
 def _format_of_file(path: Path) -> Format | None:
     if format_of(path.name) in _PERHAPS_ZEEK and not path.name.endswith(TAR_SUFFIXES):
-        # Reading reports what cannot be opened or read; a pipe gives its bytes once.
+        # Reading reports files that cannot be opened or read; a pipe must not be read here, because
+        # its bytes come only once.
         with contextlib.suppress(*READ_ERRORS, BadInputError):
             if path.is_file():
                 with opened(path) as raw:
-                    return _format_told(path.name, _unzipped(raw))
+                    return _detected_format(path.name, _unzipped(raw))
     return format_of(path.name)
 
 
 def opened(path: Path) -> io.BufferedReader:
-    """Open a file to read its bytes; what the disk refuses is a `BadInputError`."""
+    """Open a file for reading bytes; raise `BadInputError` if the system refuses."""
     try:
         return path.open("rb")
     except OSError as error:

@@ -10,11 +10,11 @@ Object = dict[str, object]
 
 
 def values_of(row: Object, key: Names, time: str) -> Iterator[tuple[object, object]]:
-    """Yield key and time of each touch in *row*; None for what is not there.
+    """Yield the key and the time of each touch in *row*; a missing value is None.
 
-    A top-level name that is spelled like the path goes before the path: Zeek writes `id.orig_h`.
-    ``name[]`` is every element of a list. If key and time lie in the same list, each element has
-    its own; else each key goes with each time.
+    A top-level name spelled like the whole path takes precedence: Zeek writes `id.orig_h`.
+    ``name[]`` stands for every element of a list. If the key and the time lie in the same list,
+    each element yields its own pair; otherwise each key is paired with each time.
     """
     if len(key) == 1 and key[0] in row and time in row:
         yield row[key[0]], row[time]
@@ -31,7 +31,7 @@ def _steps(row: Object, path: str) -> list[str]:
 def _pairs(
     node: object, key: Sequence[str], time: Sequence[str]
 ) -> Iterator[tuple[object, object]]:
-    """Walk down both paths, together as far as they are the same."""
+    """Follow both paths, together as long as their steps are equal."""
     if key[0] == time[0] and len(key) > 1 and len(time) > 1:
         for inner in _inner(node, key[0]):
             yield from _pairs(inner, key[1:], time[1:])

@@ -1,4 +1,4 @@
-"""The rows of a Parquet file. Rank 4; needs pyarrow."""
+"""Reading the rows of a Parquet file. Rank 4; needs pyarrow."""
 
 import io
 from collections.abc import Iterator
@@ -20,14 +20,14 @@ _BATCH_ROWS = 65_536
 
 
 def parquet_records(source: Source, names: Names, time: str, unit: Unit) -> Iterator[Record]:
-    """Yield the records of a file: texts and whole numbers as they are, timestamps in *unit*.
+    """Yield the records of a file: texts and whole numbers unchanged, timestamps in *unit*.
 
-    A timestamp that *unit* cannot hold is no whole number, and is left to the table to refuse.
+    A timestamp that *unit* cannot hold is yielded as text, which the table then rejects.
 
     Raises:
-        BadInputError: It is no Parquet, lacks a column, or holds neither text nor numbers there.
+        BadInputError: The file is not Parquet, lacks a column, or has a column of another type.
     """
-    # Parquet is read from its end; a member of a tar can only be read from its beginning.
+    # Parquet needs random access, because its index is at the end; a tar member is a stream.
     data = source.data if source.data.seekable() else io.BytesIO(source.data.read())
     try:
         file = pq.ParquetFile(data)
@@ -62,7 +62,7 @@ def _texts(column: pa.Array) -> list[str | None]:
     texts = pc.cast(column, pa.string())
     try:
         return cast("list[str | None]", texts.to_pylist())
-    except UnicodeDecodeError:  # lone surrogates, as in a text: the table refuses their row alone
+    except UnicodeDecodeError:  # become lone surrogates, so that the table rejects only these rows
         read: list[bytes | None] = pc.cast(texts, pa.binary()).to_pylist()
         return [None if text is None else text.decode(errors="surrogateescape") for text in read]
 

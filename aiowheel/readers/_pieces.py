@@ -1,7 +1,7 @@
-"""Large text files cut into pieces that several workers read by the rules of one. Rank 4.
+"""Large text files, cut into pieces that several workers read by the same rules. Rank 4.
 
-A piece begins where a row begins. Lines are rows, except in CSV: there a quoted field may hold line
-ends, so a scan of the quotes tells which line ends lie inside of one.
+A piece begins at the start of a row. A line is a row, except in CSV: a quoted field may hold line
+ends, so a scan counts the quotes to find the line ends inside quoted fields.
 """
 
 import csv
@@ -24,29 +24,29 @@ from aiowheel.readers._inputs import (
     sources_of,
 )
 
-#: A piece is held in memory while it is read.
+#: Bytes of a piece; a worker holds the whole piece in memory while it reads.
 PIECE_BYTES = 16 << 20
 
 _BY_LINES = (Format.CSV, Format.TSV, Format.NDJSON, Format.CLF)
 _QUOTE = ord('"')
-# Beyond 131,072 characters the reader gives a field up, and goes on behind the next line end; half
-# of that, because a field may lie in two pieces.
+# The CSV reader rejects a field of more than 131,072 characters and continues after the next line
+# end. The limit is half of that, because a field may lie in two pieces.
 _LONGEST_QUOTED = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A file, or some of its lines.
+    """A file, or a range of its lines.
 
     Attributes:
-        name: What messages call the file.
-        path: Where it is, absolute.
-        format: Its format, or None to go by the suffix.
-        start: The first byte.
-        end: The byte behind the last one; None for a whole file.
-        head: What stands before the bytes: the header of the file.
-        lines_before: How many lines the file has before them, less those of *head*.
-        ends_file: Whether no piece follows.
+        name: The name of the file in error messages.
+        path: The absolute path of the file.
+        format: The format; None derives it from the suffix.
+        start: Offset of the first byte.
+        end: Offset after the last byte; None for a whole file.
+        head: Bytes to read before the piece: the header of the file.
+        lines_before: Number of lines of the file before the piece, minus those of *head*.
+        ends_file: Whether this is the last piece of the file.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Piece:
     ends_file: bool = True
 
     def sources(self) -> Iterator[Source]:
-        """Open the tables inside; see `Inputs.sources`."""
+        """Yield the tables of the piece; see `Inputs.sources`."""
         try:
             raw = opened(self.path)
         except BadInputError as error:
@@ -78,7 +78,7 @@ class Piece:
         return raw.read(-1 if self.end is None else self.end - self.start)
 
     def scan(self) -> "Scan":
-        """Count lines and quotes; as fast as the disk."""
+        """Count lines and quotes, at the speed of the disk."""
         with self.path.open("rb") as raw:
             data = self.read(raw)
         lines = _lines_in(data)
@@ -93,14 +93,14 @@ class Piece:
 
 
 class Scan(NamedTuple):
-    """What stands in a piece.
+    """The counts of one piece.
 
     Attributes:
-        lines: How many line ends.
-        quotes: How many double quotes.
-        outside: Whether, if the piece begins outside of a quoted field, its quotes open and close
-            fields one after the other, as the reader sees them.
-        inside: The same, if the piece begins inside of a quoted field.
+        lines: Number of line ends.
+        quotes: Number of double quotes.
+        outside: Whether the quotes alternately open and close fields, by the rules of the CSV
+            reader, if the piece begins outside a quoted field.
+        inside: The same, if the piece begins inside a quoted field.
     """
 
     lines: int
@@ -112,14 +112,14 @@ class Scan(NamedTuple):
 def pieces_of(
     inputs: Inputs, scan_all: Callable[[Sequence[Piece]], Sequence[Scan]], size: int = PIECE_BYTES
 ) -> list[Piece]:
-    """Cut the files of *inputs* into pieces of about *size* bytes, in their order.
+    """Cut the files of *inputs* into pieces of about *size* bytes, in file order.
 
-    Files that cannot be cut are one piece: archives, gzipped files, Parquet, logs of Zeek, and CSV
-    whose quotes do not pair.
+    Some files stay one piece because they cannot be cut: archives, gzipped files, Parquet, Zeek
+    logs, and CSV whose quotes are not balanced.
 
     Args:
         inputs: The files.
-        scan_all: Calls `Piece.scan` of each piece; in parallel, where that pays.
+        scan_all: Calls `Piece.scan` of each piece, in parallel where that is faster.
         size: In bytes, above 0.
 
     Raises:
@@ -131,15 +131,15 @@ def pieces_of(
 
 
 def _cut(path: Path, form: Format | None, size: int) -> list[Piece]:
-    """Cut a file behind line ends; lines are not counted yet."""
+    """Cut a file at line ends; the lines are not counted yet."""
     whole = Piece(str(path), path.absolute(), form)
-    told = form or format_of(path.name)
-    if told is None or told not in _BY_LINES or path.name.endswith(TAR_SUFFIXES):
+    detected = form or format_of(path.name)
+    if detected is None or detected not in _BY_LINES or path.name.endswith(TAR_SUFFIXES):
         return [whole]
     with opened(path) as file:
         if file.peek(2)[:2] == GZIP_MAGIC or is_zeek(file) or not file.seekable():
             return [whole]
-        head = _head(file, told)
+        head = _head(file, detected)
         total = file.seek(0, io.SEEK_END)
         bounds = [0]
         for at in range(size, total, size):
@@ -153,15 +153,15 @@ def _cut(path: Path, form: Format | None, size: int) -> list[Piece]:
         return [whole]
     heads = [b"", *[head] * len(bounds)]
     return [
-        replace(whole, format=told, start=start, end=end, head=before, ends_file=end == total)
+        replace(whole, format=detected, start=start, end=end, head=before, ends_file=end == total)
         for (start, end), before in zip(pairwise(bounds), heads, strict=False)
     ]
 
 
 def _head(file: BinaryIO, form: Format) -> bytes | None:
-    """Read what must stand before each piece but the first; None if that is unclear."""
+    """Read the header that every later piece needs in front; None if it cannot be determined."""
     if form not in {Format.CSV, Format.TSV}:
-        return b"\n"  # a blank line: else what looks like a byte order mark would be taken for one
+        return b"\n"  # a blank line, so that no leading bytes are read as a byte order mark
     taken: list[bytes] = []
 
     def lines() -> Iterator[str]:
@@ -175,14 +175,14 @@ def _head(file: BinaryIO, form: Format) -> bytes | None:
         else csv.reader(lines(), delimiter="\t", quoting=csv.QUOTE_NONE)
     )
     try:
-        any(reader)  # up to the first full row
+        any(reader)  # reads up to the first row that is not empty
     except csv.Error:
         return None
     return b"".join(taken)
 
 
 def _joined(pieces: Sequence[Piece], scans: Iterator[Scan]) -> Iterator[Piece]:
-    """Count the lines before each piece, and join those between which a quoted field is open."""
+    """Number the lines of the pieces, and join adjacent pieces if a quoted field spans the cut."""
     if len(pieces) == 1:
         yield pieces[0]
         return
@@ -205,9 +205,10 @@ def _lines_in(data: bytes) -> int:
 
 
 def _quotes_pair(data: bytes, *, inside: bool) -> bool:
-    """Whether every second quote opens a field, as `csv.reader` sees it.
+    """Return whether the quotes alternately open and close fields, by the rules of `csv.reader`.
 
-    To the reader a quote opens a field only at its beginning, or is the second of a doubled one.
+    The CSV reader opens a field only at a quote at the start of the field; a doubled quote inside
+    a field stands for one quote character.
     """
     import numpy as np
 
@@ -219,7 +220,7 @@ def _quotes_pair(data: bytes, *, inside: bool) -> bool:
     before = text[opens[opens > 0] - 1]
     if not np.isin(before, np.frombuffer(b',"\n\r', np.uint8)).all():
         return False
-    apart = opens[1:] - closes[:-1] > 1  # else a doubled quote, and the field goes on
+    apart = opens[1:] - closes[:-1] > 1  # adjacent quotes are a doubled quote inside a field
     starts = opens[np.concatenate(([True], apart))]
     ends = closes[np.concatenate((apart, [True]))]
     return int((ends - starts).max()) <= _LONGEST_QUOTED

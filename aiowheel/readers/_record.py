@@ -1,11 +1,11 @@
-"""One row of a table as it was read. Rank 4."""
+"""One row of a table as read from the file. Rank 4."""
 
-#: The row itself: its line, or its fields. `raw_text` writes it as text.
+#: The unparsed row: its line, or its fields. `raw_text` converts it to text.
 Raw = str | list[str]
 
-#: What a column may be called; the first name that is there counts.
+#: Possible names of a column; the first one that the table has is used.
 Names = tuple[str, ...]
 
-#: Line number (from 1), key, time as written, flaw ("" when there is none), the row itself. A bare
-#: tuple, because there is one for every row of the input.
+#: Line number (from 1), key, written time, error text ("" if none), unparsed row. A bare tuple,
+#: because the reader makes one for every row of the input.
 Record = tuple[int, str, str, str, Raw]

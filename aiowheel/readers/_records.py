@@ -1,7 +1,7 @@
-"""Splitting one table into records: one function a layout. Rank 4.
+"""Splitting one table into records, with one function per layout. Rank 4.
 
-Blank lines are no records. A record never ends the run: what is wrong with it goes along as its
-flaw, and the table decides.
+Blank lines are skipped. A malformed record does not stop the reader: the record carries an error
+text, and the table decides what to do with it.
 """
 
 import csv
@@ -22,7 +22,7 @@ CLF_COLUMNS = (
     "host", "logname", "user", "time", "request", "response", "bytes", "referer", "useragent",
 )  # fmt: skip
 
-# A time has no "[" either: a line of nothing but " [" would be looked through once for each.
+# The time excludes "[" as well: otherwise a line of many " [" takes quadratic time to match.
 _CLF_LINE = re.compile(
     r"(?P<host>\S+) (?P<logname>\S+) (?P<user>.+?) \[(?P<time>[^\[\]]*)\] "
     r'"(?P<request>(?:[^"\\]|\\.)*)" (?P<response>\S+) (?P<bytes>\S+)'
@@ -35,7 +35,7 @@ _UNCLOSED = "the file ends inside a quoted field"
 
 
 class _FieldReader(Protocol):
-    """What `csv.reader` makes; its type has a public name from Python 3.13 on only."""
+    """The type of `csv.reader` objects, which is public only from Python 3.13 on."""
 
     @property
     def line_num(self) -> int: ...
@@ -48,13 +48,13 @@ def records(source: Source, key: Names, time: str, unit: Unit) -> Iterator[Recor
 
     Args:
         source: An open table.
-        key: Names of the key column, of which the first one that is there counts.
+        key: Possible names of the key column; the first one that the table has is used.
         time: Name of the time column.
-        unit: What the timestamps of a Parquet file are turned into.
+        unit: The unit to which Parquet timestamps are converted.
 
     Raises:
-        BadInputError: The table has no header, or not these columns, or is no such table.
-        MissingExtraError: A Parquet file, and pyarrow is not installed.
+        BadInputError: The table lacks a header or one of the columns, or is not of its format.
+        MissingExtraError: The file is Parquet, and pyarrow is not installed.
     """
     if source.format is Format.PARQUET:
         from aiowheel.readers._parquet import parquet_records
@@ -71,7 +71,7 @@ def records(source: Source, key: Names, time: str, unit: Unit) -> Iterator[Recor
 
 
 def raw_text(raw: Raw) -> str:
-    """Write a row down as text, fields as one line of CSV."""
+    """Convert an unparsed row to text; fields become one line of CSV."""
     if isinstance(raw, str):
         return raw
     line = io.StringIO()
@@ -80,22 +80,23 @@ def raw_text(raw: Raw) -> str:
 
 
 def _csv_records(source: Source, key: Names, time: str) -> Iterator[Record]:
-    # RFC 4180: a field in double quotes may hold commas and line ends, "" is a quote.
+    # RFC 4180: a field in double quotes may hold commas and line ends; "" stands for a quote.
     text = _Text(source.text)
     yield from _delimited(source, csv.reader(text), text, key, time)
 
 
 def _tsv_records(source: Source, key: Names, time: str) -> Iterator[Record]:
-    # Tab-separated values have no quoting: a quote is a character like any other.
+    # Tab-separated values have no quoting: a quote is an ordinary character.
     text = _Text(source.text)
     reader = csv.reader(text, delimiter="\t", quoting=csv.QUOTE_NONE)
     yield from _delimited(source, reader, text, key, time)
 
 
 class _Text:
-    """The lines of a table, and whether `csv.reader` asked for one more than there are.
+    """The lines of a table, and whether `csv.reader` read past the last one.
 
-    It asks only inside a quoted field, and then takes the end of the text for the end of the field.
+    `csv.reader` reads past the end only inside a quoted field, and then accepts the field as
+    complete.
     """
 
     def __init__(self, lines: Iterable[str]) -> None:
@@ -145,7 +146,7 @@ def _delimited(
 def _columns(
     source: Source, header: Sequence[str], key: Names, time: str, line: int = 1
 ) -> tuple[int, int]:
-    """Where the key and the time stand in a row."""
+    """Return the positions of the key and of the time in a row."""
     present = [name for name in key if name in header]
     for name, is_there in ((key, present), ((time,), time in header)):
         if not is_there:
@@ -160,7 +161,7 @@ def _columns(
 def _ndjson_records(source: Source, key: Names, time: str) -> Iterator[Record]:
     for line, text in _lines(source.text):
         try:
-            # Numbers stay as written: a float would round nanoseconds.
+            # Numbers stay text: a float would round nanoseconds.
             row: object = json.loads(text, parse_int=str, parse_float=str, parse_constant=str)
         except (ValueError, RecursionError) as error:
             yield line, "", "", f"no JSON: {error}", text
@@ -197,7 +198,7 @@ def _zeek_records(source: Source, key: Names, time: str) -> Iterator[Record]:
             separator = _UNESCAPED.sub(_character, text.partition(" ")[2])
             if not separator:
                 raise BadInputError(f"{source.name}: line {line}: the separator is empty")
-        elif text.startswith("#"):  # a value never does: Zeek escapes it
+        elif text.startswith("#"):  # never a value: Zeek escapes a leading "#"
             name, *values = text[1:].split(separator)
             if name == "fields":
                 header = values

@@ -1,4 +1,4 @@
-"""The rows that were put aside, as a file of their own. Rank 4."""
+"""Writing rejected rows to a CSV file. Rank 4."""
 
 import contextlib
 import csv
@@ -12,15 +12,15 @@ from aiowheel.readers._table import Reject
 
 @contextlib.contextmanager
 def write_rejects(path: Path) -> Generator[Callable[[Reject], object]]:
-    """Hand out a function that adds a row to a CSV file, which appears whole on leaving the block.
+    """Yield a function that adds a row to a CSV file; the file appears when the block ends.
 
-    The file has a header and the columns of `Reject`, and is there without a row too. When the
-    block fails, *path* is as it was before.
+    The file has a header and the columns of `Reject`; it is written even if no row is added. If
+    the block raises, *path* is left unchanged.
 
     Raises:
-        AiowheelError: The disk refuses.
+        AiowheelError: The file cannot be written.
     """
-    # What was no UTF-8 in the input goes out as the bytes that came in.
+    # Bytes of the input that were not UTF-8 are written back unchanged.
     with whole_file(path, errors="surrogateescape") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(Reject._fields)
@@ -28,7 +28,7 @@ def write_rejects(path: Path) -> Generator[Callable[[Reject], object]]:
         def put(reject: Reject) -> None:
             try:
                 writer.writerow((*reject[:-1], str(reject.used).lower()))
-            except OSError as error:  # else the reader takes it for its own, and names the input
+            except OSError as error:  # the reader would report an OSError as an error of its input
                 raise AiowheelError(f"{path}: {error.strerror}") from error
 
         yield put

@@ -1,7 +1,7 @@
-"""Rows put into time order on disk. Rank 4.
+"""Sorting rows by time on disk. Rank 4.
 
-The sorter is SQLite's: it merges runs of bounded size through unnamed temporary files, which the
-system takes back however the process ends.
+SQLite sorts: it merges runs of bounded size through unnamed temporary files, which the operating
+system removes even if the process is killed.
 """
 
 import sqlite3
@@ -14,14 +14,14 @@ _CACHE_KIB = 65_536
 
 
 class TimeOrder:
-    """Takes rows in any order, gives them back by time; a context manager.
+    """A sorter on disk: takes rows in any order and yields them by time. A context manager.
 
-    Memory stays at some 64 MiB whatever the number of rows. Adding costs about 1 us a row, the
-    sort about as much again.
+    Memory stays at about 64 MiB for any number of rows. Adding a row costs about 1 us, sorting it
+    about as much again.
     """
 
     def __init__(self) -> None:
-        # The empty name: a private database in a temporary file without a name.
+        # An empty file name makes SQLite use a private database in an unnamed temporary file.
         self._database = sqlite3.connect("", isolation_level=None)
         for setting in ("journal_mode = OFF", "synchronous = OFF", f"cache_size = -{_CACHE_KIB}"):
             self._database.execute(f"PRAGMA {setting}")
@@ -34,7 +34,7 @@ class TimeOrder:
         self._database.close()
 
     def add(self, batch: Batch) -> None:
-        """Take in the rows of a batch."""
+        """Add the rows of a batch."""
         self._database.execute("BEGIN")
         self._database.executemany(
             "INSERT INTO rows VALUES (?, ?)", zip(batch.times, batch.keys, strict=True)
@@ -42,10 +42,10 @@ class TimeOrder:
         self._database.execute("COMMIT")
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
-        """Walk over all rows by time; the order of equal times is not told."""
+        """Iterate over all rows by time; the order of rows with equal times is undefined."""
         return iter(self._database.execute("SELECT time, key FROM rows ORDER BY time"))
 
     def distinct_keys(self) -> int:
-        """Count the keys; as costly as the sort."""
+        """Count the distinct keys; costs as much as sorting."""
         (count,) = self._database.execute("SELECT count(DISTINCT key) FROM rows").fetchone()
         return int(count)

@@ -1,4 +1,4 @@
-"""Many files as one table of (time, key) rows, the bad ones counted and put aside. Rank 4."""
+"""Many files read as one table of (time, key) rows; bad rows are counted and reported. Rank 4."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
@@ -11,25 +11,25 @@ from aiowheel.readers._records import raw_text, records
 from aiowheel.readers._times import LATEST_TIME, TimeParser, parse_epoch
 
 _BATCH_ROWS = 16_384
-_REMARKS = 5
+_MOST_NOTES = 5
 
 
 class Batch(NamedTuple):
-    """Accepted rows in the order of the files: row i is ``times[i]``, ``keys[i]``."""
+    """Accepted rows in file order: row i has the time ``times[i]`` and the key ``keys[i]``."""
 
     times: list[int]
     keys: list[str]
 
 
 class Reject(NamedTuple):
-    """A row that was left out, or used although something was wrong with it.
+    """A row with an error: it was left out, or used in spite of the error.
 
     Attributes:
-        source: The file; of a member of an archive ``archive.tar.gz:path/inside``.
-        line: Where the row begins, from 1; of Parquet, the row's number.
-        reason: What is wrong.
-        raw: The row; fields of a table as one line of CSV.
-        used: Whether the row is irregular, and used all the same.
+        source: The file; ``archive.tar.gz:path/inside`` for a member of an archive.
+        line: Line number of the start of the row, from 1; in Parquet, the row number.
+        reason: The error.
+        raw: The row as text; fields become one line of CSV.
+        used: Whether the row is irregular but was used.
     """
 
     source: str
@@ -40,13 +40,13 @@ class Reject(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """How many rows of a piece of a table were accepted.
+    """The result of reading one piece of a table.
 
     Attributes:
         source: The table.
         format: Its format.
-        accepted: Irregular rows among them.
-        ends_source: Whether it is the last piece of the table.
+        accepted: Number of accepted rows, including irregular ones.
+        ends_source: Whether this is the last piece of the table.
     """
 
     source: str
@@ -56,33 +56,33 @@ class Tally(NamedTuple):
 
 
 class TimedRows:
-    """The rows of all inputs, read once, with what was wrong with some of them.
+    """The rows of all inputs, readable once, with counts of the bad rows.
 
-    A row is rejected when its key is empty or no UTF-8, or its time is not a whole number >= 0 of
-    the unit. A row with too many or too few fields whose key and time are readable is irregular:
-    it is kept, counted and named.
+    A row is rejected if its key is empty or not UTF-8, or its time is not a whole number >= 0 of
+    the unit. A row with too many or too few fields but a readable key and time is irregular: the
+    row is used, counted and reported.
 
     Args:
-        inputs: Where to read.
-        key: Name of the key column; or several, of which the first one that is there counts.
+        inputs: The files to read.
+        key: Name of the key column, or several names; the first one that the table has is used.
         time: Name of the time column.
-        parse_time: Turns a written time into an integer, or raises ValueError with the reason.
-        unit: What the timestamps of a Parquet file are turned into.
-        earliest: The least time to accept.
-        latest: The greatest time to accept.
-        strict: End the run at the first rejected or irregular row.
-        allow_empty: Take a file without a good row for a table without rows, not for a mistake.
+        parse_time: Converts a written time to an integer, or raises ValueError with the reason.
+        unit: The unit to which Parquet timestamps are converted.
+        earliest: The earliest accepted time.
+        latest: The latest accepted time.
+        strict: Raise at the first rejected or irregular row.
+        allow_empty: Accept a file without a good row as an empty table instead of raising.
         put_aside: Called with each rejected or irregular row.
 
     Attributes:
-        key: Its names.
+        key: The possible names of the key column.
         time, earliest, latest: As given.
-        files: Tables read so far, members of archives each on its own.
-        accepted: Rows handed out so far, irregular ones among them.
-        rejected: Rows left out so far.
-        irregular: Rows with a wrong number of fields that were kept so far.
+        files: Number of tables read so far; each member of an archive counts.
+        accepted: Number of accepted rows so far, including irregular ones.
+        rejected: Number of rejected rows so far.
+        irregular: Number of accepted rows with a wrong number of fields so far.
         rejects: The first few rejected rows: file, line, reason.
-        irregularities: The first few irregular rows, likewise.
+        irregularities: The first few irregular rows, in the same form.
     """
 
     def __init__(
@@ -118,11 +118,11 @@ class TimedRows:
         self._last_reject = ""
 
     def batches(self) -> Iterator[Batch]:
-        """Read everything, some thousand rows at a time; memory is that of one batch.
+        """Read all rows in batches of some thousand rows; only one batch is in memory at a time.
 
         Raises:
-            BadInputError: A file is damaged, lacks a column, is empty or has no good row; or, when
-                strict, a row is bad.
+            BadInputError: A file is damaged, lacks a column, is empty or has no good row; with
+                *strict*, also the first bad row.
         """
         for source in self._inputs.sources():
             self.files += 1
@@ -132,13 +132,13 @@ class TimedRows:
 
     @property
     def reads_whole_numbers(self) -> bool:
-        """Whether a time is a whole number of the unit already, as it is written."""
+        """Whether the written times are already whole numbers of the unit."""
         return self._parse_time is parse_epoch
 
     def by_the_same_rules(
         self, inputs: Sources, put_aside: Callable[[Reject], object] | None
     ) -> "TimedRows":
-        """Make a table of other inputs, whose bad rows end no run. It can be sent to a worker."""
+        """Return a table of other inputs with the same rules but not strict; it can be pickled."""
         return TimedRows(
             inputs,
             key=self.key,
@@ -152,14 +152,14 @@ class TimedRows:
         )
 
     def take_over(self, found: Iterable["Reject | Tally | BadInputError"]) -> None:
-        """Count what other readers found by the same rules.
+        """Add the results of other readers that used the same rules.
 
         Args:
-            found: In the order of the inputs: the bad rows of a piece of a file, then its tally; or
-                why the run cannot go on.
+            found: In input order: the bad rows of a piece of a file followed by its tally, or the
+                error that stopped a reader.
 
         Raises:
-            BadInputError: A file has no good row, or is reported as unusable; or, when strict, a
+            BadInputError: A file has no good row, a reader reported an error, or, with *strict*, a
                 row is bad.
         """
         accepted, rejected = self.accepted, self.rejected
@@ -179,9 +179,9 @@ class TimedRows:
     def _check_not_empty(
         self, source: str, form: Format, accepted_before: int, rejected_before: int
     ) -> None:
-        """Refuse a file without a good row; *before* are the counts at its beginning."""
+        """Raise if a file has no good row; the *before* counts were taken at its start."""
         bad = self.rejected - rejected_before
-        # Spark writes a part without rows for each task that found none.
+        # Spark writes an empty part file for each task without rows.
         is_empty_part = form is Format.PARQUET and not bad
         if self.accepted == accepted_before and not (self._allow_empty or is_empty_part):
             why = f", the last: {self._last_reject}" if bad else ""
@@ -190,7 +190,7 @@ class TimedRows:
     def _batches_of(self, source: Source) -> Iterator[Batch]:
         times: list[int] = []
         keys: list[str] = []
-        line, aside = source.lines_before, 0
+        line, bad_rows = source.lines_before, 0
         try:
             for at, key, written, flaw, raw in records(source, self.key, self.time, self._unit):
                 line = source.lines_before + at
@@ -198,8 +198,8 @@ class TimedRows:
                     moment = self._checked_time(key, written)
                 except ValueError as error:
                     self._reject(source.name, line, flaw or str(error), raw)
-                    aside += 1
-                    if aside % _BATCH_ROWS == 0:  # the caller may hand on bad rows now
+                    bad_rows += 1
+                    if bad_rows % _BATCH_ROWS == 0:  # lets the caller write the bad rows meanwhile
                         self.accepted += len(times)
                         yield Batch(times, keys)
                         times, keys = [], []
@@ -233,18 +233,18 @@ class TimedRows:
     def _reject(self, source: str, line: int, reason: str, raw: Raw) -> None:
         self.rejected += 1
         self._last_reject = f"line {line}: {reason}"
-        self._remark(self.rejects, f"{source}: {self._last_reject}")
+        self._note(self.rejects, f"{source}: {self._last_reject}")
         if self._put_aside is not None:
             self._put_aside(Reject(source, line, reason, raw_text(raw), used=False))
 
     def _note_irregular(self, source: str, line: int, flaw: str, raw: Raw) -> None:
         self.irregular += 1
-        self._remark(self.irregularities, f"{source}: line {line}: {flaw}")
+        self._note(self.irregularities, f"{source}: line {line}: {flaw}")
         if self._put_aside is not None:
             self._put_aside(Reject(source, line, flaw, raw_text(raw), used=True))
 
-    def _remark(self, remarks: list[str], text: str) -> None:
+    def _note(self, notes: list[str], text: str) -> None:
         if self._strict:
             raise BadInputError(text)
-        if len(remarks) < _REMARKS:
-            remarks.append(text)
+        if len(notes) < _MOST_NOTES:
+            notes.append(text)

@@ -1,6 +1,6 @@
-"""Written times to integers of one unit, exactly or not at all. Rank 4.
+"""Conversion of written times to integers of one unit, without rounding. Rank 4.
 
-No float is involved: nanoseconds since 1970 are beyond 2**53.
+The conversion uses no float: nanoseconds since 1970 exceed 2**53.
 """
 
 import math
@@ -12,9 +12,9 @@ from fractions import Fraction
 
 from aiowheel.readers._formats import TimeFormat, Unit
 
-TimeParser = Callable[[str], int]  # raises ValueError, whose text is the reason of the rejection
+TimeParser = Callable[[str], int]  # raises ValueError whose text is the reason of the rejection
 
-#: Times and deadlines stay at or below this, the range of the wheel (ns since 1970: year 2043).
+#: The greatest accepted time and deadline: the range of the wheel (ns since 1970: year 2043).
 LATEST_TIME = 2**61 - 1
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -30,11 +30,11 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 
 def time_parser(written: TimeFormat, unit: Unit) -> TimeParser:
-    """Choose the function that turns one written time into a whole number of *unit*.
+    """Return the function that converts one written time to a whole number of *unit*.
 
-    ``epoch`` is such a number already; ``decimal`` is seconds with a fraction; ``iso8601`` without
-    a zone is UTC; ``clf`` is the time of the Common Log Format, with or without its brackets.
-    The last three refuse a fraction that *unit* cannot hold.
+    ``epoch`` times are such numbers already; ``decimal`` times are seconds with a fraction;
+    ``iso8601`` times without a zone are UTC; ``clf`` is the Common Log Format, with or without
+    brackets. The function raises ValueError if *unit* cannot hold the fraction of a time.
     """
     if written is TimeFormat.EPOCH:
         return parse_epoch
@@ -54,23 +54,23 @@ def time_parser(written: TimeFormat, unit: Unit) -> TimeParser:
 
 
 def parse_epoch(text: str) -> int:
-    """Read a whole number >= 0, nothing else: no sign, no blanks, no underscores.
+    """Parse a whole number >= 0; signs, blanks and underscores are not allowed.
 
     Raises:
-        ValueError: *text* is anything else.
+        ValueError: *text* is not such a number.
     """
-    # The length test keeps int() away from numbers it would take quadratic time to read.
+    # The length limit comes first because int() takes quadratic time for long numbers.
     if text.isdigit() and text.isascii() and len(text) <= 19:
         return int(text)
     raise ValueError(f"time {text[:40]!r} is not a whole number >= 0")
 
 
 def duration_in_unit(seconds: float, unit: Unit) -> int:
-    """Turn a duration into a whole number of *unit*, taking the float as it would be printed.
+    """Convert a duration to a whole number of *unit*, reading the float by its printed digits.
 
     Args:
-        seconds: Above 0, below the wheel's range; 0.1 is one tenth, not the binary number next
-            to it.
+        seconds: Above 0 and below the wheel's range; 0.1 means one tenth, not the binary number
+            nearest to it.
         unit: The unit of the result.
 
     Raises:
@@ -108,7 +108,7 @@ def _parse_iso8601(text: str) -> tuple[int, str]:
         raise ValueError(f"time {text[:40]!r} is not an ISO 8601 date and time")
     day, clock, fraction, zone = match.groups()
     try:
-        # The fraction stays apart: datetime keeps six digits and drops the rest in silence.
+        # The fraction is parsed apart: datetime keeps six digits and silently drops the rest.
         moment = datetime.fromisoformat(f"{day}T{clock}{(zone or 'Z').upper()}")
     except ValueError as error:
         raise ValueError(f"time {text!r}: {error}") from error
@@ -117,7 +117,7 @@ def _parse_iso8601(text: str) -> tuple[int, str]:
 
 def _parse_clf(text: str) -> tuple[int, str]:
     match = _CLF.fullmatch(text)
-    if match is None or match[2] not in _MONTHS:  # strptime's month names follow the locale
+    if match is None or match[2] not in _MONTHS:  # strptime's month names depend on the locale
         raise ValueError(f"time {text[:40]!r} is not like 10/Oct/2000:13:55:36 -0700")
     day, month, year, hour, minute, second, sign, zone_hours, zone_minutes = match.groups()
     offset = timedelta(hours=int(zone_hours), minutes=int(zone_minutes))

@@ -1,7 +1,7 @@
-"""What happened to every operation, as Parquet files. Rank 4; needs pyarrow.
+"""Recording of every finished operation as Parquet files. Rank 4; needs pyarrow.
 
-`TraceRecorder` writes a trace, `RecordedTimer` puts the deadlines of a timer into it, `read_trace`
-and `read_trace_pandas` read it back, `TRACE_COLUMNS` says what each column means.
+`TraceRecorder` writes a trace, `RecordedTimer` adds the deadlines of a timer to it, `read_trace`
+and `read_trace_pandas` read it, and `TRACE_COLUMNS` describes its columns.
 """
 
 from .reader import (

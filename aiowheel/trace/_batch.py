@@ -1,7 +1,7 @@
-"""Rows on their way from the event loop to the disk. Rank 4.
+"""A batch of rows on the way from the event loop to the disk. Rank 4.
 
-Source: the columns of `schema`. Parts are packed on the event loop, while their integers still lie
-in the cache; texts and Parquet are left to the writer's thread.
+Source: the columns of `schema`. The event loop packs parts of the batch while the integers are
+still in the CPU cache; the writer's thread converts texts and writes Parquet.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from aiowheel._units import FOREVER
 from ._rows import OUTCOMES, Rows
 from .schema import TRACE_SCHEMA
 
-_EXPIRED: Final = 1  # its place in OUTCOMES
+_EXPIRED: Final = 1  # its index in OUTCOMES
 _TEXTS: Final = pa.dictionary(pa.int32(), pa.string())
 _KEYS: Final = pa.list_(pa.field("element", _TEXTS, nullable=False))
 
-#: As `TRACE_SCHEMA`, but a key stays the number it is here. Parquet writes the number as well:
-#: given the text, it would first have to find out that it has met it before.
+#: As `TRACE_SCHEMA`, but keys are numbers. The Parquet file stores dictionary numbers anyway: from
+#: texts, the writer would first have to look up each of them.
 BATCH_SCHEMA: Final = pa.schema(
     [
         field.with_type({"keys": _KEYS, "completed_by": _TEXTS}.get(field.name, field.type))
@@ -40,14 +40,14 @@ _Integers = npt.NDArray[np.integer[Any]]
 
 
 class Batch:
-    """The rows of one row group: the newest in a buffer, those before as columns of Arrow's.
+    """The rows of one row group: the newest in a buffer, the older ones as Arrow columns.
 
     Attributes:
-        rows: Where the event loop puts a row.
+        rows: The buffer into which the event loop writes a row.
     """
 
     def __init__(self, first_id: int, epoch_offset_ns: int) -> None:
-        """Begin with no rows.
+        """Create an empty batch.
 
         Args:
             first_id: The `operation_id` of row 0; it counts up by one.
@@ -57,19 +57,19 @@ class Batch:
         self._first_id = first_id
         self._epoch_offset_ns = epoch_offset_ns
         self._members = 0
-        # [column][part]. The keys of row 0 begin at member 0.
+        # [column][part]. The keys of row 0 start at index 0 of the members.
         self._parts: dict[str, list[_Integers]] = {"keys": [np.zeros(1, np.int32)]}
 
     @property
     def count(self) -> int:
-        """Rows, packed or not."""
+        """The number of rows, packed or not."""
         return self.rows.count
 
     def pack(self) -> None:
-        """Empty the buffer into columns."""
+        """Move the rows of the buffer into columns."""
         rows = self.rows
         table = np.frombuffer(rows.buffer.rows(), _ROW)
-        # Half the time of `np.fromiter`.
+        # Twice as fast as `np.fromiter`.
         members = np.frombuffer(struct.Struct(f"{len(rows.members)}i").pack(*rows.members), "i")
         created = table["created"] + self._epoch_offset_ns
         has_deadline = table["deadline"] < FOREVER
@@ -103,7 +103,7 @@ class Batch:
             self._parts.setdefault(name, []).append(values)
 
     def to_arrow(self, run_id: str) -> pa.RecordBatch:
-        """Convert to one record batch of `BATCH_SCHEMA`; the end of this batch.
+        """Convert to one record batch of `BATCH_SCHEMA`; afterwards this object is unusable.
 
         Args:
             run_id: Value of the `run_id` column.
@@ -136,8 +136,8 @@ class Batch:
         return pa.Array.from_buffers(kind, self.count, [bits, self._buffer(name)])
 
     def _buffer(self, name: str) -> pa.Buffer:
-        # Not `np.concatenate`, which lets go of the interpreter for every part: the writer's thread
-        # then waits until a busy event loop gives it back, milliseconds each time.
+        # `np.concatenate` would release the GIL for every part: with a busy event loop, the
+        # writer's thread would then wait milliseconds each time to get it back.
         return pa.py_buffer(b"".join(part.data for part in self._parts.pop(name)))
 
 
@@ -146,7 +146,7 @@ def _bits(truths: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
 
 
 def _choice(numbers: pa.Array, texts: pa.Array) -> pa.DictionaryArray:
-    return pa.DictionaryArray.from_arrays(numbers, texts, safe=False)  # safe: looks at every number
+    return pa.DictionaryArray.from_arrays(numbers, texts, safe=False)  # safe: checks each index
 
 
 def _kind_name(kind: object) -> str:
@@ -156,7 +156,7 @@ def _kind_name(kind: object) -> str:
 def _text(key: Hashable) -> str:
     try:
         text = key if isinstance(key, str) else repr(key)
-    except Exception:  # the user's own __repr__ may fail; the other rows of the batch must not
+    except Exception:  # a failing repr of a key must not lose the other rows
         text = f"<{type(key).__name__} without repr>"
-    # A lone surrogate (a file name that is not UTF-8, say) has no place in an Arrow string.
+    # An Arrow string cannot hold a lone surrogate (for example of a file name that is not UTF-8).
     return text if text.isascii() else text.encode(errors="backslashreplace").decode()

@@ -1,7 +1,7 @@
-"""One Parquet file of a trace, invisible until it is whole. Rank 4.
+"""One Parquet file of a trace, hidden until it is complete. Rank 4.
 
-Source: readers (Spark, pyarrow) skip names that begin with a dot; a rename within one folder is
-atomic. So a file is either absent or complete, also after a crash. No file replaces another one:
+Source: readers (Spark, pyarrow) skip names that begin with a dot, and a rename within one folder is
+atomic. So a file is either absent or complete, even after a crash. No file replaces another one:
 the hidden file is opened exclusively and keeps its name until the rename.
 """
 
@@ -23,14 +23,14 @@ from aiowheel._build import build_info
 from ._batch import BATCH_SCHEMA
 from .schema import RECORDER_KEY, SCHEMA_VERSION, TRACE_SCHEMA, VERSION_KEY
 
-# Times that grow row by row: their differences are a fifth of the bytes, and cheaper to write.
+# Times grow row by row: their differences take a fifth of the bytes and are cheaper to write.
 _WHOLE_NUMBERS = [field.name for field in TRACE_SCHEMA if pa.types.is_integer(field.type)]
 _TIMES = ["created", "deadline", "finished"]
 _TEXTS = ["run_id", "purgatory", "kind", "keys.list.element", "outcome", "completed_by"]
 
 
-# What the file tells readers of itself: that keys are texts, though batches have them as numbers,
-# and the version, also to readers that know nothing of Arrow's schema.
+# Metadata for readers: Arrow's schema says that keys are texts, although batches hold numbers; the
+# version is also stored for readers that do not read Arrow's schema.
 _METADATA = {
     "ARROW:schema": base64.b64encode(TRACE_SCHEMA.serialize()),
     VERSION_KEY: str(SCHEMA_VERSION),
@@ -38,26 +38,27 @@ _METADATA = {
 
 
 class TraceFile:
-    """A file being written, one row group per batch.
+    """A Parquet file under construction, with one row group per batch.
 
     Attributes:
-        path: Where it appears once closed.
-        rows: Rows written so far.
-        opened: `time.monotonic()` at its birth.
+        path: The final path, which exists once the file is closed.
+        rows: Number of rows written so far.
+        opened: `time.monotonic()` when the file was opened.
     """
 
     def __init__(self, path: Path) -> None:
         """Open the hidden file.
 
         Raises:
-            FileExistsError: Another writer has a file of this name, open or closed.
+            FileExistsError: Another writer has an open or closed file of this name.
         """
         self.path = path
         self.rows = 0
         self.opened = time.monotonic()
         self._hidden = path.with_name(f".{path.name}.tmp")
         self._sink = self._hidden.open("xb")
-        # Looked for after the hidden name is taken: a writer that has closed its file released it.
+        # The check must follow the creation of the hidden file: another writer frees the hidden
+        # name when it closes its file.
         if path.exists():
             self._sink.close()
             self._hidden.unlink()
@@ -65,16 +66,16 @@ class TraceFile:
         self._writer = pq.ParquetWriter(
             self._sink,
             BATCH_SCHEMA,
-            compression="snappy",  # zstd saves a tenth of the bytes for a third more time
+            compression="snappy",  # zstd saves a tenth of the bytes and takes a third more time
             use_dictionary=_TEXTS,
-            write_statistics=_TIMES,  # what a reader skips row groups by
+            write_statistics=_TIMES,  # readers skip row groups by these columns
             column_encoding=dict.fromkeys(_WHOLE_NUMBERS, "DELTA_BINARY_PACKED"),
         )
         self._writer.add_key_value_metadata(_METADATA | {RECORDER_KEY: str(build_info())})
 
     @property
     def bytes(self) -> int:
-        """Bytes on disk so far, row groups only."""
+        """Size of the row groups on disk so far, in bytes."""
         return self._sink.tell()
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -83,7 +84,7 @@ class TraceFile:
         self.rows += batch.num_rows
 
     def close(self) -> None:
-        """Write the footer, wait until the disk has it, and make the file visible."""
+        """Write the footer, wait until the data is on disk, and make the file visible."""
         self._writer.close()
         self._sink.flush()
         os.fsync(self._sink.fileno())
@@ -92,19 +93,19 @@ class TraceFile:
         _sync_folder(self.path.parent)
 
     def abandon(self) -> None:
-        """Remove what has been written, after an error that made it worthless."""
+        """Remove the incomplete file after an error."""
         with contextlib.suppress(OSError, pa.ArrowException):
             self._writer.close()
-        self._writer.is_open = False  # else its destructor tries once more and prints a traceback
-        with contextlib.suppress(OSError):  # the disk may refuse what is still buffered
+        self._writer.is_open = False  # else its destructor closes again and prints a traceback
+        with contextlib.suppress(OSError):  # buffered data may fail to reach the disk
             self._sink.close()
-        with contextlib.suppress(OSError):  # nor what is removed, once it is mounted read-only
+        with contextlib.suppress(OSError):  # the file system may have become read-only
             self._hidden.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:
-    # The new name is an entry of the folder, and reaches the disk only with it.
-    if sys.platform == "win32":  # a folder cannot be opened there
+    # A rename is a change of the folder and reaches the disk only when the folder is synced.
+    if sys.platform == "win32":  # Windows cannot open a folder
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:

@@ -1,7 +1,7 @@
-"""Rows of integers in one piece of memory. Rank 4; compiled.
+"""Rows of integers in one block of memory. Rank 4; compiled.
 
-Source: integers kept in lists are objects all over memory, which cost more to come back to than to
-make; here they live no longer than it takes to write them down.
+Source: integers in lists are objects scattered over memory, and reading them later costs more than
+creating them; here an integer object lives only until it is packed into the block.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Final
 
 from mypy_extensions import i64
 
-#: Rows that are packed together: some 0.2 ms of the event loop.
+#: Rows that are packed together; packing them takes about 0.2 ms of the event loop.
 ROWS_PER_PART: Final = 4_096
 
-_ROW: Final = struct.Struct("3n4i")  # "n" and not "q", which takes three times as long
+_ROW: Final = struct.Struct("3n4i")  # "q" instead of "n" takes three times as long
 _ROW_BYTES: Final = 40
 _write_one: Final = _ROW.pack_into
 _write_two: Final = struct.Struct("3n4i3n4i").pack_into
@@ -22,18 +22,18 @@ _MOST_CHECKS: Final = 2**31 - 1
 
 
 class RowBuffer:
-    """`ROWS_PER_PART` rows; full, it has to be cleared before the next is written.
+    """A buffer of `ROWS_PER_PART` rows; a full buffer must be cleared before the next row.
 
     A row is three integers of 64 bits and four of 32:
 
     - created, deadline, finished: nanoseconds of the loop's clock; FOREVER for no deadline.
-    - label: what it was and how it ended, see `Rows`.
-    - checks: how often the condition was asked for.
-    - length: how many keys it has.
+    - label: the kind of the operation and its outcome, see `Rows`.
+    - checks: the number of calls to the operation's condition.
+    - length: the number of its keys.
     - completer: the number of the key that completed it, or -1.
 
-    Rows are written two at a time, for a call costs more than its integers: the first waits in
-    fields of its own.
+    Rows are packed two at a time, because a call costs more than packing its integers: the first
+    row of a pair is held in fields.
     """
 
     __slots__ = (
@@ -52,7 +52,7 @@ class RowBuffer:
     def __init__(self) -> None:
         self._bytes = bytearray(ROWS_PER_PART * _ROW_BYTES)
         self._end: i64 = 0
-        self._waiting = False  # a row, in what follows
+        self._waiting = False  # whether the following fields hold a row
         self._created: i64 = 0
         self._deadline: i64 = 0
         self._finished: i64 = 0
@@ -71,7 +71,7 @@ class RowBuffer:
         length: i64,
         completer: object,
     ) -> None:
-        """Write a row; more checks than 32 bits hold become as many as they do."""
+        """Write a row; a number of checks beyond 32 bits is stored as the greatest one."""
         checks = min(checks, _MOST_CHECKS)
         if not self._waiting:
             self._created, self._deadline, self._finished = created, deadline, finished
@@ -101,7 +101,7 @@ class RowBuffer:
         self._end += 2 * _ROW_BYTES
 
     def rows(self) -> memoryview:
-        """The rows so far; good until the next is written."""
+        """The rows so far; the view is valid until the next row is written."""
         if self._waiting:
             _write_one(
                 self._bytes,
@@ -119,6 +119,6 @@ class RowBuffer:
         return memoryview(self._bytes)[: self._end]
 
     def clear(self) -> None:
-        """Make room for others."""
+        """Remove all rows."""
         self._waiting = False
         self._end = 0

@@ -1,7 +1,7 @@
-"""What the event loop pays for a recorded operation: one row of integers. Rank 4; compiled.
+"""The work of the event loop per recorded operation: one row of integers. Rank 4; compiled.
 
-Source: times are read as the whole nanoseconds the purgatory keeps, keys and kinds are numbers;
-texts, Arrow and disk are left to others.
+Source: times are the whole nanoseconds that the purgatory keeps, keys and kinds are numbers; texts,
+Arrow and disk are the work of other modules.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from aiowheel.purgatory._operation import Operation, Outcome
 
 from ._row_buffer import RowBuffer
 
-#: An outcome is written as its place in this list.
+#: The outcomes; a row stores the index of its outcome in this list.
 OUTCOMES: Final = [Outcome.COMPLETED, Outcome.EXPIRED, Outcome.CANCELLED, Outcome.FAILED]
 _COMPLETED: Final = Outcome.COMPLETED
 _EXPIRED: Final = Outcome.EXPIRED
@@ -23,18 +23,18 @@ _CANCELLED: Final = Outcome.CANCELLED
 
 
 class Rows:
-    """The rows of a batch that are not packed yet, and what all its rows refer to.
+    """The rows of a batch that are not packed yet, and the tables to which all rows refer.
 
-    Holds on to no operation, and to every key once: a million short-lived tuples kept alive until
-    the disk has them would cost the cyclic collector more than all the rest.
+    The object references no operation, and each distinct key once: keeping a million short-lived
+    tuples alive until they are on disk would cost the cyclic collector more than all other work.
 
     Attributes:
-        count: Rows of the batch, packed or not.
-        buffer: The rows not packed yet. A label is 4 times the place in `kinds`, plus the place in
-            `OUTCOMES`.
-        members: The numbers of those rows' keys, end to end.
-        kinds: The purgatories or timers that occur, with the classes or names of what they held.
-        keys: The distinct keys; a key's number is its place here.
+        count: Number of rows of the batch, packed or not.
+        buffer: The rows that are not packed yet. A label is 4 times the index in `kinds` plus the
+            index in `OUTCOMES`.
+        members: The numbers of the keys of these rows, concatenated.
+        kinds: The distinct pairs of purgatory (or timer) and class (or name) of the operation.
+        keys: The distinct keys; the number of a key is its index here.
     """
 
     __slots__ = (
@@ -53,22 +53,22 @@ class Rows:
     def __init__(self) -> None:
         self.count: i64 = 0
         self.buffer: RowBuffer = RowBuffer()
-        self.members: list[object] = []  # the integers of `_numbers`: nothing is boxed again
+        self.members: list[object] = []  # the integer objects of `_numbers`, to avoid boxing
         self.kinds: list[tuple[str, object]] = []
         self.keys: list[object] = []
         self._numbers: dict[object, object] = {}
-        # Of the row before: mostly the next one is of the same purgatory and kind.
+        # The pair of the previous row: the next row mostly has the same purgatory and kind.
         self._purgatory: object = None
         self._kind: object = None
         self._label: i64 = 0
         self._labels: dict[tuple[str, object], int] = {}
 
     def append(self, purgatory: str, operation: Operation) -> None:
-        """Note one finished operation."""
+        """Add a row for one finished operation."""
         before = len(self.members)
         try:
             completer = self._add_keys(operation.keys, operation.completed_by)
-        except BaseException:  # the hash of a key is the user's code: leave no half of a row
+        except BaseException:  # the hash of a user's key raised: remove the incomplete row
             del self.members[before:]
             raise
         self.buffer.add(
@@ -85,13 +85,13 @@ class Rows:
     def append_timer(
         self, timer: str, kind: str, created: i64, deadline: i64, finished: i64, outcome: Outcome
     ) -> None:
-        """Note one deadline of a timer: a row without keys and checks."""
+        """Add a row for one deadline of a timer, without keys and checks."""
         label = self._label_of(timer, kind, outcome)
         self.buffer.add(created, deadline, finished, label, 0, 0, -1)
         self.count += 1
 
     def clear(self) -> None:
-        """Forget all rows and their keys."""
+        """Remove all rows and their keys."""
         self.count = 0
         self.buffer.clear()
         self.members.clear()
@@ -104,14 +104,14 @@ class Rows:
         return self._label + _place_of(outcome)
 
     def _add_keys(self, keys: tuple[object, ...], completed_by: object) -> object:
-        """Add a row's keys to `members`; returns the number of the key that completed it."""
+        """Add the keys of a row to `members`; return the number of the key that completed it."""
         by: object = None
         for key in keys:
             number = self._number_of(key)
             self.members.append(number)
             if key is completed_by:
                 by = number
-        if completed_by is None:  # which is also what a key may be
+        if completed_by is None:  # no key, or the key None
             return -1
         return self._number_of(completed_by) if by is None else by
 
@@ -143,16 +143,16 @@ def _place_of(outcome: Outcome) -> i64:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RowCollector:
-    """The half of the recorder that runs once per operation."""
+    """The part of the recorder that runs once per operation."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
-        # When somebody has to look: at the first row of a batch, at a part to pack, at the last
-        # row. One question for all.
+        # The number of rows at which the batch needs attention: at its first row, when a part is
+        # full, and when the batch is full. One comparison per row covers all three.
         self._limit: i64 = 1
 
     def operation_finished(self, purgatory: str, operation: FinishedOperation) -> None:
-        """Note one finished operation; some 200 ns on the event loop, no lock, no I/O."""
+        """Record one finished operation; costs about 200 ns on the event loop, no lock, no I/O."""
         rows = self._rows
         rows.append(purgatory, cast(Operation, operation))
         if rows.count >= self._limit:
@@ -161,7 +161,7 @@ class RowCollector:
     def timer_finished(
         self, timer: str, kind: str, created: i64, deadline: i64, finished: i64, outcome: Outcome
     ) -> None:
-        """Note one deadline of a timer; times in nanoseconds of the loop's clock."""
+        """Record one deadline of a timer; times are nanoseconds of the loop's clock."""
         rows = self._rows
         rows.append_timer(timer, kind, created, deadline, finished, outcome)
         if rows.count >= self._limit:

@@ -1,4 +1,4 @@
-"""The schema that a trace file carries, and whether this version understands it. Rank 4."""
+"""The schema and version stored in a trace file. Rank 4."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aiowheel.errors import BadInputError
 
 from .schema import RECORDER_KEY, SCHEMA_VERSION, VERSION_KEY
 
-#: What a reader of this version understands. A file without a version is older: version 1.
+#: The trace versions that this version can read. A file without a version has version 1.
 UNDERSTOOD: Final = (SCHEMA_VERSION,)
 _OLDEST: Final = "1"
 
@@ -37,7 +37,7 @@ def stored_schema(file: str | os.PathLike[str]) -> pa.Schema:
 
 
 def stored_recorder(file: str | os.PathLike[str]) -> str | None:
-    """Read which build, Python and system recorded a trace file; None if it does not say.
+    """Return the build, Python and system that recorded a trace file; None if not stored.
 
     Raises:
         BadInputError: The file cannot be read, or is no Parquet file.
@@ -56,5 +56,5 @@ def unreadable(file: str, error: Exception) -> BadInputError:
         return BadInputError(f"{file}: no permission to read it")
     if isinstance(error, OSError) and error.strerror:
         return BadInputError(f"{file}: {error.strerror}")
-    # Arrow tells of damaged data as an OSError without a number, or as an error of its own.
+    # Arrow reports damaged data as an OSError without errno or as an error of its own type.
     return BadInputError(f"{file}: not a Parquet file, or damaged: {error}")

@@ -1,7 +1,7 @@
-"""The thread that turns batches into files. Rank 4.
+"""The thread that writes batches to files. Rank 4.
 
-Source: everything slow (texts, Arrow, compression, fsync) happens here, behind a bounded queue, so
-that neither the event loop nor memory pays for a slow disk.
+Source: all slow work (texts, Arrow, compression, fsync) runs on this thread, behind a bounded
+queue, so that a slow disk delays neither the event loop nor fills the memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pyarrow as pa
 from ._batch import Batch
 from ._file import TraceFile
 
-# A file name has at most 255 bytes; the column `run_id` holds the whole name of the run.
+# A file name has at most 255 bytes; the column `run_id` holds the full name of the run.
 _LONGEST_PART: Final = 80
 
 _logger = logging.getLogger("aiowheel.trace")
@@ -31,10 +31,10 @@ _logger = logging.getLogger("aiowheel.trace")
 
 @dataclass(frozen=True)
 class WriterLimits:
-    """When a file is closed and the next one begun.
+    """The limits of the queue and of one file.
 
     Attributes:
-        queued_batches: Batches that may wait for the disk.
+        queued_batches: Number of batches that may wait in the queue.
         file_rows: Rows after which a file is closed.
         file_bytes: Bytes after which a file is closed.
         file_seconds: Age after which a file is closed.
@@ -47,12 +47,12 @@ class WriterLimits:
 
 
 class TraceWriter:
-    """Writes batches to rotating files, on a thread of its own.
+    """A writer of batches to rotating files, on its own thread.
 
     Attributes:
-        written: Rows in closed files.
-        failed: Rows lost to errors of the disk, or to a file name that is taken.
-        files: Closed files, oldest first.
+        written: Number of rows in closed files.
+        failed: Number of rows lost to disk errors or to a file name that exists already.
+        files: The closed files, oldest first.
     """
 
     def __init__(self, folder: Path, run_id: str, limits: WriterLimits) -> None:
@@ -65,14 +65,14 @@ class TraceWriter:
         self._limits = limits
         self._file: TraceFile | None = None
         self._files_begun = 0
-        self._forgotten = False
+        self._abandoned = False
         self._queue: queue.Queue[Batch | None] = queue.Queue(limits.queued_batches)  # None: stop
-        # A daemon, so that a recorder somebody forgot to close does not keep the process alive.
+        # A daemon thread, so that a recorder that was never closed does not keep the process alive.
         self._thread = threading.Thread(target=self._run, name="aiowheel-trace", daemon=True)
         self._thread.start()
 
     def offer(self, batch: Batch) -> bool:
-        """Queue *batch* unless the queue is full; never blocks."""
+        """Queue *batch* unless the queue is full; return whether it was queued. Never blocks."""
         try:
             self._queue.put_nowait(batch)
         except queue.Full:
@@ -80,10 +80,11 @@ class TraceWriter:
         return True
 
     def stop(self, last: Batch | None = None) -> None:
-        """Write what is queued and *last*, close the file, end the thread. Blocks; idempotent."""
+        """Write the queue and *last*, close the file, end the thread. Blocks; idempotent."""
         if threading.current_thread() is self._thread:
-            # The collector came by here and found the recorder dropped: to wait would be for ever.
-            self._forgotten = True
+            # The garbage collector finalizes the recorder on the writer's thread: joining would
+            # deadlock.
+            self._abandoned = True
             return
         if not self._thread.is_alive():
             return
@@ -93,7 +94,7 @@ class TraceWriter:
         self._thread.join()
 
     def _run(self) -> None:
-        while not (self._forgotten and self._queue.empty()):
+        while not (self._abandoned and self._queue.empty()):
             try:
                 batch = self._queue.get(timeout=self._seconds_left())
             except queue.Empty:
@@ -125,8 +126,8 @@ class TraceWriter:
             if self._file is None:
                 self._file = TraceFile(self._next_path())
             self._file.write(batch.to_arrow(self._run_id))
-        except Exception as error:  # the keys are the user's, and so may be what fails here
-            self._give_up(batch.count, error)
+        except Exception as error:  # converting a user's keys may raise anything
+            self._fail_file(batch.count, error)
 
     def _next_path(self) -> Path:
         self._files_begun += 1
@@ -138,14 +139,14 @@ class TraceWriter:
         try:
             self._file.close()
         except (OSError, pa.ArrowException) as error:
-            self._give_up(0, error)
+            self._fail_file(0, error)
             return
         self.written += self._file.rows
         self.files.append(self._file.path)
         self._file = None
 
-    def _give_up(self, more_rows: int, error: Exception) -> None:
-        # The next batch starts a new file: a disk that was full for a while is used again.
+    def _fail_file(self, more_rows: int, error: Exception) -> None:
+        # The next batch opens a new file, so that writing resumes when a full disk has space again.
         rows = more_rows
         if self._file is not None:
             rows += self._file.rows
@@ -156,7 +157,7 @@ class TraceWriter:
 
 
 def _file_name(run_id: str) -> str:
-    """Return what the names of one writer's files begin with: no other writer has the same."""
-    # A slash would be a folder that is not there, and Spark cannot read a name with a colon.
+    """Return the unique prefix of the file names of one writer."""
+    # A slash would name a folder that does not exist, and Spark cannot read names with a colon.
     run, host = (quote(text, safe=" ")[:_LONGEST_PART] for text in (run_id, socket.gethostname()))
     return f"trace-{run}-{host}-{os.getpid()}-{secrets.token_hex(8)}"

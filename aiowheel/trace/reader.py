@@ -1,7 +1,7 @@
-"""A recorded trace back in memory, without Spark. Rank 4.
+"""Reading a recorded trace into memory, without Spark. Rank 4.
 
-Source: the files `recorder` closed; those still open, and those a crash left, begin with a dot and
-are passed over.
+Source: the closed files of a recorder; open files, and files that a crash left open, begin with a
+dot and are skipped.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def read_trace(folder: str | os.PathLike[str], *, columns: Sequence[str] | None 
     """Read every closed file of a trace as one Arrow table.
 
     Args:
-        folder: A folder a `TraceRecorder` wrote to.
+        folder: A folder to which a `TraceRecorder` wrote.
         columns: Names of the columns to read; None reads all of `TRACE_SCHEMA`.
 
     Raises:
@@ -46,17 +46,17 @@ def read_trace(folder: str | os.PathLike[str], *, columns: Sequence[str] | None 
     """
     names = None if columns is None else list(columns)
     table = pa.concat_tables([_read_file(str(file), names) for file in trace_files(folder)])
-    # Every row group brings dictionaries of its own, and Arrow groups by none but shared ones.
+    # Each row group has its own dictionaries, but Arrow can only group by unified ones.
     return table.unify_dictionaries()
 
 
 def read_trace_pandas(
     folder: str | os.PathLike[str], *, columns: Sequence[str] | None = None
 ) -> pd.DataFrame:
-    """Read a trace as a pandas DataFrame; integers stay integers, also beside missing values.
+    """Read a trace as a pandas DataFrame; integer columns with missing values stay integers.
 
     Args:
-        folder: A folder a `TraceRecorder` wrote to.
+        folder: A folder to which a `TraceRecorder` wrote.
         columns: Names of the columns to read; None reads all.
 
     Raises:
@@ -65,8 +65,8 @@ def read_trace_pandas(
     """
     import pandas as pd
 
-    # Left to itself, pandas makes a nullable integer column float, and a float holds no
-    # nanosecond of our century.
+    # By default pandas converts a nullable integer column to float, which cannot hold today's times
+    # in nanoseconds.
     whole_numbers = {pa.int64(): pd.Int64Dtype(), pa.int32(): pd.Int32Dtype()}
     frame: pd.DataFrame = read_trace(folder, columns=columns).to_pandas(
         types_mapper=whole_numbers.get
@@ -78,5 +78,5 @@ def _read_file(file: str, columns: list[str] | None) -> pa.Table:
     stored_schema(file)
     try:
         return ds.dataset(file, schema=TRACE_SCHEMA, format="parquet").to_table(columns=columns)
-    except (OSError, pa.ArrowException) as error:  # read one by one: Arrow names no file
+    except (OSError, pa.ArrowException) as error:  # one file per call: Arrow's error names no file
         raise unreadable(file, error) from error

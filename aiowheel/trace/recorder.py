@@ -1,7 +1,7 @@
 """The instrument that records every finished operation as Parquet. Rank 4.
 
-Source: the event loop only writes down integers; a full batch goes to the writer's thread. Drop the
-newest and count it when the disk cannot keep up: a trace is never worth stalling what it observes.
+Source: the event loop only stores integers and passes full batches to the writer's thread. If the
+disk is too slow, the newest batch is dropped and counted, so that recording never blocks the loop.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from ._writer import TraceWriter, WriterLimits
 
 @dataclass(frozen=True)
 class RecorderStatistics:
-    """What became of the finished operations; all are counts.
+    """What happened to the recorded operations; all values are counts.
 
     Attributes:
-        recorded: Operations reported to the recorder.
+        recorded: Finished operations that the recorder received.
         written: Of these, rows in closed files.
-        dropped: Rows given up because the queue was full or the recorder closed.
-        failed: Rows lost to errors of the disk, or to a file name that is taken.
+        dropped: Rows dropped because the queue was full or the recorder closed.
+        failed: Rows lost to disk errors or to a file name that exists already.
         files: Closed files.
     """
 
@@ -47,9 +47,9 @@ class RecorderStatistics:
 
 
 class TraceRecorder(RowCollector, Instrument):
-    """Writes one row per finished operation; give it to a purgatory as an instrument.
+    """An instrument that writes one row per finished operation; pass it to a purgatory.
 
-    `RecordedTimer` gives it the deadlines of a timer as well.
+    `RecordedTimer` records the deadlines of a timer with it.
 
     ```python
     async with TraceRecorder("trace") as recorder:
@@ -57,11 +57,11 @@ class TraceRecorder(RowCollector, Instrument):
             ...
     ```
 
-    Memory is bounded by `batch_rows * (queued_batches + 2)` rows of some 60 bytes, and their keys,
-    each once a batch; as long as the disk keeps up, it is that of two batches. A crash loses at
-    most the rows of the file that is still open, `file_seconds` of them, and never a closed file.
-    One recorder serves one event loop; several loops, processes and hosts may share one folder and
-    one `run_id`, each with a recorder of its own. A file is never written over another one.
+    Memory is bounded by `batch_rows * (queued_batches + 2)` rows of about 60 bytes, plus the
+    distinct keys of each batch; while the disk keeps up, it is two batches. A crash loses at most
+    the rows of the open file (at most `file_seconds` of them) and never a closed file. A recorder
+    serves one event loop; several loops, processes and hosts may share one folder and one
+    `run_id`, each with its own recorder. No file is ever overwritten.
     """
 
     def __init__(
@@ -78,27 +78,27 @@ class TraceRecorder(RowCollector, Instrument):
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], int] = time.time_ns,
     ) -> None:
-        """Make the folder and start the writer's thread.
+        """Create the folder and start the writer's thread.
 
         Args:
-            folder: Where the files go; made when missing.
-            run_id: Names this recorder in the trace; made up when None. File names begin with it,
-                written as in a URL, and carry the host, the process and a random part as well.
+            folder: The folder of the files; created if missing.
+            run_id: The name of this recorder in the trace; None generates one. File names begin
+                with it, in URL encoding, and also contain the host, the process and a random part.
             batch_rows: Rows per row group, at least 1.
-            queued_batches: Batches that may wait for the disk, at least 1.
-            flush_seconds: A batch is handed over at this age although it is not full. Needs a
-                running event loop; without one, only `flush` and closing do.
+            queued_batches: Number of batches that may wait for the disk, at least 1.
+            flush_seconds: Age at which a batch is written even if it is not full. Needs a running
+                event loop; without one, only `flush` and closing write a partial batch.
             file_rows: Rows after which a file is closed, at least 1.
             file_bytes: Bytes after which a file is closed, at least 1.
             file_seconds: Age after which a file is closed, more than 0.
-            clock: The clock the timer runs on, in seconds: `time.monotonic`, which is what an
-                event loop uses, or `ManualTimer.time`.
-            wall_clock: Unix time in nanoseconds. Read once, together with `clock`: a wall clock
-                that is set while recording moves no row.
+            clock: The clock of the timer, in seconds: `time.monotonic`, which event loops use, or
+                `ManualTimer.time`.
+            wall_clock: Unix time in nanoseconds. Read once, together with `clock`, so that setting
+                the wall clock while recording changes no times.
 
         Raises:
             ValueError: A limit is below its minimum.
-            OSError: The folder cannot be made.
+            OSError: The folder cannot be created.
         """
         if not isinstance(folder, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass anything
             raise TypeError(f"folder must be a path, got {safe_repr(folder)}")
@@ -128,17 +128,17 @@ class TraceRecorder(RowCollector, Instrument):
         self._dropped = 0
         self._closed = False
         self._writer = TraceWriter(self.folder, self.run_id, limits)
-        # Closes the open file of a recorder that is dropped, or alive at exit, without aclose.
+        # Closes the open file of a recorder that is garbage collected or never closed before exit.
         self._finalizer = weakref.finalize(self, self._writer.stop)
 
     def flush(self) -> None:
-        """Hand the rows so far to the writer's thread; does not wait for the disk."""
+        """Pass the rows so far to the writer's thread; does not wait for the disk."""
         batch = self._take_batch()
         if batch.count and not self._writer.offer(batch):
             self._dropped += batch.count
 
     def statistics(self) -> RecorderStatistics:
-        """Count what was recorded, written and lost so far."""
+        """Return how many rows were recorded, written and lost so far."""
         return RecorderStatistics(
             recorded=self._handed_over + self._rows.count,
             written=self._writer.written,
@@ -148,12 +148,12 @@ class TraceRecorder(RowCollector, Instrument):
         )
 
     def close(self) -> None:
-        """Write everything and close the file. Blocks until the disk has it; idempotent."""
+        """Write all rows and close the file. Blocks until the data is on disk; idempotent."""
         self._closed = True
         self._writer.stop(self._take_batch())
 
     async def aclose(self) -> None:
-        """As `close`, without blocking the event loop."""
+        """Close like `close`, without blocking the event loop."""
         self._closed = True
         last = self._take_batch()
         await asyncio.to_thread(self._writer.stop, last)
@@ -227,5 +227,5 @@ def _check_seconds(name: str, seconds: object) -> None:
 
 
 def _new_run_id() -> str:
-    """Sorts by start, and differs between processes that start in the same second."""
+    """Return a new run id: ids sort by start time and are unique among processes."""
     return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) + "-" + secrets.token_hex(4)

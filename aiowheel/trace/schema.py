@@ -1,8 +1,8 @@
 """The trace as a table: one row per finished delayed operation. Rank 4.
 
 Source: the recorder writes this schema, the reader and the report job read it. Times are whole
-nanoseconds since the Unix epoch, so that traces of several processes and machines can be laid side
-by side; a float of seconds could not hold them exactly.
+nanoseconds since the Unix epoch, so that traces of several processes and machines are comparable; a
+float of seconds could not hold them exactly.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from typing import NamedTuple
 import pyarrow as pa
 
 SCHEMA_VERSION = 1
-#: The key of the metadata under which a file carries its version.
+#: The metadata key of the trace version in a file.
 VERSION_KEY = "aiowheel.trace.version"
-#: The key under which it says on which build, Python and machine it was recorded.
+#: The metadata key of the build, Python and machine that recorded a file.
 RECORDER_KEY = "aiowheel.trace.recorder"
 
 
 class TraceColumn(NamedTuple):
-    """One column of the trace: its Arrow type and what a value means.
+    """One column of the trace: its Arrow type and its meaning.
 
     Attributes:
-        name: Column name, the same in Parquet, pandas and Spark.
+        name: The column name, the same in Parquet, pandas and Spark.
         type: Arrow type.
-        nullable: False when every row has a value.
+        nullable: Whether values may be missing.
         unit: "ns", "ns since 1970-01-01 UTC", "count" or "" for texts.
-        description: What the value means, and when it is missing.
+        description: The meaning of a value, and when it is missing.
     """
 
     name: str
@@ -37,7 +37,7 @@ class TraceColumn(NamedTuple):
 
 
 _EPOCH_NS = "ns since 1970-01-01 UTC"
-# Few distinct values, many rows: dictionary encoding keeps them at about one byte a row.
+# Few distinct values in many rows: dictionary encoding stores them in about one byte a row.
 _FEW_TEXTS = pa.dictionary(pa.int32(), pa.string())
 
 TRACE_COLUMNS: tuple[TraceColumn, ...] = (

@@ -1,6 +1,6 @@
-"""The deadlines of a timer, recorded beside the operations of its purgatories. Rank 4.
+"""Recording the deadlines of a timer together with the operations of its purgatories. Rank 4.
 
-Source: a layer in front of the timer, so that a timer that is not recorded pays nothing for it.
+Source: a wrapper around the timer, so that a timer without recording pays no cost.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class RecordedTimer:
-    """A timer's calls, each of which leaves a row when it is over.
+    """A wrapper of a timer that records a row for each call when the call is over.
 
     ```python
     recorded = RecordedTimer(timer, recorder)
@@ -33,16 +33,16 @@ class RecordedTimer:
         ...
     ```
 
-    The row's purgatory is *name*, its kind the callback's name, "timeout" or "sleep". A deadline
-    that came is "expired", one that was withdrawn "cancelled", and a block that ended within its
-    timeout "completed". What is still pending when the timer is closed has no row.
+    In a row, the purgatory is *name* and the kind is the callback's name, "timeout" or "sleep". The
+    outcome is "expired" if the deadline passed, "cancelled" if it was cancelled, and "completed" if
+    a block ended within its timeout. Deadlines still pending when the timer is closed have no row.
 
     Args:
-        timer: Open; it stays the caller's.
-        recorder: Where the rows go.
-        name: Tells this timer from others in the trace.
+        timer: An open timer; the caller remains responsible for closing it.
+        recorder: The recorder of the rows.
+        name: The name of this timer in the trace.
 
-    Cost: about a microsecond a call more than the timer itself.
+    Cost: about one microsecond per call more than the timer itself.
     """
 
     def __init__(self, timer: Timer, recorder: TraceRecorder, name: str = "timer") -> None:
@@ -61,7 +61,7 @@ class RecordedTimer:
         *args: *Ts,
         context: Context | None = None,
     ) -> RecordedHandle:
-        """As `Timer.call_later`."""
+        """Schedule like `Timer.call_later`."""
         ending = RecordedHandle(self, callback, args)
         return ending.armed(self._timer.call_later(delay, ending.run, context=context))
 
@@ -72,7 +72,7 @@ class RecordedTimer:
         *args: *Ts,
         context: Context | None = None,
     ) -> RecordedHandle:
-        """As `Timer.call_at`."""
+        """Schedule like `Timer.call_at`."""
         ending = RecordedHandle(self, callback, args)
         return ending.armed(self._timer.call_at(when, ending.run, context=context))
 
@@ -83,7 +83,7 @@ class RecordedTimer:
     async def sleep(self, delay: Delay, result: T) -> T: ...
 
     async def sleep(self, delay: Delay, result: object = None) -> object:
-        """As `Timer.sleep`."""
+        """Sleep like `Timer.sleep`."""
         created = self.now_ns()
         deadline = min(created + max(0, delay_to_ns("delay", delay)), FOREVER)
         outcome = Outcome.CANCELLED
@@ -96,13 +96,13 @@ class RecordedTimer:
 
     @asynccontextmanager
     async def timeout(self, delay: Delay | None) -> AsyncGenerator[Timeout]:
-        """As `Timer.timeout`, for one `async with`."""
+        """Return a context manager like `Timer.timeout`, usable for one `async with`."""
         async with self._recorded(self._timer.timeout(delay)) as block:
             yield block
 
     @asynccontextmanager
     async def timeout_at(self, when: Delay | None) -> AsyncGenerator[Timeout]:
-        """As `Timer.timeout_at`, for one `async with`."""
+        """Return a context manager like `Timer.timeout_at`, usable for one `async with`."""
         async with self._recorded(self._timer.timeout_at(when)) as block:
             yield block
 
@@ -123,13 +123,13 @@ class RecordedTimer:
         return clock_to_ns(self._timer.time())
 
     def note(self, kind: str, created: int, deadline: int, outcome: Outcome) -> None:
-        """Hand one row to the recorder; it ends now."""
+        """Pass one row to the recorder; the call ends now."""
         now = self.now_ns()
         self._recorder.timer_finished(self._name, kind, created, deadline, now, outcome)
 
 
 class RecordedHandle:
-    """A `TimerHandle` that leaves a row when it fires or is cancelled; made by `RecordedTimer`."""
+    """A `TimerHandle` that records a row when it fires or is cancelled; made by `RecordedTimer`."""
 
     __slots__ = ("_args", "_callback", "_created", "_handle", "_owner")
 
@@ -144,43 +144,43 @@ class RecordedHandle:
         self._handle: TimerHandle
 
     def armed(self, handle: TimerHandle) -> RecordedHandle:
-        """Stand for *handle* from now on."""
+        """Attach the handle of the timer."""
         self._handle = handle
         return self
 
     def run(self) -> None:
-        """What the timer calls."""
-        callback, args = self._over(Outcome.EXPIRED)
+        """Record the row and run the callback; the timer calls this."""
+        callback, args = self._end(Outcome.EXPIRED)
         callback(*args)
 
     def cancel(self) -> bool:
-        """As `TimerHandle.cancel`."""
+        """Cancel like `TimerHandle.cancel`."""
         if not self._handle.cancel():
             return False
-        self._over(Outcome.CANCELLED)
+        self._end(Outcome.CANCELLED)
         return True
 
     def cancelled(self) -> bool:
-        """As `TimerHandle.cancelled`."""
+        """Return the same as `TimerHandle.cancelled`."""
         return self._handle.cancelled()
 
     def fired(self) -> bool:
-        """As `TimerHandle.fired`."""
+        """Return the same as `TimerHandle.fired`."""
         return self._handle.fired()
 
     def when(self) -> float:
-        """As `TimerHandle.when`."""
+        """Return the same as `TimerHandle.when`."""
         return self._handle.when()
 
     def touch(self, delay: Delay | None = None) -> bool:
-        """As `TimerHandle.touch`; the row has the last deadline."""
+        """Touch like `TimerHandle.touch`; the row holds the last deadline."""
         return self._handle.touch(delay)
 
     def reschedule(self, when: Delay) -> bool:
-        """As `TimerHandle.reschedule`; the row has the last deadline."""
+        """Reschedule like `TimerHandle.reschedule`; the row holds the last deadline."""
         return self._handle.reschedule(when)
 
-    def _over(self, outcome: Outcome) -> tuple[Callable[..., object], tuple[object, ...]]:
+    def _end(self, outcome: Outcome) -> tuple[Callable[..., object], tuple[object, ...]]:
         callback, args = self._callback, self._args
         assert callback is not None
         self._callback, self._args = None, ()

@@ -1,4 +1,4 @@
-"""A day in the life of a broker, in three seconds: `python -m examples.broker`."""
+"""A demonstration of the broker in three seconds: `python -m examples.broker`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ START = monotonic()
 
 
 def tell(text: str) -> None:
-    """Print with the time that has passed."""
+    """Print with the elapsed time."""
     print(f"{monotonic() - START:5.2f} s  {text}")
 
 
 async def follow(port: int, name: str) -> None:
-    """Copy the partition for ever, as a follower does."""
+    """Copy the partition in a loop, as a follower does."""
     copied = 0
     async with Client(port) as client:
         while True:
@@ -28,7 +28,7 @@ async def follow(port: int, name: str) -> None:
 
 
 async def produce_and_fetch(port: int) -> None:
-    """acks=all with a follower that is late, and a long poll that waits for enough."""
+    """Show acks=all with a late follower, and a long poll that waits for `min_bytes`."""
     async with Client(port) as producer, Client(port) as consumer:
         poll = asyncio.create_task(
             consumer.call("fetch", offsets={"orders": 0}, min_bytes=8, max_wait=5)
@@ -49,7 +49,7 @@ async def produce_and_fetch(port: int) -> None:
 
 
 async def rebalance(port: int) -> None:
-    """Two consumers find each other; then one falls silent and is left behind."""
+    """Let two consumers join a group; then one stops and is removed from the group."""
     async with Client(port) as ada, Client(port) as bob:
         tell(f"ada joins: {await ada.call('join', name='group', member='ada')}")
         joining = asyncio.create_task(bob.call("join", name="group", member="bob"))
@@ -64,7 +64,7 @@ async def rebalance(port: int) -> None:
 
 
 async def main() -> None:
-    """Serve, and be one's own clients."""
+    """Serve, and run the clients in the same process."""
     async with aiowheel.Timer() as timer:
         broker = Broker(timer, ["orders"], ["follower"], rebalance_timeout=0.5, session_timeout=5)
         async with serving(broker) as port:

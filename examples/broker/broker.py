@@ -1,4 +1,4 @@
-"""The leader of a few partitions: what comes in, who is told, who must wait."""
+"""The leader of a few partitions: requests, answers, and the requests that wait."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Broker:
     """Answers produce and fetch requests; every answer may be awaited, or dropped.
 
     Args:
-        timer: For all timeouts.
-        partitions: Names of those it leads.
+        timer: The timer of all timeouts.
+        partitions: Names of the partitions that it leads.
         followers: Names of the brokers that copy them.
         rebalance_timeout: Seconds, see `Coordinator`.
         session_timeout: Seconds, see `Coordinator`.
@@ -39,35 +39,35 @@ class Broker:
     def produce(
         self, batches: Mapping[str, list[str]], timeout: float = 30.0
     ) -> Awaitable[dict[str, str]]:
-        """Append, and answer when all followers have copied it (acks=all)."""
+        """Append, and answer when all followers have copied the records (acks=all)."""
         needed = self._append(batches)
         return self.produces.watch(DelayedProduce(self.logs, needed, timeout), needed)
 
     def produce_counted(
         self, batches: Mapping[str, list[str]], timeout: float = 30.0
     ) -> Awaitable[bool]:
-        """The same with counters: wait until the watermarks are there. True, or False in time."""
+        """Produce with counters: return True at the watermarks, or False after the timeout."""
         return self.watermarks.wait_until(self._append(batches), timeout)
 
     def fetch(
         self, offsets: Mapping[str, int], min_bytes: int = 1, max_wait: float = 0.5
     ) -> Awaitable[dict[str, list[str]]]:
-        """Read what is committed, from the offsets on; wait for *min_bytes* of it."""
+        """Read committed records from the offsets on; wait for *min_bytes* of them."""
         return self._watch_fetch(offsets, min_bytes, max_wait, follower=False)
 
     def wait_for_bytes(
         self, partition: str, position: int, min_bytes: int, max_wait: float
     ) -> Awaitable[bool]:
-        """The same for one partition with a counter: *min_bytes* beyond the first *position*."""
+        """Wait with a counter for *min_bytes* after byte *position* of one partition."""
         return self.watermarks.wait_until({("bytes", partition): position + min_bytes}, max_wait)
 
     def copy(
         self, follower: str, offsets: Mapping[str, int], max_wait: float = 0.5
     ) -> Awaitable[dict[str, list[str]]]:
-        """A follower's fetch: asking for an offset says that it has everything before."""
+        """Answer a follower's fetch; a fetch of an offset acknowledges all earlier records."""
         for partition, offset in offsets.items():
             if self.logs[partition].note_copied(follower, offset):
-                self._grew(partition)
+                self._check_waiters(partition)
         return self._watch_fetch(offsets, 1, max_wait, follower=True)
 
     def _watch_fetch(
@@ -80,11 +80,11 @@ class Broker:
         logs = {partition: self.logs[partition] for partition in batches}  # all of them, or none
         ends = {partition: log.append(batches[partition]) for partition, log in logs.items()}
         for partition in batches:
-            self._grew(partition)
+            self._check_waiters(partition)
         return ends
 
-    def _grew(self, partition: str) -> None:
-        """Tell everybody who may have waited for more of it, or for more of it to be committed."""
+    def _check_waiters(self, partition: str) -> None:
+        """Check the operations that wait for records of the partition, or for their commit."""
         log = self.logs[partition]
         self.produces.check_and_complete(partition)
         self.fetches.check_and_complete(partition)
@@ -92,8 +92,8 @@ class Broker:
         self.watermarks.advance(("bytes", partition), log.committed_bytes)
 
     async def aclose(self) -> None:
-        """Let everybody who waits time out now."""
-        # First of all the sessions: a member taken for dead now would rebalance the others.
+        """End all waiting requests as if their timeouts had elapsed."""
+        # Sessions first: an expired session would start a rebalance of the other members.
         await self.coordinator.heartbeats.aclose("cancel")
         for purgatory in (self.produces, self.fetches, self.watermarks, self.coordinator.joins):
             await purgatory.aclose()

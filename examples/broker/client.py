@@ -32,11 +32,11 @@ class Client:
         await self._listener
 
     async def call(self, name: str, /, **arguments: object) -> Any:
-        """Ask the broker; returns its answer.
+        """Send a request to the broker; return its answer.
 
         Raises:
-            ConnectionError: The broker has hung up.
-            ValueError: The arguments have more bytes than a message may have.
+            ConnectionError: The broker has closed the connection.
+            ValueError: The arguments exceed the size of a message.
         """
         if self._listener.done():
             raise ConnectionResetError("the broker has hung up")
@@ -50,7 +50,7 @@ class Client:
         try:
             while (message := await read_message(self._reader)) is not None:
                 answer = self._answers.pop(message["id"])
-                if not answer.done():  # done: whoever asked has been cancelled
+                if not answer.done():  # done if the caller was cancelled
                     answer.set_result(message["answer"])
         finally:
             for answer in self._answers.values():

@@ -26,7 +26,7 @@ LONG, SHORT = 60.0, 0.3  # seconds
 
 
 class Cluster:
-    """The processes; start each by name."""
+    """The processes, each started by name."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -41,18 +41,18 @@ class Cluster:
         assert await process.stdout.readline() == b"ready\n"
 
     async def kill(self, name: str) -> None:
-        """End a process without a word."""
+        """Kill a process."""
         process = self._processes.pop(name)
         process.kill()
         await process.wait()
 
     async def kill_all(self) -> None:
-        """End all that run."""
+        """Kill all running processes."""
         for name in list(self._processes):
             await self.kill(name)
 
     async def call(self, name: str, call: str, **arguments: object) -> Any:
-        """Ask one process."""
+        """Call one process."""
         async with Client(int((self._folder / f"{name}.port").read_text())) as client:
             return await client.call(call, **arguments)
 

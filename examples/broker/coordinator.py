@@ -12,12 +12,12 @@ from examples.broker.group import Group
 
 
 class Coordinator:
-    """Keeps the groups.
+    """The coordinator of the consumer groups.
 
     Args:
-        timer: For all timeouts.
-        rebalance_timeout: Seconds the joined wait for the others.
-        session_timeout: Seconds of silence after which a member is taken for dead.
+        timer: The timer of all timeouts.
+        rebalance_timeout: Seconds that joined members wait for the others.
+        session_timeout: Seconds without a heartbeat after which a member is removed.
     """
 
     def __init__(self, timer: Timer, rebalance_timeout: float, session_timeout: float) -> None:
@@ -40,21 +40,21 @@ class Coordinator:
                 group.rebalance = rebalance
         else:
             self.joins.check_and_complete(name)
-        # One rebalance, many who wait: whoever hangs up must not cancel it for the others.
+        # Many members wait for one rebalance: a disconnected one must not cancel it.
         answer = await asyncio.shield(rebalance)
         if member not in answer["members"]:
             return {"error": "UNKNOWN_MEMBER_ID"}
         return {"error": "NONE", **answer}
 
     def leave(self, name: str, member: str) -> dict[str, Any]:
-        """Leave at once; perhaps this one was all the others waited for."""
-        # First of all its session, or the silence of one who has left would rebalance the others.
+        """Leave the group; this may complete a rebalance that waited for the member."""
+        # The session first: its expiration would start a rebalance of the other members.
         self.heartbeats.cancel_for_key((name, member))
         self._remove(name, member)
         return {"error": "NONE"}
 
     def heartbeat(self, name: str, member: str) -> dict[str, Any]:
-        """Say "I am alive", learn whether to join again."""
+        """Extend the session; return whether the member must join again."""
         group = self._groups[name]
         if member not in group.members:
             return {"error": "UNKNOWN_MEMBER_ID"}
@@ -69,7 +69,7 @@ class Coordinator:
 
     def _remove(self, name: str, member: str) -> None:
         group = self._groups[name]
-        if member not in group.members:  # a rebalance went on without it
+        if member not in group.members:  # a rebalance has removed it already
             return
         group.remove(member)
         if group.members and group.rebalance is None:

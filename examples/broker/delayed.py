@@ -1,4 +1,4 @@
-"""What a broker cannot answer at once: three operations, each with its condition and its answer."""
+"""The delayed operations of a broker, each with its condition and its answer."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ Logs = Mapping[str, PartitionLog]
 
 
 class DelayedProduce(DelayedOperation[dict[str, str]]):
-    """acks=all: done when every partition has committed what was written to it."""
+    """acks=all: complete when every partition has committed the written records."""
 
     def __init__(self, logs: Logs, needed: Mapping[str, int], timeout: float) -> None:
         super().__init__(timeout)
         self._logs = logs
-        self._needed = needed  # by partition, the high watermark that will do
+        self._needed = needed  # the high watermark to reach, by partition
 
     def _committed(self, partition: str) -> bool:
         return self._logs[partition].high_watermark >= self._needed[partition]
 
     def try_complete(self) -> bool:
-        """Asked whenever the high watermark of one of the partitions has moved."""
+        """Check the high watermarks; called whenever one of them has moved."""
         return all(self._committed(partition) for partition in self._needed)
 
     def on_complete(self) -> dict[str, str]:
-        """By partition, whether it made it in time."""
+        """Return the result by partition: committed in time, or timed out."""
         return {
             partition: "NONE" if self._committed(partition) else "REQUEST_TIMED_OUT"
             for partition in self._needed
@@ -36,14 +36,14 @@ class DelayedProduce(DelayedOperation[dict[str, str]]):
 
 
 class DelayedFetch(DelayedOperation[dict[str, list[str]]]):
-    """A long poll: done when there are *min_bytes* to read over all partitions, or in *max_wait*.
+    """A long poll: complete with *min_bytes* to read in all partitions, or after *max_wait*.
 
     Args:
-        logs: Of all partitions.
-        offsets: By partition, where to read from.
-        min_bytes: Less than that is not worth an answer yet.
-        max_wait: Seconds; then whatever there is will do.
-        follower: Followers may read what is not committed yet: how else would it become so?
+        logs: The logs of all partitions.
+        offsets: The first offset to read, by partition.
+        min_bytes: The least size of an answer before *max_wait*.
+        max_wait: Seconds after which the answer has any size.
+        follower: Whether a follower reads, which must also get uncommitted records.
     """
 
     def __init__(
@@ -67,42 +67,42 @@ class DelayedFetch(DelayedOperation[dict[str, list[str]]]):
         return log.records[self._offsets[partition] : end]
 
     def try_complete(self) -> bool:
-        """Asked whenever there is more to read in one of the partitions."""
+        """Check the sizes; called whenever a partition has new records."""
         readable = (self._readable(partition) for partition in self._offsets)
         return sum(len(record) for records in readable for record in records) >= self._min_bytes
 
     def on_complete(self) -> dict[str, list[str]]:
-        """Read now, not when it was asked for: between the two more may have come."""
+        """Read the records now, including those that came after the check."""
         return {partition: self._readable(partition) for partition in self._offsets}
 
 
 class DelayedJoin(DelayedOperation[dict[str, Any]]):
-    """A rebalance: done when all members of the group have joined, or the timeout has passed."""
+    """A rebalance: complete when all members of the group have joined, or after the timeout."""
 
     def __init__(self, group: Group, timeout: float) -> None:
         super().__init__(timeout)
         self._group = group
 
     def try_complete(self) -> bool:
-        """Asked whenever a member has joined or left."""
-        return self._group.everybody_joined
+        """Check the members; called whenever a member has joined or left."""
+        return self._group.all_joined
 
     def on_complete(self) -> dict[str, Any]:
-        """Begin the next generation with those who came; the timeout leaves the others behind."""
+        """Start the next generation with the joined members; remove the others."""
         return self._group.begin_generation()
 
 
 class DelayedHeartbeat(DelayedOperation[None]):
-    """A member's session: nothing completes it, a heartbeat or a farewell cancels it."""
+    """A member's session: it expires, or a heartbeat or leaving cancels it."""
 
     def __init__(self, timeout: float, on_silence: Callable[[], object]) -> None:
         super().__init__(timeout)
         self._on_silence = on_silence
 
     def try_complete(self) -> bool:
-        """It only ever expires."""
+        """Never complete: the operation can only expire."""
         return False
 
     def on_expiration(self) -> None:
-        """The member has been silent for too long."""
+        """Remove the member, which sent no heartbeat in time."""
         self._on_silence()

@@ -1,4 +1,4 @@
-"""A message on the wire: four bytes of length, then JSON."""
+"""The format of a message: four bytes of length, then JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_BYTES = 1_000_000
 
 
 async def read_message(reader: asyncio.StreamReader) -> Message | None:
-    """The next message; None when the other side has hung up."""
+    """Return the next message; None if the other side has closed the connection."""
     try:
         size = int.from_bytes(await reader.readexactly(4))
         if size > MAX_BYTES:
@@ -24,10 +24,10 @@ async def read_message(reader: asyncio.StreamReader) -> Message | None:
 
 
 def write_message(writer: asyncio.StreamWriter, message: Message) -> None:
-    """Hand a message to the transport.
+    """Write a message to the transport.
 
     Raises:
-        ValueError: It has more than MAX_BYTES; nothing is sent.
+        ValueError: The message has more than MAX_BYTES; no data is sent.
     """
     body = json.dumps(message).encode()
     if len(body) > MAX_BYTES:

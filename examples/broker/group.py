@@ -1,4 +1,4 @@
-"""A consumer group: who belongs to it, and who has come to the present rebalance."""
+"""A consumer group: its members, and those that joined the current rebalance."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Any
 
 
 class Group:
-    """Members and generations; knows nothing of time."""
+    """The members and generations of a group, without timeouts."""
 
     def __init__(self) -> None:
         self.generation = 0
-        self.members: list[str] = []  # in the order they came; the first one leads
+        self.members: list[str] = []  # in the order of joining; the first one leads
         self.joined: set[str] = set()
-        self.rebalance: Awaitable[dict[str, Any]] | None = None  # what those who joined wait for
+        self.rebalance: Awaitable[dict[str, Any]] | None = None  # joined members wait for it
 
     @property
-    def everybody_joined(self) -> bool:
-        """Whether nobody is missing from the rebalance."""
+    def all_joined(self) -> bool:
+        """Whether all members have joined the rebalance."""
         return self.joined.issuperset(self.members)
 
     def join(self, member: str) -> None:
-        """Come to the rebalance."""
+        """Join the rebalance."""
         if member not in self.members:
             self.members.append(member)
         self.joined.add(member)
@@ -32,7 +32,7 @@ class Group:
         self.joined.discard(member)
 
     def begin_generation(self) -> dict[str, Any]:
-        """Go on with those who joined."""
+        """Reduce the group to the joined members and return the new generation."""
         self.members = [member for member in self.members if member in self.joined]
         self.joined.clear()
         self.rebalance = None

@@ -1,4 +1,4 @@
-"""One partition of a topic on its leader: records, and how far the followers have copied them."""
+"""One partition of a topic on its leader: records, and the offsets that followers have copied."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class PartitionLog:
 
     @property
     def committed_bytes(self) -> int:
-        """Size of all that is committed."""
+        """The size of all committed records."""
         return sum(len(record) for record in self.records[: self.high_watermark])
 
     def append(self, records: Iterable[str]) -> int:
-        """Add records; returns the end of the log behind them."""
+        """Add records; return the end of the log after them."""
         self.records += records
         return self.end
 
     def note_copied(self, follower: str, offset: int) -> bool:
-        """A follower asks for *offset*, so it has all before; whether that moved the watermark."""
+        """Record that a follower has all before *offset*; return whether the watermark moved."""
         before = self.high_watermark
         self._copied[follower] = max(offset, self._copied[follower])
         return self.high_watermark > before

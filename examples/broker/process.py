@@ -16,7 +16,7 @@ from examples.broker.server import listening
 
 
 async def main(folder: Path, name: str, names: list[str]) -> None:
-    """Serve until the process is killed; the file `NAME.port` says where."""
+    """Serve until the process is killed; the file `NAME.port` holds the port."""
     async with (
         aiowheel.Purgatory(name) as purgatory,
         SharedCounters(purgatory, SqliteCounters(folder / "counters.db")) as shared,

@@ -1,4 +1,4 @@
-"""One broker of several processes: a copy of the log, and waits on counters that all share."""
+"""One broker process of several: a copy of the log, and waits on shared counters."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _AROUND = 100  # bytes of an answer around its records, at most
 
 
 def copied(name: str) -> str:
-    """The counter of what a follower has on its disk."""
+    """Return the counter of the records that a follower has on its disk."""
     return f"orders: copied by {name}"
 
 
 class Replica:
-    """The first of *names* leads: it appends, and the others copy from it.
+    """A copy of the log; the first of *names* leads, and the others copy from it.
 
     Args:
-        name: Of this process.
-        names: Of all processes, the leader first.
-        folder: Has a file of records and one with the port for each process.
-        shared: Open; on the same store in all processes.
+        name: The name of this process.
+        names: The names of all processes, the leader first.
+        folder: The folder with a file of records and one with the port for each process.
+        shared: Open counters, on the same store in all processes.
     """
 
     def __init__(self, name: str, names: list[str], folder: Path, shared: SharedCounters) -> None:
@@ -64,15 +64,15 @@ class Replica:
         return "NONE" if is_committed else "REQUEST_TIMED_OUT"
 
     async def fetch(self, offset: int, max_wait: float) -> list[str]:
-        """Read what is committed; every process has it, so each of them may answer.
+        """Read committed records; every process has them, so each of them may answer.
 
-        There may be more than fits into one message: fetch on from the record after the last.
+        An answer is limited to one message: to continue, fetch the record after the last one.
         """
         await self._shared.wait_until({COMMITTED: offset + 1}, max_wait)
         return self._read(offset, await self._shared.value(COMMITTED) or 0)
 
     async def work(self) -> None:
-        """Copy from the leader; or, as the leader, commit what all followers have."""
+        """Copy from the leader; as the leader, commit the records that all followers have."""
         await (self._commit() if self._name == self._leader else self._follow())
 
     async def _commit(self) -> None:
@@ -92,11 +92,11 @@ class Replica:
             try:
                 async with Client(self._port_of_leader()) as leader:
                     self._append(await leader.call("copy", offset=len(self.records)))
-            except OSError:  # the leader is gone, and may come back at another port
+            except OSError:  # the leader has died and may restart on another port
                 await asyncio.sleep(0.1)
 
     def _read(self, start: int, end: int) -> list[str]:
-        """The records from *start* to *end*, as many as fit into one answer."""
+        """Return the records from *start* to *end*, as many as fit into one answer."""
         found: list[str] = []
         size = _AROUND
         for place in range(start, min(end, len(self.records))):

@@ -1,4 +1,4 @@
-"""The broker behind a TCP port. A client that hangs up takes its waiting requests with it."""
+"""The broker behind a TCP port. The waiting requests of a disconnected client are cancelled."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ Answer = Callable[[str, Message], Awaitable[Any]]
 
 
 class Server:
-    """One task a request, so that a connection may have several requests waiting.
+    """A server with one task per request, so that several requests of a connection can wait.
 
     Args:
-        answer: Takes the name and the arguments of a call.
+        answer: Called with the name and the arguments of a call.
     """
 
     def __init__(self, answer: Answer) -> None:
         self._answer_call = answer
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one client until it hangs up."""
+        """Answer one client until it disconnects."""
         waiting: set[asyncio.Task[None]] = set()
         try:
             while (request := await read_message(reader)) is not None:
@@ -34,14 +34,14 @@ class Server:
                 task.add_done_callback(waiting.discard)
         finally:
             for task in waiting:
-                task.cancel()  # and with it the operation it awaits, in every watch list
+                task.cancel()  # this also cancels the awaited operation, under all of its keys
             writer.close()
 
     async def _answer(self, request: Message, writer: asyncio.StreamWriter) -> None:
         try:
             answer = await self._answer_call(request["call"], request["arguments"])
             write_message(writer, {"id": request["id"], "answer": answer})
-        except Exception as error:  # too large, say: the client must not wait for ever
+        except Exception as error:  # for example a large answer; the client must not wait forever
             write_message(writer, {"id": request["id"], "answer": {"error": repr(error)}})
         await writer.drain()
 
@@ -67,7 +67,7 @@ async def answer(broker: Broker, call: str, arguments: Message) -> Any:
 
 @asynccontextmanager
 async def listening(answer: Answer) -> AsyncGenerator[int, None]:
-    """Serve on a free port of this machine, whose number is yielded."""
+    """Serve on a free port of this machine; yield its number."""
     server = await asyncio.start_server(Server(answer).serve, "127.0.0.1", 0)
     try:
         yield int(server.sockets[0].getsockname()[1])

@@ -29,7 +29,7 @@ MAX_BYTES = 65_536  # of a document
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncGenerator[dict[str, Any]]:
-    """Open what a worker needs."""
+    """Open the documents and counters of a worker."""
     async with (
         open_documents(DATABASE) as (documents, counters),
         wheel_lifespan("documents", max_pending=MAX_WAITING, counters=counters)(app) as state,
@@ -44,7 +44,7 @@ async def get_documents(request: Request) -> Documents:
 
 
 async def get_text(request: Request) -> str:
-    """Return the body of a request, which is bounded."""
+    """Return the body of a request, up to a maximum size."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
@@ -73,7 +73,7 @@ async def read(
     wait: Wait = 30,
     since: Token = None,  # noqa: ARG001 - `long_poll_version` reads it, FastAPI describes and bounds it
 ) -> Response:
-    """Answer with the document once it has another version than the client's `ETag`."""
+    """Answer with the document once its version differs from the client's `ETag`."""
 
     async def answer() -> Document:
         return await documents.read(name)

@@ -1,6 +1,6 @@
 """Documents with versions, in SQLite or PostgreSQL; the counters are in the same database.
 
-A document and its counter change in one transaction: a process that is killed leaves both or none.
+A document and its counter change in one transaction: a kill leaves both changes or none.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from aiowheel.shared import CounterStore, PostgresCounters, SqliteCounters
 
 
 class Document(TypedDict):
-    """A document as clients get it; version 0 was never written."""
+    """A document as clients get it; version 0 means that it was never written."""
 
     name: str
     text: str
@@ -23,7 +23,7 @@ class Document(TypedDict):
 
 
 class Documents(Protocol):
-    """Where the documents are."""
+    """The interface of a store of documents."""
 
     async def read(self, name: str) -> Document:
         """Return a document."""
@@ -76,8 +76,8 @@ class SqliteDocuments:
         """Change a document; return its version."""
         loop = asyncio.get_running_loop()
         version = await loop.run_in_executor(self._thread, self._write, name, text)
-        # The counter is written. This hint has the other workers look at once, and not only at
-        # their next look within a quarter of a second.
+        # The counter is written already. This hint makes the other workers read it at once,
+        # instead of at their next check within a quarter of a second.
         await self.counters.raise_to({name: version})
         return version
 
@@ -122,7 +122,7 @@ class PostgresDocuments:
 
         async with asyncpg.create_pool(address, min_size=1, max_size=4) as pool:
             async with pool.acquire() as connection, connection.transaction():
-                # Two workers may start at the same moment: one makes the table.
+                # Two workers may start at the same moment: one creates the table.
                 await connection.execute("SELECT pg_advisory_xact_lock(4711)")
                 await connection.execute(
                     "CREATE TABLE IF NOT EXISTS documents"

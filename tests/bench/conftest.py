@@ -1,4 +1,4 @@
-"""Benchmarks in tests: tiny sizes, one folder for what they write."""
+"""Fixtures of the benchmarks' tests: tiny sizes, and a folder for the output."""
 
 from pathlib import Path
 
@@ -7,6 +7,6 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the programs write what they measured."""
+    """Return the folder to which the programs write their measurements."""
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -1,4 +1,4 @@
-"""The designs we compare with do their work: none early, each request ends once."""
+"""The baseline designs work: no request expires early, and each request ends once."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,7 +14,7 @@ DESIGNS = ["aiowheel", "lazy", "old", "hashed", "flat", "call_later"]
 
 
 async def turn_for(turn: Callable[[float], object], seconds: float) -> None:
-    """Give a contender its turns, several of them when the time is over."""
+    """Run a contender's turns for *seconds*, and several more at the end."""
     end = monotonic() + seconds
     late = 0
     while late < 10:
@@ -25,8 +25,8 @@ async def turn_for(turn: Callable[[float], object], seconds: float) -> None:
 
 @pytest.mark.realtime
 @pytest.mark.parametrize("design", DESIGNS)
-async def test_a_request_that_nobody_completes_expires_once(design: str) -> None:
-    """And does not before its timeout."""
+async def test_an_uncompleted_request_expires_once(design: str) -> None:
+    """The request expires once, and not before its timeout."""
     async with open_contender(design, 0.05) as contender:
         contender.turn(monotonic())
         for key in range(10):
@@ -43,7 +43,7 @@ async def test_a_request_that_nobody_completes_expires_once(design: str) -> None
 @pytest.mark.realtime
 @pytest.mark.parametrize("design", DESIGNS)
 async def test_a_completed_request_does_not_expire(design: str) -> None:
-    """By a check of one of its keys, or by force."""
+    """A request completed by a check of its key or by force does not expire."""
     async with open_contender(design, 0.05) as contender:
         contender.turn(monotonic())
         checked, forced = contender.make(), contender.make()

@@ -1,4 +1,4 @@
-"""The benchmarks over real connections, at sizes that only show that they run."""
+"""The benchmarks over real connections, at sizes that only test that they run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from aiowheel.bench import idle, longpoll
 from aiowheel.bench.baselines import long_polls
-from aiowheel.bench.workloads.hall import Hall
+from aiowheel.bench.workloads.server_counts import ServerCounts
 from aiowheel.bench.workloads.silence import DESIGNS
 from aiowheel.cli import run
 from aiowheel.testing import VirtualClock
@@ -26,20 +26,20 @@ pytestmark = [pytest.mark.one_build, pytest.mark.realtime, pytest.mark.slow]
 async def test_every_design_closes_a_silent_connection(
     design: str, virtual_clock: VirtualClock
 ) -> None:
-    """And one that talks stays open for as long as it does."""
-    hall = Hall()
-    async with DESIGNS[design](hall, 0.5) as port:
+    """A connection that keeps sending stays open."""
+    counts = ServerCounts()
+    async with DESIGNS[design](counts, 0.5) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for number in range(1, 5):
             writer.write(b"x")
-            while hall.received < number:  # noqa: ASYNC110 - no time passes meanwhile
+            while counts.received < number:  # noqa: ASYNC110 - no time passes meanwhile
                 await asyncio.sleep(0)
             await virtual_clock.advance(0.4)
-        assert (hall.open, hall.silenced) == (1, 0)
+        assert (counts.open, counts.silenced) == (1, 0)
 
         assert await reader.read() == b""
 
-        assert (hall.open, hall.silenced) == (0, 1)
+        assert (counts.open, counts.silenced) == (0, 1)
         writer.close()
 
 
@@ -57,7 +57,7 @@ with Worker(Side("given up", {workload!r}, {arguments!r})) as worker:
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc for the children of a process")
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the children of a process from /proc")
 @pytest.mark.parametrize(
     ("workload", "arguments"),
     [
@@ -72,11 +72,13 @@ with Worker(Side("given up", {workload!r}, {arguments!r})) as worker:
         ),
     ],
 )
-def test_clients_end_in_silence_with_their_server(workload: str, arguments: dict[str, Any]) -> None:
-    """Ctrl-C gives a round up: no word of a connection that was lost, and nobody left behind."""
+def test_clients_end_without_an_error_with_their_server(
+    workload: str, arguments: dict[str, Any]
+) -> None:
+    """After Ctrl-C the clients print no error about the lost server, and no process remains."""
     program = GIVEN_UP.format(workload=workload, arguments=arguments)
 
-    # The pipe is read to its end, which comes when the last of them is gone.
+    # The pipe is read to its end, which comes when the last process has exited.
     ended = subprocess.run(
         [sys.executable, "-c", program], stderr=subprocess.PIPE, check=True, timeout=200
     )
@@ -85,11 +87,11 @@ def test_clients_end_in_silence_with_their_server(workload: str, arguments: dict
 
 
 @pytest.mark.thorough
-def test_idle_connections_are_measured_in_every_way(
+def test_every_idle_design_is_measured(
     results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No message is lost, no connection that talks is closed, and fewer than wanted is said."""
-    names = ["protocol", idle.REARMED, idle.ON_THE_WHEEL, *idle.OURS]  # a process each
+    """No message is lost, no active connection is closed, and a reduced number is reported."""
+    names = ["protocol", idle.REARMED, idle.ON_THE_WHEEL, *idle.OURS]  # one process each
     monkeypatch.setattr(idle, "loops_here", lambda: ["asyncio"])
     monkeypatch.setattr(idle, "SIDES", {name: idle.SIDES[name] for name in names})
     monkeypatch.setattr(idle, "connections_allowed", lambda: 20)
@@ -110,10 +112,10 @@ def test_idle_connections_are_measured_in_every_way(
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("design", long_polls.DESIGNS)
 @pytest.mark.parametrize("topics", [[1], [1, 2, 3]], ids=str)
-async def test_every_design_answers_who_waits(
+async def test_every_design_answers_waiting_polls(
     design: str, topics: list[int], virtual_clock: VirtualClock
 ) -> None:
-    """When one of the topics has news, when it had before, and when the time is over."""
+    """A poll is answered by an update, by an earlier update, and after the timeout."""
     polls = long_polls.DESIGNS[design]()
     seen = dict.fromkeys(topics, 0)
 
@@ -133,10 +135,8 @@ async def test_every_design_answers_who_waits(
     assert polls.changed({topics[-1]: 1}) == {}
 
 
-def test_long_polls_lose_nobody_and_answer_nobody_twice(
-    results: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All sides, over real connections; memory and every rate that was reached are reported."""
+def test_every_long_poll_is_answered_once(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All sides run over real connections; memory and every measured rate are reported."""
     monkeypatch.setattr(longpoll, "SUSTAINED", 0.0)
 
     assert (
@@ -158,14 +158,14 @@ def test_long_polls_lose_nobody_and_answer_nobody_twice(
 def test_more_topics_a_client_than_there_are_is_an_error(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Exit code 2 and the legal range."""
+    """The command exits with 2 and names the legal range."""
     assert run(["bench", "longpoll", "--topics", "3", "--keys", "4"]) == 2
 
     assert "--keys must be at most --topics 3, got 4" in capsys.readouterr().err
 
 
-def test_a_crowd_that_no_event_may_reach_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    """There would be nothing to take a quantile of."""
+def test_fewer_clients_than_topics_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without an answer there would be no quantile to report."""
     assert run(["bench", "longpoll", "--quick", "--clients", "1"]) == 2
 
     assert "--clients must be at least --topics 20, got 1" in capsys.readouterr().err

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.one_build, pytest.mark.realtime, pytest.mark.thorough]
 def test_the_quick_size_measures_every_side(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All figures are there; no verdict is expected of a busy machine."""
+    """The report has all figures; on a busy machine no verdict is expected."""
     small = durable.DurablePlan(pending=100, operations=100, overdue=100, rounds=1)
     monkeypatch.setattr(durable, "QUICK", small)
 
@@ -41,7 +41,7 @@ def test_the_quick_size_measures_every_side(
 
 @pytest.mark.parametrize(("peer", "database"), [("pgqueuer", "postgres"), ("apscheduler", "")])
 async def test_other_schedulers_do_the_same_work(peer: str, database: str) -> None:
-    """Every figure of one round."""
+    """One round of each scheduler has every figure."""
     pytest.importorskip(peer, reason=f"{peer} is not installed: see the group `bench-peers`")
     try:
         with postgres_server(fsync=True) if database else nullcontext("") as address:
@@ -60,10 +60,10 @@ async def test_other_schedulers_do_the_same_work(peer: str, database: str) -> No
 @pytest.mark.parametrize(
     ("rate", "bulk", "late", "verdicts"), [(10, 2, 0.2, "++++"), (9, 1, 0.3, "----")]
 )
-def test_figures_are_judged_by_those_of_pgqueuer(
+def test_figures_are_judged_against_pgqueuer(
     rate: float, bulk: float, late: float, verdicts: str
 ) -> None:
-    """All bounds, met and missed."""
+    """Each bound passes and fails as expected."""
 
     def series(**figures: float) -> Series:
         return Series(Side("side", "module:function"), [figures])

@@ -1,4 +1,4 @@
-"""The PostgreSQL that benchmarks and tests start, and what is said where there is none."""
+"""The PostgreSQL server of benchmarks and tests, and the errors without one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.one_build
 
 
 def installed() -> bool:
-    """Whether there is one that we may run."""
+    """Return whether PostgreSQL is installed and can be run by this account."""
     try:
         _postgres._find_programs()
         _postgres._account()
@@ -33,7 +33,7 @@ needs_postgres = pytest.mark.skipif(not installed(), reason="PostgreSQL is not i
 
 @pytest.fixture(autouse=True)
 def scratch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where clusters are made; not below `tmp_path`, which PostgreSQL's account may not enter."""
+    """Return the folder of clusters; PostgreSQL's account may not enter `tmp_path`."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         monkeypatch.setattr(tempfile, "tempdir", folder)
@@ -42,8 +42,8 @@ def scratch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @needs_postgres
 @pytest.mark.slow
-def test_nothing_is_left_of_a_server_whose_user_fails(scratch: Path) -> None:
-    """No process that listens, no file; the user's own exception goes on."""
+def test_a_server_is_removed_if_the_block_raises(scratch: Path) -> None:
+    """No process and no file remains, and the caller's own exception is raised."""
     ports: list[int] = []
 
     def fail() -> None:
@@ -62,10 +62,10 @@ def test_nothing_is_left_of_a_server_whose_user_fails(scratch: Path) -> None:
 
 @needs_postgres
 @pytest.mark.slow
-def test_a_server_that_does_not_start_says_why(
+def test_a_server_that_does_not_start_raises_its_message(
     scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In PostgreSQL's own words, and nothing is left."""
+    """The error has PostgreSQL's own message, and no file remains."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         monkeypatch.setattr(_postgres, "_free_port", lambda: taken.getsockname()[1])
 
@@ -78,10 +78,10 @@ def test_a_server_that_does_not_start_says_why(
     assert list(scratch.iterdir()) == []
 
 
-def test_where_there_is_none_the_package_is_named(
+def test_a_missing_postgres_names_the_package(
     scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error tells what to install."""
+    """The error names the package to install."""
     monkeypatch.setattr(_postgres, "_INSTALLED", scratch)
     monkeypatch.setenv("PATH", "")
 
@@ -90,7 +90,7 @@ def test_where_there_is_none_the_package_is_named(
 
 
 def test_root_needs_the_account_of_postgres(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PostgreSQL refuses to run as root; everybody else runs it as themselves."""
+    """PostgreSQL refuses to run as root; every other account runs it itself."""
     pwd = pytest.importorskip("pwd")
 
     def unknown(_: str) -> None:

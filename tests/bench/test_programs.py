@@ -1,4 +1,4 @@
-"""The benchmark programs at sizes that only show that they run: counts and structure, no times."""
+"""The benchmark programs at sizes that only test that they run: structure, no times."""
 
 import json
 from pathlib import Path
@@ -15,8 +15,8 @@ pytestmark = [pytest.mark.one_build, pytest.mark.slow]
 BUILDS = ["aiowheel", "aiowheel pure"] if accelerated() else ["aiowheel"]
 
 
-def test_the_wheel_is_measured_beside_every_rival(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each size has all sides with all rounds, and the acceptance lines are judged."""
+def test_the_wheel_is_measured_with_every_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each size has all sides with all rounds, and all verdicts."""
     monkeypatch.setattr(wheel, "LEAST_REMEMBERED", 100)
 
     report = wheel.run(wheel.WheelPlan(sizes=(10, 20), operations=100, rounds=2))
@@ -38,7 +38,7 @@ def test_the_wheel_is_measured_beside_every_rival(monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_a_line_of_the_timer_is_measured_on_every_loop(line: str) -> None:
-    """Each build of ours and the loop's own timers, on each loop."""
+    """Each build of aiowheel's timer and the loop's own timers are measured on each loop."""
     plan = timer.TimerPlan(sizes=(10, 5_000), operations=100, rounds=1, only=line)
 
     report = timer.run(plan)
@@ -62,7 +62,7 @@ def test_a_line_of_the_timer_is_measured_on_every_loop(line: str) -> None:
     ],
 )
 def test_a_line_of_the_loop_is_measured_beside_its_base(line: str, verdicts: int) -> None:
-    """Each build of ours above each loop, and that loop; what is promised is judged."""
+    """Each wheel loop is measured with its base loop, and has its verdicts."""
     if "uvloop" not in loops_here():
         pytest.skip("uvloop is not installed")
 
@@ -80,7 +80,7 @@ def test_a_line_of_the_loop_is_measured_beside_its_base(line: str, verdicts: int
 
 @pytest.mark.thorough
 def test_lateness_counts_every_firing() -> None:
-    """None of ours is early, and the report has a verdict on it for each loop."""
+    """No firing of aiowheel is early, and the report has a verdict for each loop."""
     plan = timer.TimerPlan(firings=500, slice_seconds=0.1, rounds=1, only="lateness")
 
     report = timer.run(plan)
@@ -92,7 +92,7 @@ def test_lateness_counts_every_firing() -> None:
 
 @pytest.mark.thorough
 def test_bursts_and_idling_run() -> None:
-    """The two lines that wait for a moment of the real clock."""
+    """The two lines that depend on the real clock run."""
     for line in ("burst", "idle"):
         plan = timer.TimerPlan(sizes=(1, 2), slice_seconds=0.05, rounds=1, burst=100, only=line)
 
@@ -101,7 +101,7 @@ def test_bursts_and_idling_run() -> None:
 
 @pytest.mark.thorough
 def test_every_design_takes_the_same_load(results: Path) -> None:
-    """All parked what came; half of it should expire, how much does is the machine's affair."""
+    """All contenders accept all requests; about half of them should expire."""
     plan = purgatory.LoadPlan(requests=1_000, rates=(5_000,), cases=("high",), rounds=1)
 
     report = purgatory.run(plan)
@@ -120,7 +120,7 @@ def test_every_design_takes_the_same_load(results: Path) -> None:
 
 @pytest.mark.thorough
 def test_a_purgatory_is_measured_call_by_call() -> None:
-    """All payloads are gone at once, whatever the collector does."""
+    """All payloads are freed at once, without the collector."""
     plan = purgatory_micro.MicroPlan(
         sizes=(50, 150), operations=200, rounds=1, remembered=20_000, payloads=20
     )
@@ -135,7 +135,7 @@ def test_a_purgatory_is_measured_call_by_call() -> None:
 def test_the_command_writes_numbers_and_charts(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One JSON file with machine, arguments and every round; three pictures beside it."""
+    """The JSON file has machine, arguments and every round; three pictures are written."""
     pytest.importorskip("matplotlib")
     arguments = ["bench", "purgatory", "--requests", "200", "--rate", "2000", "--case", "low"]
 
@@ -154,8 +154,8 @@ def test_the_command_writes_numbers_and_charts(
     assert charts == [f"purgatory-{name}.png" for name in ("cpu", "gc", "throughput")]
 
 
-def test_an_unknown_line_is_named_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit code 2 and the legal names."""
+def test_an_unknown_line_lists_the_legal_names(capsys: pytest.CaptureFixture[str]) -> None:
+    """The command exits with 2 and lists the legal names."""
     code = run(["bench", "timer", "--only", "nope"])
 
     assert code == 2

@@ -1,4 +1,4 @@
-"""The arithmetic of the promises, on figures made up here: nothing is measured."""
+"""The arithmetic of the verdicts, on made-up figures without measurement."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ pytestmark = pytest.mark.one_build
 
 
 def series(name: str, *rounds: Figures) -> Series:
-    """Rounds of one side."""
+    """Return the rounds of one side."""
     return Series(Side(name, ""), list(rounds))
 
 
 def test_a_ratio_is_taken_round_by_round() -> None:
-    """A round in which the machine was slow counts like any other."""
+    """A round on a slow machine counts like any other."""
     ours = series("ours", {"fire": 2.0}, {"fire": 30.0}, {"fire": 2.4})
     theirs = series("theirs", {"fire": 2.0}, {"fire": 20.0}, {"fire": 2.0})
 
@@ -28,7 +28,7 @@ def test_a_ratio_is_taken_round_by_round() -> None:
 
 @pytest.mark.parametrize(("pending", "bound"), [(1, 1.2), (100, 1.1)])
 def test_a_firing_is_judged_beside_uvloops_own(pending: int, bound: float) -> None:
-    """The bound depends on how many timers are pending."""
+    """The bound depends on the number of pending timers."""
     report = Report("timer", {})
     found = {
         "aiowheel, uvloop": series("", {"fire": 1.15}),
@@ -43,7 +43,7 @@ def test_a_firing_is_judged_beside_uvloops_own(pending: int, bound: float) -> No
 
 
 def test_a_firing_is_not_judged_at_other_sizes_or_without_uvloop() -> None:
-    """There is a table all the same."""
+    """The table is written without a verdict."""
     report = Report("timer", {})
     found = {
         "aiowheel, asyncio": series("", {"fire": 9.0}),
@@ -57,8 +57,8 @@ def test_a_firing_is_not_judged_at_other_sizes_or_without_uvloop() -> None:
 
 
 @pytest.mark.parametrize(("size", "passed"), [(100_000, False), (1_000_000, True)])
-def test_touch_is_judged_by_the_clock_where_memory_is_the_limit(size: int, passed: bool) -> None:  # noqa: FBT001
-    """At a million pending no library can be 40 times faster: a touch reads the clock."""
+def test_touch_is_judged_by_the_clock_at_large_sizes(size: int, passed: bool) -> None:  # noqa: FBT001
+    """At a million pending timers the bound is relative to reading the clock and the handle."""
     ours = {"touch": 250.0, "touch_empty": 50.0, "clock": 210.0, "clock_empty": 50.0}
     own = {"replace": 2_050.0, "replace_empty": 50.0}
     found = {"aiowheel, uvloop": series("", ours), "own, uvloop": series("", own)}
@@ -69,8 +69,8 @@ def test_touch_is_judged_by_the_clock_where_memory_is_the_limit(size: int, passe
     assert verdict.passed is passed
 
 
-def test_awaiting_is_what_is_left_beyond_the_future_and_the_callback_form() -> None:
-    """The harness of the callback form is taken off, and the sides are compared round by round."""
+def test_awaiting_excludes_the_future_and_the_callback_form() -> None:
+    """The harness of the callback form is subtracted, and the sides are compared per round."""
     measured = {
         "aiowheel": series("", {"awaited": 2_500.0}, {"awaited": 9_000.0}, {"awaited": 2_600.0}),
         "bare future": series("", {"awaited": 1_200.0}, {"awaited": 7_000.0}, {"awaited": 1_200.0}),
@@ -80,8 +80,8 @@ def test_awaiting_is_what_is_left_beyond_the_future_and_the_callback_form() -> N
     assert purgatory_micro.awaiting_ns(measured) == 700.0
 
 
-def test_an_overloaded_purgatory_must_expire_and_take_in() -> None:
-    """At 300,000 a second timers must not starve, nor may the requests."""
+def test_an_overloaded_purgatory_must_expire_and_accept() -> None:
+    """At 300,000 a second neither the timers nor the requests may starve."""
     report = Report("purgatory", {})
     starved = {"expired_percent": 9.0, "model_percent": 50.0, "achieved": 213_260.0, "cpu_us": 4.6}
 
@@ -95,8 +95,8 @@ def test_an_overloaded_purgatory_must_expire_and_take_in() -> None:
 
 
 @pytest.mark.parametrize(("expired", "passed"), [(49.2, True), (50.9, True), (46.0, False)])
-def test_the_share_that_expires_must_be_the_models(expired: float, passed: bool) -> None:  # noqa: FBT001
-    """Either side of it counts, at the highest rate that one core bears."""
+def test_the_expired_share_must_match_the_model(expired: float, passed: bool) -> None:  # noqa: FBT001
+    """Deviations in both directions count, at the highest rate for one core."""
     report = Report("purgatory", {})
     figures = {"expired_percent": expired, "model_percent": 50.0}
 

@@ -1,4 +1,4 @@
-"""Other people's programs as the benchmark runs them, at sizes that only show that they run."""
+"""Third-party programs in the benchmark, at sizes that only test that they run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TINY = replace(programs.QUICK, requests=10, at_once=2, standing=1, connections=3
 
 
 async def two_rounds(workload: AsyncGenerator[Figures, None]) -> list[Figures]:
-    """The first rounds of a workload."""
+    """Return the first two rounds of a workload."""
     rounds = [await anext(workload), await anext(workload)]
     await workload.aclose()
     return rounds
@@ -36,7 +36,7 @@ async def two_rounds(workload: AsyncGenerator[Figures, None]) -> list[Figures]:
 
 @pytest.mark.thorough
 async def test_uvicorn_answers_clients_of_another_process() -> None:
-    """All requests of a round are answered, and the next round finds the server as it was."""
+    """All requests of a round are answered, and a second round runs on the same server."""
     pytest.importorskip("uvicorn")
     pytest.importorskip("fastapi")
 
@@ -49,7 +49,7 @@ async def test_uvicorn_answers_clients_of_another_process() -> None:
 
 @pytest.mark.thorough
 async def test_websockets_are_pinged_and_echo_meanwhile() -> None:
-    """No echo is lost, and every connection is there."""
+    """No echo is lost, and all connections stay open."""
     pytest.importorskip("websockets", minversion="14")
 
     rounds = await two_rounds(
@@ -62,8 +62,8 @@ async def test_websockets_are_pinged_and_echo_meanwhile() -> None:
 
 
 @pytest.mark.slow
-async def test_redis_is_asked_through_its_socket() -> None:
-    """With timeouts and without; the socket is gone afterwards."""
+async def test_redis_is_read_through_its_socket() -> None:
+    """The socket works with and without timeouts, and is removed afterwards."""
     pytest.importorskip("redis")
     try:
         with redis_server() as address:
@@ -80,10 +80,10 @@ async def test_redis_is_asked_through_its_socket() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a script stands for redis-server")
-def test_a_redis_that_does_not_start_gives_the_reason(
+def test_a_redis_that_does_not_start_raises_its_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last line of what it wrote, and nothing is left of it."""
+    """The error has the last line of its output, and no file remains."""
     program = tmp_path / "redis-server"
     program.write_text("#!/bin/sh\necho starting\necho no memory\nexit 1\n")
     program.chmod(0o755)
@@ -93,8 +93,8 @@ def test_a_redis_that_does_not_start_gives_the_reason(
         pass
 
 
-def test_where_there_is_no_redis_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names what to install."""
+def test_a_missing_redis_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the package to install."""
     monkeypatch.setenv("PATH", "")
 
     with pytest.raises(RedisMissingError, match="apt-get install redis-server"), redis_server():
@@ -105,7 +105,7 @@ def test_where_there_is_no_redis_the_package_is_named(monkeypatch: pytest.Monkey
 def test_programs_are_measured_on_loops_and_wheel_loops(
     results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With timeouts and without; what cannot be had is left out, and the reason given."""
+    """With and without timeouts; missing programs are skipped with the reason."""
     pytest.importorskip("aiohttp")
 
     def no_postgres() -> None:
@@ -145,7 +145,7 @@ def test_programs_are_measured_on_loops_and_wheel_loops(
 def test_one_program_can_be_run_alone_with_fewer_connections(
     results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The number of connections is in the title, and in the figures of every round."""
+    """The title and the figures of every round hold the number of connections."""
     pytest.importorskip("websockets", minversion="14")
     monkeypatch.setattr(programs, "loops_here", lambda: ["asyncio"])
     monkeypatch.setattr(programs, "QUICK", TINY)
@@ -158,18 +158,18 @@ def test_one_program_can_be_run_alone_with_fewer_connections(
     assert list(content["rounds"]) == ["websockets, 0"]
 
 
-def test_an_unknown_program_is_named_with_those_there_are(
+def test_an_unknown_program_lists_the_legal_names(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Exit code 2 and the legal names."""
+    """The command exits with 2 and lists the legal names."""
     assert run(["bench", "programs", "--only", "nope"]) == 2
 
     names = "aiohttp, uvicorn, asyncpg, redis, websockets"
     assert f"--only must be one of {names}, got 'nope'" in capsys.readouterr().err
 
 
-def test_a_program_may_cost_two_percent_more_and_three_must_cost_less() -> None:
-    """A program with one table counts beside both tables of the others."""
+def test_programs_are_judged_by_both_bounds() -> None:
+    """A program with one table counts for both tables of the others."""
     report = Report("programs", {})
     costs = {
         ("aiohttp", 0): 1.0,
@@ -187,8 +187,8 @@ def test_a_program_may_cost_two_percent_more_and_three_must_cost_less() -> None:
     assert (with_others.measured, with_others.passed) == (3, True)
 
 
-def test_fewer_connections_than_asked_for_stand_in_the_title() -> None:
-    """A process may hold only so many."""
+def test_a_reduced_number_of_connections_is_in_the_title() -> None:
+    """A process has a limit of open files."""
     figures: Figures = {"connections": 7}
     series = Series(Side("asyncio", ""), [figures])
 
@@ -199,8 +199,8 @@ def test_fewer_connections_than_asked_for_stand_in_the_title() -> None:
 
 
 @pytest.mark.posix
-def test_nothing_listens_where_the_redis_was() -> None:
-    """A program that fails inside the block ends the server all the same."""
+def test_redis_is_stopped_if_the_block_raises() -> None:
+    """The server is stopped even if the block raises."""
     addresses: list[str] = []
 
     def fail() -> None:

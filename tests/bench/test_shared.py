@@ -1,4 +1,4 @@
-"""Shared counters as the benchmark runs them, at sizes that only show that it runs."""
+"""The benchmark of shared counters, at sizes that only test that it runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.one_build, pytest.mark.realtime]
 
 @pytest.mark.slow
 async def test_waits_in_one_process_are_woken_by_another(tmp_path: Path) -> None:
-    """The figures of one round of one rate; on a busy machine all wake-ups may come too late."""
+    """One round at one rate has its figures; on a busy machine all wake-ups may be too late."""
     rounds = workloads.wakes(
         store="sqlite",
         address=str(tmp_path / "counters.db"),
@@ -47,7 +47,7 @@ async def test_waits_in_one_process_are_woken_by_another(tmp_path: Path) -> None
 @pytest.mark.thorough
 @pytest.mark.parametrize("store", ["postgres", "redis"])
 async def test_broadcaster_does_the_same_work(store: str) -> None:
-    """One process waits, another one publishes."""
+    """One process waits, and another one publishes."""
     pytest.importorskip("broadcaster", reason="broadcaster is not installed: see the group `bench`")
     try:
         with ExitStack() as stack:
@@ -67,7 +67,7 @@ async def test_broadcaster_does_the_same_work(store: str) -> None:
 
 
 async def test_a_raw_write_is_measured(tmp_path: Path) -> None:
-    """One after the other."""
+    """Writes run one after the other."""
     rounds = workloads.raw_write(store="sqlite", address=str(tmp_path / "counters.db"))
 
     figures = await anext(rounds)
@@ -78,7 +78,7 @@ async def test_a_raw_write_is_measured(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 async def test_idle_keys_are_measured(tmp_path: Path) -> None:
-    """None is lost while one of two processes closes."""
+    """No key is lost while one of two processes closes."""
     rounds = idle_keys.keys(store="sqlite", address=str(tmp_path / "counters.db"), keys=50)
 
     figures = await anext(rounds)
@@ -90,7 +90,7 @@ async def test_idle_keys_are_measured(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 async def test_pgbench_runs_beside_publishes() -> None:
-    """And says how many transactions it made, which may be none on a slow disk."""
+    """The figures hold the number of transactions, which may be 0 on a slow disk."""
     try:
         program = find_program("pgbench")
         if program is None:
@@ -113,20 +113,18 @@ async def test_pgbench_runs_beside_publishes() -> None:
     ],
 )
 def test_the_rate_of_a_run_of_pgbench(output: str, rate: float) -> None:
-    """Without a rate it ended no transaction."""
+    """Output without a rate means that no transaction ended."""
     assert pgbench.rate_of(output) == rate
 
 
 def test_a_run_of_pgbench_without_a_rate_is_an_error() -> None:
-    """Not a rate of zero."""
+    """The rate is not assumed to be zero."""
     with pytest.raises(ValueError, match="must hold the rate of a run of pgbench, got 'tps'"):
         pgbench.rate_of("tps")
 
 
-def test_a_store_that_cannot_be_had_is_left_out(
-    results: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The reason is given, and the others are measured beside their raw writes."""
+def test_a_missing_store_is_skipped(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The report gives the reason, and measures the others with their raw writes."""
 
     def no_postgres() -> None:
         raise PostgresMissingError("PostgreSQL is not installed")
@@ -173,12 +171,12 @@ def test_a_store_that_cannot_be_had_is_left_out(
 
 
 def test_an_unknown_store_is_refused() -> None:
-    """With the exit code of bad input."""
+    """The command exits with the code of bad input."""
     assert run(["bench", "shared", "--only", "nope"]) == 2
 
 
-def test_figures_are_judged_by_what_the_store_promises() -> None:
-    """Each bound of the table, met and missed."""
+def test_figures_are_judged_by_the_bounds_of_the_store() -> None:
+    """Each bound of the table passes and fails as expected."""
 
     def series(**figures: float) -> Series:
         return Series(Side("side", "module:function"), [figures])
@@ -207,8 +205,8 @@ def test_figures_are_judged_by_what_the_store_promises() -> None:
 
 
 @pytest.mark.parametrize(("most", "cpu", "verdicts"), [(400, 70, "++"), (399, 71, "--")])
-def test_figures_are_judged_by_those_of_broadcaster(most: float, cpu: float, verdicts: str) -> None:
-    """Both bounds, met and missed."""
+def test_figures_are_judged_against_broadcaster(most: float, cpu: float, verdicts: str) -> None:
+    """Both bounds pass and fail as expected."""
 
     def series(**figures: float) -> Series:
         return Series(Side("side", "module:function"), [figures])

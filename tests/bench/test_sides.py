@@ -1,4 +1,4 @@
-"""Event loops that are measured besides asyncio's and uvloop's."""
+"""Event loops that are measured in addition to asyncio's and uvloop's."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_side_is_a_factory_of_event_loops() -> None:
 def test_a_side_may_be_a_module_of_the_current_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As `python -m` finds it; the processes that measure do the same."""
+    """The module is imported as by `python -m`, also in the measuring processes."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", sys.path.copy())
     (tmp_path / "loop_of_mine.py").write_text("from asyncio import new_event_loop as make\n")
@@ -54,7 +54,7 @@ def test_a_side_may_be_a_module_of_the_current_folder(
     ],
 )
 def test_a_bad_side_is_refused_with_its_reason(spec: str, reason: str) -> None:
-    """The text has the form that was wanted, what came, and why it will not do."""
+    """The error has the required form, the value, and the reason."""
     with pytest.raises(BadInputError, match=reason) as refused:
         checked_side(spec)
 
@@ -65,7 +65,7 @@ def test_a_bad_side_is_refused_with_its_reason(spec: str, reason: str) -> None:
 def test_the_command_refuses_a_bad_side_in_one_line(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit code 2, no traceback, and nothing is measured."""
+    """The command exits with 2 without a traceback, and measures nothing."""
     assert run(["bench", command, "--quick", "--side", "nowhere:make"]) == 2
 
     said = capsys.readouterr()
@@ -75,14 +75,14 @@ def test_the_command_refuses_a_bad_side_in_one_line(
 
 
 def test_a_loop_that_keeps_cancelled_timers_does_fewer_operations() -> None:
-    """A million a round would fill the memory; the figures are those of one operation."""
+    """A million operations in a round would fill the memory; the figures are per operation."""
     operations = {on: own_side(LINE, on).arguments["operations"] for on in ("uvloop", "rloop")}
 
     assert operations == {"uvloop": 1_000_000, "rloop": MOST_CANCELLED}
 
 
 def test_zuvloop_is_measured_from_python_3_14_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It needs that Python; rloop does not."""
+    """Only zuvloop needs Python 3.14; rloop does not."""
 
     def found(_: str) -> object:
         return object()
@@ -101,8 +101,8 @@ def test_zuvloop_is_measured_from_python_3_14_on(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.thorough
-def test_a_side_is_measured_beside_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Our timer on that loop and its own timers; of our loops there is none above it."""
+def test_an_additional_side_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both timers are measured, aiowheel's and the loop's own; there is no wheel loop above it."""
     side = "asyncio:SelectorEventLoop"
     monkeypatch.setattr("aiowheel.bench._compare.other_loops", list)
 

@@ -1,4 +1,4 @@
-"""The picture of many benchmarks: what it shows, and that the command draws it."""
+"""The summary picture of several benchmarks: its contents, and the command that draws it."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ MACHINE = {"python": "CPython 3.13.0", "build": "compiled", "cpu": "a CPU", "cor
 
 
 def run_of(program: str, *tables: tuple[str, list[list[str]]]) -> dict[str, Any]:
-    """What a program writes, as far as the picture needs it."""
+    """Return the parts of a program's output that the picture needs."""
     return {
         "program": program,
         "machine": MACHINE | {"load": 0.1, "commit": "abc"},
@@ -26,7 +26,7 @@ def run_of(program: str, *tables: tuple[str, list[list[str]]]) -> dict[str, Any]
 
 
 def test_a_panel_is_the_first_figure_of_a_table() -> None:
-    """By the row's name; a cell that is no number has no bar."""
+    """Bars are named by row; a cell that is not a number has no bar."""
     rows = [["aiowheel", "1,250", "3"], ["asyncio", "-", "-"], ["uvloop", "90.5", "1"]]
 
     (panel,) = panels_of(run_of("wheel", ("churn", rows)))
@@ -36,14 +36,14 @@ def test_a_panel_is_the_first_figure_of_a_table() -> None:
 
 
 def test_a_table_without_figures_has_no_panel() -> None:
-    """Notes in the form of a table do not count."""
+    """A table that only holds a note is skipped."""
     assert list(panels_of(run_of("wheel", ("notes", [["a", "none"], ["b"]])))) == []
 
 
 def test_all_programs_are_drawn_into_one_picture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A PNG beside their files, also where bars are zero or far apart."""
+    """The PNG is written next to the files, also for bars that are zero or far apart."""
     pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
     Path("aiowheel-bench").mkdir()

@@ -1,7 +1,7 @@
-"""Every example runs as it is and prints what its docstring promises.
+"""Every example runs and prints the text in its docstring.
 
-The promise is the docstring's last paragraphs, after a line `Prints:`, indented; `...` inside
-stands for any text, as in doctest.
+The expected text is the indented end of the docstring, after a line `Prints:`; `...` in it stands
+for any text, as in doctest.
 """
 
 import ast
@@ -21,7 +21,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
 def promise(example: Path) -> str:
-    """What the docstring says the example prints."""
+    """Return the expected output in the docstring of an example."""
     docstring = ast.get_docstring(ast.parse(example.read_text(encoding="utf-8"))) or ""
     _, found, text = docstring.partition("Prints:\n")
     assert found, f"{example.name}: the docstring has no `Prints:` paragraph"
@@ -29,7 +29,7 @@ def promise(example: Path) -> str:
 
 
 def third_parties(example: Path) -> set[str]:
-    """The packages it imports that are neither Python's nor ours."""
+    """Return the imported packages that belong neither to Python nor to aiowheel."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(example.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -41,13 +41,13 @@ def third_parties(example: Path) -> set[str]:
 
 @pytest.mark.realtime
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
-def test_example_prints_what_it_promises(
+def test_example_prints_its_documented_output(
     example: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """It ends without an error, nothing on stderr, and the promised lines."""
+    """The example raises no error, writes nothing on stderr, and prints the expected lines."""
     for package in third_parties(example):
         pytest.importorskip(package, reason=f"{package} is not installed")
     monkeypatch.chdir(tmp_path)
@@ -64,7 +64,7 @@ def test_example_prints_what_it_promises(
 
 
 def test_the_example_table_lists_every_example() -> None:
-    """examples/README.md is how a reader chooses."""
+    """Readers choose an example in examples/README.md."""
     if not EXAMPLES:
         pytest.skip("there are no examples yet")
     table = (ROOT / "examples/README.md").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The figures on the front pages are figures that were measured."""
+"""The figures on the front pages are measured figures."""
 
 import re
 from pathlib import Path
@@ -16,10 +16,10 @@ SIDES = {
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/index.md"])
-def test_a_front_page_shows_figures_of_the_page(name: str) -> None:
-    """Every number of its table stands in a table of the page, in a row of the same contender.
+def test_a_front_page_shows_measured_figures(name: str) -> None:
+    """Every number of the table is in a table of `figures.md`, in a row of the same contender.
 
-    Those of loops that `figures.md` does not measure stand in the text of how we benchmark.
+    Numbers of loops that `figures.md` does not measure are in the text of how-we-benchmark.md.
     """
     measured = (ROOT / "docs/explanation/figures.md").read_text("utf-8")
     rows = [[cell.strip() for cell in line.split("|")] for line in measured.splitlines()]

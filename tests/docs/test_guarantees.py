@@ -1,4 +1,4 @@
-"""The page of promises: each one names a test that pytest collects, and a bug that breaks it."""
+"""The page of guarantees: each row names tests that pytest collects, and a planted bug."""
 
 import re
 from pathlib import Path
@@ -18,13 +18,13 @@ NAMED = re.compile(r"`([\w/]+\.py::\w+)`")
 
 
 class Collection:
-    """A plugin that notes what pytest would run."""
+    """A plugin that records the tests that pytest would run."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Note the tests, without their parameters."""
+        """Record the tests, without their parameters."""
         self.names |= {
             "::".join(item.nodeid.removeprefix("tests/").partition("[")[0].split("::")[:2])
             for item in session.items
@@ -32,7 +32,7 @@ class Collection:
 
 
 def test_every_promise_has_a_test_and_a_place_for_a_bug() -> None:
-    """Three cells a row; the second one holds names of tests and nothing else."""
+    """Each row has three cells; the second one holds only names of tests."""
     assert len(PROMISES) > 40
     for promise, tests, bugs in PROMISES:
         assert NAMED.sub("", tests).replace(",", "").strip() == "", promise
@@ -40,15 +40,15 @@ def test_every_promise_has_a_test_and_a_place_for_a_bug() -> None:
         assert bugs == "-" or re.fullmatch(r"`[\w-]+`(, `[\w-]+`)*", bugs), promise
 
 
-def test_every_planted_bug_that_is_named_exists() -> None:
-    """A name is that of a patch, without its suffix."""
+def test_every_named_planted_bug_exists() -> None:
+    """A name is the name of a patch without its suffix."""
     named = {name for _, _, bugs in PROMISES for name in re.findall(r"`([\w-]+)`", bugs)}
 
     assert named <= {patch.stem for patch in (ROOT / "tests/planted").glob("*.patch")}
 
 
-def test_every_test_that_is_named_is_collected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A test that is deselected, or whose file is not collected, holds nothing."""
+def test_every_named_test_is_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deselected test, or one in a file that is not collected, checks nothing."""
     named = {name for _, tests, _ in PROMISES for name in NAMED.findall(tests)}
     files = sorted({f"tests/{name.partition('::')[0]}" for name in named})
     collection = Collection()

@@ -1,8 +1,8 @@
-"""Plain English: the documentation does without certain words, and pages open alike.
+"""Plain English: the documentation avoids certain words, and all pages open alike.
 
-A noun is the subject of a sentence: a client, a callback, the driver, and not "who" or "what".
+The subject of a sentence is a noun: a client, a callback, the driver, and not "who" or "what".
 Programs do not ask, tell, hear or know. The lists below are phrases that break these rules; code
-and output are not read. Spelling is checked by codespell, in `make lint`.
+and output are not checked. `make lint` checks spelling with codespell.
 """
 
 import ast
@@ -43,34 +43,34 @@ IN_PAGES = (*EVERYWHERE, r"whoever", r"those who", r"asked", r"small print")
 
 
 def prose(page: Path) -> str:
-    """The page without its code, its output and its comments."""
+    """Return the page without its code, its output and its comments."""
     text = page.read_text("utf-8")
     text = re.sub(r"^( *)(```.*?^\1```)$", blank, text, flags=re.MULTILINE | re.DOTALL)
     return re.sub(r"`[^`\n]*`|<!--.*?-->", "", text)
 
 
 def blank(match: re.Match[str]) -> str:
-    """As many lines, with nothing in them."""
+    """Return as many empty lines as the match has."""
     return "\n" * match[0].count("\n")
 
 
 def findings(text: str, phrases: tuple[str, ...]) -> list[str]:
-    """Line number and line of each phrase in the text."""
+    """Return line number and line of each phrase in the text."""
     pattern = re.compile(rf"\b({'|'.join(phrases)})\b", re.IGNORECASE)
     lines = enumerate(text.splitlines(), start=1)
     return [f"{number}: {line.strip()}" for number, line in lines if pattern.search(line)]
 
 
 def docstrings(source: str) -> list[str]:
-    """Every docstring of a module."""
+    """Return every docstring of a module."""
     kinds = ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef
     tree = ast.walk(ast.parse(source))
     return [text for node in tree if isinstance(node, kinds) if (text := ast.get_docstring(node))]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_a_page_does_without_the_words(page: Path) -> None:
-    """A finding is mended, not listed as an exception."""
+def test_a_page_avoids_the_phrases(page: Path) -> None:
+    """Correct a finding instead of listing it as an exception."""
     assert findings(prose(page), IN_PAGES) == []
 
 
@@ -80,18 +80,18 @@ def test_a_page_does_without_the_words(page: Path) -> None:
     ids=lambda page: page.relative_to(ROOT).as_posix(),
 )
 def test_the_subject_of_a_sentence_is_a_noun(page: Path) -> None:
-    """A heading, a question and a cell of a table may begin with "What"."""
+    """Headings, questions and cells of a table may begin with "What"."""
     found = [match[0] for match in SUBJECT_IS_A_CLAUSE.finditer(prose(page))]
 
     assert found == []
 
 
-def test_docstrings_do_without_the_words() -> None:
-    """Those of the whole package: most of them are pages of the reference."""
+def test_docstrings_avoid_the_phrases() -> None:
+    """Most docstrings of the package are pages of the reference."""
     found: dict[str, list[str]] = {}
     for path in SOURCES:
         source = path.read_text("utf-8")
-        if findings(source, EVERYWHERE):  # in code or comments perhaps: only then it is parsed
+        if findings(source, EVERYWHERE):  # perhaps in code or comments: parse only then
             found[path.relative_to(ROOT).as_posix()] = findings(
                 "\n".join(docstrings(source)), EVERYWHERE
             )
@@ -99,8 +99,8 @@ def test_docstrings_do_without_the_words() -> None:
     assert {name: lines for name, lines in found.items() if lines} == {}
 
 
-def test_the_help_of_every_command_does_without_the_words() -> None:
-    """Also that of the options."""
+def test_the_help_of_every_command_avoids_the_phrases() -> None:
+    """The help texts of options are checked as well."""
     texts: list[str] = []
     commands = [get_command(build_app(COMMANDS))]
     while commands:
@@ -117,8 +117,8 @@ def test_the_help_of_every_command_does_without_the_words() -> None:
     [each for each in PAGES if each.parent.parent.name == "docs" and each.stem != "index"],
     ids=lambda page: page.relative_to(ROOT).as_posix(),
 )
-def test_a_page_opens_with_what_it_gives_its_reader(page: Path) -> None:
-    """It says what a reader can do or knows after it."""
+def test_a_page_opens_with_its_use(page: Path) -> None:
+    """The first sentence says what a reader can do or knows after the page."""
     text = page.read_text("utf-8")
     opening = re.search(r"^# .*\n\n(.*)", text, re.MULTILINE)
 
@@ -126,8 +126,8 @@ def test_a_page_opens_with_what_it_gives_its_reader(page: Path) -> None:
     assert re.match(r"After this page |Each |An? |`", opening[1]), opening[1]
 
 
-def test_the_words_are_found() -> None:
-    """In a sentence, but not in code."""
+def test_the_phrases_are_found() -> None:
+    """A phrase is found in a sentence, but not in code."""
     text = "one\nFor whoever waits.\nNobody is told.\n`nobody`"
 
     assert findings(re.sub("`.*`", "", text), IN_PAGES) == [

@@ -1,4 +1,4 @@
-"""Pages that name tests name tests that exist."""
+"""The tests that pages name exist."""
 
 import ast
 import re
@@ -24,7 +24,7 @@ BARE = re.compile(r"\| `(test_\w+)` \|")
 
 
 def names_in(path: Path) -> set[str]:
-    """Top-level functions, classes and assigned names of a test file."""
+    """Return top-level functions, classes and assigned names of a test file."""
     names: set[str] = set()
     for node in ast.parse(path.read_text("utf-8")).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -36,7 +36,7 @@ def names_in(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_test_a_page_names_exists(page: Path) -> None:
-    """A renamed test takes its guarantee along."""
+    """Renaming a test requires renaming it on the page of its guarantee."""
     text = page.read_text("utf-8")
     named = set(NAMED.findall(text))
     for file in WITHOUT_FILE.findall(text):

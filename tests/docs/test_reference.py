@@ -22,7 +22,7 @@ PROGRAMS = {"bench", "cli"}  # commands, and no modules to import
 
 
 def public_names() -> dict[str, tuple[str, ...]]:
-    """The `__all__` of every module without an underscore, by the module's name."""
+    """Return the `__all__` of every module without an underscore, by the module's name."""
     found: dict[str, tuple[str, ...]] = {}
     for path in sorted((ROOT / "aiowheel").rglob("*.py")):
         parts = path.relative_to(ROOT).with_suffix("").parts
@@ -44,13 +44,13 @@ def test_a_public_name_has_one_entry(name: str) -> None:
 
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_an_entry_shows_no_private_module(entry: str) -> None:
-    """Readers import by the path that they see."""
+    """Readers import by the documented path."""
     assert not re.search(r"\._(?!_)", entry)
 
 
 @pytest.mark.parametrize(("module", "names"), public_names().items())
 def test_every_name_of_a_module_has_an_entry(module: str, names: tuple[str, ...]) -> None:
-    """Under that module, or under the one that users import it from."""
+    """The entry is under that module, or under the module from which users import the name."""
     documented = {entry.rpartition(".")[2] for entry in ENTRIES}
     missing = {name for name in names if f"{module}.{name}" not in ENTRIES}
 

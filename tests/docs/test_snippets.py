@@ -1,9 +1,8 @@
-"""The documentation runs: every fenced Python block, and every `$ aiowheel` line that is cheap.
+"""The documentation runs: every fenced Python block, and every cheap `$ aiowheel` line.
 
-A block is a whole program: it runs alone, in an empty folder, as a reader would paste it into a
-file. It is passed over only after a comment of its own that says why: `<!-- not run: the reason
--->`. A block whose title is that of a test module is run by pytest. docs/contributing.md tells
-writers the same.
+A block is a whole program: it runs alone in an empty folder, as a reader would run it. A block is
+skipped only after a comment with a reason: `<!-- not run: the reason -->`. A block whose title is
+that of a test module is run by pytest. docs/contributing.md describes the same for writers.
 """
 
 import os
@@ -20,7 +19,7 @@ import pytest
 
 from aiowheel.cli import run
 
-pytestmark = [pytest.mark.one_build, pytest.mark.realtime]  # a page shows what a reader would type
+pytestmark = [pytest.mark.one_build, pytest.mark.realtime]  # as a reader would run it
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -30,12 +29,12 @@ BLOCK = re.compile(
     r"(?P<text>.*?)^(?P=indent)```$",
     re.MULTILINE | re.DOTALL,
 )
-# Commands that answer at once; the others start servers or Spark and have tests of their own.
+# Commands that end immediately; the others start servers or Spark and have their own tests.
 CHEAP = {("doctor",), ("--help",), ("--version",)}
 
 
 def relative(path: Path) -> str:
-    """Path as it stands in a test id."""
+    """Return the path as shown in a test id."""
     return path.relative_to(ROOT).as_posix()
 
 
@@ -52,7 +51,7 @@ class Block(NamedTuple):
 
 
 def blocks(page: Path, languages: set[str]) -> Iterator[Block]:
-    """The page's blocks in these languages that are to be run."""
+    """Yield the page's blocks in these languages that are to be run."""
     text = page.read_text(encoding="utf-8")
     for match in BLOCK.finditer(text):
         if match["language"] in languages and match["reason"] is None:
@@ -67,7 +66,7 @@ PROGRAMS = [
 
 
 def is_test(block: Block) -> bool:
-    """Whether pytest runs it."""
+    """Return whether pytest runs the block."""
     return block.title.startswith("test_")
 
 
@@ -75,9 +74,9 @@ def is_test(block: Block) -> bool:
 def test_a_python_block_runs_alone(
     block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a page shows works as shown; an assert in it holds."""
+    """The code of a page works as shown; its asserts hold."""
     monkeypatch.chdir(tmp_path)
-    # Line numbers are the page's own, so that a traceback points into it.
+    # The padding keeps the page's line numbers, so that a traceback points into the page.
     code = compile("\n" * block.line + block.text, str(block.page), "exec", dont_inherit=True)
     namespace: dict[str, Any] = {"__name__": "__main__"}
 
@@ -85,7 +84,7 @@ def test_a_python_block_runs_alone(
 
 
 def test_the_tests_on_the_pages_pass(tmp_path: Path) -> None:
-    """Each in a module of its own, in one run of pytest, as in a project that uses aiowheel."""
+    """Each block is a module; one run of pytest runs all, as in a project with aiowheel."""
     found = [block for block in PROGRAMS if is_test(block)]
     for place, block in enumerate(found):
         (tmp_path / f"test_{place}_{block.title.removeprefix('test_')}").write_text(block.text)
@@ -105,7 +104,7 @@ def test_the_tests_on_the_pages_pass(tmp_path: Path) -> None:
 
 
 def command_lines(page: Path) -> list[list[str]]:
-    """Arguments of every `$ aiowheel ...` line of the page."""
+    """Return the arguments of every `$ aiowheel ...` line of the page."""
     lines = (
         line.removeprefix("$ ")
         for block in blocks(page, {"bash", "console"})
@@ -115,8 +114,10 @@ def command_lines(page: Path) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=relative)
-def test_command_lines_name_what_exists(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Cheap commands run; of the others the subcommand and its options are looked up."""
+def test_command_lines_name_existing_commands(
+    page: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cheap commands run; for others the subcommand and its options must exist."""
     for arguments in command_lines(page):
         if tuple(arguments) in CHEAP or "--help" in arguments:
             assert run(arguments) == 0, arguments
@@ -129,8 +130,8 @@ def test_command_lines_name_what_exists(page: Path, capsys: pytest.CaptureFixtur
         assert {each for each in options if each not in listed} == set(), arguments
 
 
-def test_a_block_is_found_and_a_reason_passes_it_over(tmp_path: Path) -> None:
-    """The pattern above sees what it should: else no page would ever fail."""
+def test_blocks_are_found_or_skipped_with_a_reason(tmp_path: Path) -> None:
+    """The pattern finds blocks; otherwise no page could fail."""
     page = tmp_path / "page.md"
     page.write_text(
         "```python\none = 1\n```\n\n<!-- not run: needs a network -->\n```python\ntwo\n```\n"

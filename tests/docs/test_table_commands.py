@@ -1,6 +1,6 @@
-"""Commands of the pages on tables that lie elsewhere: each is accepted, up to the session.
+"""Commands on pages about remote tables: each is accepted, up to the start of a session.
 
-`make test-kafka` runs such commands with a Kafka, an S3 and Delta Lake; these tests need none.
+`make test-kafka` runs such commands with Kafka, S3 and Delta Lake; these tests need none of them.
 """
 
 from collections.abc import Generator
@@ -26,8 +26,8 @@ COMMANDS = {
 }
 
 
-def test_the_pages_show_such_commands() -> None:
-    """Of Kafka, object stores and Delta Lake."""
+def test_the_pages_show_commands_for_every_place() -> None:
+    """The pages show commands for Kafka, object stores and Delta Lake."""
     words = [word for line in COMMANDS.values() for word in line]
 
     for scheme in ("kafka://", "s3a://", "delta:"):
@@ -38,7 +38,7 @@ def test_the_pages_show_such_commands() -> None:
 def test_a_command_on_a_page_is_accepted(
     command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its URIs and options are those of a run, and Spark gets the jars for them."""
+    """URIs and options are valid, and Spark gets the required jars."""
     opened: list[dict[str, str]] = []
 
     @contextmanager
@@ -50,7 +50,7 @@ def test_a_command_on_a_page_is_accepted(
         yield
 
     monkeypatch.setattr("aiowheel.jobs.spark.session.open_session", no_session)
-    monkeypatch.setattr("importlib.metadata.version", str)  # of delta-spark, which may be absent
+    monkeypatch.setattr("importlib.metadata.version", str)  # delta-spark may not be installed
 
     assert run(command) == 1
 

@@ -1,12 +1,12 @@
-"""The tutorial works: a reader who copies its blocks, page by page, sees what the pages promise.
+"""The tutorial works: a reader who copies its blocks, page by page, sees the output on the pages.
 
 The ordinary run follows the pages in the environment of the tests. `make test-stranger-path` builds
 the wheel and follows README.md and the pages from an empty environment.
 
-A `python` block with a title is saved under that name. A `console` block is run, and what stands
-below a command must come out; `...` stands for any text. A console with a title is another
-terminal: its command may go on while others run, and a `text` block of the same title is what it
-prints in the end. The first terminal is the server's.
+A `python` block with a title is saved under that name. A `console` block is run, and the text below
+a command must be its output; `...` stands for any text. A console with a title is another terminal:
+its command may keep running, and a `text` block of the same title is its final output. The first
+terminal runs the server.
 """
 
 import contextlib
@@ -42,10 +42,10 @@ INSTALLS = ("python3 -m venv", ". tutorial/", "pip install")
 
 
 class Reader:
-    """Copies the blocks of pages into files and terminals, in one folder."""
+    """A simulated reader, who copies the blocks of pages into files and terminals of one folder."""
 
     def __init__(self, folder: Path, *, package: str | None) -> None:
-        """Install *package* as the pages say; with None use what is installed here."""
+        """Install *package* as described by the pages; None uses the installed packages."""
         self._folder = folder
         self._log = folder / "server.log"
         self._package = package
@@ -72,7 +72,7 @@ class Reader:
             program.chmod(0o755)
 
     def follow(self, text: str) -> None:
-        """Do what the text says, from top to bottom; close its terminals at the end."""
+        """Follow the text from top to bottom; close its terminals at the end."""
         try:
             for block in BLOCK.finditer(text):
                 if block["language"] == "python" and block["title"]:
@@ -111,7 +111,7 @@ class Reader:
                 self._wait_for_request()
 
     def _start(self, command: str) -> subprocess.Popen[str]:
-        if command.startswith("uvicorn"):  # its log shows when a request has come
+        if command.startswith("uvicorn"):  # its log shows when a request has arrived
             self._log.write_text("")
             command = f"{command} --log-level trace >{self._log.name} 2>&1"
         return subprocess.Popen(
@@ -141,7 +141,7 @@ class Reader:
             time.sleep(0.02)
 
     def _wait_for_request(self) -> None:
-        """Type on when the request has reached the application, as a reader would be slower."""
+        """Wait until the request has reached the application, because a reader would be slower."""
         end = time.monotonic() + PATIENCE
         while not re.search(r"ASGI \[\d+\] Started scope=.*'GET'", self._log.read_text()):
             assert time.monotonic() < end, self._log.read_text()
@@ -149,7 +149,7 @@ class Reader:
         time.sleep(0.2)
 
     def close(self) -> None:
-        """Ctrl+C in every terminal."""
+        """Send Ctrl+C to every terminal."""
         for terminal in self._terminals.values():
             os.killpg(terminal.pid, signal.SIGINT)
         for terminal in self._terminals.values():
@@ -164,7 +164,7 @@ class Reader:
 
 @pytest.fixture
 def reader(tmp_path: Path) -> Reader:
-    """A reader who has installed everything."""
+    """Return a reader with all packages installed."""
     for package in ("fastapi", "uvicorn"):
         pytest.importorskip(package, reason=f"{package} is not installed")
     if shutil.which("curl") is None or shutil.which("bash") is None:
@@ -174,13 +174,13 @@ def reader(tmp_path: Path) -> Reader:
 
 @pytest.mark.parametrize("page", TUTORIAL, ids=lambda page: page.stem)
 def test_the_tutorial_can_be_followed(page: Path, reader: Reader) -> None:
-    """Each page by itself, in the environment of the tests."""
+    """Each page works by itself, in the environment of the tests."""
     reader.follow(page.read_text("utf-8"))
 
 
 @pytest.mark.parametrize("server", ["uvicorn", "gunicorn", "hypercorn", "granian"])
 def test_a_server_runs_on_the_wheel(server: str, reader: Reader) -> None:
-    """What the page says of each, with the application at its head."""
+    """Each server works as its section describes, after the application of the page's start."""
     pytest.importorskip(server, reason=f"{server} is not installed")
     head, *sections = SERVERS_PAGE.read_text("utf-8").split("\n## ")
     (section,) = (each for each in sections if each.startswith(f"{server}\n"))
@@ -188,14 +188,14 @@ def test_a_server_runs_on_the_wheel(server: str, reader: Reader) -> None:
     reader.follow(head + "\n" + section)
 
 
-def test_the_tutorial_leads_from_page_to_page() -> None:
+def test_each_tutorial_page_links_to_the_next() -> None:
     """Each page but the last one links to its successor."""
     for page, following in pairwise(TUTORIAL):
         assert f"]({following.name})" in page.read_text("utf-8").splitlines()[-1]
 
 
-def test_a_reader_notices_what_a_page_does_not_keep(tmp_path: Path) -> None:
-    """Else no page would ever fail."""
+def test_wrong_output_on_a_page_fails(tmp_path: Path) -> None:
+    """Wrong output on a page fails; otherwise no page could fail."""
     page = tmp_path / "page.md"
     page.write_text(
         textwrap.dedent(
@@ -218,7 +218,7 @@ def test_a_reader_notices_what_a_page_does_not_keep(tmp_path: Path) -> None:
 
 @pytest.mark.stranger
 @pytest.mark.timeout(1200)
-def test_a_stranger_gets_from_the_wheel_to_the_last_page(tmp_path: Path) -> None:
+def test_the_tutorial_works_from_an_empty_environment(tmp_path: Path) -> None:
     """Build the wheel, make an empty environment, follow README.md and the tutorial."""
     build = ["pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir"]
     subprocess.run([sys.executable, "-m", *build, tmp_path, ROOT], check=True)

@@ -1,4 +1,4 @@
-"""The picture of the wheel shows what the wheel does."""
+"""The picture of the wheel shows real states of the wheel."""
 
 import importlib.util
 import xml.etree.ElementTree as ET
@@ -14,7 +14,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    """docs/draw_wheel.py, which is no module of the package."""
+    """Import docs/draw_wheel.py, which is not a module of the package."""
     spec = importlib.util.spec_from_file_location("draw_wheel", DOCS / "draw_wheel.py")
     assert spec is not None
     assert spec.loader is not None
@@ -24,12 +24,12 @@ def script() -> ModuleType:
 
 
 def test_the_picture_is_drawn_from_the_states_of_the_wheel(script: ModuleType) -> None:
-    """`python docs/draw_wheel.py` makes it anew after a change of the wheel or of the script."""
+    """Run `python docs/draw_wheel.py` after a change of the wheel or of the script."""
     assert script.draw(script.states()) == (DOCS / "images/wheel.svg").read_text("utf-8")
 
 
-def test_the_load_of_the_picture_uses_what_a_wheel_can_do(script: ModuleType) -> None:
-    """Every timer ends, some cascade, and both levels are seen in use."""
+def test_the_load_of_the_picture_uses_both_levels(script: ModuleType) -> None:
+    """Every timer ends, some cascade, and both levels are used."""
     states = script.states()
     total = states[-1][1]
 
@@ -39,8 +39,8 @@ def test_the_load_of_the_picture_uses_what_a_wheel_can_do(script: ModuleType) ->
     assert all(any(sum(buckets[level]) for buckets, _ in states) for level in (0, 1))
 
 
-def test_the_picture_is_well_formed_and_fetches_nothing(script: ModuleType) -> None:
-    """Pages show it as an image: a script in it or an address would be refused there."""
+def test_the_picture_is_well_formed_and_self_contained(script: ModuleType) -> None:
+    """Pages embed the picture as an image, in which scripts and external addresses do not work."""
     text = (DOCS / "images/wheel.svg").read_text("utf-8")
 
     assert ET.fromstring(text).tag.endswith("svg")

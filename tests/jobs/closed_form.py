@@ -1,4 +1,4 @@
-"""What a simulation must find, as one query: no wheel in it."""
+"""The expected result of a simulation as one SQL query, without a wheel."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -7,16 +7,16 @@ from aiowheel.jobs.wheels.simulate import Sweep
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# One row per operation: its deadline in ticks, rounded up, and when it leaves. At one instant
-# timeouts go before arrivals, and those before completions.
+# One row per operation: its deadline in ticks, rounded up, and its end. At one instant timeouts
+# precede arrivals, and arrivals precede completions.
 _OPERATIONS = """
     select shard, created, ends, created div {tick} as created_tick,
            (created + {timeout} + {tick} - 1) div {tick} as tick,
            (created + {timeout} + {tick} - 1) div {tick} * {tick} as expiry
     from load
 """
-# The bucket of each overflow level that covers the operation's tick: an entry stops there on its
-# way down if the bucket begins after it was created and before its own tick.
+# The bucket of each overflow level that covers the operation's tick: an entry stops there while
+# cascading if the bucket begins after its creation and before its own tick.
 _STOPS = """
     select shard, explode(array_distinct(filter(
         transform(array({widths}), width -> tick div width * width),
@@ -56,12 +56,12 @@ _ALL = """
 
 
 def closed_form(spark: "SparkSession", sweep: Sweep) -> list[dict[str, Any]]:
-    """The rows of `SHARDS` of a sweep with one setting, levels left out; view `load` is needed."""
+    """Return `SHARDS` of a sweep with one setting, without levels, from the view `load`."""
     setting = {
         "tick": sweep.ticks_ns[0],
         "wheel_size": sweep.wheel_sizes[0],
         "timeout": sweep.timeouts_ns[0],
-        # Of the levels above the finest, in ticks; more than any load here needs.
+        # Widths of the levels above the finest, in ticks; more levels than any load here needs.
         "widths": ", ".join(f"{sweep.wheel_sizes[0] ** level}L" for level in range(1, 7)),
     }
     for name, text in (

@@ -1,6 +1,6 @@
 """One Spark session for all tests of the jobs, and the reference data.
 
-Real data lies beside the repository in `../shared/data`, or where AIOWHEEL_DATA says.
+Real data is in `../shared/data` beside the repository, or in the folder AIOWHEEL_DATA.
 """
 
 import os
@@ -31,13 +31,13 @@ FACTS = [  # view, timeout in seconds, idle events, sha256 of the "fire<TAB>key"
     ("logpod", 300, 776, "5e9e41221b92b1173dc49c48223671f8141951b852992ea378f988cc67fdf7ba"),
     ("logpod", 1800, 135, "6772bfb146f5bf1889908ec21367cb6be7bde905b876d46d9b3d8fd08c11b615"),
 ]
-ODD = "[1] {a,b} * ? x\\y 50%"  # a folder that Spark takes for a pattern, or writes as in a URL
+ODD = "[1] {a,b} * ? x\\y 50%"  # a folder name with pattern characters and with escapes of URLs
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @pytest.fixture(scope="session")
 def needs_spark() -> None:
-    """Skip where Spark cannot run, with the reason."""
+    """Skip with the reason if Spark cannot run."""
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
         pytest.skip("PySpark or pyarrow is not installed")
     try:
@@ -48,7 +48,7 @@ def needs_spark() -> None:
 
 @pytest.fixture(scope="session")
 def spark(needs_spark: None) -> Iterator["SparkSession"]:
-    """A local session, started once."""
+    """Yield a local session, started once."""
     from aiowheel.jobs.spark.session import open_session
 
     with open_session("tests", driver_memory="1g", java_options=QUICK_JVM) as session:
@@ -57,12 +57,12 @@ def spark(needs_spark: None) -> Iterator["SparkSession"]:
 
 @pytest.fixture
 def one_session(spark: "SparkSession") -> None:
-    """Let the commands use the session of the tests, which they find open."""
+    """Let the commands use the open session of the tests."""
 
 
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
-    """The folder of the reference data."""
+    """Return the folder of the reference data."""
     beside = Path(__file__).parents[3] / "shared" / "data"
     folder = Path(os.environ.get("AIOWHEEL_DATA") or beside)
     if not folder.is_dir():
@@ -71,9 +71,9 @@ def data_folder() -> Path:
 
 
 def assert_nothing_lost(report: Mapping[str, Any], out: Path, rows: int) -> None:
-    """Of a run of `aiowheel purgatory` over *rows* rows: each of them is where it belongs.
+    """Check that a run of `aiowheel purgatory` over *rows* rows lost no row.
 
-    A row is an operation, an event or a reject; an operation has an outcome or waits.
+    Each row is an operation, an event or a reject; each operation has an outcome or is pending.
     """
     from aiowheel.jobs.operations.schemas import OUTCOMES, REJECTS
     from aiowheel.jobs.spark.sinks import read_folder

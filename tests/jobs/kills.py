@@ -1,4 +1,4 @@
-"""A stream on a standalone cluster, parts of which are killed at random moments."""
+"""A stream on a standalone cluster whose processes are killed at random moments."""
 
 import json
 import os
@@ -26,44 +26,45 @@ from .test_cluster import (
 )
 
 KILLS = int(os.environ.get("AIOWHEEL_KILLS", "20"))
-PARTS = KILLS + 1  # of the input: one before each kill, and one after the last
-ROWS = 1_000  # of a table, in each part
+PARTS = KILLS + 1  # parts of the input: one before each kill, and one after the last
+ROWS = 1_000  # rows of a table in each part
 PART_MS = 10_000
 TIMEOUT_MS = 5_000
 TICK_MS = 10
-#: A micro-batch takes about as long on this cluster.
+#: The approximate duration of a micro-batch on this cluster.
 BATCH_SECONDS = 2.0
-#: How both kinds of streams are run; a part of the input may make several micro-batches.
+#: The options of both kinds of streams; a part of the input may make several micro-batches.
 STREAM = ["--stream", "--unit", "ms", "--max-lateness", str(2 * PART_MS // 1_000), "--shards", "4"]
 IDLE = [*STREAM, "--timeout", str(TIMEOUT_MS // 1_000)]
 PURGATORY = [*STREAM, "--tick", str(TICK_MS)]
 
 
 class Victim(StrEnum):
-    """What is killed, always with all of its children."""
+    """The process that is killed, always with all of its children."""
 
     EXECUTOR = "executor"
     WORKER = "worker"
     DRIVER = "driver"
 
 
-def endure(
+def run_with_kills(
     victim: Victim,
     command: list[str],
     checkpoint: Path,
     feed: Callable[[int], object],
     tmp_path: Path,
 ) -> None:
-    """Run a stream to its end, and kill *victim* with SIGKILL at `KILLS` moments.
+    """Run a stream to its end, and kill *victim* with SIGKILL `KILLS` times.
 
-    Each moment lies up to two seconds after the begin of a micro-batch with new rows.
+    Each kill is at most two seconds after the start of a micro-batch with new rows.
 
     Args:
-        victim: What is killed. Spark replaces an executor; a worker and a driver are started again.
-        command: Of the stream, which follows its input, without the master.
-        checkpoint: Of the stream.
-        feed: Lets the part of the input with this number arrive.
-        tmp_path: Gets the files of all processes.
+        victim: The process to kill. Spark replaces an executor; a worker and a driver are
+            restarted.
+        command: The command of the stream, which follows its input, without the master.
+        checkpoint: The checkpoint of the stream.
+        feed: Writes the part of the input with the given number.
+        tmp_path: The folder for the files of all processes.
     """
     source = random.Random(f"{victim} {command[0]}")
     with standalone(tmp_path) as (master, workers):
@@ -96,25 +97,25 @@ def endure(
 
 
 def newest_batch(checkpoint: Path) -> int:
-    """The number of the micro-batch that has begun last; -1 before the first."""
+    """Return the number of the last started micro-batch; -1 before the first."""
     names = (file.name for file in (checkpoint / "offsets").glob("[0-9]*"))
     return max(map(int, names), default=-1)
 
 
 def has_gone_on(checkpoint: Path, batch: int) -> bool:
-    """Return whether a micro-batch after *batch* has begun."""
+    """Return whether a micro-batch after *batch* has started."""
     return newest_batch(checkpoint) > batch
 
 
 def touches(part: int) -> list[tuple[int, str]]:
-    """A part of the touches, in no order."""
+    """Return a part of the touches, unordered."""
     source = random.Random(part)
     first = part * PART_MS
     return [(first + source.randrange(PART_MS), f"k{source.randrange(400)}") for _ in range(ROWS)]
 
 
 def operations(part: int) -> list[Operation]:
-    """A part of the operations, on any or all of two keys."""
+    """Return a part of the operations, on any or all of two keys."""
     source = random.Random(part + PARTS)
     found: list[Operation] = []
     for number in range(part * ROWS, (part + 1) * ROWS):
@@ -127,7 +128,7 @@ def operations(part: int) -> list[Operation]:
 
 
 def events(part: int) -> list[Event]:
-    """A part of the events."""
+    """Return a part of the events."""
     source = random.Random(part + 2 * PARTS)
     return [
         Event(
@@ -140,12 +141,12 @@ def events(part: int) -> list[Event]:
 
 
 def touch_lines(rows: Iterable[tuple[int, str]]) -> list[str]:
-    """Touches as JSON."""
+    """Return touches as lines of JSON."""
     return [json.dumps({"key": key, "t": t}) for t, key in rows]
 
 
 def operation_lines(rows: Iterable[Operation]) -> list[str]:
-    """Operations without thresholds as JSON."""
+    """Return operations without thresholds as lines of JSON."""
     return [
         json.dumps(
             {
@@ -161,18 +162,18 @@ def operation_lines(rows: Iterable[Operation]) -> list[str]:
 
 
 def event_lines(rows: Iterable[Event]) -> list[str]:
-    """Events without values as JSON."""
+    """Return events without values as lines of JSON."""
     return [json.dumps({"key": row.key, "time": row.time}) for row in rows]
 
 
-def undisturbed_idle() -> list[tuple[int, str]]:
-    """The idle events that one process finds."""
+def expected_idle() -> list[tuple[int, str]]:
+    """Return the idle events that one process finds."""
     rows = sorted(touch for part in range(PARTS) for touch in touches(part))
     return sorted(idle_events(rows, TIMEOUT_MS))
 
 
-def undisturbed_outcomes() -> list[Ending]:
-    """The outcomes that one process finds."""
+def expected_outcomes() -> list[Ending]:
+    """Return the outcomes that one process finds."""
     shard = Shard(TICK_MS)
     for part in range(PARTS):
         shard.feed(operations(part), events(part))

@@ -1,7 +1,7 @@
-"""Streams and runs that lose an executor or a worker lose and double no event.
+"""Streams and runs that lose an executor or a worker neither lose nor duplicate an event.
 
-Each is a process of its own, as users start it. `make test-cluster` runs them; they take minutes.
-In `test_kills` streams lose executors, workers and drivers at many moments.
+Each run is a separate process, as users start it. `make test-cluster` runs them; they take minutes.
+In `test_kills` executors, workers and drivers of streams are killed at many moments.
 """
 
 import contextlib
@@ -36,31 +36,31 @@ NASA_30 = 8_020, "de305a7e321722b41ceebc17ca2ec2fe7460dbc703dc50202cfd0401ba099e
 FILES = 8
 CONF = ["spark.driver.memory=768m", "spark.executor.memory=768m", "spark.executor.cores=1"]
 PATIENCE = 400.0
-#: Runs a command to which the folder named before it is another one than to everybody else.
+#: Runs a command with a private mount of the folder that is the next argument.
 OWN_DISK = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"']
 
 
 class Arriving(NamedTuple):
-    """A folder of files in the order they came, and where the stream over it writes."""
+    """A folder of files in the order of arrival, and the output folder of the stream over it."""
 
     folder: Path
     out: Path
 
     def command(self, master: str) -> list[str]:
-        """`aiowheel idle` over the folder, to its end."""
+        """Return the command `aiowheel idle` over the folder, to its end."""
         command = ["idle", str(self.folder), "--stream", "--drain", "--key", "key", "--time", "t"]
         command += ["--timeout", "30", "--files-per-batch", "1", "--out", str(self.out), "--json"]
         return [*command, "--master", master, *(part for one in CONF for part in ("--conf", one))]
 
     def has_committed(self, count: int) -> bool:
-        """Whether so many micro-batches are done."""
+        """Return whether *count* micro-batches have finished."""
         commits = self.out / "checkpoint" / "commits"
         return sum(1 for path in commits.glob("*") if path.name.isdigit()) >= count
 
 
 @pytest.fixture
 def arriving(data_folder: Path, tmp_path: Path) -> Arriving:
-    """The requests to a web server of one day, in eight files."""
+    """Return the requests to a web server on one day, in eight files."""
     parse = time_parser(TimeFormat.EPOCH, Unit.S)
     rows = TimedRows(Inputs([str(data_folder / NASA)]), key="host", time="time", parse_time=parse)
     lines = [
@@ -79,7 +79,7 @@ def arriving(data_folder: Path, tmp_path: Path) -> Arriving:
 
 
 def start(command: list[str], tmp_path: Path) -> "subprocess.Popen[str]":
-    """Start `aiowheel` in a session of its own, so that none of its children escapes us."""
+    """Start `aiowheel` in its own session, so that all of its children can be killed."""
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     (tmp_path / "tmp").mkdir(exist_ok=True)
     return subprocess.Popen(
@@ -93,7 +93,7 @@ def start(command: list[str], tmp_path: Path) -> "subprocess.Popen[str]":
 
 
 def finish(process: "subprocess.Popen[str]", patience: float = PATIENCE) -> dict[str, int | str]:
-    """Wait for its end; the report it printed."""
+    """Wait for the process to exit; return its report."""
     try:
         out, err = process.communicate(timeout=patience)
     finally:
@@ -104,7 +104,7 @@ def finish(process: "subprocess.Popen[str]", patience: float = PATIENCE) -> dict
 
 
 def kill_tree(pid: int) -> None:
-    """SIGKILL a process we started, and what it started."""
+    """Kill a process that a test started, and its descendants."""
     with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
         for each in [*process.children(recursive=True), process]:
@@ -113,7 +113,7 @@ def kill_tree(pid: int) -> None:
 
 
 def executors(pid: int) -> list[psutil.Process]:
-    """The executors among the descendants of a process."""
+    """Return the executors among the descendants of a process."""
     found: list[psutil.Process] = []
     with contextlib.suppress(psutil.NoSuchProcess):
         for child in psutil.Process(pid).children(recursive=True):
@@ -127,7 +127,7 @@ def executors(pid: int) -> list[psutil.Process]:
 def wait_until(
     condition: Callable[[], bool], process: "subprocess.Popen[str]", patience: float = PATIENCE
 ) -> None:
-    """Look at a condition until it holds; a process that ended first will not make it true."""
+    """Poll until the condition holds; fail if the process exits first."""
     deadline = time.monotonic() + patience
     while not condition():
         assert process.poll() is None, process.communicate()[1]
@@ -136,8 +136,8 @@ def wait_until(
 
 
 @pytest.mark.realtime
-def test_an_executor_dies_in_mid_stream(arriving: Arriving, tmp_path: Path) -> None:
-    """On local-cluster: its tasks run again elsewhere, a new one comes up."""
+def test_a_stream_survives_a_killed_executor(arriving: Arriving, tmp_path: Path) -> None:
+    """On local-cluster: tasks of the killed executor run again, and it is replaced."""
     process = start(arriving.command("local-cluster[2,1,1024]"), tmp_path)
     wait_until(partial(arriving.has_committed, 2), process)
 
@@ -149,8 +149,8 @@ def test_an_executor_dies_in_mid_stream(arriving: Arriving, tmp_path: Path) -> N
 
 
 @pytest.mark.realtime
-def test_a_worker_dies_in_a_run_over_files(data_folder: Path, tmp_path: Path) -> None:
-    """Batch on a standalone master; the result is the file of the wheel."""
+def test_a_run_over_files_survives_a_killed_worker(data_folder: Path, tmp_path: Path) -> None:
+    """A batch run on a standalone master writes the same file as the wheel."""
     spans = data_folder / "nezha-trainticket/nezha-trainticket-traces.tar.gz"
     command = ["idle", str(spans), "--key", "PodName", "--time", "StartTimeUnixNano"]
     command += ["--unit", "ns", "--timeout", "30", "--engine", "spark", "--json"]
@@ -169,8 +169,8 @@ def test_a_worker_dies_in_a_run_over_files(data_folder: Path, tmp_path: Path) ->
 
 
 @pytest.mark.realtime
-def test_workers_with_disks_of_their_own_are_a_failure(tmp_path: Path) -> None:
-    """Each sees a folder of its own where the driver has its output; nothing is left there."""
+def test_workers_with_separate_disks_fail_the_run(tmp_path: Path) -> None:
+    """Each worker has a private folder in place of the driver's output; no output remains."""
     if subprocess.run([*OWN_DISK, str(tmp_path), "true"], check=False).returncode:
         pytest.skip("this machine gives no process mounts of its own")
     (tmp_path / "result").mkdir()
@@ -196,10 +196,10 @@ def test_workers_with_disks_of_their_own_are_a_failure(tmp_path: Path) -> None:
 def standalone(
     tmp_path: Path, own: Path | None = None
 ) -> "Generator[tuple[str, list[subprocess.Popen[bytes]]]]":
-    """A master and two workers of one core each, from the installed package.
+    """Yield a master and two workers of one core each, from the installed package.
 
-    Of the folder *own* each of the workers has one that no other process sees. A test may put
-    another worker in the place of one that it has killed.
+    Each worker has a private mount of the folder *own*. A test may replace a worker that it has
+    killed.
     """
     workers: list[subprocess.Popen[bytes]] = []
     port = str(free_port())
@@ -216,7 +216,7 @@ def standalone(
 
 
 def start_worker(folder: Path, master: str, own: Path | None = None) -> "subprocess.Popen[bytes]":
-    """A worker of one core; its files, temporary ones too, lie in a folder that only it uses."""
+    """Start a worker of one core; all of its files, also temporary ones, are in its own folder."""
     apart = [] if own is None else [*OWN_DISK, str(own)]
     options = ("--host", "127.0.0.1", "--cores", "1", "--memory", "1g", master)
     return launch(folder, "worker.Worker", *options, until="Successfully registered", before=apart)
@@ -225,7 +225,7 @@ def start_worker(folder: Path, master: str, own: Path | None = None) -> "subproc
 def launch(
     folder: Path, kind: str, *arguments: str, until: str, before: Sequence[str] = ()
 ) -> "subprocess.Popen[bytes]":
-    """Start a daemon of Spark's, whose command follows *before*; wait for a text in its log."""
+    """Start one of Spark's daemons, prefixed by *before*; wait for a text in its log."""
     import pyspark
 
     log = folder / "log"
@@ -261,6 +261,6 @@ def launch(
 
 
 def free_port() -> int:
-    """A port that nobody listens on, at this moment."""
+    """Return a port that is unused at the moment."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])

@@ -1,4 +1,4 @@
-"""The load that simulations draw: no Spark."""
+"""The random load of simulations: no Spark."""
 
 import numpy as np
 import pytest
@@ -14,20 +14,20 @@ WAITS = Waits.from_quantiles(0.02, 0.06)
 
 
 def drawn(operations: int, *, seed: int = 1, shard: int = 0) -> list[Chunk]:
-    """Some operations at 1,000 a second, with a timeout of 200 ms."""
+    """Return operations at 1,000 a second, with a timeout of 200 ms."""
     load = draw(WAITS, operations=operations, rate=1_000, timeout=200 * MS, seed=seed, shard=shard)
     return list(load)
 
 
 def test_the_quantiles_are_kept() -> None:
-    """Half of the waits are below the first, three quarters below the second."""
+    """Half of the waits are below the first quantile, three quarters below the second."""
     assert WAITS.quantile(0.5) == pytest.approx(0.02)
     assert WAITS.quantile(0.75) == pytest.approx(0.06)
     assert WAITS.beyond(0.06) == pytest.approx(0.25)
 
 
 def test_a_load_follows_its_distributions() -> None:
-    """100,000 operations keep rate and quantiles within a percent or two."""
+    """100,000 operations match rate and quantiles within a percent or two."""
     chunks = drawn(100_000)
     created = np.concatenate([chunk.created for chunk in chunks])
     waits = np.concatenate([chunk.ends - chunk.created for chunk in chunks])
@@ -40,7 +40,7 @@ def test_a_load_follows_its_distributions() -> None:
 
 
 def test_a_longer_load_begins_like_a_shorter_one() -> None:
-    """Neither the number of operations nor the cutting into chunks reaches the numbers."""
+    """The numbers depend neither on the number of operations nor on the chunks."""
     short, long = drawn(70_000), drawn(140_000)
     created = np.concatenate([chunk.created for chunk in long])
     ends = np.concatenate([chunk.ends for chunk in long])
@@ -49,8 +49,8 @@ def test_a_longer_load_begins_like_a_shorter_one() -> None:
     assert (ends[:70_000] == np.concatenate([chunk.ends for chunk in short])).all()
 
 
-def test_seeds_and_shards_draw_other_numbers() -> None:
-    """No two of them share a sequence."""
+def test_seeds_and_shards_draw_different_numbers() -> None:
+    """Different seeds and shards have different sequences."""
     firsts = {
         (int(chunk.created[0]), int(chunk.ends[0]))
         for seed in (0, 1, 2)
@@ -61,8 +61,8 @@ def test_seeds_and_shards_draw_other_numbers() -> None:
     assert len(firsts) == 9
 
 
-def test_the_same_seed_is_the_same_load_everywhere() -> None:
-    """The first numbers of seed 1, written down."""
+def test_a_seed_draws_the_same_load_everywhere() -> None:
+    """The first numbers of seed 1 equal the recorded ones."""
     (chunk,) = drawn(3)
 
     assert chunk.created.tolist() == [376_560, 2_753_322, 3_097_844]
@@ -70,7 +70,7 @@ def test_the_same_seed_is_the_same_load_everywhere() -> None:
 
 
 def test_a_share_never_completes() -> None:
-    """The others' times are those of a load in which all complete."""
+    """The times of the others are those of a load in which all complete."""
     (some,) = draw(
         Waits(WAITS.mu, WAITS.sigma, never=0.26),
         operations=50_000,
@@ -88,7 +88,7 @@ def test_a_share_never_completes() -> None:
 
 
 def test_the_operations_that_never_complete_differ_between_seeds_and_shards() -> None:
-    """Seeds are no floats, which would be the same for neighbours."""
+    """Seeds are not converted to floats, which would be equal for neighbouring seeds."""
     waits = Waits(WAITS.mu, WAITS.sigma, never=0.5)
     found = {
         bytes(chunk.ends == NEVER)
@@ -100,7 +100,7 @@ def test_the_operations_that_never_complete_differ_between_seeds_and_shards() ->
     assert len(found) == 6
 
 
-def test_what_never_completes_takes_longer_than_any_time() -> None:
+def test_operations_that_never_complete_exceed_every_time() -> None:
     """Quantiles are those of the operations that complete."""
     waits = Waits(WAITS.mu, WAITS.sigma, never=0.2)
 

@@ -1,4 +1,4 @@
-"""Spark's pages of Java become one line that says what to do."""
+"""Spark's pages of Java become one line with the cause and the remedy."""
 
 import errno
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.one_build
 
 
 class FakeSparkError(Exception):
-    """An error that seems to come from PySpark."""
+    """An error that looks like one of PySpark."""
 
 
 FakeSparkError.__module__ = "pyspark.errors.exceptions.captured"
@@ -84,8 +84,10 @@ DAMAGED = "damaged, and with it the checkpoint"
         ("", AiowheelError, "no reason given"),
     ],
 )
-def test_the_reason_is_found(text: str, kind: type[AiowheelError], reason: str) -> None:
-    """Ours as it was raised, else the innermost cause."""
+def test_the_reason_of_a_failure_is_found(
+    text: str, kind: type[AiowheelError], reason: str
+) -> None:
+    """An error of this package is unchanged; otherwise the innermost cause is found."""
     found = explain_failure(FakeSparkError(text))
 
     assert type(found) is kind
@@ -94,15 +96,15 @@ def test_the_reason_is_found(text: str, kind: type[AiowheelError], reason: str) 
     assert "\tat " not in str(found)
 
 
-def test_a_full_disk_of_our_own() -> None:
-    """Whether Java or Python met it first does not matter."""
+def test_a_full_disk_is_explained_for_python_errors() -> None:
+    """The result is the same whether Java or Python has raised the error."""
     found = explain_failure(OSError(errno.ENOSPC, "No space left on device"))
 
     assert str(found).startswith("the disk is full")
 
 
-def test_a_dead_java_cannot_tell_what_it_threw() -> None:
-    """PySpark asks the JVM for the text of an error."""
+def test_an_error_without_text_means_a_dead_java() -> None:
+    """PySpark fetches the text of an error from the JVM, which may have died."""
 
     class MuteError(FakeSparkError):
         def __str__(self) -> str:
@@ -113,7 +115,7 @@ def test_a_dead_java_cannot_tell_what_it_threw() -> None:
 
 
 def test_only_sparks_failures_are_explained() -> None:
-    """A mistake of ours keeps its traceback, an error with a text of its own keeps the text."""
+    """A bug of this package keeps its traceback, an error with its own text keeps the text."""
     with pytest.raises(KeyError), one_line_failures():
         raise KeyError
     with pytest.raises(BadInputError, match=r"^a\.csv$"), one_line_failures():
@@ -122,16 +124,16 @@ def test_only_sparks_failures_are_explained() -> None:
         raise FileNotFoundError
 
 
-def test_the_whole_story_is_told_on_request(capsys: pytest.CaptureFixture[str]) -> None:
-    """On stderr, where the line is too."""
+def test_verbose_prints_the_whole_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """Spark's own text is printed on stderr."""
     with pytest.raises(AiowheelError, match="Disk quota"), one_line_failures(verbose=True):
         raise FakeSparkError(JAVA)
 
     assert "FileOutputStream.writeBytes" in capsys.readouterr().err
 
 
-def test_what_spark_says_of_an_interrupt_is_the_interrupt() -> None:
-    """PySpark waits for its Java while it unwinds, which then complains of a broken pipe."""
+def test_an_error_after_an_interrupt_is_the_interrupt() -> None:
+    """PySpark waits for Java after an interrupt, and then Java reports a broken pipe."""
     with pytest.raises(KeyboardInterrupt), one_line_failures():
         try:
             raise KeyboardInterrupt

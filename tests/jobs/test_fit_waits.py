@@ -1,4 +1,4 @@
-"""The waits that are fitted to what completed and what timed out: no job of Spark runs."""
+"""The waits that are fitted to completions and timeouts: no Spark job runs."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ TRUE = Waits.from_quantiles(0.05, 0.1)
 
 
 def fitted(never: float, timeout: float, operations: int, seed: int = 1) -> Waits:
-    """What is fitted to operations of which a share never completes."""
+    """Return the fit to operations of which a share never completes."""
     chance = np.random.default_rng(seed)
     seconds = np.exp(TRUE.mu + TRUE.sigma * chance.standard_normal(operations))
     seconds[chance.random(operations) < never] = np.inf
@@ -33,7 +33,7 @@ def fitted(never: float, timeout: float, operations: int, seed: int = 1) -> Wait
 
 @pytest.mark.parametrize("timeout", [0.2, 1.0, 10.0])
 def test_the_share_that_never_completes_is_found(timeout: float) -> None:
-    """26 % are never answered, whatever the timeout; it was taken for a long tail."""
+    """26 % never complete, for any timeout; they are not mistaken for a long tail."""
     waits = fitted(0.26, timeout, 100_000)
 
     assert waits.never == pytest.approx(0.26, abs=0.02)
@@ -44,8 +44,8 @@ def test_the_share_that_never_completes_is_found(timeout: float) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("timeout", [0.08, 0.2, 1.0])
-def test_a_tail_is_not_taken_for_operations_that_never_complete(timeout: float, seed: int) -> None:
-    """Of a few thousand operations, what differs by chance is none."""
+def test_a_long_tail_is_not_fitted_as_never_completing(timeout: float, seed: int) -> None:
+    """For a few thousand operations, a random difference does not count as never completing."""
     waits = fitted(0.0, timeout, 4_000, seed)
 
     assert waits.never == 0.0
@@ -53,7 +53,7 @@ def test_a_tail_is_not_taken_for_operations_that_never_complete(timeout: float, 
 
 
 def test_without_a_timeout_all_complete() -> None:
-    """Nothing says otherwise."""
+    """Without timeouts no operation is known not to complete."""
     found = fit_waits((0.05, 0.1), (0.5, 0.75), completed=100, timed_out=0, timeout=1e-9)
 
     assert found == TRUE

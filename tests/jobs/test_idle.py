@@ -1,4 +1,4 @@
-"""Idle detection on real data, by both engines, against the reference facts beside the data."""
+"""Idle detection on real data by both engines, compared with the reference facts."""
 
 import json
 import random
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class View(NamedTuple):
-    """A data set seen through one key: where it is, and how many rows it has."""
+    """A data set with one of its key columns: its files, and its number of rows."""
 
     file: str
     key: str
@@ -72,7 +72,7 @@ WheelFile = Callable[[str, int], tuple[IdleSummary, Path]]
 
 @pytest.fixture(scope="module")
 def read_view(data_folder: Path) -> ReadView:
-    """Read a view, each once a run."""
+    """Read each view at most once per run."""
     cache: dict[str, tuple[TimedRows, list[Batch]]] = {}
 
     def read(name: str) -> tuple[TimedRows, list[Batch]]:
@@ -87,7 +87,7 @@ def read_view(data_folder: Path) -> ReadView:
 
 @pytest.fixture(scope="module")
 def wheel_file(read_view: ReadView, tmp_path_factory: pytest.TempPathFactory) -> WheelFile:
-    """Write what the wheel finds in a view, each once a run."""
+    """Write the wheel's result for each view at most once per run."""
     cache: dict[tuple[str, int], tuple[IdleSummary, Path]] = {}
     folder = tmp_path_factory.mktemp("wheel")
 
@@ -108,7 +108,7 @@ def wheel_file(read_view: ReadView, tmp_path_factory: pytest.TempPathFactory) ->
 def spark_rows(
     data_folder: Path, spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], "DataFrame"]:
-    """Have Spark's workers read a view, each once a run."""
+    """Let Spark's workers read each view at most once per run."""
     from aiowheel.jobs.idle.piece_touches import PieceTouches
 
     folder = tmp_path_factory.mktemp("spark")
@@ -128,8 +128,8 @@ def spark_rows(
     "name",
     [pytest.param(name, marks=[pytest.mark.thorough] if name in LARGE else []) for name in VIEWS],
 )
-def test_rows_are_read_and_rejected_as_listed(name: str, read_view: ReadView) -> None:
-    """The 124 log rows of a negative time are rejected; the one with ten fields is kept."""
+def test_rows_are_read_and_rejected_as_in_the_facts(name: str, read_view: ReadView) -> None:
+    """The 124 log rows with negative times are rejected; the row with ten fields is used."""
     rows, batches = read_view(name)
     view = VIEWS[name]
 
@@ -140,10 +140,10 @@ def test_rows_are_read_and_rejected_as_listed(name: str, read_view: ReadView) ->
 
 @pytest.mark.slow
 @each_fact
-def test_the_wheel_finds_the_listed_idle_events(
+def test_the_wheel_finds_the_idle_events_of_the_facts(
     name: str, seconds: int, events: int, sha256: str, wheel_file: WheelFile
 ) -> None:
-    """Count and digest are those of the facts."""
+    """Count and digest equal those of the facts."""
     summary, _ = wheel_file(name, seconds)
 
     assert (summary.events, summary.sha256) == (events, sha256)
@@ -152,7 +152,7 @@ def test_the_wheel_finds_the_listed_idle_events(
 @pytest.mark.spark
 @pytest.mark.slow
 @each_fact_on_spark
-def test_spark_writes_the_file_of_the_wheel(
+def test_spark_writes_the_same_file_as_the_wheel(
     name: str,
     seconds: int,
     events: int,
@@ -161,7 +161,7 @@ def test_spark_writes_the_file_of_the_wheel(
     spark_rows: Callable[[str], "DataFrame"],
     tmp_path: Path,
 ) -> None:
-    """Count and digest are those of the facts, and the two files are the same byte for byte."""
+    """Count and digest equal those of the facts, and the two files are equal byte for byte."""
     from aiowheel.cli._idle_columns import write_idle_columns
     from aiowheel.jobs.idle.batch import find_idle
 
@@ -182,7 +182,7 @@ def test_spark_writes_the_file_of_the_wheel(
 @pytest.mark.spark
 @pytest.mark.slow
 def test_the_engines_agree_on_awkward_rows(spark: "SparkSession", tmp_path: Path) -> None:
-    """Ties, repeats, shuffled rows, keys beyond ASCII and with commas and quotes."""
+    """Ties, repeats, shuffled rows, and keys with commas, quotes and non-ASCII characters."""
     from aiowheel.cli._idle_columns import write_idle_columns
     from aiowheel.jobs.idle.batch import find_idle
 
@@ -220,7 +220,7 @@ def test_the_engines_agree_on_awkward_rows(spark: "SparkSession", tmp_path: Path
 def test_text_and_parquet_are_shuffled_once(
     spark: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By key; no sort of all events, no sample of them."""
+    """The rows are shuffled by key; the events are neither sorted globally nor sampled."""
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     from aiowheel.jobs.idle.batch import sorted_events
     from aiowheel.jobs.idle.parquet_touches import ParquetTouches
@@ -247,9 +247,9 @@ def test_the_command_runs_either_engine(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """From the files to the report: all but the engine's name and the time taken is the same.
+    """The reports differ only in the engine's name and the time taken.
 
-    The logs have late rows, bad ones, and nanoseconds; count and digest are those of the facts.
+    The logs have late rows, bad rows and nanoseconds; count and digest equal those of the facts.
     """
     arguments = ["idle", str(data_folder / LOGS), "--key", "PodName", "--time", "TimeUnixNano"]
     arguments += ["--unit", "ns", "--timeout", "300", "--json", "--out", str(tmp_path / "idle.csv")]
@@ -275,7 +275,7 @@ def test_spark_reads_parquet_itself_by_the_same_rules(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The files, the counts and what is put aside do not tell which engine it was."""
+    """Files, counts and rejects are the same for both engines."""
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     source, keys = random.Random(7), ["a", 'b, "c"', "", None, "é"]
     times = [source.choice([None, -7, 99, source.randrange(100, 2_000) * 5]) for _ in range(2_000)]
@@ -303,14 +303,14 @@ def test_spark_reads_parquet_itself_by_the_same_rules(
 @pytest.mark.parametrize(
     "case", ["written in seconds", "odd files", "a colon", "a file of bad rows"]
 )
-def test_either_engine_reads_parquet_that_spark_would_read_otherwise(
+def test_both_engines_read_parquet_that_spark_would_misread(
     case: str,
     one_session: None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Times in seconds, names like patterns, other types in another file, bytes for a text."""
+    """Times in seconds, names like patterns, differing types in files, and bytes for a text."""
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     monkeypatch.chdir(tmp_path)
     Path("in").mkdir()
@@ -333,20 +333,20 @@ def test_either_engine_reads_parquet_that_spark_would_read_otherwise(
         arguments += [*written, "--out", "idle.csv", "--engine", engine]
         code = run(arguments)
         idle = Path("idle.csv")
-        told = capsys.readouterr().err.partition(" (2 rejected")[0]
-        results.append((code, told, idle.read_bytes() if idle.exists() else b""))
+        errors = capsys.readouterr().err.partition(" (2 rejected")[0]
+        results.append((code, errors, idle.read_bytes() if idle.exists() else b""))
 
     assert results[0] == results[1]
     assert results[0][0] == (2 if case == "a file of bad rows" else 0)
 
 
 def table_of(view: View, inputs: Inputs) -> TimedRows:
-    """The rows of a view."""
+    """Return the rows of a view."""
     return TimedRows(
         inputs, key=view.key, time=view.time, parse_time=time_parser(TimeFormat.EPOCH, view.unit)
     )
 
 
 def ticks(name: str, seconds: int) -> int:
-    """A timeout in the unit of a view."""
+    """Return a timeout in the unit of a view."""
     return seconds * int(10 ** VIEWS[name].unit.digits)

@@ -1,4 +1,4 @@
-"""Bad and odd input of `aiowheel idle`: both engines end alike, and name the file."""
+"""Bad and unusual input of `aiowheel idle`: both engines end alike, and name the file."""
 
 import gzip
 import json
@@ -26,10 +26,10 @@ GOOD_CSV = "key,t\nk,1\nj,2\n"
 
 
 class Ending(NamedTuple):
-    """All that a run leaves behind."""
+    """The complete result of a run."""
 
     code: int
-    told: str
+    errors: str
     idle: bytes
     rejects: bytes
     report: dict[str, object]
@@ -37,14 +37,14 @@ class Ending(NamedTuple):
 
 @pytest.fixture(autouse=True)
 def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test works in an empty folder."""
+    """Run each test in an empty folder."""
     monkeypatch.chdir(tmp_path)
     Path("in").mkdir()
 
 
 @pytest.fixture
 def both(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ending]:
-    """Run both engines on the folder `in`; what they leave, which must be the same."""
+    """Run both engines on the folder `in`; return their result, which must be equal."""
 
     def end(*options: str) -> Ending:
         endings: list[Ending] = []
@@ -69,7 +69,7 @@ def both(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ending]:
 
 
 def write_damaged_parquet(path: Path) -> None:
-    """A sound footer, and pages whose bytes were lost."""
+    """Write a file with an intact footer and damaged pages."""
     columns = {"key": [f"key-{row}" for row in range(1_000)], "t": list(range(1_000))}
     pq.write_table(pa.table(columns), path, compression="snappy", use_dictionary=False)
     data = bytearray(path.read_bytes())
@@ -77,8 +77,8 @@ def write_damaged_parquet(path: Path) -> None:
     path.write_bytes(data)
 
 
-def test_a_csv_cut_inside_a_quote(both: Callable[..., Ending]) -> None:
-    """The last row has lost its end; what is there of it is no time."""
+def test_a_csv_cut_inside_a_quote_ends_alike(both: Callable[..., Ending]) -> None:
+    """The last row is cut off, and its rest is not a valid time."""
     Path("in/a.csv").write_text(GOOD_CSV + 'k,"57')
 
     ending = both()
@@ -89,8 +89,8 @@ def test_a_csv_cut_inside_a_quote(both: Callable[..., Ending]) -> None:
     ]
 
 
-def test_parquet_without_rows(both: Callable[..., Ending]) -> None:
-    """A table of parts, one of them without rows, as Spark writes it; then of such parts alone."""
+def test_parquet_without_rows_ends_alike(both: Callable[..., Ending]) -> None:
+    """A table of several parts, one without rows, as written by Spark; then only such parts."""
     columns = {"key": pa.array([], pa.string()), "t": pa.array([], pa.int64())}
     pq.write_table(pa.table(columns), "in/part-0.parquet")
     pq.write_table(pa.table({"key": ["k"], "t": [1]}), "in/part-1.parquet")
@@ -126,7 +126,7 @@ def test_parquet_without_rows(both: Callable[..., Ending]) -> None:
 def test_an_unusable_file_is_named(
     name: str, write: Callable[[Path], object], both: Callable[..., Ending]
 ) -> None:
-    """One line and exit code 2; of several such files the first is named."""
+    """The error is one line with exit code 2; the first of several such files is named."""
     if name != "b.parquet":  # all Parquet: Spark reads it itself
         Path("in/a.csv").write_text(GOOD_CSV)
         Path("in/c.csv").write_text("nothing")
@@ -135,12 +135,12 @@ def test_an_unusable_file_is_named(
     ending = both()
 
     assert (ending.code, ending.idle, ending.rejects) == (2, b"", b"")
-    assert ending.told.startswith(f"aiowheel: in/{name}: ")
-    assert ending.told.count("\n") == 1
+    assert ending.errors.startswith(f"aiowheel: in/{name}: ")
+    assert ending.errors.count("\n") == 1
 
 
-def test_rejects_of_parquet(both: Callable[..., Ending]) -> None:
-    """In the order of the files and rows, not of the tasks; a key that is no UTF-8 as it is."""
+def test_rejects_of_parquet_are_equal(both: Callable[..., Ending]) -> None:
+    """Rejects are in the order of files and rows, not of tasks; invalid UTF-8 is unchanged."""
     offsets, data = pa.array([0, 1, 2], pa.int32()).buffers()[1], pa.py_buffer(b"a\xff")
     no_utf8 = pa.Array.from_buffers(pa.string(), 2, [None, offsets, data])
     pq.write_table(pa.table({"key": no_utf8, "t": [1, 5]}), "in/b.parquet")
@@ -157,10 +157,10 @@ def test_rejects_of_parquet(both: Callable[..., Ending]) -> None:
 
 
 @pytest.mark.parametrize("options", [(), ("--strict",)])
-def test_rejects_of_files_cut_into_pieces(
+def test_rejects_of_files_cut_into_pieces_are_equal(
     options: tuple[str, ...], both: Callable[..., Ending], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the order of files and lines, byte for byte, text that is no UTF-8 among them."""
+    """Rejects are in the order of files and lines, byte for byte, also with invalid UTF-8."""
     pieces_of_text = partial(pieces_of, size=150)
     monkeypatch.setattr("aiowheel.jobs.idle.piece_touches.pieces_of", pieces_of_text)
     source = random.Random(7)

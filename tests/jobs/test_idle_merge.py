@@ -1,4 +1,4 @@
-"""The parts of Spark's tasks are merged into one order, and written as the wheel's events."""
+"""Merging the parts of Spark's tasks, and writing them like the wheel's events."""
 
 import random
 from pathlib import Path
@@ -16,7 +16,7 @@ Row = tuple[int, str | None]
 
 
 def write_parts(folder: Path, parts: list[list[Row]]) -> list[Path]:
-    """Write each part sorted by time alone, as Spark does."""
+    """Write each part sorted only by time, like Spark."""
     paths = []
     for number, rows in enumerate(parts):
         rows.sort(key=lambda row: row[0])
@@ -33,7 +33,7 @@ def write_parts(folder: Path, parts: list[list[Row]]) -> list[Path]:
 def test_parts_are_merged_by_time_then_key(
     instants: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A few events at a time, many of one instant, parts of any length, rows without a key."""
+    """Small batches, many events of one instant, parts of any length, and rows without a key."""
     from aiowheel.jobs.idle import merge
 
     monkeypatch.setattr(merge, "_EVENTS_IN_MEMORY", 20)
@@ -57,7 +57,7 @@ def test_parts_are_merged_by_time_then_key(
 
 @pytest.mark.parametrize("odd", [[], [","], ['"'], ["\t"], ["a\nb"], ["\r"], [""]])
 def test_columns_are_written_as_events_are(odd: list[str], tmp_path: Path) -> None:
-    """The same bytes and the same summary, whether a key needs quotes or not."""
+    """Bytes and summary are the same, whether a key needs quotes or not."""
     from aiowheel.cli._idle_columns import write_idle_columns
 
     events = [(number, key) for number, key in enumerate(["a", "é", *odd, "z"] * 3)]

@@ -1,4 +1,4 @@
-"""The idle detector of a shard as Spark calls it, without a JVM."""
+"""The processor of an idle detector's shard, without a JVM."""
 
 import gc
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ pa = pytest.importorskip("pyarrow")
 processors = pytest.importorskip("aiowheel.jobs.idle.processor", exc_type=ImportError)
 testing = pytest.importorskip("pyspark.sql.streaming.tws_tester", exc_type=ImportError)
 
-from aiowheel.jobs.spark.packs import pack  # noqa: E402 - it needs what is asked for above
+from aiowheel.jobs.spark.packs import pack  # noqa: E402 - needs the packages checked above
 from aiowheel.jobs.spark.watermark import FLUSH_MS  # noqa: E402
 
 pytestmark = pytest.mark.one_build
@@ -27,29 +27,29 @@ TOUCHES = pa.schema({"time": pa.int64(), "key": pa.string()})
 
 @pytest.fixture
 def bed() -> Iterator[Any]:
-    """A shard in milliseconds in a test bed of Spark's."""
+    """Yield a shard in milliseconds in Spark's test harness."""
     yield testing.TwsTester(
         processors.IdleProcessor(TIMEOUT, Unit.MS),
         timeMode="EventTime",
         eventTimeExtractor=lambda row: int(row["ts"].timestamp() * 1_000),
     )
-    gc.enable()  # a processor in a test bed is not closed
+    gc.enable()  # the test harness does not close a processor
 
 
 def frame(*touches: tuple[int, str]) -> "DataFrame":
-    """One pack of touches; a touch at t has the timestamp t + 1."""
+    """Return one pack of touches; a touch at t has the timestamp t + 1."""
     latest = pd.Timestamp(max(t for t, _ in touches) + 1, unit="ms")
     table: DataFrame = pd.DataFrame({"pack": [pack(TOUCHES, [*touches])], "ts": [latest]})
     return table
 
 
 def events(table: "DataFrame") -> list[tuple[int, str]]:
-    """The idle events in what came out."""
+    """Return the idle events in an output table."""
     return [] if table.empty else [*table[["fire", "key"]].dropna().itertuples(False, None)]
 
 
-def test_keys_fall_idle_as_the_watermark_goes_on(bed: Any) -> None:
-    """In order of fire time, and a key that is touched in time does not."""
+def test_keys_become_idle_as_the_watermark_advances(bed: Any) -> None:
+    """Events come in order of fire time; a key that is touched in time has none."""
     came = bed.testInPandas(0, frame((30, "b"), (10, "a"), (100, "a")))
     assert (came["taken"].sum(), events(came)) == (3, [])
 
@@ -59,8 +59,8 @@ def test_keys_fall_idle_as_the_watermark_goes_on(bed: Any) -> None:
     assert not bed.peekValueState("touches", 0)
 
 
-def test_late_touches_are_not_taken(bed: Any) -> None:
-    """Each by itself, although their pack is as late as the latest of them."""
+def test_late_touches_are_dropped(bed: Any) -> None:
+    """Late touches are dropped one by one, although the pack has the latest time of them."""
     bed.testInPandas(0, frame((10, "a")))
     bed.setWatermark(61)
 
@@ -70,8 +70,8 @@ def test_late_touches_are_not_taken(bed: Any) -> None:
     assert events(bed.setWatermark(9_999)) == [(110, "a"), (161, "b")]
 
 
-def test_nothing_is_taken_after_a_flush(bed: Any) -> None:
-    """The stream is over."""
+def test_touches_after_a_flush_are_dropped(bed: Any) -> None:
+    """After a flush the stream has ended."""
     bed.setWatermark(FLUSH_MS)
 
     came = bed.testInPandas(0, frame((FLUSH_MS, "a")))

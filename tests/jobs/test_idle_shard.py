@@ -1,4 +1,4 @@
-"""The shard engine: whatever the order and the cuts, the events of the trace."""
+"""The shard engine finds the events of the trace for any order and any batches."""
 
 from itertools import pairwise
 from typing import Any
@@ -29,11 +29,11 @@ touches = st.tuples(st.integers(0, 120), st.sampled_from("abc"))
     few=st.sampled_from([0, 3, 256]),
     data=st.data(),
 )
-def test_cuts_and_disorder_change_nothing(
+def test_batches_and_disorder_do_not_change_the_events(
     trace: list[tuple[int, str]], lateness: int, cuts: list[int], few: int, data: st.DataObject
 ) -> None:
-    """Fed in stretches, no row later than the lateness, the state written down in between."""
-    with patch.object(idle_shard, "_FEW", few):  # small traces have a base as well
+    """Rows are fed in batches, disordered up to the lateness, with the state saved in between."""
+    with patch.object(idle_shard, "_FEW", few):  # so that small traces have a base as well
         _cut_and_compare(trace, lateness, cuts, data)
 
 
@@ -64,13 +64,13 @@ def _cut_and_compare(
 
 
 def written(state: dict[str, tuple[Any, ...]], shard: IdleShard) -> dict[str, tuple[Any, ...]]:
-    """The state after a micro-batch, as a store keeps it."""
+    """Return the state after a micro-batch, as stored by a state store."""
     changed = {**state, **shard.changes()}
     return {name: value for name, value in changed.items() if value is not None}
 
 
 def test_only_touches_that_changed_are_written() -> None:
-    """A shard of many open keys writes the touched one, and itself when a quarter has changed."""
+    """A shard of many open keys writes the touched ones, and all when a quarter has changed."""
     shard = IdleShard(10_000)
     shard.feed((n, f"k{n}") for n in range(5_000))
     assert shard.settle(4_999) == []
@@ -91,14 +91,14 @@ def test_only_touches_that_changed_are_written() -> None:
 
     fired = IdleShard.load(10_000, state)
     assert [key for _, key in fired.settle(10_004)] == ["k0", "k1", "k2", "k4"]
-    assert set(fired.changes()) == {"recent"}  # how far it is settled
+    assert set(fired.changes()) == {"recent"}  # the new frontier
     state = written(state, fired)
     assert IdleShard.load(10_000, state).settle(10_004) == []
 
     busy = IdleShard.load(10_000, state)
-    busy.feed((10_005, f"k{n}") for n in range(5, 1_500))  # k5 just in time
+    busy.feed((10_005, f"k{n}") for n in range(5, 1_500))  # exactly in time for k5
     events = busy.settle(11_600)
-    assert len(events) == 101  # k1500 and those after it
+    assert len(events) == 101  # k1500 and the following keys
     assert {name: value is None for name, value in busy.changes().items()} == {
         "touches": False,
         "recent": True,
@@ -108,8 +108,8 @@ def test_only_touches_that_changed_are_written() -> None:
     assert len(rest) == 5_000 - 4 - 101 + 1
 
 
-def test_what_is_kept_does_not_grow_with_the_rows() -> None:
-    """A key touched all the time costs two touches a timeout, however often it is touched."""
+def test_the_state_does_not_grow_with_the_rows() -> None:
+    """A key that is touched all the time keeps two touches per timeout, for any number of rows."""
     shard = IdleShard(TIMEOUT)
 
     for now in range(0, 10_000, 10):
@@ -121,10 +121,10 @@ def test_what_is_kept_does_not_grow_with_the_rows() -> None:
 
 
 @given(trace=st.lists(touches, max_size=60), more=st.lists(touches, max_size=10))
-def test_dropped_touches_are_not_missed(
+def test_condensing_does_not_change_the_events(
     trace: list[tuple[int, str]], more: list[tuple[int, str]]
 ) -> None:
-    """Whatever comes later, the events are those of all touches."""
+    """For any later touches, the events are those of all touches."""
     kept = condensed(sorted(trace), TIMEOUT)
 
     assert set(kept) <= set(trace)
@@ -134,7 +134,7 @@ def test_dropped_touches_are_not_missed(
 
 
 def test_a_state_of_another_version_is_refused() -> None:
-    """Guessing would lose keys in silence."""
+    """Reading another version could lose keys silently."""
     shard = IdleShard(TIMEOUT)
     shard.feed([(1, "a")])
     ((name, (_, *value)),) = written({}, shard).items()

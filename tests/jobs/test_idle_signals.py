@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: no temporary files stay, and a stream ends well."""
+"""Ctrl-C and SIGTERM: temporary files are removed, and a stream ends normally."""
 
 import json
 import os
@@ -26,7 +26,7 @@ TABLE = ["--key", "key", "--time", "t", "--timeout", "30", "--json"]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where rows arrive, beside a folder for everything temporary."""
+    """Return the folder of the input, beside a folder for all temporary files."""
     (tmp_path / "tmp").mkdir()
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.csv").write_text("key,t\nk,100\n")
@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
 def interrupted(
     folder: Path, arguments: list[str], when: Callable[[], bool], number: signal.Signals
 ) -> tuple[int, str, str]:
-    """Run `aiowheel idle`, send a signal once *when* is true; exit code, stdout and stderr."""
+    """Run `aiowheel idle`, send a signal once *when* is true; return exit code and outputs."""
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     process = subprocess.Popen(
         [sys.executable, "-m", "aiowheel", "idle", str(folder / "in"), *TABLE, *QUICK, *arguments],
@@ -59,7 +59,7 @@ def interrupted(
 @pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_run_over_files(number: signal.Signals, folder: Path) -> None:
-    """It is given up, once Spark has started and can be stopped."""
+    """The run is interrupted after Spark has started."""
     out = folder / "idle.csv"
 
     result = interrupted(
@@ -77,7 +77,7 @@ def test_a_run_over_files(number: signal.Signals, folder: Path) -> None:
 @pytest.mark.spark_cluster
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stream(number: signal.Signals, folder: Path) -> None:
-    """That is how a stream ends: exit code 0, and the report."""
+    """A signal is the normal end of a stream: exit code 0, and the report."""
     out = folder / "out"
 
     code, printed, err = interrupted(

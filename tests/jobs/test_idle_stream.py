@@ -1,4 +1,4 @@
-"""Idle detection over files that arrive, against the facts and against the wheel."""
+"""Idle detection over arriving files, compared with the facts and with the wheel."""
 
 import gzip
 import json
@@ -39,7 +39,7 @@ VIEWS = {  # file, its time column, the view's key, unit, how late rows come in 
     "pod": (*SPANS, "PodName", Unit.NS, 119_223),
     "logpod": (*LOGS, "PodName", Unit.NS, 119_218),
 }
-QUICK = ("nasa", 30)  # the other views have ten times as many rows: `make test-cluster`
+QUICK = ("nasa", 30)  # the other views have ten times the rows and run in `make test-cluster`
 each_fact = pytest.mark.parametrize(
     ("name", "seconds", "events", "sha256"),
     [
@@ -56,7 +56,7 @@ FeedView = Callable[[str, int], Path]
 
 @pytest.fixture(scope="module")
 def feed_view(data_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> FeedView:
-    """A folder of so many files with the rows of a view, in the order of its own files."""
+    """Return a folder of *count* files with the rows of a view, in the order of its own files."""
 
     def feed(name: str, count: int) -> Path:
         file, time, key, unit, _ = VIEWS[name]
@@ -69,7 +69,7 @@ def feed_view(data_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Fe
         for number in range(count):
             part = folder / f"{number:04}.parquet"
             pq.write_table(table.slice(number * step, step), part)
-            os.utime(part, (1e9 + number, 1e9 + number))  # Spark takes files by their age
+            os.utime(part, (1e9 + number, 1e9 + number))  # Spark reads files by modification time
         return folder
 
     return feed
@@ -79,7 +79,7 @@ def feed_view(data_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Fe
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_the_stream_finds_the_listed_idle_events(
+def test_the_stream_finds_the_idle_events_of_the_facts(
     name: str,
     seconds: int,
     events: int,
@@ -88,7 +88,7 @@ def test_the_stream_finds_the_listed_idle_events(
     spark: "SparkSession",
     tmp_path: Path,
 ) -> None:
-    """Fed in the order of the files, with the lateness of the facts, then drained."""
+    """Fed in file order, with the lateness of the facts, then drained."""
     from aiowheel.jobs.idle.stream import IdleStream, read_idle_events
     from aiowheel.jobs.spark.stream_run import StreamRun, Until
 
@@ -113,7 +113,7 @@ def test_the_stream_finds_the_listed_idle_events(
 
     summary = summarize(read_idle_events(stream.events))
     assert sum(dropped) == 0
-    assert sum(count > 0 for count in stream.written.values()) > 1  # not only at the end
+    assert sum(count > 0 for count in stream.written.values()) > 1  # not only in the last batch
     assert (summary.events, summary.sha256) == (events, sha256)
     assert sum(stream.written.values()) == events
 
@@ -121,21 +121,21 @@ def test_the_stream_finds_the_listed_idle_events(
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_stream_goes_on_where_it_stood(
+def test_a_stream_continues_after_a_run(
     one_session: None,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Two runs over what came, bad rows and late ones among it, are one run over the rest."""
+    """Two runs, with bad and late rows, give the result of one run over the rows in time."""
     arriving, out = tmp_path / "in", tmp_path / "out"
     arriving.mkdir()
     command = ["idle", str(arriving), "--stream", "--key", "key", "--time", "t", "--unit", "ms"]
     command += ["--timeout", "0.01", "--max-lateness", "0.02", "--latest", "99999", "--json"]
     command += ["--shards", "2", "--out", str(out), "--once"]
     first = [(100, "a"), (90, "b"), (110, "a"), (105, "c")]
-    second = [(130, "a"), (91, "b"), (115, "c")]  # 91 is one late by 19, and just in time
+    second = [(130, "a"), (91, "b"), (115, "c")]  # 91 is late by 19, within the bound
     third = [(300, "d"), (125, "a"), (140, "é,")]
-    lost = [(108, "a")]  # behind 130 by more than 20
+    lost = [(108, "a")]  # more than 20 behind 130
     reports: list[dict[str, int | str]] = []
 
     write_rows(arriving / "1.csv", [*first, ("88888888888888", "a"), ("-5", "a"), ("x", "a")])
@@ -166,8 +166,8 @@ def test_a_stream_goes_on_where_it_stood(
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_batch_writes_what_it_has_changed(spark: "SparkSession", tmp_path: Path) -> None:
-    """Of 20,000 open keys one is touched: the state store gets that, not the others again."""
+def test_a_batch_writes_only_changed_state(spark: "SparkSession", tmp_path: Path) -> None:
+    """If one of 20,000 open keys is touched, the state store gets only that key."""
     from aiowheel.jobs.idle.stream import IdleStream
     from aiowheel.jobs.spark.stream_run import StreamRun, Until
 
@@ -187,7 +187,7 @@ def test_a_batch_writes_what_it_has_changed(spark: "SparkSession", tmp_path: Pat
 
     StreamRun(stream, spark).run(Until.ONCE)
 
-    written: dict[int, int] = {}  # bytes, by the version that a micro-batch makes
+    written: dict[int, int] = {}  # bytes, by the version that a micro-batch writes
     for log in checkpoint.folder.glob("state/0/*/*.changelog"):
         version = int(log.name.partition(".")[0].partition("_")[0])
         written[version] = written.get(version, 0) + log.stat().st_size
@@ -195,8 +195,8 @@ def test_a_batch_writes_what_it_has_changed(spark: "SparkSession", tmp_path: Pat
     assert sum(size for version, size in written.items() if version > 1) < 10_000
 
 
-def test_a_time_that_is_none_does_not_reach_the_watermark(tmp_path: Path) -> None:
-    """By default nothing later than a day from now is taken; what is put aside can be read."""
+def test_a_wrong_time_does_not_move_the_watermark(tmp_path: Path) -> None:
+    """By default a time more than a day in the future is rejected; the rejects can be read."""
     file = tmp_path / "a.csv"
     write_rows(file, [(5, "a"), (9_999_999_999, "a")])
     read = touch_files(Unit.S).reader(tmp_path / "rejects", 16)
@@ -214,8 +214,8 @@ def test_a_time_that_is_none_does_not_reach_the_watermark(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"job": "id'])
-def test_damaged_settings_are_told(tmp_path: Path, text: str) -> None:
-    """A machine that lost its power leaves such files."""
+def test_damaged_settings_are_reported(tmp_path: Path, text: str) -> None:
+    """A loss of power can leave such files."""
     (tmp_path / "aiowheel.json").write_text(text)
 
     with pytest.raises(BadInputError, match=r"aiowheel\.json: damaged"):
@@ -224,8 +224,8 @@ def test_damaged_settings_are_told(tmp_path: Path, text: str) -> None:
         Checkpoint(tmp_path).job()
 
 
-def test_settings_that_an_older_release_did_not_write_are_none(tmp_path: Path) -> None:
-    """Its streams can go on."""
+def test_settings_missing_in_older_releases_are_accepted(tmp_path: Path) -> None:
+    """Streams of older releases can continue."""
     checkpoint = Checkpoint(tmp_path)
     checkpoint.open({"job": "idle", "timeout": 30})
 
@@ -233,7 +233,7 @@ def test_settings_that_an_older_release_did_not_write_are_none(tmp_path: Path) -
 
 
 def test_a_checkpoint_keeps_its_settings(tmp_path: Path) -> None:
-    """Another timeout would give a result that belongs to neither."""
+    """Another timeout would give a result that fits neither timeout."""
     checkpoint = Checkpoint(tmp_path / "checkpoint")
     checkpoint.open({"timeout": 30})
     checkpoint.open({"timeout": 30})
@@ -242,8 +242,8 @@ def test_a_checkpoint_keeps_its_settings(tmp_path: Path) -> None:
         checkpoint.open({"timeout": 31})
 
 
-def test_a_flush_can_be_asked_for_from_elsewhere(tmp_path: Path) -> None:
-    """Of a stream; a folder that is none is refused."""
+def test_a_flush_can_be_requested_by_another_process(tmp_path: Path) -> None:
+    """A flush can be requested for a stream; another folder is refused."""
     checkpoint = Checkpoint(tmp_path / "checkpoint")
     with pytest.raises(BadInputError, match="no checkpoint of a stream"):
         checkpoint.request_flush()
@@ -256,7 +256,7 @@ def test_a_flush_can_be_asked_for_from_elsewhere(tmp_path: Path) -> None:
 
 
 def touch_files(unit: Unit) -> TouchFiles:
-    """Files with the usual columns."""
+    """Return files with the usual columns."""
     return TouchFiles(
         key="key",
         time="t",
@@ -270,7 +270,7 @@ def touch_files(unit: Unit) -> TouchFiles:
 
 
 def write_rows(file: Path, rows: list[tuple[object, str]] | list[tuple[int, str]]) -> None:
-    """A CSV file that arrives whole."""
+    """Write a CSV file that appears complete."""
     hidden = file.with_name(f".{file.name}")
     lines = "".join(f'"{key}",{t}\n' for t, key in rows)
     hidden.write_text(f"key,t\n{lines}", encoding="utf-8")

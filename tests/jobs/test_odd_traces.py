@@ -1,4 +1,4 @@
-"""Files of a trace that are unlike what they should be: the same to Python and to Spark."""
+"""Unusual files of a trace: Python and Spark read and reject the same rows."""
 
 import gzip
 import json
@@ -130,7 +130,7 @@ CSV_OPERATIONS = [
 
 
 def write_lines(folder: Path, form: Format) -> tuple[int, int]:
-    """Odd lines of operations and events; also as UTF-16, zipped, with other line ends.
+    """Write odd lines of operations and events; also as UTF-16, gzipped, with other line ends.
 
     Returns the number of rows in both tables.
     """
@@ -153,7 +153,7 @@ def write_lines(folder: Path, form: Format) -> tuple[int, int]:
 
 
 def write_parquet(folder: Path) -> None:
-    """Rows of Parquet that no table would have; in parts, some of them without rows."""
+    """Write unusual rows of Parquet; some parts have no rows."""
     for name in ("ops", "events"):
         (folder / name).mkdir()
     texts = [
@@ -204,19 +204,19 @@ def write_parquet(folder: Path) -> None:
 
 
 def as_text(values: Any) -> pa.StringArray:
-    """Bytes as Parquet's text, which they need not be."""
+    """Return bytes as Parquet text, which need not be valid UTF-8."""
     return pa.Array.from_buffers(
         pa.string(), len(values), values.buffers(), values.null_count, values.offset
     )
 
 
 def tables_in(out: Path) -> tuple[list[Any], list[Any]]:
-    """Outcomes and rejects in an order of their own."""
+    """Return outcomes and rejects, sorted."""
     from aiowheel.jobs.spark.sinks import read_folder
 
     outcomes = read_folder(out / "outcomes", OUTCOMES)
     rejects = read_folder(out / "rejects", REJECTS)
-    rejects.validate(full=True)  # is UTF-8
+    rejects.validate(full=True)  # checks that the texts are UTF-8
     return tuple(
         sorted((tuple(row.values()) for row in table.to_pylist()), key=repr)
         for table in (outcomes, rejects)
@@ -229,7 +229,7 @@ def tables_in(out: Path) -> tuple[list[Any], list[Any]]:
 def test_both_engines_reject_the_same_rows(
     form: Format, tmp_path: Path, spark: "SparkSession"
 ) -> None:
-    """With the same file, reason and text, letter by letter; and use the same ones."""
+    """Files, reasons and texts of rejects are equal, and so are the accepted rows."""
     from aiowheel.jobs.operations.batch import run_purgatory
 
     if form is Format.PARQUET:
@@ -255,7 +255,7 @@ def test_both_engines_reject_the_same_rows(
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_folder_is_read_at_any_depth_by_both(tmp_path: Path, spark: "SparkSession") -> None:
-    """Spark would leave out what does not lie at the top, and trip over day=1."""
+    """Spark by itself would skip files in subfolders, and derive columns from day=1."""
     from aiowheel.jobs.operations import frames
     from aiowheel.jobs.spark.sources import Source
 
@@ -270,8 +270,8 @@ def test_a_folder_is_read_at_any_depth_by_both(tmp_path: Path, spark: "SparkSess
     assert {row.key for row in rows} == used == {"0", "1", "2"}
 
 
-def test_what_is_no_utf8_is_rejected_and_can_be_written(tmp_path: Path) -> None:
-    """Replaced, two keys might become one; and a table of rejects is UTF-8."""
+def test_invalid_utf8_is_rejected_and_can_be_written(tmp_path: Path) -> None:
+    """If invalid bytes were replaced, two keys could become equal; a table of rejects is UTF-8."""
     (tmp_path / "events.ndjson").write_bytes(b"\xff\xfe\n")
     (tmp_path / "events.csv").write_bytes(b"key,time,value\n\xff,x,\n\xff,1,\n")
     rejected: Rejects = []
@@ -288,7 +288,7 @@ def test_what_is_no_utf8_is_rejected_and_can_be_written(tmp_path: Path) -> None:
 
 
 def test_a_row_of_a_csv_ends_with_its_line(tmp_path: Path) -> None:
-    """A quote that is left open takes no other row with it; a field may be long."""
+    """An unclosed quote affects no other row; a field may be long."""
     file = tmp_path / "events.csv"
     file.write_text(f'key,time,value\n"open,1,\n{"k" * 200_000},1,\n"a,b",2,\n')
     rejected: Rejects = []
@@ -300,7 +300,7 @@ def test_a_row_of_a_csv_ends_with_its_line(tmp_path: Path) -> None:
 
 
 def test_a_truncated_file_is_named(tmp_path: Path) -> None:
-    """The file, and what is wrong with it."""
+    """The error names the file and the reason."""
     file = tmp_path / "events.ndjson.gz"
     file.write_bytes(gzip.compress(b'{"key": "a", "time": 1}\n')[:-9])
 
@@ -309,7 +309,7 @@ def test_a_truncated_file_is_named(tmp_path: Path) -> None:
 
 
 def damaged_page(file: Path) -> None:
-    """A file of which the footer is whole."""
+    """Write a file with an intact footer and a damaged page."""
     table = pa.table({"key": [f"k{n % 977}-{n}" for n in range(20_000)], "time": range(20_000)})
     pq.write_table(table, file, compression="snappy", use_dictionary=False)
     data = bytearray(file.read_bytes())
@@ -357,7 +357,7 @@ BAD_FILES: dict[str, tuple[str, Callable[[Path], object], str]] = {
 
 
 def refused(bad: str, engine: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit code 2, one line that names the file, and what was there before is there still."""
+    """Check for exit code 2, one line that names the file, and an unchanged earlier result."""
     name, write, reason = BAD_FILES[bad]
     (folder / "events").mkdir(exist_ok=True)
     write(folder / "events" / name)
@@ -377,7 +377,7 @@ def refused(bad: str, engine: str, folder: Path, capsys: pytest.CaptureFixture[s
 
 @pytest.mark.parametrize("bad", BAD_FILES)
 def test_a_bad_file_is_named(bad: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By one process."""
+    """The wheel engine names the file."""
     refused(bad, "wheel", tmp_path, capsys)
 
 
@@ -388,7 +388,7 @@ def test_a_bad_file_is_named(bad: str, tmp_path: Path, capsys: pytest.CaptureFix
 def test_spark_names_a_bad_file(
     bad: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In the words of the one process, where it is not Spark that finds it."""
+    """The text is that of the wheel engine, unless Spark finds the error."""
     refused(bad, "spark", tmp_path, capsys)
 
 
@@ -401,10 +401,10 @@ def test_spark_names_a_bad_file(
         ("0.csv", "the name of a gzipped file must end in .gz for Spark, got .*0.csv"),
     ],
 )
-def test_what_spark_would_unpack_otherwise_is_refused(
+def test_compression_that_spark_would_misread_is_refused(
     name: str, reason: str, tmp_path: Path, spark: "SparkSession"
 ) -> None:
-    """One process goes by the content, Spark by the name, and would find no lines."""
+    """One process detects gzip by the content, Spark by the name, and would read no lines."""
     from aiowheel.jobs.operations import frames
     from aiowheel.jobs.spark.sources import Source
 
@@ -417,7 +417,7 @@ def test_what_spark_would_unpack_otherwise_is_refused(
 def run_over(
     folder: Path, engine: str, form: str, capsys: pytest.CaptureFixture[str]
 ) -> dict[str, Any]:
-    """The report of a run over the folders of operations and events that is to succeed."""
+    """Run over the folders of operations and events; return the report of the successful run."""
     arguments = [str(folder / "ops"), str(folder / "events"), "--out", str(folder / "out")]
     code = run(["purgatory", *arguments, "--engine", engine, "--format", form, "--json"])
     printed = capsys.readouterr()
@@ -427,7 +427,7 @@ def run_over(
 
 
 def nothing_from_parquet(engine: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Tables without rows, as one file or as Spark writes them, among parts with rows."""
+    """Use tables without rows, as one file or as parts written by Spark, also with other parts."""
     for table, schema in (("ops", OPERATIONS), ("events", EVENTS)):
         (folder / table).mkdir()
         pq.write_table(schema.empty_table(), folder / table / "0.parquet")
@@ -445,7 +445,7 @@ def nothing_from_parquet(engine: str, folder: Path, capsys: pytest.CaptureFixtur
 
 
 def nothing_from_text(engine: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A header alone, and files without a line."""
+    """Use files with only a header, and files without a line."""
     for table in ("ops", "events"):
         (folder / table).mkdir()
     for form, text in (("csv", ",".join(OPERATIONS.names) + "\n"), ("ndjson", "")):
@@ -461,7 +461,7 @@ def nothing_from_text(engine: str, folder: Path, capsys: pytest.CaptureFixture[s
 def test_tables_without_rows_have_an_empty_result(
     nothing: Nothing, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of one process."""
+    """The wheel engine writes empty tables."""
     nothing("wheel", tmp_path, capsys)
 
 
@@ -473,5 +473,5 @@ def test_tables_without_rows_have_an_empty_result(
 def test_tables_without_rows_have_an_empty_result_on_spark(
     nothing: Nothing, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Likewise."""
+    """The Spark engine writes empty tables."""
     nothing("spark", tmp_path, capsys)

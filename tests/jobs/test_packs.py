@@ -1,16 +1,16 @@
-"""Rows of a shard as one value, there and back."""
+"""Rows of a shard packed into one value, and unpacked."""
 
 import pytest
 
 pa = pytest.importorskip("pyarrow")
 
-from aiowheel.jobs.spark.packs import pack, pack_rows, unpack  # noqa: E402 - it needs pyarrow
+from aiowheel.jobs.spark.packs import pack, pack_rows, unpack  # noqa: E402 - needs pyarrow
 
 pytestmark = pytest.mark.one_build
 
 
 def test_rows_are_packed_by_shard() -> None:
-    """Batch by batch; an empty one makes no pack, and the columns keep their order."""
+    """Rows are packed per batch; an empty batch makes no pack, and the column order is kept."""
     rows = pa.RecordBatch.from_pydict(
         {
             "shard": pa.array([7, 0, 7], pa.int32()),
@@ -32,7 +32,7 @@ def test_rows_are_packed_by_shard() -> None:
 
 
 def test_one_reader_holds_several_packs() -> None:
-    """As the state of a shard does; one of no rows among them."""
+    """The state of a shard has several packs, one of them possibly without rows."""
     ids, times = pa.schema({"id": pa.string()}), pa.schema({"t": pa.int64()})
     source = pa.BufferReader(
         pack(ids, [("x",), ("y",)]) + pack(times, []) + pack(times, [(2**62,)])

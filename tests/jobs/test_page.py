@@ -1,4 +1,4 @@
-"""Pages and charts: what they show, and that no name in them is markup."""
+"""Pages and charts: their contents, and the escaping of names."""
 
 import math
 import re
@@ -18,7 +18,7 @@ EVIL = '<script>"&\x1b'
 
 
 class Tags(HTMLParser):
-    """Collects the names of all elements, and checks that they are closed in order."""
+    """A parser that collects the names of all elements, and checks the order of end tags."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,22 +26,22 @@ class Tags(HTMLParser):
         self.open: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note an element."""
+        """Record an element."""
         self.seen.add(tag)
         if tag != "meta":
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note an element without content."""
+        """Record an element without content."""
         self.seen.add(tag)
 
     def handle_endtag(self, tag: str) -> None:
-        """It must be the last one opened."""
+        """Check that the last opened element is closed."""
         assert self.open.pop() == tag
 
 
-def test_no_name_is_markup(tmp_path: Path) -> None:
-    """Titles, cells, cards, code and chart names are shown as they are, escape codes as text."""
+def test_names_are_escaped(tmp_path: Path) -> None:
+    """Titles, cells, cards, code and chart names are escaped, control characters as text."""
     page = Page(EVIL, EVIL)
     page.origin({EVIL: EVIL})
     page.cards([(EVIL, EVIL)])
@@ -63,8 +63,8 @@ def test_no_name_is_markup(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
 
 
-def test_a_line_breaks_where_nothing_is() -> None:
-    """NaN has no dot and no line to it."""
+def test_a_line_breaks_at_nan() -> None:
+    """A NaN has no dot and no line to it."""
     chart = line_chart(
         {"a": [(0, 1), (1, math.nan), (2, 3), (3, 4)]},
         x_label="",
@@ -79,8 +79,8 @@ def test_a_line_breaks_where_nothing_is() -> None:
 
 
 @pytest.mark.parametrize("lines", [{}, {"a": []}, {"a": [(1.0, math.nan)]}])
-def test_a_chart_of_nothing_says_so(lines: dict[str, list[tuple[float, float]]]) -> None:
-    """Words in place of empty axes."""
+def test_an_empty_chart_has_a_text(lines: dict[str, list[tuple[float, float]]]) -> None:
+    """The chart has a text in place of empty axes."""
     assert "None in" in line_chart(lines, x_label="", y_label="", x_text=str, y_text=str)
     assert "None in" in bar_chart(["0", "1"], {"a": [0.0]}, x_label="", y_label="", y_text=str)
 
@@ -91,7 +91,7 @@ def test_a_chart_of_nothing_says_so(lines: dict[str, list[tuple[float, float]]])
 @example(0.0, 0.0, 4)
 @example(7.0, 0.0, 4)
 def test_ticks_are_round_and_cover_the_range(low: float, span: float, wanted: int) -> None:
-    """From at or below the least value to the greatest, at most a few more than asked for."""
+    """Ticks reach from at most the least value to at least the greatest, a few more than wanted."""
     high = low + span
 
     ticks = round_ticks(low, high, wanted)

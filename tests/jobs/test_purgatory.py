@@ -1,7 +1,7 @@
 """Three engines on the same traces: one process, one query, one stream.
 
-Two hundred random traces go through Spark as one: keys and ids carry the seed, so that no trace
-sees another's events.
+Two hundred random traces run through Spark as one: keys and ids contain the seed, so that the
+traces do not affect each other.
 """
 
 import random
@@ -34,7 +34,7 @@ pytestmark = [
 TICK = 10
 SEEDS = 200
 SPAN_MS = 20_000
-LATE_MS = 500  # how far rows come out of order
+LATE_MS = 500  # maximum disorder of the rows
 
 
 Row = TypeVar("Row", Operation, Event)
@@ -48,7 +48,7 @@ class Trace(NamedTuple):
 
 
 def random_trace(seed: int) -> Trace:
-    """Operations on 1 to 5 keys, any and all; a tenth of the times lie on ticks, and tie there."""
+    """Return operations on 1 to 5 keys, any and all; a tenth of the times lie on ticks and tie."""
     source = random.Random(seed)
     keys = [f"{seed}/{number}" for number in range(source.randrange(2, 12))]
 
@@ -83,7 +83,7 @@ def random_trace(seed: int) -> Trace:
 
 @pytest.fixture(scope="module")
 def trace() -> Trace:
-    """All of them as one."""
+    """Return all random traces as one."""
     traces = [random_trace(seed) for seed in range(SEEDS)]
     return Trace(
         [row for each in traces for row in each.operations],
@@ -93,7 +93,7 @@ def trace() -> Trace:
 
 @pytest.fixture(scope="module")
 def expected(trace: Trace) -> list[Ending]:
-    """What one process finds, each trace by itself."""
+    """Return the outcomes of one process, run for each trace separately."""
     endings: list[Ending] = []
     for seed in range(SEEDS):
         shard = Shard(TICK)
@@ -104,7 +104,7 @@ def expected(trace: Trace) -> list[Ending]:
 
 
 def unended(trace: Trace) -> int:
-    """How many wait for ever; the one process is held to brute force elsewhere."""
+    """Count operations that never end; other tests compare the one process with brute force."""
     shard = Shard(TICK)
     shard.feed(*trace)
     shard.settle(NEVER - 1)
@@ -120,7 +120,7 @@ def write_trace(folder: Path, trace: Trace, name: str = "0") -> None:
 
 
 def write_in_disorder(folder: Path, trace: Trace, files: int) -> None:
-    """Write a trace as it might arrive: up to `LATE_MS` out of order, the end of it last."""
+    """Write a trace in files: out of order by up to `LATE_MS`, with the last rows last."""
     source = random.Random(files)
     operations = sorted(trace.operations, key=lambda row: row.created + source.randrange(LATE_MS))
     events = sorted(trace.events, key=lambda row: row.time + source.randrange(LATE_MS))
@@ -134,7 +134,7 @@ def _part(rows: list[Row], number: int, parts: int) -> list[Row]:
 
 
 def by_query(trace: Trace, spark: "SparkSession", folder: Path) -> list[Ending]:
-    """What one query finds."""
+    """Return the outcomes of one query."""
     from aiowheel.jobs.operations.batch import run_purgatory
     from aiowheel.jobs.spark.sinks import read_folder
 
@@ -150,13 +150,13 @@ def by_query(trace: Trace, spark: "SparkSession", folder: Path) -> list[Ending]:
 def test_the_query_agrees_row_by_row(
     trace: Trace, expected: list[Ending], spark: "SparkSession", tmp_path: Path
 ) -> None:
-    """Two hundred traces in one query."""
+    """Two hundred traces run in one query."""
     assert by_query(trace, spark, tmp_path) == expected
 
 
 @pytest.mark.parametrize("mode", ["any", "all"])
 def test_the_query_agrees_on_busy_keys(mode: str, spark: "SparkSession", tmp_path: Path) -> None:
-    """Where it looks into narrow bins first, and for some operations into wide ones then."""
+    """On busy keys the query joins narrow bins first, and then wide bins for some operations."""
     source = random.Random(mode)
     keys = ["busy", "busier", "quiet"]
     operations: list[Operation] = []
@@ -182,7 +182,7 @@ def test_the_query_agrees_on_busy_keys(mode: str, spark: "SparkSession", tmp_pat
 def test_the_stream_agrees_row_by_row(
     trace: Trace, expected: list[Ending], spark: "SparkSession", tmp_path: Path
 ) -> None:
-    """Out of order, cut into files, on four shards; and nothing is late."""
+    """Rows come out of order, in several files, on four shards; no row is late."""
     from aiowheel.jobs.operations.stream import PurgatoryStream
     from aiowheel.jobs.spark.sinks import read_batches
     from aiowheel.jobs.spark.stream_run import StreamRun, Until

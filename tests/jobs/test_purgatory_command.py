@@ -1,4 +1,4 @@
-"""`aiowheel purgatory`, `pending` and `flush` as somebody types them."""
+"""The commands `aiowheel purgatory`, `pending` and `flush`."""
 
 import json
 import secrets
@@ -36,14 +36,14 @@ OUTCOMES = {("both", "completed", "b", 1_700), ("late", "expired", None, 1_510)}
 
 @pytest.fixture
 def trace(tmp_path: Path) -> list[str]:
-    """The arguments for two folders with a file each."""
+    """Return the arguments for two folders with one file each."""
     write(tmp_path / "ops" / "0.ndjson", OPERATIONS)
     write(tmp_path / "events" / "0.ndjson", EVENTS)
     return ["purgatory", str(tmp_path / "ops"), str(tmp_path / "events"), "--tick", "10"]
 
 
 def write(file: Path, rows: list[dict[str, Any]]) -> None:
-    """Write rows, and have the file appear when it is whole."""
+    """Write a file of rows that appears complete."""
     file.parent.mkdir(exist_ok=True)
     hidden = file.with_name(f".{file.name}")
     hidden.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
@@ -51,15 +51,15 @@ def write(file: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def rows_in(folder: Path) -> list[tuple[Any, ...]]:
-    """Every row of the Parquet files at any depth."""
+    """Return every row of the Parquet files at any depth."""
     tables = [pq.ParquetFile(file).read() for file in sorted(folder.glob("**/*.parquet"))]
     return [tuple(row.values()) for table in tables for row in table.to_pylist()]
 
 
-def told(
+def run_successfully(
     arguments: list[str], out: Path, capsys: pytest.CaptureFixture[str]
 ) -> tuple[dict[str, Any], str]:
-    """What a run that succeeds prints as JSON, and on stderr."""
+    """Run a successful command; return its JSON and its stderr."""
     code = run([*arguments, "--out", str(out), "--json"])
     printed = capsys.readouterr()
     assert code == 0, printed.err
@@ -70,17 +70,17 @@ def told(
 
 
 def lines_of(arguments: list[str]) -> int:
-    """How many rows lie in the two folders of a command."""
+    """Count the rows in the two folders of a command."""
     files = [file for folder in arguments[1:3] for file in Path(folder).glob("[0-9]*")]
     return sum(len(file.read_text().splitlines()) for file in files)
 
 
-def test_a_trace_is_worked_off(
+def test_a_trace_is_replayed(
     trace: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Outcomes and rejects are written, counts are told, and again over an earlier run."""
-    told(trace, tmp_path / "out", capsys)
-    report, errors = told(trace, tmp_path / "out", capsys)
+    """Outcomes and rejects are written, the report has the counts, and a second run replaces."""
+    run_successfully(trace, tmp_path / "out", capsys)
+    report, errors = run_successfully(trace, tmp_path / "out", capsys)
 
     assert {name: report[name] for name in ("engine", "unit", "tick", "operations", "events")} == {
         "engine": "wheel",
@@ -101,12 +101,12 @@ def test_a_trace_is_worked_off(
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.usefixtures("one_session")
-def test_either_engine_tells_the_same(
+def test_both_engines_report_the_same(
     trace: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All but the engine's name, the place and the time taken."""
-    wheel, _ = told(trace, tmp_path / "wheel", capsys)
-    spark, _ = told([*trace, "--engine", "spark"], tmp_path / "spark", capsys)
+    """The reports differ only in the engine's name, the place and the time taken."""
+    wheel, _ = run_successfully(trace, tmp_path / "wheel", capsys)
+    spark, _ = run_successfully([*trace, "--engine", "spark"], tmp_path / "spark", capsys)
 
     different = {name for name, value in wheel.items() if spark[name] != value}
     assert different <= {"engine", "out", "seconds"}
@@ -117,21 +117,21 @@ def test_either_engine_tells_the_same(
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.usefixtures("one_session")
-def test_a_stream_stops_goes_on_and_is_flushed(
+def test_a_stream_stops_continues_and_is_flushed(
     trace: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What waits is listed in between; a late row is counted, one far ahead put aside."""
+    """Pending operations are listed in between; late and far-ahead rows are counted."""
     out = tmp_path / "out"
     stream = [*trace, "--stream", "--shards", "2", "--files-per-batch", "1"]
     checkpoint = ["--checkpoint", str(out / "checkpoint")]
 
-    once, _ = told([*stream, "--once"], out, capsys)
+    once, _ = run_successfully([*stream, "--once"], out, capsys)
     assert (once["ended"], once["late"], once["rejected"]) == ("once", 0, 2)
 
     assert run(["pending", *checkpoint, "--json"]) == 0
     pending = json.loads(capsys.readouterr().out)
     assert {row["id"]: row["keys"] for row in pending["operations"]} == {
-        # The watermark of the operations stands at their newest time, 1000.
+        # The watermark of the operations is at their newest time, 1000.
         "both": ["a", "b"],
         "late": ["a"],
         "ever": ["c"],
@@ -148,7 +148,7 @@ def test_a_stream_stops_goes_on_and_is_flushed(
     write(tmp_path / "ops" / "1.ndjson", [{"id": "old", "keys": ["a"], "created": 5}])
     assert run(["flush", *checkpoint]) == 0
     capsys.readouterr()
-    ended, errors = told(stream, out, capsys)
+    ended, errors = run_successfully(stream, out, capsys)
 
     assert (ended["ended"], ended["late"], ended["rejected"]) == ("drained", 1, 1)
     (batch,) = map(json.loads, errors.splitlines())
@@ -196,7 +196,7 @@ def test_options_that_cannot_be_used_are_refused(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """One line, exit code 2, and nothing is begun."""
+    """The error is one line with exit code 2, before any work starts."""
     (tmp_path / "out.txt").write_text("")
     places = {"events": tmp_path / "events", "file": tmp_path / "out.txt"}
     given = [option.format(**places) for option in options]
@@ -211,11 +211,11 @@ def test_options_that_cannot_be_used_are_refused(
 
 
 @pytest.mark.parametrize("table", ["ops", "events"])
-def test_a_table_of_nothing_but_bad_rows_is_bad_input(
+def test_a_table_of_bad_rows_is_bad_input(
     table: str, trace: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As for `aiowheel idle`: exit code 2, and the result of an earlier run stays."""
-    refused_for_want_of_good_rows([*trace, "--engine", "wheel"], table, tmp_path, capsys)
+    """Exit code 2, and the result of an earlier run stays, as for `aiowheel idle`."""
+    refused_without_good_rows([*trace, "--engine", "wheel"], table, tmp_path, capsys)
 
 
 @pytest.mark.spark
@@ -223,17 +223,17 @@ def test_a_table_of_nothing_but_bad_rows_is_bad_input(
 @pytest.mark.timeout(240)
 @pytest.mark.usefixtures("one_session")
 @pytest.mark.parametrize("table", ["ops", "events"])
-def test_spark_refuses_a_table_of_nothing_but_bad_rows(
+def test_spark_refuses_a_table_of_bad_rows(
     table: str, trace: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In the same words."""
-    refused_for_want_of_good_rows([*trace, "--engine", "spark"], table, tmp_path, capsys)
+    """The Spark engine has the same error text."""
+    refused_without_good_rows([*trace, "--engine", "spark"], table, tmp_path, capsys)
 
 
-def refused_for_want_of_good_rows(
+def refused_without_good_rows(
     arguments: list[str], table: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Spoil a table, run, and look that nothing else was touched."""
+    """Spoil a table, run, and check that the earlier result is unchanged."""
     (folder / table / "0.ndjson").write_text('{"keys": ["a"]}\n{"id": "b"}\n')
     earlier = folder / "out" / "outcomes" / "part-0.parquet"
     earlier.parent.mkdir(parents=True)
@@ -246,13 +246,13 @@ def refused_for_want_of_good_rows(
     assert earlier.read_bytes() == b"earlier"
 
 
-def test_tables_without_rows_are_no_mistake(
+def test_tables_without_rows_are_legal(
     trace: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where nothing happened, all that has a deadline expires."""
+    """Without events, all operations with a deadline expire."""
     (tmp_path / "events" / "0.ndjson").write_text("")
 
-    report, _ = told(trace, tmp_path / "out", capsys)
+    report, _ = run_successfully(trace, tmp_path / "out", capsys)
 
     assert (report["operations"], report["events"], report["expired"]) == (3, 0, 2)
 
@@ -260,7 +260,7 @@ def test_tables_without_rows_are_no_mistake(
 @pytest.mark.parametrize("engine", ["wheel", pytest.param("spark", marks=pytest.mark.spark)])
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_a_row_that_is_lost_is_a_failure(
+def test_a_lost_row_fails_the_run(
     engine: str,
     trace: list[str],
     tmp_path: Path,
@@ -268,11 +268,11 @@ def test_a_row_that_is_lost_is_a_failure(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """It names the numbers, and leaves what an earlier run found."""
+    """The error has the numbers, and the result of an earlier run stays."""
     out = tmp_path / "out"
-    told(trace, out, capsys)
+    run_successfully(trace, out, capsys)
     earlier = {file: file.read_bytes() for file in out.glob("**/*.parquet")}
-    if engine == "spark":  # two operations become one
+    if engine == "spark":  # merge two operations
         request.getfixturevalue("one_session")
         write(tmp_path / "ops" / "1.ndjson", OPERATIONS[:1])
     else:
@@ -291,14 +291,14 @@ def test_a_row_that_is_lost_is_a_failure(
 @pytest.mark.timeout(240)
 @pytest.mark.usefixtures("one_session")
 @pytest.mark.parametrize("table", ["outcomes", "rejects"])
-def test_executors_with_disks_of_their_own_are_a_failure(
+def test_executors_with_separate_disks_fail_the_run(
     table: str,
     trace: list[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The driver finds no part of what they wrote, and makes no result of that."""
+    """The driver finds no file of the executors, and writes no result."""
     from pyspark.sql import DataFrameWriter
 
     write_parts = DataFrameWriter.parquet
@@ -328,14 +328,14 @@ def test_executors_with_disks_of_their_own_are_a_failure(
     ],
 )
 @pytest.mark.usefixtures("trace")
-def test_places_that_do_not_exist_are_named(
+def test_missing_places_are_named(
     arguments: list[str],
     reason: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """One line, exit code 2."""
+    """The error is one line with exit code 2."""
     monkeypatch.chdir(tmp_path)
 
     assert run(arguments) == 2
@@ -343,10 +343,10 @@ def test_places_that_do_not_exist_are_named(
     assert reason in capsys.readouterr().err
 
 
-def test_that_nothing_waits_is_told(
+def test_an_empty_list_of_pending_operations_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As of a stream that has not begun, or has ended."""
+    """No operation is pending in a stream that has not started or has ended."""
     pytest.importorskip("pyspark")
     monkeypatch.setattr("aiowheel.cli.pending.job_session", lambda *_, **__: nullcontext())
     monkeypatch.setattr("aiowheel.jobs.operations.pending.pending_operations", lambda *_: [])
@@ -356,8 +356,8 @@ def test_that_nothing_waits_is_told(
     assert capsys.readouterr().out == "0 operations wait\n"
 
 
-def test_what_was_not_measured_has_no_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """A stream without an empty micro-batch says nothing of its cost; JSON says null."""
+def test_a_missing_measurement_has_no_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without an empty micro-batch the report has no line for its cost; JSON has null."""
     result = {"rows": 4, "fixed_seconds": None}
 
     print_result(result, as_json=False)
@@ -369,7 +369,7 @@ def test_what_was_not_measured_has_no_line(capsys: pytest.CaptureFixture[str]) -
 
 @pytest.mark.parametrize("command", ["purgatory", "pending", "flush"])
 def test_help_has_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """One that can be typed."""
+    """The help of each command has an example."""
     assert run([command, "--help"]) == 0
 
     assert f"aiowheel {command} " in capsys.readouterr().out.split("Example:")[1]
@@ -384,7 +384,7 @@ def test_a_full_disk_leaves_the_earlier_result(
     *,
     earlier: bool,
 ) -> None:
-    """Rejects that fitted do not appear beside outcomes that did not."""
+    """If the outcomes do not fit on the disk, no rejects are written either."""
     out = tmp_path / "found"
     if earlier:
         (out / "outcomes").mkdir(parents=True)

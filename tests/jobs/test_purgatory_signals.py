@@ -1,4 +1,4 @@
-"""Signals are how a streaming purgatory ends, a dead Java is how it fails."""
+"""Signals end a streaming purgatory normally; a dead Java is a failure."""
 
 import json
 import os
@@ -28,7 +28,7 @@ Process = subprocess.Popen[str]
 
 @contextmanager
 def streaming(folder: Path) -> Generator[Process]:
-    """A stream over two files, in a process group of its own; nothing outlives the block."""
+    """Run a stream over two files in its own process group; kill all of it at the end."""
     operations, events = folder / "operations", folder / "events"
     for each in (operations, events, folder / "tmp"):
         each.mkdir()
@@ -51,19 +51,19 @@ def streaming(folder: Path) -> Generator[Process]:
 
 
 def wait_until(ready: Callable[[], bool], process: Process) -> None:
-    """Look often; a process that ends first is a failure."""
+    """Poll until *ready* holds; fail if the process exits first."""
     while not ready():
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
 
 
 def batch_is_done(folder: Path) -> bool:
-    """Whether the first micro-batch is finished."""
+    """Return whether the first micro-batch has finished."""
     return (folder / "out/checkpoint/commits/0").exists()
 
 
 def java_begins(folder: Path) -> bool:
-    """Whether the JVM is being started."""
+    """Return whether the JVM is starting."""
     return any((folder / "tmp").glob("aiowheel-spark-*/spark.log"))
 
 
@@ -76,13 +76,13 @@ def java_begins(folder: Path) -> bool:
         (java_begins, os.killpg, signal.SIGTERM),
     ],
 )
-def test_a_stream_that_is_told_to_end_reports(
+def test_a_stream_reports_after_a_signal(
     when: Callable[[Path], bool],
     tell: Callable[[int, int], None],
     number: signal.Signals,
     tmp_path: Path,
 ) -> None:
-    """The exit code is 0, and nothing on stderr tells of Spark's connection."""
+    """The exit code is 0, and stderr has no error of Spark's connection."""
     with streaming(tmp_path) as process:
         wait_until(lambda: when(tmp_path), process)
         tell(process.pid, number)
@@ -94,8 +94,8 @@ def test_a_stream_that_is_told_to_end_reports(
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_a_java_that_dies_is_one_line(tmp_path: Path) -> None:
-    """And an exit code of 1; the next run goes on."""
+def test_a_dead_java_gives_one_line(tmp_path: Path) -> None:
+    """The exit code is 1; the next run continues."""
     with streaming(tmp_path) as process:
         wait_until(lambda: batch_is_done(tmp_path), process)
         for child in psutil.Process(process.pid).children(recursive=True):
@@ -103,7 +103,7 @@ def test_a_java_that_dies_is_one_line(tmp_path: Path) -> None:
                 child.kill()
         _, errors = process.communicate(timeout=200)
 
-    told = [line for line in errors.splitlines() if not line.startswith("aiowheel: batch")]
+    lines = [line for line in errors.splitlines() if not line.startswith("aiowheel: batch")]
     assert process.returncode == 1
-    assert told == ["aiowheel: Spark's Java process ended unexpectedly (--verbose shows its log)"]
+    assert lines == ["aiowheel: Spark's Java process ended unexpectedly (--verbose shows its log)"]
     assert list((tmp_path / "tmp").iterdir()) == []

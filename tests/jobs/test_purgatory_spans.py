@@ -1,7 +1,7 @@
-"""Spans of a real system as operations: how many took longer than a timeout.
+"""Spans of a real system as operations, to count those that took longer than a timeout.
 
-A span is created at its start and completed by the event at its end. The counts are those of the
-reference facts beside the data, where a span that takes exactly the timeout is in time: so the
+A span is created at its start and completed by the event at its end. The expected counts are the
+reference facts beside the data, in which a span that takes exactly the timeout is in time. So the
 deadline is a nanosecond later.
 """
 
@@ -31,7 +31,7 @@ SECOND = 1_000_000_000
 TIMEOUTS = {"200ms": SECOND // 5, "1s": SECOND, "10s": 10 * SECOND}
 ROOTS = {"200ms": 3_106, "1s": 578, "10s": 1}
 ALL = {"200ms": 24_995, "1s": 3_710, "10s": 5}
-LATE_MS = 130_000  # the files are a minute each, and out of order by up to two
+LATE_MS = 130_000  # each file covers a minute; rows are out of order by up to two
 FILES = 3
 
 
@@ -39,7 +39,7 @@ Row = TypeVar("Row", Operation, Event)
 
 
 class Trace(NamedTuple):
-    """Operations and events in the order of the files they come from."""
+    """Operations and events in the order of their files."""
 
     operations: list[Operation]
     events: list[Event]
@@ -47,12 +47,12 @@ class Trace(NamedTuple):
 
 @pytest.fixture(scope="module")
 def requests(data_folder: Path) -> Trace:
-    """The spans that entered the system."""
+    """Return the spans of requests to the system."""
     return read_spans(data_folder, {"root"})
 
 
 def read_spans(data_folder: Path, parents: Container[str] | None) -> Trace:
-    """Read spans with these parents, or all; each once, although some lie in two files."""
+    """Read spans with these parents, or all; each once, although some are in two files."""
     trace = Trace([], [])
     seen: set[str] = set()
     for source in Inputs([str(data_folder / SPANS)]).sources():
@@ -72,19 +72,19 @@ def read_spans(data_folder: Path, parents: Container[str] | None) -> Trace:
 
 
 def replay(trace: Trace) -> list[Ending]:
-    """By one process."""
+    """Return the outcomes of one process."""
     shard = Shard(1)
     shard.feed(*trace)
     return sorted(shard.settle(NEVER - 1))
 
 
 def timed_out(endings: list[Ending]) -> Counter[str]:
-    """How many took too long, by timeout."""
+    """Count the expired operations by timeout."""
     return Counter(row.id.split()[0] for row in endings if row.outcome == EXPIRED)
 
 
 def by_query(trace: Trace, spark: "SparkSession", folder: Path) -> list[Ending]:
-    """By one query of Spark."""
+    """Return the outcomes of one Spark query."""
     from aiowheel.jobs.operations.batch import run_purgatory
     from aiowheel.jobs.spark.sinks import read_folder
 
@@ -101,7 +101,7 @@ def by_query(trace: Trace, spark: "SparkSession", folder: Path) -> list[Ending]:
 
 
 def by_stream(trace: Trace, spark: "SparkSession", folder: Path) -> list[Ending]:
-    """By a stream of Spark, in the order of the files."""
+    """Return the outcomes of a Spark stream, in file order."""
     from aiowheel.jobs.operations.stream import PurgatoryStream
     from aiowheel.jobs.spark.sinks import read_batches
     from aiowheel.jobs.spark.stream_run import StreamRun, Until
@@ -127,13 +127,13 @@ def by_stream(trace: Trace, spark: "SparkSession", folder: Path) -> list[Ending]
 
 
 def part(rows: list[Row], number: int) -> list[Row]:
-    """What stands in one file."""
+    """Return the rows of one file."""
     return rows[number * len(rows) // FILES : (number + 1) * len(rows) // FILES]
 
 
 @pytest.mark.slow
-def test_one_process_counts_the_requests_that_took_too_long(requests: Trace) -> None:
-    """Of 6,958 requests, for each of three timeouts."""
+def test_one_process_counts_slow_requests(requests: Trace) -> None:
+    """6,958 requests are counted for each of three timeouts."""
     assert len(requests.events) == 6_958
     assert timed_out(replay(requests)) == ROOTS
 
@@ -142,7 +142,7 @@ def test_one_process_counts_the_requests_that_took_too_long(requests: Trace) -> 
 def test_query_and_stream_agree_with_one_process(
     requests: Trace, spark: "SparkSession", tmp_path: Path
 ) -> None:
-    """Row by row, in nanoseconds."""
+    """Outcomes are equal row by row, in nanoseconds."""
     expected = replay(requests)
 
     assert by_query(requests, spark, tmp_path) == expected
@@ -151,8 +151,10 @@ def test_query_and_stream_agree_with_one_process(
 
 @pytest.mark.spark_cluster
 @pytest.mark.timeout(900)
-def test_all_spans_on_all_engines(data_folder: Path, spark: "SparkSession", tmp_path: Path) -> None:
-    """Half a million spans with three timeouts each."""
+def test_all_engines_count_all_slow_spans(
+    data_folder: Path, spark: "SparkSession", tmp_path: Path
+) -> None:
+    """Half a million spans have three timeouts each."""
     trace = read_spans(data_folder, None)
     expected = replay(trace)
 

@@ -1,4 +1,4 @@
-"""A trace replayed on another wheel: no Spark."""
+"""Replaying a trace on another wheel: no Spark."""
 
 import json
 from pathlib import Path
@@ -19,18 +19,18 @@ MS = 1_000_000
 
 
 class Reply(DelayedOperation[None]):
-    """Completes when it is told to."""
+    """Completes when its flag is set."""
 
     ready = False
 
     def try_complete(self) -> bool:
-        """Look."""
+        """Check the flag."""
         return self.ready
 
 
 @pytest.fixture
 def trace(tmp_path: Path) -> Path:
-    """Recorded on a tick of 1 ms: three timeouts of 95 ms, one completion, two that arm nothing."""
+    """Record with a tick of 1 ms: three timeouts of 95 ms, one completion, two without a timer."""
     folder = tmp_path / "trace"
     timer = ManualTimer(tick=0.001)
     with TraceRecorder(
@@ -53,8 +53,8 @@ def trace(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_wheel_that_recorded_does_the_same_again(trace: Path) -> None:
-    """The same timeouts; what armed none is counted beside."""
+def test_the_recording_wheel_repeats_its_timeouts(trace: Path) -> None:
+    """The timeouts are the same; operations without a timer are counted separately."""
     found = replay_trace(trace, tick_ns=MS, wheel_size=256)
 
     assert (found.operations, found.at_once, found.without_timeout) == (4, 1, 1)
@@ -64,8 +64,8 @@ def test_the_wheel_that_recorded_does_the_same_again(trace: Path) -> None:
     assert found.unknown == 0
 
 
-def test_a_coarser_tick_comes_later(trace: Path) -> None:
-    """On a tick of 100 ms the timeouts are late by what is left to the next multiple."""
+def test_a_coarser_tick_fires_later(trace: Path) -> None:
+    """On a tick of 100 ms, timeouts fire at the next multiple of the tick."""
     found = replay_trace(trace, tick_ns=100 * MS, wheel_size=16)
 
     assert found.replayed["expired"] == 3
@@ -73,16 +73,16 @@ def test_a_coarser_tick_comes_later(trace: Path) -> None:
     assert found.replayed["wake_ups"] == 1
 
 
-def test_a_shorter_timeout_times_out_what_completed(trace: Path) -> None:
-    """The operation that waited 50 ms does not survive 40; the count says how many more."""
+def test_a_shorter_timeout_expires_completed_operations(trace: Path) -> None:
+    """An operation that waited 50 ms times out after 40; the report counts the difference."""
     found = replay_trace(trace, tick_ns=MS, wheel_size=256, timeout_ns=40 * MS)
 
-    assert found.replayed["expired"] == 5  # the one without a timeout has one now
+    assert found.replayed["expired"] == 5  # includes the operation recorded without a timeout
     assert (found.unknown, found.ended_late) == (0, 2)
 
 
-def test_what_timed_out_before_a_longer_timeout_is_named(trace: Path) -> None:
-    """How long it would have taken is not in the trace."""
+def test_timeouts_before_a_longer_timeout_are_counted(trace: Path) -> None:
+    """The trace does not contain the time that they would have taken."""
     found = replay_trace(trace, tick_ns=MS, wheel_size=256, timeout_ns=400 * MS)
 
     assert found.replayed["expired"] == 3
@@ -92,7 +92,7 @@ def test_what_timed_out_before_a_longer_timeout_is_named(trace: Path) -> None:
 def test_one_purgatory_can_be_replayed_alone(
     trace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As JSON; a name that does not occur is bad input, and the line says which do."""
+    """The output is JSON; an unknown name is bad input, and the error lists the known ones."""
     assert run(["replay", str(trace), "--purgatory", "acks", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["operations"] == 1
 
@@ -102,8 +102,10 @@ def test_one_purgatory_can_be_replayed_alone(
     )
 
 
-def test_both_are_printed_side_by_side(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Plain columns in a pipe, and what was left out."""
+def test_trace_and_replay_are_printed_side_by_side(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both results are in plain columns, with the numbers of excluded operations."""
     assert run(["replay", str(trace), "--tick", "0.1", "--timeout", "0.2"]) == 0
 
     lines = capsys.readouterr().out.splitlines()
@@ -118,10 +120,10 @@ def test_both_are_printed_side_by_side(trace: Path, capsys: pytest.CaptureFixtur
     ]
 
 
-def test_what_a_busy_loop_completed_too_late_is_named(
+def test_completions_after_the_deadline_are_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An operation that completes after its deadline is no timeout in the trace, but is here."""
+    """An operation completed after its deadline is a timeout in the replay only."""
     clock = ManualTimer(tick=0.001)
     with TraceRecorder(tmp_path, clock=clock.time, wall_clock=lambda: 0, run_id="r") as recorder:
         purgatory = Purgatory("p", timer=clock, instruments=[recorder])
@@ -145,7 +147,7 @@ def test_what_a_busy_loop_completed_too_late_is_named(
 
 @pytest.mark.parametrize("seconds", [600_000_000.0, 1e9])  # 19 years and 31
 def test_a_timeout_of_many_years_times_out(trace: Path, seconds: float) -> None:
-    """It comes up, and late by nothing: no timeout beyond 16 years did."""
+    """The timeout fires exactly, also beyond 16 years."""
     found = replay_trace(trace, tick_ns=MS, wheel_size=256, timeout_ns=round(seconds * 1e9))
 
     assert found.replayed["expired"] == 3
@@ -155,7 +157,7 @@ def test_a_timeout_of_many_years_times_out(trace: Path, seconds: float) -> None:
 def test_a_trace_longer_than_the_time_of_a_wheel_is_bad_input(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A clock that said 1970 at first: one line names the longest time that is possible."""
+    """A clock that started in 1970: the error has the longest possible time."""
     clock = ManualTimer(tick=0.001)
     with TraceRecorder(tmp_path, clock=clock.time, wall_clock=lambda: 0, run_id="r") as recorder:
         purgatory = Purgatory("p", timer=clock, instruments=[recorder])
@@ -186,16 +188,16 @@ def test_a_trace_longer_than_the_time_of_a_wheel_is_bad_input(
 def test_options_out_of_range_are_bad_input(
     trace: Path, options: list[str], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit code 2 and one line."""
+    """The error is one line with exit code 2."""
     assert run(["replay", str(trace), *options]) == 2
 
     assert capsys.readouterr().err == f"aiowheel: {reason}\n"
 
 
-def test_a_parquet_file_that_is_no_trace_is_bad_input(
+def test_a_parquet_file_without_a_trace_is_bad_input(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its columns are looked at: read as a trace, every one of them would be null."""
+    """The columns are checked, because any file would be read as a trace full of nulls."""
     file = tmp_path / "trace-other.parquet"
     pq.write_table(pa.table({"a": [1]}), file)
 
@@ -208,7 +210,7 @@ def test_a_parquet_file_that_is_no_trace_is_bad_input(
 def test_a_trace_of_an_unknown_version_is_bad_input(
     trace: Path, command: str, needs_spark: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every reader of a trace says the same, before Spark is started."""
+    """Every reader of a trace has the same error, before Spark is started."""
     (file,) = trace.glob("*.parquet")
     table = pq.read_table(file)
     pq.write_table(table.replace_schema_metadata({"aiowheel.trace.version": "7"}), file)
@@ -221,7 +223,7 @@ def test_a_trace_of_an_unknown_version_is_bad_input(
 
 
 def test_a_damaged_page_is_bad_input(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit code 2 and one line that names the file, where there were 62 of a traceback."""
+    """The error is one line with exit code 2 that names the file, not a traceback."""
     (file,) = trace.glob("*.parquet")
     chunk = pq.read_metadata(file).row_group(0).column(5)
     content = bytearray(file.read_bytes())
@@ -245,10 +247,10 @@ def test_a_damaged_page_is_bad_input(trace: Path, capsys: pytest.CaptureFixture[
         ("finished", pa.nulls(6, pa.int64()), "column 'finished' has 6 missing values"),
     ],
 )
-def test_a_column_that_is_none_of_a_trace_is_bad_input(
+def test_a_column_of_another_type_is_bad_input(
     trace: Path, column: str, values: pa.Array, flaw: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The line names the file; there was a traceback, or a result made of nothing."""
+    """The error names the file, instead of a traceback or an empty result."""
     (file,) = trace.glob("*.parquet")
     table = pq.read_table(file)
     pq.write_table(table.set_column(table.column_names.index(column), column, values), file)
@@ -258,8 +260,8 @@ def test_a_column_that_is_none_of_a_trace_is_bad_input(
     assert capsys.readouterr().err == f"aiowheel: {file}: not a trace: {flaw}\n"
 
 
-def test_a_trace_that_another_program_wrote_again_is_read(trace: Path) -> None:
-    """Without dictionaries, as Spark writes it."""
+def test_a_trace_rewritten_by_another_program_is_read(trace: Path) -> None:
+    """Spark writes the columns without dictionaries."""
     (file,) = trace.glob("*.parquet")
     before = replay_trace(trace, tick_ns=MS, wheel_size=256)
     plain = [

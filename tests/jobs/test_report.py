@@ -23,7 +23,7 @@ EXPIRES_AFTER = 100 * MS
 
 
 def row(number: int, outcome: str, waited: int, *keys: str, **more: Any) -> dict[str, Any]:
-    """One operation of the trace, created `number` tenths of a second after the start."""
+    """Return one operation, created *number* tenths of a second after the start."""
     created = START + number * 100 * MS
     deadline = created + EXPIRES_AFTER
     finished = created + waited
@@ -52,14 +52,14 @@ ROWS = [
     row(5, "expired", 100 * MS + 1_500, "c"),
     row(6, "expired", 103 * MS, "c"),
     row(7, "cancelled", 5 * MS, "b"),
-    row(8, "expired", 60 * MS, "b"),  # its purgatory was closed 40 ms ahead of the deadline
+    row(8, "expired", 60 * MS, "b"),  # its purgatory was closed 40 ms before the deadline
     row(0, "failed", 7 * MS, "z", purgatory="wait", kind="Ack", deadline=None),
 ]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A trace in two files, with the remains of a crash beside them."""
+    """Write a trace in two files, and an incomplete file of a crash."""
     folder = tmp_path_factory.mktemp("trace")
     for number, rows in enumerate((ROWS[:4], ROWS[4:])):
         table = pa.Table.from_pylist(rows, TRACE_SCHEMA)
@@ -72,19 +72,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def report(
     folder: Path, spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory
 ) -> "ReportResult":
-    """The report on it."""
+    """Return the report on the trace."""
     from aiowheel.jobs.report.job import run_report
 
     return run_report(folder, tmp_path_factory.mktemp("out") / "report", spark)
 
 
 def rows_of(report: "ReportResult", table: str) -> list[tuple[Any, ...]]:
-    """A table of the report as plain tuples."""
+    """Return a table of the report as plain tuples."""
     return [tuple(row.values()) for row in report.tables[table].to_pylist()]
 
 
 def test_outcomes_are_counted(report: "ReportResult") -> None:
-    """Per purgatory and kind: operations, completed, expired, cancelled, failed, early, share."""
+    """Counts per purgatory and kind: operations, completed, expired, cancelled, failed, early."""
     assert report.operations == 10
     assert rows_of(report, "outcomes") == [
         ("fetch", "Fetch", 9, 4, 4, 1, 0, 1, 4 / 9),
@@ -92,8 +92,8 @@ def test_outcomes_are_counted(report: "ReportResult") -> None:
     ]
 
 
-def test_completion_times_are_of_completed_operations(report: "ReportResult") -> None:
-    """Quantiles are values that occur; expired and cancelled operations have no part in them."""
+def test_completion_times_are_those_of_completed_operations(report: "ReportResult") -> None:
+    """Quantiles are values of completed operations only."""
     assert rows_of(report, "completion_quantiles") == [
         ("fetch", "Fetch", 4, 20 * MS, 40 * MS, 40 * MS, 40 * MS, 40 * MS)
     ]
@@ -103,8 +103,8 @@ def test_completion_times_are_of_completed_operations(report: "ReportResult") ->
     ]
 
 
-def test_lateness_is_of_timeouts(report: "ReportResult") -> None:
-    """An operation that closing expired ahead of its deadline is not late."""
+def test_lateness_is_that_of_timeouts(report: "ReportResult") -> None:
+    """An operation that expired early because of closing is not late."""
     assert rows_of(report, "lateness_quantiles") == [
         ("fetch", "Fetch", 3, 1_500, 3 * MS, 3 * MS, 3 * MS, 3 * MS)
     ]
@@ -116,8 +116,8 @@ def test_lateness_is_of_timeouts(report: "ReportResult") -> None:
 
 
 def test_timeouts_are_counted_over_time(report: "ReportResult") -> None:
-    """Buckets are cut on whole multiples of their width, by when operations finished."""
-    # From 7 ms to 860 ms after the start: 853 ms, in stretches of 20 ms.
+    """Buckets begin at multiples of their width, and count by the end of operations."""
+    # From 7 ms to 860 ms after the start: 853 ms, in buckets of 20 ms.
     width = 20 * MS
     table = rows_of(report, "timeouts_over_time")
 
@@ -129,7 +129,7 @@ def test_timeouts_are_counted_over_time(report: "ReportResult") -> None:
 
 
 def test_hot_keys_are_ranked(report: "ReportResult") -> None:
-    """An operation counts for each of its keys; equal counts go by the key's text."""
+    """An operation counts for each of its keys; equal counts are sorted by the key's text."""
     assert rows_of(report, "hot_keys") == [
         ("fetch", 1, "a", 4, 1, 0.25),
         ("fetch", 2, "b", 4, 1, 0.25),
@@ -139,7 +139,7 @@ def test_hot_keys_are_ranked(report: "ReportResult") -> None:
 
 
 def test_the_worst_are_the_latest(report: "ReportResult") -> None:
-    """By lateness, and at most five of a purgatory and kind; then by the time waited."""
+    """At most five per purgatory and kind, by lateness; then by waiting time."""
     worst = [
         (row[0], row[2], row[4], row[7], row[8]) for row in rows_of(report, "worst_operations")
     ]
@@ -155,7 +155,7 @@ def test_the_worst_are_the_latest(report: "ReportResult") -> None:
 
 
 def test_the_tables_are_saved(report: "ReportResult") -> None:
-    """Each table is one Parquet file that holds what the result holds, and nothing lies about."""
+    """Each table is a Parquet file equal to the result, and no other file is left."""
     saved = {path.stem: pq.read_table(path) for path in report.folder.glob("*.parquet")}
 
     assert saved.keys() == report.tables.keys()
@@ -164,8 +164,8 @@ def test_the_tables_are_saved(report: "ReportResult") -> None:
     assert suffixes == [".html", *[".parquet"] * 8, ".png"]
 
 
-def test_the_picture_is_a_picture(report: "ReportResult") -> None:
-    """The PNG opens, and has more than one colour in it."""
+def test_the_picture_is_a_png(report: "ReportResult") -> None:
+    """The PNG opens, and has more than one colour."""
     from matplotlib.image import imread
 
     assert report.picture is not None
@@ -176,7 +176,7 @@ def test_the_picture_is_a_picture(report: "ReportResult") -> None:
 
 
 def test_the_key_tables_are_printed(report: "ReportResult") -> None:
-    """The console shows counts and spans as people read them, and keys as they are."""
+    """The console shows formatted counts and spans, and unescaped keys."""
     from io import StringIO
 
     from rich.console import Console
@@ -192,7 +192,7 @@ def test_the_key_tables_are_printed(report: "ReportResult") -> None:
 
 
 def test_a_trace_without_operations_is_reported(spark: "SparkSession", tmp_path: Path) -> None:
-    """No row is no error: empty tables, and a picture that says so."""
+    """A trace without rows is legal: the tables are empty, and the picture has a text."""
     from aiowheel.jobs.report.job import run_report
 
     pq.write_table(TRACE_SCHEMA.empty_table(), tmp_path / "trace-r-1.parquet")
@@ -212,10 +212,10 @@ def test_a_trace_without_operations_is_reported(spark: "SparkSession", tmp_path:
         ("table", "trace-x.parquet: not a trace: no column 'purgatory'"),
     ],
 )
-def test_what_is_no_trace_is_refused(
+def test_a_folder_without_a_trace_is_refused(
     spark: "SparkSession", tmp_path: Path, content: bytes | str | None, reason: str
 ) -> None:
-    """One line names the file and the reason, and no report is begun."""
+    """The error names the file and the reason, and no report is written."""
     from aiowheel.jobs.report.job import run_report
 
     file = tmp_path / "trace-x.parquet"

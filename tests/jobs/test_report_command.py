@@ -1,4 +1,4 @@
-"""`aiowheel report`: what it writes, prints and refuses."""
+"""`aiowheel report`: its files, its output and its errors."""
 
 import json
 from pathlib import Path
@@ -12,19 +12,19 @@ from aiowheel.trace import TraceRecorder
 
 
 class Reply(DelayedOperation[None]):
-    """Completes when asked the second time."""
+    """Completes on the second call of `try_complete`."""
 
     asked = 0
 
     def try_complete(self) -> bool:
-        """Count."""
+        """Count the calls."""
         self.asked += 1
         return self.asked > 2
 
 
 @pytest.fixture
 def trace(tmp_path: Path) -> Path:
-    """Two operations that completed and one that timed out."""
+    """Record two operations that complete and one that times out."""
     folder = tmp_path / "trace"
     timer = ManualTimer()
     with TraceRecorder(folder, clock=timer.time) as recorder:
@@ -39,7 +39,7 @@ def trace(tmp_path: Path) -> Path:
 
 
 def damage(trace: Path) -> Path:
-    """Overwrite the column `created` of a trace; its footer stays sound."""
+    """Overwrite the column `created` of a trace; its footer stays intact."""
     (file,) = trace.glob("*.parquet")
     chunk = pq.read_metadata(file).row_group(0).column(5)
     content = bytearray(file.read_bytes())
@@ -54,7 +54,7 @@ def damage(trace: Path) -> Path:
 def test_a_report_is_a_page_and_tables(
     one_session: None, trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One JSON object on stdout, nothing on stderr, one page that asks nobody for anything."""
+    """The output is one JSON object, stderr is empty, and the page needs no network."""
     out = tmp_path / "report"
 
     assert run(["report", str(trace), "--out", str(out), "--json"]) == 0
@@ -75,10 +75,10 @@ def test_a_report_is_a_page_and_tables(
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_pipe_gets_whole_names(
+def test_output_to_a_pipe_has_whole_names(
     one_session: None, trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing is cut to the width of a terminal that is not there."""
+    """Without a terminal no name is cut off to a width."""
     assert run(["report", str(trace), "--out", str(tmp_path / "report")]) == 0
 
     lines = capsys.readouterr().out.splitlines()
@@ -86,8 +86,10 @@ def test_a_pipe_gets_whole_names(
     assert any(line.startswith("page") and line.endswith("report.html") for line in lines)
 
 
-def test_what_is_no_trace_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit code 2 and one line that names the folder, before Spark is started."""
+def test_a_folder_without_a_trace_is_bad_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The error is one line with exit code 2, before Spark is started."""
     assert run(["report", str(tmp_path)]) == 2
 
     printed = capsys.readouterr()
@@ -100,7 +102,7 @@ def test_what_is_no_trace_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFix
 def test_an_output_that_is_a_file_is_refused(
     trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing is overwritten."""
+    """The file is not overwritten."""
     file = tmp_path / "taken"
     file.write_text("mine")
 
@@ -116,7 +118,7 @@ EARLIER = ("report.html", "outcomes.parquet", "notes.txt")
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("failure", ["full disk", "damaged page"])
-def test_a_report_that_fails_leaves_the_earlier_one(
+def test_a_failed_report_keeps_the_earlier_one(
     one_session: None,
     trace: Path,
     tmp_path: Path,
@@ -124,7 +126,7 @@ def test_a_report_that_fails_leaves_the_earlier_one(
     request: pytest.FixtureRequest,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Nothing new stands beside the old page, and nothing hidden is left; one line says why."""
+    """The earlier report is unchanged, no hidden file remains, and the error is one line."""
     out, new = tmp_path / "report", tmp_path / "new"
     out.mkdir()
     for name in EARLIER:
@@ -149,10 +151,10 @@ def test_a_report_that_fails_leaves_the_earlier_one(
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_commands_on_a_damaged_page_leave_nothing(
+def test_commands_on_a_damaged_page_write_nothing(
     one_session: None, trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit code 2 and one line that names the file."""
+    """The error is one line with exit code 2 that names the file."""
     file = damage(trace)
 
     for command in ("tune", "simulate --fit"):
@@ -167,7 +169,7 @@ def test_commands_on_a_damaged_page_leave_nothing(
 @pytest.mark.thorough
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_tuning_and_a_simulation_on_a_full_disk_leave_nothing(
+def test_a_full_disk_leaves_no_tuning_and_no_simulation(
     one_session: None,
     trace: Path,
     tmp_path: Path,
@@ -175,7 +177,7 @@ def test_a_tuning_and_a_simulation_on_a_full_disk_leave_nothing(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The page is the last file, and takes the tables with it."""
+    """The page is the last file; if it does not fit, the tables are removed too."""
     monkeypatch.setattr("aiowheel.jobs.report.html._STYLE", "x" * 10_000)
     out = ["--out", str(tmp_path / "out")]
 
@@ -188,14 +190,14 @@ def test_a_tuning_and_a_simulation_on_a_full_disk_leave_nothing(
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_an_earlier_picture_does_not_stay_beside_new_tables(
+def test_an_earlier_picture_is_removed_with_its_tables(
     one_session: None,
     trace: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Where there is no matplotlib any more; what is no part of a report stays."""
+    """Without matplotlib an old picture is removed; other files in the folder stay."""
     monkeypatch.setattr("aiowheel.jobs.report.job._draw", lambda *_: None)
     out = tmp_path / "report"
     out.mkdir()

@@ -1,4 +1,4 @@
-"""The picture of the report, whatever purgatories and kinds are called."""
+"""The picture of the report, with any names of purgatories and kinds."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.one_build
 
 
 def tables_of(purgatory: str, kind: str) -> dict[str, pa.Table]:
-    """What the picture is drawn from: one timeout and one completion."""
+    """Return the tables of the picture: one timeout and one completion."""
     group = {"purgatory": purgatory, "kind": kind}
     counted = group | {"lower_ns": 0, "upper_ns": 1_000, "operations": 1}
     share = group | {"bucket_start_ns": 0, "bucket_ns": 1_000_000, "timeout_share": 0.5}
@@ -39,10 +39,10 @@ def tables_of(purgatory: str, kind: str) -> dict[str, pa.Table]:
         ("a\x1b[31m", "k", "a\\x1b[31m / k"),
     ],
 )
-def test_a_name_is_shown_as_it_is(
+def test_a_name_is_shown_literally(
     purgatory: str, kind: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is no formula and no hidden line, and what the font lacks is no warning."""
+    """The name is neither a formula nor hidden, and missing glyphs give no warning."""
     seen: list[str] = []
     save = Figure.savefig
 
@@ -57,5 +57,5 @@ def test_a_name_is_shown_as_it_is(
     picture = draw_picture(tables_of(purgatory, kind), tmp_path / "report.png")
 
     assert picture.stat().st_size > 0
-    told = [text.replace(r"\$", "$").strip() for text in seen]
-    assert told == [f"{shown} (1)", f"{shown} (1)", shown]
+    labels = [text.replace(r"\$", "$").strip() for text in seen]
+    assert labels == [f"{shown} (1)", f"{shown} (1)", shown]

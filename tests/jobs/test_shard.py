@@ -1,4 +1,4 @@
-"""The replay of a trace on a purgatory in virtual time, against thirty lines of brute force."""
+"""The replay of a trace on a purgatory in virtual time, compared with brute force."""
 
 import random
 
@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from aiowheel.jobs.operations.shard import LONGEST_TICK, Shard
 from aiowheel.rules import NEVER, NO_VALUE, Ending, Event, Operation
 
-pytestmark = [pytest.mark.one_build, pytest.mark.overdue]  # some deadlines lie before the creation
+pytestmark = [pytest.mark.one_build, pytest.mark.overdue]  # some deadlines precede the creation
 
 END = NEVER - 1
 KEYS = ["a", "b", "c", "é", "\U00010000", "￿"]
 
 
 def brute_force(operations: list[Operation], events: list[Event], tick: int) -> set[Ending]:
-    """How each operation must end, looked up one by one."""
+    """Return the end of each operation by a linear search."""
     endings: set[Ending] = set()
     for row in operations:
         expires = (row.deadline + tick - 1) // tick * tick
@@ -41,7 +41,7 @@ def brute_force(operations: list[Operation], events: list[Event], tick: int) -> 
 
 
 def replay(operations: list[Operation], events: list[Event], tick: int) -> list[Ending]:
-    """By one shard at one go."""
+    """Return the outcomes of one shard, settled once."""
     shard = Shard(tick)
     shard.feed(operations, events)
     return shard.settle(END)
@@ -49,7 +49,7 @@ def replay(operations: list[Operation], events: list[Event], tick: int) -> list[
 
 @st.composite
 def traces(draw: st.DrawFn) -> tuple[list[Operation], list[Event], int]:
-    """Few instants and few keys, so that much happens at one instant."""
+    """Draw few instants and few keys, so that many rows coincide."""
     tick = draw(st.sampled_from([1, 3, 7, 10, 1_000]))
     time = st.integers(0, 60)
     value = st.sampled_from([NO_VALUE, 0, 1, 2])
@@ -68,10 +68,10 @@ def traces(draw: st.DrawFn) -> tuple[list[Operation], list[Event], int]:
 
 
 @given(traces())
-def test_a_replay_ends_each_operation_as_the_rules_say(
+def test_a_replay_follows_the_rules(
     trace: tuple[list[Operation], list[Event], int],
 ) -> None:
-    """Ties, repeats, overdue deadlines and ticks that meet nothing included."""
+    """Ties, repeats, overdue deadlines and ticks without rows are included."""
     operations, events, tick = trace
 
     endings = replay(operations, events, tick)
@@ -82,12 +82,12 @@ def test_a_replay_ends_each_operation_as_the_rules_say(
 
 
 @given(traces(), st.lists(st.integers(0, 70), max_size=6), st.randoms(use_true_random=False))
-def test_how_a_trace_is_cut_does_not_matter(
+def test_dividing_a_trace_does_not_change_outcomes(
     trace: tuple[list[Operation], list[Event], int],
     frontiers: list[int],
     source: random.Random,
 ) -> None:
-    """Fed ahead of time in any order, settled in steps, moved to another shard in between."""
+    """Rows are fed in any order, settled in steps, and moved to another shard in between."""
     operations, events, tick = trace
     whole = replay(operations, events, tick)
     rows: list[Operation | Event] = [*operations, *events]
@@ -120,7 +120,7 @@ def _time(row: Operation | Event) -> int:
 
 @pytest.mark.parametrize("tick", [1, 999, 1_000, 1_000_003])
 def test_nanoseconds_of_years_stay_exact(tick: int) -> None:
-    """Longer than any timer's clock lasts, and beyond what a float tells apart."""
+    """Times exceed the range of a timer's clock and the precision of a float."""
     start = 1_674_981_729_479_000_001
     year = 365 * 86_400 * 1_000_000_000
     operations = [
@@ -138,15 +138,15 @@ def test_nanoseconds_of_years_stay_exact(tick: int) -> None:
 
 
 def test_a_deadline_may_lie_far_in_the_past() -> None:
-    """A deadline of 0 among nanoseconds of today, at the tick a trace has by default."""
+    """A deadline of 0 among current nanoseconds, at the default tick of a trace."""
     now = 1_800_000_000_000_000_000
     overdue = Operation("o", ("a",), (NO_VALUE,), 1, now, 0)
 
     assert replay([overdue], [Event("a", now, 1)], 1) == [Ending("o", "expired", None, now)]
 
 
-def test_an_event_tells_nothing_to_those_who_come_later() -> None:
-    """A purgatory remembers its counters; a trace has events, which are over when they are over."""
+def test_an_event_does_not_complete_later_operations() -> None:
+    """A purgatory keeps its counters; an event of a trace has no effect after its time."""
     operations = [Operation("x", ("k",), (5,), 1, 10, 20)]
 
     assert replay(operations, [Event("k", 9, 5)], 1) == [Ending("x", "expired", None, 20)]
@@ -155,6 +155,6 @@ def test_an_event_tells_nothing_to_those_who_come_later() -> None:
 
 @pytest.mark.parametrize("tick", [0, -1, LONGEST_TICK + 1])
 def test_a_tick_out_of_range_is_refused(tick: int) -> None:
-    """With the legal range in the text."""
+    """The error has the legal range."""
     with pytest.raises(ValueError, match=f"from 1 to {LONGEST_TICK}, got {tick}"):
         Shard(tick)

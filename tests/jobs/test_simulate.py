@@ -1,4 +1,4 @@
-"""The simulation job: equal to the closed form, on any number of partitions."""
+"""The simulation job equals the closed form, on any number of partitions."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +34,7 @@ SWEEP = Sweep(
 
 
 def view_load(spark: "SparkSession", sweep: Sweep, folder: Path) -> None:
-    """The load of a sweep with one rate and one timeout, as the view `load`."""
+    """Create the view `load` with the load of a sweep with one rate and one timeout."""
     for shard in range(sweep.shards):
         chunks = draw(
             sweep.waits,
@@ -54,7 +54,7 @@ def view_load(spark: "SparkSession", sweep: Sweep, folder: Path) -> None:
 
 
 def test_a_value_given_twice_is_one_setting() -> None:
-    """Else its counts would be those of two, and no row would say so."""
+    """Otherwise its row would have the counts of two settings."""
     twice = replace(SWEEP, ticks_ns=[MS, MS, 7 * MS], rates=[4_000.0, 4e3])
 
     assert twice.settings() == SWEEP.settings()
@@ -62,8 +62,8 @@ def test_a_value_given_twice_is_one_setting() -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_the_wheel_does_what_the_closed_form_says(spark: "SparkSession", tmp_path: Path) -> None:
-    """Timeouts, cascades, inserts, wake-ups, peak and lateness of every shard, from SQL alone."""
+def test_the_wheel_matches_the_closed_form(spark: "SparkSession", tmp_path: Path) -> None:
+    """Timeouts, cascades, inserts, wake-ups, peak and lateness of every shard are as in SQL."""
     sweep = replace(SWEEP, ticks_ns=[MS], wheel_sizes=[8])
     found = run_simulation(sweep, spark, partitions=2).shards
 
@@ -76,7 +76,7 @@ def test_the_wheel_does_what_the_closed_form_says(spark: "SparkSession", tmp_pat
 @pytest.mark.spark
 @pytest.mark.slow
 def test_partitions_change_no_table(spark: "SparkSession") -> None:
-    """One, two and eight tasks find the same, row by row."""
+    """One, two and eight tasks give the same rows."""
     one, two, eight = (run_simulation(SWEEP, spark, partitions=count) for count in (1, 2, 8))
 
     assert one.shards.schema == SHARDS
@@ -92,14 +92,14 @@ def test_partitions_change_no_table(spark: "SparkSession") -> None:
 @pytest.mark.parametrize("operations", [1, 2_000])
 @pytest.mark.parametrize("seconds", [1e-9, 1e9])
 def test_no_operation_is_lost_at_the_least_rate(operations: int, seconds: float) -> None:
-    """Nor with the longest tick and timeout: beyond the wheel's time no timeout came up."""
+    """Also with the longest tick and timeout, because no time is beyond the wheel's range."""
     most = round(1e9 * seconds)
     sweep = replace(
         SWEEP, operations=operations, shards=1, ticks_ns=[most], timeouts_ns=[most], rates=[0.0]
     )
     with pytest.raises(BadInputError, match="rate must be from") as refused:
         check_sweep(sweep)
-    least = float(str(refused.value).split()[4]) * 1.000_01  # it is shown rounded
+    least = float(str(refused.value).split()[4]) * 1.000_01  # the text is rounded
 
     for seed in range(20):
         legal = replace(sweep, rates=[least], seed=seed, waits=replace(sweep.waits, never=0.5))
@@ -122,6 +122,6 @@ def test_no_operation_is_lost_at_the_least_rate(operations: int, seconds: float)
     ],
 )
 def test_a_sweep_out_of_range_is_refused(change: dict[str, Any], reason: str) -> None:
-    """The error names the value and the range."""
+    """The error has the value and the range."""
     with pytest.raises(BadInputError, match=reason):
         check_sweep(replace(SWEEP, **change))

@@ -1,4 +1,4 @@
-"""`aiowheel simulate`: what it prints, writes and refuses."""
+"""`aiowheel simulate`: its output, its files and its errors."""
 
 import json
 from dataclasses import replace
@@ -21,7 +21,7 @@ MS = 1_000_000
 
 
 def write_trace(folder: Path, timeout: int = 80 * MS, never: float = 0.0) -> Path:
-    """4,000 operations at 1,000 a second, half done within 50 ms, three quarters within 100 ms."""
+    """Record 4,000 operations at 1,000 a second: half within 50 ms, 3/4 within 100 ms."""
     pytest.importorskip("pyspark")
     from aiowheel.jobs.wheels.drawn_load import Waits, draw
 
@@ -84,7 +84,7 @@ def test_a_sweep_is_printed_and_saved(
 def test_a_load_is_fitted_to_a_trace(
     one_session: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Rate, timeout and waits come from the trace, and so does the share that times out."""
+    """Rate, timeout and waits come from the trace; the share of timeouts matches."""
     trace = write_trace(tmp_path / "trace")
 
     assert run(["simulate", "--fit", str(trace), "--operations", "4000", "--json"]) == 0
@@ -98,7 +98,7 @@ def test_a_load_is_fitted_to_a_trace(
 
 
 def write_runs(folder: Path, starts_ns: dict[str, list[int]]) -> Path:
-    """Operations of several runs, a millisecond each, at the given times."""
+    """Record operations of several runs, each a millisecond long, at the given times."""
     folder.mkdir()
     rows = [
         {
@@ -128,8 +128,8 @@ def write_runs(folder: Path, starts_ns: dict[str, list[int]]) -> Path:
 @pytest.mark.parametrize(
     ("starts", "rate"),
     [
-        ({"a": 0, "b": 86_400_000 * MS}, 1_000),  # a day apart: it was 0.023
-        ({"a": 0, "b": 500 * MS}, 2_000 / 1.5),  # side by side for half of the time
+        ({"a": 0, "b": 86_400_000 * MS}, 1_000),  # a day apart: the gap does not count
+        ({"a": 0, "b": 500 * MS}, 2_000 / 1.5),  # overlapping for half of the time
         ({"a": 0, "b": 0}, 2_000),
     ],
 )
@@ -140,7 +140,7 @@ def test_the_rate_is_that_of_the_time_within_runs(
     starts: dict[str, int],
     rate: float,
 ) -> None:
-    """Two runs of a second each, at 1,000 operations a second."""
+    """Two runs last a second each, at 1,000 operations a second."""
     times = {run: [start + n * MS for n in range(1_000)] for run, start in starts.items()}
     trace = write_runs(tmp_path / "trace", times)
 
@@ -153,10 +153,10 @@ def test_the_rate_is_that_of_the_time_within_runs(
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("timeout_ms", [200, 10_000])
-def test_the_share_that_is_never_answered_is_simulated(
+def test_the_share_that_never_completes_is_simulated(
     one_session: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], timeout_ms: int
 ) -> None:
-    """26 % time out in the trace and in the simulation; it was between 4 % and 0.1 %."""
+    """26 % time out both in the trace and in the simulation."""
     trace = write_trace(tmp_path / "trace", timeout=timeout_ms * MS, never=0.26)
     expired = pc.mean(pc.equal(read_trace(trace)["outcome"], "expired").cast(pa.int8())).as_py()
 
@@ -171,10 +171,10 @@ def test_the_share_that_is_never_answered_is_simulated(
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_options_that_are_given_win_over_the_trace(
+def test_given_options_take_precedence_over_the_trace(
     one_session: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The waits as well as rate and timeout; one quantile goes with the other's default."""
+    """Given waits, rate and timeout apply; a single quantile uses the other's default."""
     trace = write_trace(tmp_path / "trace")
     given = ["--p50", "0.03", "--rate", "500", "--timeout", "0.1", "--operations", "100"]
 
@@ -191,7 +191,7 @@ def test_options_that_are_given_win_over_the_trace(
 def test_a_trace_in_which_nothing_completed_cannot_be_fitted(
     one_session: None, spark: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit code 2, and a line that says why."""
+    """The error is one line with exit code 2."""
     pq.write_table(TRACE_SCHEMA.empty_table(), tmp_path / "trace-r-1.parquet")
 
     assert run(["simulate", "--fit", str(tmp_path)]) == 2
@@ -217,10 +217,10 @@ def test_a_trace_in_which_nothing_completed_cannot_be_fitted(
         (["--fit", "nowhere"], "no trace file (trace-*.parquet) in 'nowhere'"),
     ],
 )
-def test_what_cannot_be_simulated_is_bad_input(
+def test_a_sweep_that_cannot_be_simulated_is_bad_input(
     needs_spark: None, options: list[str], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit code 2 and one line, before Spark is started."""
+    """The error is one line with exit code 2, before Spark is started."""
     assert run(["simulate", *options]) == 2
 
     printed = capsys.readouterr()

@@ -1,4 +1,4 @@
-"""The folders that a stream writes, one a micro-batch."""
+"""The folders that a stream writes, one per micro-batch."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,27 +20,29 @@ SCHEMA = pa.schema([("n", pa.int64())])
 
 @pytest.fixture
 def sink(needs_spark: None, tmp_path: Path) -> "BatchFolders":
-    """A sink of a stream that begins."""
+    """Return the sink of a new stream."""
     from aiowheel.jobs.spark.sinks import BatchFolders
 
     return BatchFolders(tmp_path / "out", tmp_path / "checkpoint")
 
 
 def numbers(spark: "SparkSession", *values: int) -> "DataFrame":
-    """A frame of one column."""
+    """Return a frame of one column."""
     return spark.createDataFrame([(value,) for value in values], "n bigint")
 
 
 def written(folder: Path) -> list[int]:
-    """What a reader finds, in the order of the batches."""
+    """Return the rows that a reader finds, in batch order."""
     from aiowheel.jobs.spark.sinks import read_batches
 
     values: list[int] = read_batches(folder, SCHEMA).column("n").to_pylist()
     return values
 
 
-def test_a_repeated_batch_replaces_itself(spark: "SparkSession", sink: "BatchFolders") -> None:
-    """What Spark does again after a crash is there once."""
+def test_a_repeated_batch_replaces_the_first_one(
+    spark: "SparkSession", sink: "BatchFolders"
+) -> None:
+    """A batch that Spark repeats after a crash is present once."""
     assert sink.write(numbers(spark, 1, 2), 0) == 2
     assert sink.write(numbers(spark, 3), 1) == 1
 
@@ -53,8 +55,8 @@ def test_a_repeated_batch_replaces_itself(spark: "SparkSession", sink: "BatchFol
     ]
 
 
-def test_what_a_crash_left_is_not_read(spark: "SparkSession", sink: "BatchFolders") -> None:
-    """A folder that was being written has a hidden name, and is written anew."""
+def test_remains_of_a_crash_are_not_read(spark: "SparkSession", sink: "BatchFolders") -> None:
+    """An incomplete folder has a hidden name, and is written again."""
     half = sink.folder / ".batch_id=000000.tmp"
     half.mkdir(parents=True)
     (half / "part-0.parquet").write_bytes(b"")
@@ -67,7 +69,7 @@ def test_what_a_crash_left_is_not_read(spark: "SparkSession", sink: "BatchFolder
 
 
 def test_a_batch_without_rows_leaves_no_folder(spark: "SparkSession", sink: "BatchFolders") -> None:
-    """A quiet stream does not fill the disk with empty files."""
+    """A stream without new rows does not fill the disk with empty files."""
     assert sink.write(numbers(spark), 7) == 0
 
     assert list(sink.folder.iterdir()) == []
@@ -76,7 +78,7 @@ def test_a_batch_without_rows_leaves_no_folder(spark: "SparkSession", sink: "Bat
 def test_two_streams_do_not_share_a_folder(
     spark: "SparkSession", sink: "BatchFolders", tmp_path: Path
 ) -> None:
-    """A new checkpoint counts from 0 and would replace what is there."""
+    """A new checkpoint counts from 0 and would replace existing batches."""
     from aiowheel.jobs.spark.sinks import BatchFolders
 
     sink.write(numbers(spark, 1), 0)
@@ -85,10 +87,10 @@ def test_two_streams_do_not_share_a_folder(
         BatchFolders(sink.folder, tmp_path / "another")
 
 
-def test_a_stream_goes_on_in_its_folder(
+def test_a_stream_continues_in_its_folder(
     spark: "SparkSession", sink: "BatchFolders", tmp_path: Path
 ) -> None:
-    """With its checkpoint it comes back to it."""
+    """With its checkpoint the stream continues in its folder."""
     from aiowheel.jobs.spark.sinks import BatchFolders
 
     sink.write(numbers(spark, 1), 0)
@@ -99,10 +101,10 @@ def test_a_stream_goes_on_in_its_folder(
     assert written(sink.folder) == [1, 2]
 
 
-def test_parts_that_vanish_are_a_failure(
+def test_missing_parts_fail_the_batch(
     spark: "SparkSession", sink: "BatchFolders", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where an executor writes to a disk of its own; a repeated batch leaves what there was."""
+    """An executor may write to its own disk; a repeated batch keeps the earlier folder."""
     from pyspark.sql import DataFrameWriter
 
     sink.write(numbers(spark, 1, 2, 3), 0)

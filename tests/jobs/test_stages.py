@@ -18,7 +18,7 @@ testing = pytest.importorskip("pyspark.sql.streaming.tws_tester", exc_type=Impor
 
 from aiowheel.jobs.operations.decided import Decided  # noqa: E402
 from aiowheel.jobs.operations.shard_state import STATE_VERSION, read_state  # noqa: E402
-from aiowheel.jobs.spark import watermark as _event_time  # noqa: E402 - it needs what is asked for above
+from aiowheel.jobs.spark import watermark as _event_time  # noqa: E402 - needs the packages checked above
 from aiowheel.jobs.spark.packs import pack_rows, unpack  # noqa: E402
 
 pytestmark = pytest.mark.one_build
@@ -44,9 +44,9 @@ EVENTS = pa.schema({"key": pa.string(), "time": pa.int64(), "value": pa.int64()}
 
 @pytest.fixture(autouse=True)
 def batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """The number of the micro-batch, to be changed; Spark tells it to its tasks.
+    """Yield the number of the micro-batch, which tests may change and Spark's tasks read.
 
-    A stage in a test bed is not closed, and keeps the collector off.
+    The test harness does not close a stage, which keeps the collector off.
     """
     number = [0]
     monkeypatch.setattr(stages, "current_batch", lambda: number[0])
@@ -56,28 +56,28 @@ def batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]
 
 
 def copy(id_: str, key: str, created: int, deadline: int, **more: Any) -> dict[str, Any]:
-    """One copy of an operation, as the first stage gets it."""
+    """Return one copy of an operation, as input of the first stage."""
     row = {"id": id_, "key": key, "time": created, "deadline": deadline}
     return row | {"least": NO_VALUE, "keys": [key], "wanted": 1} | more
 
 
 def operation(id_: str, keys: list[str], created: int, deadline: int, wanted: int) -> Any:
-    """An operation, as the second stage gets it."""
+    """Return an operation, as input of the second stage."""
     return {"id": id_, "keys": keys, "time": created, "deadline": deadline, "wanted": wanted}
 
 
 def event(key: str, time: int) -> dict[str, Any]:
-    """An event, as the first stage gets it."""
+    """Return an event, as input of the first stage."""
     return {"key": key, "time": time, "value": NO_VALUE}
 
 
 def hit(id_: str, key: str, time: int) -> dict[str, Any]:
-    """A hit, as the second stage gets it."""
+    """Return a hit, as input of the second stage."""
     return {"id": id_, "key": key, "time": time}
 
 
 def packed(schema: Any, rows: list[dict[str, Any]]) -> bytes | None:
-    """Rows of one shard as a worker packs them."""
+    """Pack rows of one shard like a worker."""
     if not rows:
         return None
     batch = pa.RecordBatch.from_pylist(rows, schema)
@@ -89,7 +89,7 @@ def packed(schema: Any, rows: list[dict[str, Any]]) -> bytes | None:
 
 
 def frame(operations: list[dict[str, Any]], events: list[dict[str, Any]]) -> "DataFrame":
-    """Rows of a micro-batch, in milliseconds, as the stage gets them to which they belong."""
+    """Return rows of a micro-batch, in milliseconds, as input of their stage."""
     first = any("least" in row for row in operations) or any("value" in row for row in events)
     schemas = (COPIES, EVENTS) if first else (stages.OPERATIONS, stages.HITS)
     latest = max(row["time"] for row in (*operations, *events))
@@ -105,7 +105,7 @@ def frame(operations: list[dict[str, Any]], events: list[dict[str, Any]]) -> "Da
 
 
 def bed_of(stage: Any) -> Any:
-    """A stage in a test bed of Spark's, where rows not after the watermark are dropped."""
+    """Return a stage in Spark's test harness, with rows up to the watermark dropped."""
     return testing.TwsTester(
         stage,
         timeMode="EventTime",
@@ -114,31 +114,31 @@ def bed_of(stage: Any) -> Any:
 
 
 def first_stage() -> Any:
-    """Before a second one of two shards."""
+    """Return a first stage, before a second one of two shards."""
     return bed_of(stages.MatchKeys(TICK, Unit.MS, Decided(DECIDED), 2))
 
 
 def second_stage() -> Any:
-    """In a test bed of its own."""
+    """Return a second stage in its own test harness."""
     return bed_of(stages.DecideOperations(TICK, Unit.MS, Decided(DECIDED)))
 
 
 def passed(table: "DataFrame", kind: str) -> list[tuple[Any, ...]]:
-    """What the first stage put out of one kind."""
+    """Return the first stage's output of one kind."""
     if table.empty:
         return []
     return sorted(row for data in table[kind].dropna() for row in unpack(data))
 
 
 def ended(table: "DataFrame") -> list[tuple[Any, ...]]:
-    """What the second stage put out."""
+    """Return the second stage's output."""
     if table.empty:
         return []
     return [*table.dropna(subset="id").drop(columns="entered").itertuples(False, None)]
 
 
-def test_the_first_stage_passes_an_operation_on_once() -> None:
-    """With the copy that carries the keys; the others only wait on their key."""
+def test_the_first_stage_emits_an_operation_once() -> None:
+    """The copy with the keys emits it; the other copies only wait on their key."""
     copies = [
         copy("x", "a", 100, 500, keys=["a", "b"], wanted=2),
         copy("x", "b", 100, 500, keys=None, wanted=2),
@@ -151,7 +151,7 @@ def test_the_first_stage_passes_an_operation_on_once() -> None:
 
 
 def test_an_operation_and_its_hits_go_to_one_shard() -> None:
-    """Whichever shard of the first stage they come from."""
+    """Rows from any shard of the first stage go to the same shard."""
     ids = [f"o{number}" for number in range(20)]
     bed = first_stage()
     came = bed.testInPandas(0, frame([copy(id_, "a", 100, 500) for id_ in ids], []))
@@ -169,8 +169,8 @@ def test_an_operation_and_its_hits_go_to_one_shard() -> None:
     assert len(homes[0]) == len(ids)
 
 
-def test_late_rows_are_not_taken() -> None:
-    """Each by itself, although their pack is as late as the latest of them."""
+def test_late_rows_are_dropped() -> None:
+    """Late rows are dropped one by one, although the pack has the latest time of them."""
     bed = first_stage()
     bed.setWatermark(301)
     copies = [copy("late", "a", 300, 900), copy("new", "a", 301, 900)]
@@ -183,12 +183,12 @@ def test_late_rows_are_not_taken() -> None:
 
 
 def test_hits_leave_when_the_watermark_passes_them() -> None:
-    """Not before, because an earlier event may still come; each key is hit once."""
+    """An earlier event may come before the watermark; each key is hit once."""
     bed = first_stage()
     bed.testInPandas(0, frame([copy("x", "a", 100, 500)], [event("a", 300), event("a", 200)]))
 
     early = bed.setWatermark(200)
-    hits = bed.setWatermark(201)  # times are a millisecond behind the watermark
+    hits = bed.setWatermark(201)  # times are shifted by a millisecond
     later = bed.setWatermark(9_999)
 
     assert passed(early, "events") == []
@@ -199,7 +199,7 @@ def test_hits_leave_when_the_watermark_passes_them() -> None:
 
 
 def test_rows_out_of_order_are_put_in_order() -> None:
-    """Backwards, and in two batches."""
+    """Rows come backwards, and in two batches."""
     bed = first_stage()
     bed.testInPandas(0, frame([], [event("a", 450), event("a", 350)]))
     bed.testInPandas(0, frame([copy("x", "a", 300, 500)], [event("a", 250)]))
@@ -210,7 +210,7 @@ def test_rows_out_of_order_are_put_in_order() -> None:
 
 
 def test_the_second_stage_decides() -> None:
-    """By the last of the wanted keys, or by the tick after the deadline."""
+    """An operation ends by the last of the wanted keys, or at the tick after its deadline."""
     bed = second_stage()
     came = bed.testInPandas(
         0,
@@ -244,8 +244,8 @@ def test_the_second_stage_decides() -> None:
     assert stages.key_of_hit("ever", waiting[0].keys[0]) == "a"
 
 
-def test_what_is_decided_before_all_keys_goes_back(batch: list[int]) -> None:
-    """The first stage drops its copies in a later micro-batch, not in one that is repeated."""
+def test_early_decisions_drop_copies_in_the_first_stage(batch: list[int]) -> None:
+    """The first stage drops its copies in a later micro-batch, not in a repeated one."""
     decided = Decided(DECIDED)
     copies = [copy("x", key, 100, NEVER, keys=["a", "b"]) for key in ("a", "b")]
     twin = copy("x", "b", 150, NEVER)
@@ -269,8 +269,8 @@ def test_what_is_decided_before_all_keys_goes_back(batch: list[int]) -> None:
     assert copies_in(again) == [("b", 150)]
 
 
-def test_decisions_that_were_read_are_forgotten() -> None:
-    """All but the two newest batches of them: the last one may be repeated."""
+def test_decisions_that_were_read_are_removed() -> None:
+    """The two newest batches of decisions are kept, because the last one may be repeated."""
     decided = Decided(DECIDED)
     for number in (3, 7, 12):
         decided.write(number, 0, [(f"o{number}", 1)])
@@ -282,7 +282,7 @@ def test_decisions_that_were_read_are_forgotten() -> None:
 
 
 def copies_in(bed: Any) -> list[tuple[str, int]]:
-    """Key and creation of what a first stage holds."""
+    """Return key and creation of the copies in a first stage."""
     value = bed.peekValueState(stages.STATE_NAME, 0)
     if value is None:
         return []
@@ -295,7 +295,7 @@ def copies_in(bed: Any) -> list[tuple[str, int]]:
 def test_the_first_stage_holds_no_more_than_what_is_pending(
     deadline: int | None, batch: list[int]
 ) -> None:
-    """Of operations that wait for any of two keys, and of which one is met."""
+    """The operations wait for any of two keys, one of which is met."""
     pending, count, batches = 100, 1_000, 10
     end = NEVER if deadline is None else deadline
     waiting, deciding = first_stage(), second_stage()
@@ -310,7 +310,7 @@ def test_the_first_stage_holds_no_more_than_what_is_pending(
             for side, keys in (("a", [f"{id_} a", f"{id_} b"]), ("b", None))
         ]
         events = [event(f"{id_} a", 1_000 * number + 2) for id_, at in ids if at % pending]
-        vars(waiting.processor).pop("_seen", None)  # of a task, which is one micro-batch
+        vars(waiting.processor).pop("_seen", None)  # cached per task, that is, per micro-batch
         _pass_on(waiting.testInPandas(0, frame(copies, events)), deciding)
         _pass_on(waiting.setWatermark(1_000 * (number + 1)), deciding)
         deciding.setWatermark(1_000 * (number + 1))
@@ -319,7 +319,8 @@ def test_the_first_stage_holds_no_more_than_what_is_pending(
 
     left = count // pending
     decided_last = count - left
-    # Both copies of what is pending, and the other one of what the last micro-batch decided.
+    # Both copies of pending operations, and the other copy of those decided in the last
+    # micro-batch.
     assert held == [2 * left * (number + 1) + decided_last for number in range(batches)]
 
 
@@ -330,7 +331,7 @@ def _pass_on(matched: "DataFrame", deciding: Any) -> None:
 
 
 def test_hits_of_one_operation_are_not_those_of_another() -> None:
-    """However ids and keys may run together."""
+    """The concatenation of id and key is unambiguous."""
     bed = second_stage()
     rows = [operation("a", ["bc"], 100, 500, 1), operation("ab", ["c"], 100, 500, 1)]
     bed.testInPandas(0, frame(rows, [hit("ab", "c", 200)]))
@@ -343,8 +344,8 @@ def test_hits_of_one_operation_are_not_those_of_another() -> None:
     ]
 
 
-def test_the_collector_rests_during_a_task() -> None:
-    """And works again in a worker that is used for something else."""
+def test_the_collector_is_off_during_a_task() -> None:
+    """The collector is enabled again for other uses of the worker."""
     stage = stages.DecideOperations(TICK, Unit.MS, Decided(DECIDED))
     bed_of(stage)
     assert not gc.isenabled()
@@ -355,7 +356,7 @@ def test_the_collector_rests_during_a_task() -> None:
 
 
 def test_state_of_another_version_is_refused() -> None:
-    """It is not misread."""
+    """The state is not misread."""
     bed = second_stage()
     bed.testInPandas(0, frame([operation("x", ["a"], 100, 500, 1)], []))
     _, settled, data = bed.peekValueState(stages.STATE_NAME, 0)
@@ -367,8 +368,8 @@ def test_state_of_another_version_is_refused() -> None:
 
 @pytest.mark.parametrize("unit", Unit, ids=str)
 @pytest.mark.parametrize("watermark_ms", [1, 2, 999, 1_000, 1_001, 123_456_789])
-def test_what_is_after_the_frontier_is_not_late(unit: Unit, watermark_ms: int) -> None:
-    """And what is not, is: Spark drops what is at or before its watermark, in microseconds."""
+def test_rows_after_the_frontier_are_not_late(unit: Unit, watermark_ms: int) -> None:
+    """Other rows are late: Spark drops rows at or before its watermark, in microseconds."""
     settled = _event_time.frontier(watermark_ms, unit)
 
     last, first = _event_time.timestamps([settled, settled + 1], unit).astype(int).tolist()
@@ -378,11 +379,11 @@ def test_what_is_after_the_frontier_is_not_late(unit: Unit, watermark_ms: int) -
 
 @pytest.mark.parametrize("unit", Unit, ids=str)
 def test_a_flush_settles_all(unit: Unit) -> None:
-    """Also deadlines beyond its own time."""
+    """Deadlines after the time of the flush are settled too."""
     assert _event_time.frontier(_event_time.FLUSH_MS - 31_536_000_000, unit) == NEVER - 1
 
 
-def test_a_time_of_0_is_a_time() -> None:
-    """The watermark of a stream that saw nothing is 0, and would take it for late."""
+def test_a_row_at_time_0_is_not_late() -> None:
+    """The watermark of a stream without rows is 0, and would make it late."""
     assert _event_time.timestamps([0], Unit.S).astype(int).tolist() == [1_000]
     assert _event_time.frontier(0, Unit.S) == -1

@@ -1,4 +1,4 @@
-"""What may go wrong under a stream: nothing is lost without a word."""
+"""Faults of a stream: no row is lost without a report."""
 
 import gzip
 import json
@@ -42,27 +42,27 @@ if TYPE_CHECKING:
 spark_test = pytest.mark.usefixtures("one_session")
 pytestmark = pytest.mark.timeout(400)
 
-IN_9999 = 253_402_300_799_000  # ms; databases say so for "never"
-NO_SPARK: Any = None  # files of this machine need none
-Say = Callable[[list[str]], tuple[int, dict[str, Any], str]]
+IN_9999 = 253_402_300_799_000  # ms; databases use this time for "never"
+NO_SPARK: Any = None  # local files need no session
+RunCommand = Callable[[list[str]], tuple[int, dict[str, Any], str]]
 
 
 @pytest.fixture
-def say(capsys: pytest.CaptureFixture[str]) -> Say:
-    """Run a command: its exit code, its JSON and its stderr."""
+def run_command(capsys: pytest.CaptureFixture[str]) -> RunCommand:
+    """Run a command; return its exit code, its JSON and its stderr."""
 
-    def say_it(command: list[str]) -> tuple[int, dict[str, Any], str]:
+    def run_one(command: list[str]) -> tuple[int, dict[str, Any], str]:
         code = run(command)
         printed = capsys.readouterr()
         errors = [row for row in printed.err.splitlines() if not row.startswith('{"batch": ')]
         return code, json.loads(printed.out or "{}"), "\n".join(errors)
 
-    return say_it
+    return run_one
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where a stream has its folders: none of them may be taken for a pattern."""
+    """Return the folder of a stream, whose name contains pattern characters."""
     place = tmp_path / ODD
     place.mkdir()
     return place
@@ -70,7 +70,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def idle(folder: Path) -> list[str]:
-    """A command over a folder of touches."""
+    """Return a command over a folder of touches."""
     (folder / "in").mkdir()
     command = ["idle", str(folder / "in"), "--stream", "--key", "key", "--time", "t"]
     return [*command, "--timeout", "30", "--shards", "2", "--json", "--out", str(folder / "out")]
@@ -78,7 +78,7 @@ def idle(folder: Path) -> list[str]:
 
 @pytest.fixture
 def purgatory(folder: Path) -> list[str]:
-    """A command over folders of operations and events."""
+    """Return a command over folders of operations and events."""
     for name in ("ops", "events"):
         (folder / name).mkdir()
     command = ["purgatory", str(folder / "ops"), str(folder / "events"), "--stream"]
@@ -86,24 +86,24 @@ def purgatory(folder: Path) -> list[str]:
 
 
 def put(file: Path, *rows: dict[str, object]) -> None:
-    """A file of JSON lines that arrives whole."""
+    """Write a file of JSON lines that appears complete."""
     hidden = file.with_name(f".{file.name}")
     hidden.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     hidden.rename(file)
 
 
 def touch(key: str, t: int) -> dict[str, object]:
-    """A row of a key."""
+    """Return a touch of a key."""
     return {"key": key, "t": str(t)}
 
 
 def operation(id_: str, created: int, **more: object) -> dict[str, object]:
-    """A row of an operation that waits for any of two keys."""
+    """Return an operation that waits for any of two keys."""
     return {"id": id_, "keys": ["a", "b"], "created": created} | more
 
 
 def outcomes(folder: Path) -> list[tuple[object, ...]]:
-    """All that a stream has written."""
+    """Return all outcomes that a stream has written."""
     table = read_batches(folder / "out" / "outcomes", OUTCOMES)
     return sorted(tuple(row.values()) for row in table.to_pylist())
 
@@ -115,11 +115,11 @@ _SLOW = pytest.mark.spark_cluster  # half a minute each
 
 
 class DeathError(Exception):
-    """Stands for SIGKILL."""
+    """An error that simulates SIGKILL."""
 
 
-def dies_in(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    """Let the driver die as it begins a step of the end."""
+def kill_in(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """Let the driver die at the start of a step of the end."""
 
     def die(_self: Checkpoint) -> None:
         raise DeathError
@@ -131,14 +131,14 @@ def dies_in(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
 @pytest.mark.slow
 @spark_test
 @pytest.mark.parametrize("job", ["idle", pytest.param("purgatory", marks=_SLOW)])
-def test_only_files_whose_rows_are_worked_off_are_deleted(
+def test_only_processed_files_are_deleted(
     job: str,
     request: pytest.FixtureRequest,
-    say: Say,
+    run_command: RunCommand,
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each when the next micro-batch begins; none that comes while the stream ends."""
+    """A file is deleted when the next micro-batch begins; none while the stream ends."""
     command: list[str] = request.getfixturevalue(job)
     command = [*command, "--files-per-batch", "1", "--delete-files"]
     source = folder / ("in" if job == "idle" else "ops")
@@ -146,22 +146,22 @@ def test_only_files_whose_rows_are_worked_off_are_deleted(
     def arrive(number: int) -> None:
         row = touch("a", number) if job == "idle" else operation(f"o{number}", number)
         put(source / f"{number}.ndjson", row)
-        os.utime(source / f"{number}.ndjson", (1e9 + number, 1e9 + number))  # in this order
+        os.utime(source / f"{number}.ndjson", (1e9 + number, 1e9 + number))  # sets the order
 
     def left() -> list[str]:
         return sorted(file.stem for file in source.iterdir())
 
     arrive(1)
     arrive(2)
-    assert say([*command, "--once"])[0] == 0
-    assert "1" not in left()  # the last one goes when another micro-batch begins
+    assert run_command([*command, "--once"])[0] == 0
+    assert "1" not in left()  # the last file is deleted when another micro-batch begins
 
     arrive(3)
     with monkeypatch.context() as patch, pytest.raises(DeathError):
-        dies_in(patch, "send_flush")
+        kill_in(patch, "send_flush")
         run([*command, "--drain"])
     arrive(4)
-    code, found, _ = say([*command, "--drain"])
+    code, found, _ = run_command([*command, "--drain"])
     assert (code, found["ended"], found["rows"]) == (0, "drained", 0)
     assert "4" in left()
 
@@ -169,32 +169,40 @@ def test_only_files_whose_rows_are_worked_off_are_deleted(
 @_SLOW
 @spark_test
 @pytest.mark.parametrize("step", ["send_flush", "end"])
-def test_an_idle_stream_finishes_an_end_that_was_cut_off(
-    step: str, idle: list[str], say: Say, folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_idle_stream_finishes_an_interrupted_end(
+    step: str,
+    idle: list[str],
+    run_command: RunCommand,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Before its flush row is read, or after; what came since is not for this stream."""
+    """The driver dies before or after its flush row is read; later rows are not read."""
     put(folder / "in" / "0.ndjson", touch("a", 100), touch("b", 200))
     with monkeypatch.context() as patch, pytest.raises(DeathError):
-        dies_in(patch, step)
+        kill_in(patch, step)
         run([*idle, "--drain"])
     put(folder / "in" / "1.ndjson", touch("c", 300))
 
-    code, report, errors = say([*idle, "--once"])
+    code, report, errors = run_command([*idle, "--once"])
 
     assert (code, errors) == (0, "")
     assert (report["ended"], report["rows"], report["late"]) == ("drained", 0, 0)
     assert list(read_idle_events(folder / "out" / "events")) == [(130, "a"), (230, "b")]
-    assert "this stream has been flushed" in say(idle)[2]
+    assert "this stream has been flushed" in run_command(idle)[2]
 
 
 @pytest.mark.spark
 @pytest.mark.slow
 @spark_test
 @pytest.mark.parametrize("step", ["send_flush", pytest.param("end", marks=_SLOW)])
-def test_a_purgatory_stream_finishes_an_end_that_was_cut_off(
-    step: str, purgatory: list[str], say: Say, folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_purgatory_stream_finishes_an_interrupted_end(
+    step: str,
+    purgatory: list[str],
+    run_command: RunCommand,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The same for operations; what has no deadline is still pending, counted and listed."""
+    """Operations without a deadline stay pending, and are counted and listed."""
     put(
         folder / "ops" / "0.ndjson",
         operation("met", 100, keys=["c"]),
@@ -204,12 +212,12 @@ def test_a_purgatory_stream_finishes_an_end_that_was_cut_off(
     )
     put(folder / "events" / "0.ndjson", {"key": "c", "time": 150})
     with monkeypatch.context() as patch, pytest.raises(DeathError):
-        dies_in(patch, step)
+        kill_in(patch, step)
         run([*purgatory, "--drain"])
     put(folder / "ops" / "1.ndjson", operation("z", 700))
     put(folder / "events" / "1.ndjson", {"key": "a", "time": 800})
 
-    code, report, errors = say([*purgatory, "--once"])
+    code, report, errors = run_command([*purgatory, "--once"])
 
     assert (code, errors) == (0, "")
     assert (report["ended"], report["rows"], report["late"]) == ("drained", 0, 0)
@@ -219,12 +227,14 @@ def test_a_purgatory_stream_finishes_an_end_that_was_cut_off(
         ("in time", "expired", None, 500),
         ("met", "completed", "c", 150),
     ]
-    _, waiting, _ = say(["pending", "--checkpoint", str(folder / "out" / "checkpoint"), "--json"])
+    _, waiting, _ = run_command(
+        ["pending", "--checkpoint", str(folder / "out" / "checkpoint"), "--json"]
+    )
     assert [row["id"] for row in waiting["operations"]] == ["never"]
 
 
-def test_an_end_that_an_older_release_began_is_refused(tmp_path: Path) -> None:
-    """It noted nothing beforehand: whether its input was worked off cannot be known."""
+def test_an_end_started_by_an_older_release_is_refused(tmp_path: Path) -> None:
+    """The older release did not record whether all input was processed."""
     checkpoint = Checkpoint(tmp_path)
     checkpoint.open({"job": "idle"})
     checkpoint.send_flush()
@@ -240,10 +250,10 @@ def test_an_end_that_an_older_release_began_is_refused(tmp_path: Path) -> None:
 @pytest.mark.slow
 @spark_test
 def test_once_ends_while_files_keep_arriving(
-    idle: list[str], say: Say, folder: Path, capsys: pytest.CaptureFixture[str]
+    idle: list[str], run_command: RunCommand, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It works off what lies there at its start; `flush` has the next one end the stream."""
-    idle += ["--files-per-batch", "100000"]  # on a busy machine thousands arrive meanwhile
+    """The run processes the files present at its start; `flush` ends the stream in the next."""
+    idle += ["--files-per-batch", "100000"]  # on a busy machine thousands of files arrive
     over = threading.Event()
     put(folder / "in" / "first.ndjson", touch("first", 1))
     written = 1
@@ -257,7 +267,7 @@ def test_once_ends_while_files_keep_arriving(
     writer = threading.Thread(target=keep_writing)
     writer.start()
     try:
-        code, report, _ = say([*idle, "--once"])
+        code, report, _ = run_command([*idle, "--once"])
     finally:
         over.set()
         writer.join()
@@ -267,7 +277,7 @@ def test_once_ends_while_files_keep_arriving(
     checkpoint = folder / "out" / "checkpoint"
     assert run(["flush", "--checkpoint", str(checkpoint)]) == 0
     capsys.readouterr()
-    code, rest, _ = say([*idle, "--once"])
+    code, rest, _ = run_command([*idle, "--once"])
 
     assert (code, rest["ended"], rest["late"]) == (0, "drained", 0)
     assert report["rows"] + rest["rows"] == written
@@ -281,27 +291,29 @@ def test_once_ends_while_files_keep_arriving(
 @pytest.mark.spark
 @pytest.mark.slow
 @spark_test
-def test_an_idle_stream_waits_for_its_files(idle: list[str], say: Say, folder: Path) -> None:
-    """A damaged one stops it, a vanished one too, each time by name; mended, all rows count."""
+def test_an_idle_stream_waits_for_its_files(
+    idle: list[str], run_command: RunCommand, folder: Path
+) -> None:
+    """A damaged or missing file stops the stream by name; after the repair all rows count."""
     good, bad = folder / "in" / "0 é%.ndjson", folder / "in" / "1.ndjson.gz"
     put(good, touch("a", 100))
     whole = gzip.compress(json.dumps(touch("b", 120)).encode())
     bad.write_bytes(whole[:-9])
 
     for _ in range(2):
-        code, _, errors = say([*idle, "--once"])
+        code, _, errors = run_command([*idle, "--once"])
         assert code == 2
         assert errors.startswith(f"aiowheel: {bad}: ")
         assert "\n" not in errors
 
     away = good.rename(folder / "away")
-    code, _, errors = say([*idle, "--once"])
+    code, _, errors = run_command([*idle, "--once"])
     assert code == 1
     assert errors.startswith(f"aiowheel: {good}: was there when Spark listed the folder")
 
     away.rename(good)
     bad.write_bytes(whole)
-    code, report, errors = say([*idle, "--drain"])
+    code, report, errors = run_command([*idle, "--drain"])
     assert (code, errors) == (0, "")
     assert (report["rows"], report["rejected"]) == (2, 0)
     assert list(read_idle_events(folder / "out" / "events")) == [(130, "a"), (150, "b")]
@@ -314,9 +326,9 @@ def test_an_idle_stream_waits_for_its_files(idle: list[str], say: Say, folder: P
     "flaw", ["gz", *(pytest.param(flaw, marks=_SLOW) for flaw in ("float", "random", "cut"))]
 )
 def test_a_purgatory_stream_waits_for_its_files(
-    flaw: str, purgatory: list[str], say: Say, folder: Path
+    flaw: str, purgatory: list[str], run_command: RunCommand, folder: Path
 ) -> None:
-    """The same; each kind of damage is one line with the file's name."""
+    """Each kind of damage gives one line with the file's name."""
     suffix = "ndjson.gz" if flaw == "gz" else "parquet"
     bad = folder / "ops" / f"0.{suffix}"
     columns: dict[str, Any] = {"id": ["x", "y"], "keys": [["a"], ["a"]], "created": [100, 1_000]}
@@ -338,13 +350,13 @@ def test_a_purgatory_stream_waits_for_its_files(
         if flaw == "cut":
             bad.write_bytes(whole[: len(whole) // 2])
 
-    code, _, errors = say([*purgatory, "--once"])
+    code, _, errors = run_command([*purgatory, "--once"])
     assert code == 2, errors
     assert errors.startswith(f"aiowheel: {bad}: ")
     assert "\n" not in errors
 
     bad.write_bytes(whole)
-    code, report, errors = say([*purgatory, "--once"])
+    code, report, errors = run_command([*purgatory, "--once"])
     assert (code, errors) == (0, "")
     found = (report["operations"], report["rejected"], report["pending"])
     assert found == (2, 0, 1), report
@@ -352,7 +364,7 @@ def test_a_purgatory_stream_waits_for_its_files(
 
 
 def write_checkpoint(folder: Path, offsets: dict[int, str], logs: dict[str, list[str]]) -> None:
-    """A checkpoint as Spark leaves it."""
+    """Write a checkpoint like Spark."""
     for name in ("offsets", "sources/0"):
         (folder / name).mkdir(parents=True)
     for batch, line in offsets.items():
@@ -362,12 +374,12 @@ def write_checkpoint(folder: Path, offsets: dict[int, str], logs: dict[str, list
 
 
 def entry(path: Path, number: int) -> str:
-    """A line of Spark's log of files."""
+    """Return a line of Spark's log of files."""
     return json.dumps({"path": path.as_uri(), "timestamp": 1, "batchId": number})
 
 
 def test_the_files_of_a_batch_are_those_between_two_offsets(tmp_path: Path) -> None:
-    """One entry or several, also in a log that Spark has compacted; those missing are named."""
+    """One or several entries, also of a compacted log, are read; missing files are named."""
     files = [tmp_path / f"{number} é%20+.csv" for number in range(4)]
     offsets = {0: '{"logOffset":0}', 1: '{"logOffset":3}'}
     lines = [entry(file, number) for number, file in enumerate(files)]
@@ -386,7 +398,7 @@ def test_the_files_of_a_batch_are_those_between_two_offsets(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", ["offsets/0", "sources/0/0"])
 def test_a_damaged_log_is_named(name: str, tmp_path: Path) -> None:
-    """As a machine leaves it that lost its power."""
+    """A loss of power can leave such a log."""
     write_checkpoint(tmp_path, {0: '{"logOffset":0}'}, {"0": [entry(tmp_path, 0)]})
     (tmp_path / name).write_text('v1\n{}\n{"pa')
 
@@ -396,7 +408,7 @@ def test_a_damaged_log_is_named(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "garbage"])
 def test_damaged_metadata_of_spark_are_named(text: str, tmp_path: Path) -> None:
-    """Spark would quote a parser of JSON."""
+    """Spark itself would report a JSON parser's error."""
     checkpoint = Checkpoint(tmp_path)
     checkpoint.open({})
     (tmp_path / "metadata").write_text('{"id": "0"}')
@@ -413,10 +425,10 @@ def test_damaged_metadata_of_spark_are_named(text: str, tmp_path: Path) -> None:
 def test_the_state_holds_no_more_than_what_is_pending(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
-    """Thousands of operations without a deadline end by one of two keys; no copy stays."""
+    """Thousands of operations without a deadline end by one of two keys; no copy remains."""
     for name in ("ops", "events"):
         (tmp_path / name).mkdir()
-    parts, count = 2, 2_000  # the last part, and one operation in a hundred, is never met
+    parts, count = 2, 2_000  # the last part, and one operation in a hundred, are never met
     for part in range(parts):
         numbers = range(part * count, (part + 1) * count)
         operations = [
@@ -427,7 +439,7 @@ def test_the_state_holds_no_more_than_what_is_pending(
         write_operations(files[0], operations)
         write_events(files[1], events)
         for file in files:
-            os.utime(file, (1e9 + part, 1e9 + part))  # Spark takes files by their age
+            os.utime(file, (1e9 + part, 1e9 + part))  # Spark reads files by modification time
     write_events(tmp_path / "events" / "9.parquet", [Event("z", parts * count, NO_VALUE)])
     write_operations(
         tmp_path / "ops" / "9.parquet",
@@ -445,7 +457,7 @@ def test_the_state_holds_no_more_than_what_is_pending(
 
 
 def copies_in_state(spark: "SparkSession", checkpoint: Path) -> int:
-    """How many copies of operations the first stage holds."""
+    """Count the copies of operations in the first stage."""
     state = spark.read.format("statestore").option("operatorId", 1)
     values = state.option("stateVarName", STATE_NAME).load(str(checkpoint)).select("value.*")
     return sum(count_in_state(row.version, bytes(row.data)) for row in values.collect())
@@ -455,19 +467,19 @@ def copies_in_state(spark: "SparkSession", checkpoint: Path) -> int:
 
 
 def idle_stream(folder: Path) -> IdleStream:
-    """A stream that is not started."""
+    """Return a stream that is not started."""
     files = TouchFiles("key", "t", Format.CSV, TimeFormat.EPOCH, Unit.S, 0, None, 10**9)
     return IdleStream(folder / "in", folder / "out", Checkpoint(folder / "ck"), files, 30, 0)
 
 
 def purgatory_stream(folder: Path) -> PurgatoryStream:
-    """A stream that is not started."""
+    """Return a stream that is not started."""
     places = (folder / "ops", folder / "events", folder / "out")
     return PurgatoryStream(*places, Checkpoint(folder / "ck"), Unit.S)
 
 
-def test_a_checkpoint_goes_with_its_folders(tmp_path: Path) -> None:
-    """With another input Spark would end in mid-batch; other results would be a part of them."""
+def test_a_checkpoint_belongs_to_its_folders(tmp_path: Path) -> None:
+    """With another input Spark would fail in mid-batch; another output would be incomplete."""
     other = tmp_path / "other"
     idle, purgatory = idle_stream(tmp_path / "1"), purgatory_stream(tmp_path / "2")
     for checkpoint, settings, name, others in (
@@ -487,7 +499,7 @@ def test_a_checkpoint_goes_with_its_folders(tmp_path: Path) -> None:
 
 
 def test_a_changed_unit_is_named_as_such(tmp_path: Path) -> None:
-    """Although the timeout, a number of that unit, has changed with it."""
+    """The error names the unit, although the timeout in that unit has changed as well."""
     idle = idle_stream(tmp_path)
     idle.checkpoint.open(idle.settings)
 
@@ -497,7 +509,7 @@ def test_a_changed_unit_is_named_as_such(tmp_path: Path) -> None:
 
 
 def test_other_shards_are_refused(tmp_path: Path) -> None:
-    """Each key has its state in one of them."""
+    """Each key has its state in one shard."""
     for stream in (idle_stream(tmp_path / "1"), purgatory_stream(tmp_path / "2")):
         stream.checkpoint.open(stream.settings)
         with pytest.raises(BadInputError, match="was made with shards 16, not 32: go on with that"):
@@ -505,12 +517,12 @@ def test_other_shards_are_refused(tmp_path: Path) -> None:
 
 
 def progress(batch: int, **observed: dict[str, int]) -> Any:
-    """What Spark reports on a micro-batch."""
+    """Return Spark's report on a micro-batch."""
     return SimpleNamespace(batchId=batch, observedMetrics=observed)
 
 
-def test_the_sums_of_a_batch_agree(tmp_path: Path) -> None:
-    """What was read is used, rejected or late; and every violation names its numbers."""
+def test_the_counts_of_a_batch_are_checked(tmp_path: Path) -> None:
+    """Rows read are used, rejected or late; every violation raises with its numbers."""
     stream = purgatory_stream(tmp_path)
     stream.written[3] = Written(entered=7, outcomes=2, rejects=3)
     operations = {"rows": 10, "rejected": 2}
@@ -534,8 +546,8 @@ def test_the_sums_of_a_batch_agree(tmp_path: Path) -> None:
         )
 
 
-def test_the_sums_of_a_run_agree(tmp_path: Path) -> None:
-    """What waited and came is what ended and waits; an unfinished batch does not count."""
+def test_the_counts_of_a_run_are_checked(tmp_path: Path) -> None:
+    """Pending and new operations equal ended and pending ones, without an unfinished batch."""
     stream = purgatory_stream(tmp_path)
     (tmp_path / "ck" / "commits").mkdir(parents=True)
     for batch in (4, 5):

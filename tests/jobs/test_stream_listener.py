@@ -1,4 +1,4 @@
-"""What a stream's listener reports, without Spark."""
+"""The reports of a stream's listener, without Spark."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.one_build
 
 
 def progress(number: int, **more: Any) -> Any:
-    """The event of a micro-batch."""
+    """Return the event of a micro-batch."""
     batch = {
         "name": "aiowheel-idle",
         "id": "q1",
@@ -35,13 +35,13 @@ def progress(number: int, **more: Any) -> Any:
 
 
 def event(**values: Any) -> Any:
-    """Any other event."""
+    """Return any other event."""
     return SimpleNamespace(id="q1", runId="r1", **values)
 
 
 @pytest.fixture
 def structlog_configured() -> Any:
-    """As in an application that logs with structlog."""
+    """Configure structlog as an application does."""
     structlog.configure()
     yield
     structlog.reset_defaults()
@@ -49,7 +49,7 @@ def structlog_configured() -> Any:
 
 @pytest.mark.usefixtures("structlog_configured")
 def test_a_batch_is_logged_and_counted() -> None:
-    """Rows that are lost are a warning of their own."""
+    """Lost rows are logged as an additional warning."""
     listener = StreamListener()
     registry = CollectorRegistry()
     registry.register(StreamCollector(listener))
@@ -61,7 +61,7 @@ def test_a_batch_is_logged_and_counted() -> None:
 
     with capture_logs() as logs:
         listener.onQueryProgress(progress(3, observedMetrics=observed, eventTime=time))
-        listener.onQueryProgress(progress(4, durationMs={"triggerExecution": 1}))  # no batch
+        listener.onQueryProgress(progress(4, durationMs={"triggerExecution": 1}))  # without a batch
 
     counts = {"query": "aiowheel-idle", "batch": 3, "rejected": 2, "late": 1}
     assert logs == [
@@ -83,8 +83,8 @@ def test_a_batch_is_logged_and_counted() -> None:
     assert registry.get_sample_value("aiowheel_stream_watermark_seconds", labels) == 1_767_225_600
 
 
-def test_a_stream_of_other_code_counts_what_spark_counts() -> None:
-    """Its operators drop late rows; a watermark of 1970 is none."""
+def test_a_stream_of_other_code_has_sparks_counts() -> None:
+    """Its operators drop late rows; a watermark of 1970 means none."""
     listener = StreamListener()
     states = [SimpleNamespace(numRowsDroppedByWatermark=2) for _ in range(2)]
     time = {"watermark": "1970-01-01T00:00:00.000Z"}
@@ -99,7 +99,7 @@ def test_a_stream_of_other_code_counts_what_spark_counts() -> None:
 
 @pytest.mark.usefixtures("structlog_configured")
 def test_a_failure_is_logged_by_the_name_of_its_query() -> None:
-    """One that is stopped is none."""
+    """A stopped query is not a failure."""
     listener = StreamListener()
 
     with capture_logs() as logs:

@@ -1,4 +1,4 @@
-"""Commands submitted to a standalone cluster: every job, and workers that have only a wheel."""
+"""Commands submitted to a standalone cluster: every job, and workers with only a wheel file."""
 
 import json
 import os
@@ -52,7 +52,7 @@ JOBS: dict[str, tuple[list[str], int]] = {
     "without input": (["report", "in", "--out", "none"], 2),
     "flushed before": (["purgatory", "ops", "events", "--stream", "--once", "--out", "out"], 2),
 }
-#: Runs them in the session of its submission; its own exit code is none of theirs.
+#: Runs the commands in the session of its submission, and exits with a different code.
 EVERY = """
 import json, sys
 from pyspark.sql import SparkSession
@@ -64,7 +64,7 @@ found = {name: spark.conf.get(name) for name in settings}
 print("told", json.dumps([codes, found, spark.sparkContext.defaultParallelism]))
 sys.exit(7)
 """
-#: A job that looks where the package of the workers lies, and runs commands in its session.
+#: A job that prints the place of the workers' package, and runs commands in its session.
 CODE = """
 from pyspark.sql import SparkSession
 
@@ -86,7 +86,7 @@ print("refused", run(["idle", "touches.csv", *table, "--engine", "spark", "--out
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A pure wheel of this tree."""
+    """Build a pure wheel of this tree."""
     folder = tmp_path_factory.mktemp("wheel")
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
     environment = os.environ | {"AIOWHEEL_NO_EXTENSIONS": "1"}
@@ -97,23 +97,23 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def archive(wheel: Path) -> Path:
-    """The wheel under a name that spark-submit takes for Python."""
+    """Copy the wheel to a name that spark-submit accepts for Python."""
     return Path(shutil.copy(wheel, wheel.with_name("aiowheel.zip")))
 
 
 @pytest.fixture(scope="module")
 def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An interpreter with what aiowheel needs and without aiowheel."""
+    """Create an interpreter with aiowheel's dependencies and without aiowheel."""
     folder = tmp_path_factory.mktemp("bare") / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True, timeout=120)
     (packages,) = folder.glob("lib/python*/site-packages")
-    # A folder added by a .pth has no .pth files of its own: an editable aiowheel stays away.
+    # .pth files are not read in a folder that a .pth adds: an editable aiowheel is not found.
     (packages / "needs.pth").write_text(sysconfig.get_path("purelib"))
     python = folder / "bin" / "python"
     code = "import importlib.util, pyarrow; print(importlib.util.find_spec('aiowheel'))"
     found = subprocess.run(
         [python, "-c", code],
-        cwd=folder,  # from the root of this tree, aiowheel would be there
+        cwd=folder,  # in the root of this tree, aiowheel would be importable
         env=_own({}),
         capture_output=True,
         text=True,
@@ -126,13 +126,13 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a master with two workers."""
+    """Yield the URL of a master with two workers."""
     with standalone(tmp_path_factory.mktemp("cluster")) as (url, _):
         yield url
 
 
 def _own(more: dict[str, str]) -> dict[str, str]:
-    """The environment without paths to this tree."""
+    """Return the environment without paths to this tree."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | more
 
 
@@ -165,17 +165,17 @@ def submit(
 
 
 def write_touches(folder: Path) -> None:
-    """Touches of two keys, as a file and as a folder that is watched."""
+    """Write touches of two keys, as a file and as a watched folder."""
     (folder / "in").mkdir()
     for file in ("touches.csv", "in/0.csv"):
         (folder / file).write_text("key,t\na,1\na,20\nb,5\n")
 
 
-@pytest.mark.parametrize("shipped", ["py-files", "installed"])  # an installed one stays
-def test_workers_have_only_a_wheel(
+@pytest.mark.parametrize("shipped", ["py-files", "installed"])  # in this order
+def test_workers_with_only_a_wheel_give_the_same_results(
     shipped: str, wheel: Path, archive: Path, bare_python: Path, master: str, tmp_path: Path
 ) -> None:
-    """It is installed beside what it needs, or goes along with the job; results are the same."""
+    """The wheel is installed beside its dependencies, or sent with the job; results are equal."""
     files: list[str | Path] = []
     if shipped == "installed":
         (packages,) = bare_python.parents[1].glob("lib/python*/site-packages")
@@ -203,7 +203,7 @@ def test_workers_have_only_a_wheel(
 def test_every_job_runs_in_the_session_of_its_submission(
     archive: Path, bare_python: Path, master: str, tmp_path: Path
 ) -> None:
-    """Its results are written, its exit code is right, and the user's settings stay."""
+    """Each job writes its results and has its exit code; the user's settings stay."""
     from aiowheel.jobs.idle.stream import read_idle_events
     from aiowheel.jobs.spark.sinks import read_batches, read_folder
 
@@ -246,11 +246,11 @@ def test_every_job_runs_in_the_session_of_its_submission(
 def test_a_submission_ends_with_the_exit_code_of_its_command(
     archive: Path, bare_python: Path, master: str, tmp_path: Path
 ) -> None:
-    """By the program that the documentation shows."""
+    """The program of the documentation is submitted."""
     write_touches(tmp_path)
     job = ROOT / "examples" / "spark" / "job.py"
 
     done = submit(master, bare_python, tmp_path, "--py-files", archive, job, *JOBS["refused"][0])
 
     assert done.returncode == 2, done.stderr
-    assert "aiowheel: .: is a folder" in done.stdout  # where Spark sends both outputs
+    assert "aiowheel: .: is a folder" in done.stdout  # Spark writes both outputs there

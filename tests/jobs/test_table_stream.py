@@ -1,4 +1,4 @@
-"""Idle detection over a table of touches that grows, against the wheel."""
+"""Idle detection over a growing table of touches, compared with the wheel."""
 
 import json
 import os
@@ -30,7 +30,7 @@ FAR = 88_888_888_888_888  # milliseconds: the year 4786
 
 
 def put(file: Path, rows: list[tuple[object, object]]) -> None:
-    """A file of JSON lines that arrives whole."""
+    """Write a file of JSON lines that appears complete."""
     hidden = file.with_name(f".{file.name}")
     hidden.write_text("".join(f"{json.dumps({'key': key, 't': t})}\n" for t, key in rows))
     hidden.rename(file)
@@ -39,8 +39,8 @@ def put(file: Path, rows: list[tuple[object, object]]) -> None:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_table_stream_goes_on_and_ends(spark: "SparkSession", tmp_path: Path) -> None:
-    """Bad rows and a late one among them; two runs find what one would."""
+def test_a_table_stream_continues_and_ends(spark: "SparkSession", tmp_path: Path) -> None:
+    """With bad rows and a late one; two runs give the result of one."""
     folder = tmp_path / "in"
     folder.mkdir()
     stream = IdleTableStream(
@@ -58,14 +58,14 @@ def test_a_table_stream_goes_on_and_ends(spark: "SparkSession", tmp_path: Path) 
     )
     tally = StreamTally()
     first: list[tuple[int, str]] = [(100, "a"), (90, "b"), (110, "a"), (105, "c")]
-    second = [(300, "d"), (91, "b"), (140, "é,")]  # 91 is late by 19, and just in time
+    second = [(300, "d"), (91, "b"), (140, "é,")]  # 91 is late by 19, within the bound
 
     put(folder / "1.ndjson", [*first, (FAR, "a"), (0, "a"), (-5, "a"), (7, ""), ("x", "a")])
     assert StreamRun(stream, spark, tally.take).run(Until.ONCE) is Until.ONCE
     put(folder / "2.ndjson", [*second])
-    put(folder / "3.ndjson", [(108, "a")])  # behind 300 by more than 20
+    put(folder / "3.ndjson", [(108, "a")])  # more than 20 behind 300
     for number in (2, 3):
-        os.utime(folder / f"{number}.ndjson", (2e9 + number, 2e9 + number))  # in this order
+        os.utime(folder / f"{number}.ndjson", (2e9 + number, 2e9 + number))  # sets the order
     assert StreamRun(stream, spark, tally.take).run(Until.DRAINED) is Until.DRAINED
 
     found = list(read_idle_events(tmp_path / "events"))
@@ -98,14 +98,14 @@ def test_a_table_stream_goes_on_and_ends(spark: "SparkSession", tmp_path: Path) 
         (["--checkpoint", "ck", "--format", "tsv"], "format must be parquet, ndjson, csv, got tsv"),
     ],
 )
-def test_a_table_stream_refuses_what_it_cannot_do(
+def test_a_table_stream_refuses_impossible_options(
     more: list[str],
     reason: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Before Spark starts."""
+    """The error comes before Spark starts."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in").mkdir()
     command = ["idle", "in", "--stream", "--timeout", "30", "--out", "kafka://host:1/idle"]

@@ -1,4 +1,4 @@
-"""Files of a trace: what is read and what is put aside, the same by Python and by Spark."""
+"""Files of a trace: Python and Spark accept and reject the same rows."""
 
 import json
 from collections import Counter
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 GOOD = {"id": "x", "keys": ["a"], "created": 7}
-#: Rows that cannot be used, each with what is wrong with it.
+#: Invalid rows, each with its flaw.
 BAD_OPERATIONS: list[tuple[dict[str, Any], Flaw]] = [
     (GOOD | {"id": ""}, Flaw.ID),
     (GOOD | {"id": None}, Flaw.ID),
@@ -50,7 +50,7 @@ BAD_EVENTS: list[tuple[dict[str, Any], Flaw]] = [
     ({"key": "a", "time": -1}, Flaw.TIME),
     ({"key": "a", "time": LATEST + 1}, Flaw.TIME),
 ]
-#: Lines of text that are no rows of the tables.
+#: Lines of text that are not rows of the tables.
 BROKEN_JSON = [
     "not json",
     "[1]",
@@ -69,7 +69,7 @@ HAPPENED = [Event("a", 0, NO_VALUE), Event("b", LATEST, -9), Event("5", 1, 0)]
 
 
 def write_parquet(folder: Path) -> None:
-    """Good and bad rows as Parquet."""
+    """Write good and bad rows as Parquet."""
     write_operations(folder / "ops" / "0.parquet", USED)
     write_events(folder / "events" / "0.parquet", HAPPENED)
     for table, schema, rows in (
@@ -82,7 +82,7 @@ def write_parquet(folder: Path) -> None:
 
 
 def write_ndjson(folder: Path) -> None:
-    """The same as JSON, a row a line; ids and keys may be numbers."""
+    """Write the same as JSON, one row per line; ids and keys may be numbers."""
     used = [
         {"id": "x", "keys": ["a"], "created": 7},
         {"id": "y", "keys": ["a", "b"], "thresholds": [5, None], "mode": "all", "created": 0}
@@ -101,7 +101,7 @@ def write_ndjson(folder: Path) -> None:
 
 
 def write_csv(folder: Path) -> None:
-    """The same as CSV, where lists are joined by bars."""
+    """Write the same as CSV, in which lists are joined by bars."""
     header = ",".join(OPERATIONS.names)
     used = ["x,a,,,7,", f"y,a|b,5|,all,0,{LATEST}", f"3,é,-2,any,{LATEST},0"]
     bad = [_csv_line(row, OPERATIONS.names) for row, _ in BAD_OPERATIONS]
@@ -132,7 +132,7 @@ each_format = pytest.mark.parametrize("form", WRITERS, ids=str)
 
 @pytest.fixture
 def folder(form: Format, tmp_path: Path) -> Path:
-    """A folder of files of one format."""
+    """Return a folder of files of one format."""
     for name in ("ops", "events"):
         (tmp_path / name).mkdir()
     write: Callable[[Path], None] = WRITERS[form][0]
@@ -141,14 +141,14 @@ def folder(form: Format, tmp_path: Path) -> Path:
 
 
 def flaws(form: Format) -> Counter[str]:
-    """How often each reason must be given."""
+    """Return the expected number of rejects by reason."""
     counts = Counter(str(flaw.value) for _, flaw in [*BAD_OPERATIONS, *BAD_EVENTS])
     counts[Flaw.RECORD.value] += WRITERS[form][1]
     return counts
 
 
 def used_by_spark(rows: "DataFrame") -> list[Operation]:
-    """The operations that Spark would go on with."""
+    """Return the operations that Spark accepts."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
     from aiowheel.jobs.operations import frames as frames
@@ -160,8 +160,8 @@ def used_by_spark(rows: "DataFrame") -> list[Operation]:
 
 
 @each_format
-def test_one_process_reads_what_can_be_used(form: Format, folder: Path) -> None:
-    """And puts every other row aside with its reason."""
+def test_one_process_reads_valid_rows(form: Format, folder: Path) -> None:
+    """Every other row is rejected with its reason."""
     rejects: Rejects = []
 
     operations = list(read_operations(folder / "ops", form, rejects))
@@ -176,10 +176,10 @@ def test_one_process_reads_what_can_be_used(form: Format, folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 @each_format
-def test_spark_reads_and_rejects_the_same(
+def test_spark_reads_and_rejects_the_same_rows(
     form: Format, folder: Path, spark: "SparkSession"
 ) -> None:
-    """Row by row, reason by reason."""
+    """Rows and reasons are equal."""
     from aiowheel.jobs.operations import frames as frames
     from aiowheel.jobs.spark.sources import Source
 
@@ -198,7 +198,7 @@ def test_spark_reads_and_rejects_the_same(
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_spark_reads_thresholds_that_are_all_null(tmp_path: Path, spark: "SparkSession") -> None:
-    """Which is what operations without thresholds look like, and what its quick reader fails on."""
+    """Operations without thresholds look like this; Spark's vectorized reader fails on them."""
     from aiowheel.jobs.operations import frames as frames
     from aiowheel.jobs.spark.sources import Source
 
@@ -210,8 +210,8 @@ def test_spark_reads_thresholds_that_are_all_null(tmp_path: Path, spark: "SparkS
     assert sorted(used_by_spark(rows)) == sorted(used)
 
 
-def test_the_format_is_told_by_the_suffix(tmp_path: Path) -> None:
-    """Of all files alike; another format than one of a trace is refused."""
+def test_the_format_is_derived_from_the_suffix(tmp_path: Path) -> None:
+    """All files must have one suffix, of a format that a trace can have."""
     (tmp_path / "0.csv").write_text("")
     assert format_of_trace(tmp_path, None) is Format.CSV
 
@@ -229,18 +229,18 @@ def test_the_format_is_told_by_the_suffix(tmp_path: Path) -> None:
         ("0.csv", "id,keys\nx,a\n", "0.csv: line 1 must be the columns id,keys,thresholds,mode"),
     ],
 )
-def test_a_file_that_is_no_table_ends_the_run(
+def test_a_file_without_the_table_ends_the_run(
     name: str, text: str, reason: str, tmp_path: Path
 ) -> None:
-    """One line names the file and what is wrong with it."""
+    """The error names the file and the reason."""
     (tmp_path / name).write_text(text)
 
     with pytest.raises(BadInputError, match=reason):
         list(read_operations(tmp_path, format_of_trace(tmp_path, None), []))
 
 
-def test_a_trace_written_is_read_back(tmp_path: Path) -> None:
-    """And nothing lies beside it."""
+def test_a_written_trace_is_read_back(tmp_path: Path) -> None:
+    """No other file remains."""
     write_operations(tmp_path / "ops.parquet", USED)
 
     assert list(read_operations(tmp_path / "ops.parquet", Format.PARQUET, [])) == USED

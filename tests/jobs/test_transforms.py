@@ -1,4 +1,4 @@
-"""The transforms on a session that the caller owns: batch and stream, beside other queries."""
+"""The transforms on a session of the caller: batch and stream, among other queries."""
 
 import random
 import re
@@ -33,7 +33,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def touches() -> list[tuple[str, int]]:
-    """Keys and seconds in any order, with repeats and with gaps of just the timeout."""
+    """Return keys and seconds in any order, with repeats and with gaps equal to the timeout."""
     generator = random.Random(1)
     rows = [(f"k{generator.randrange(40)}", generator.randrange(4_000)) for _ in range(2_000)]
     rows += [("tie", second) for second in (0, 30, 60, 91, 121)]
@@ -42,7 +42,7 @@ def touches() -> list[tuple[str, int]]:
 
 
 def expected(rows: list[tuple[str, int]]) -> set[tuple[str, int, int]]:
-    """Key, last and fire by the rule, written once more."""
+    """Return key, last and fire by an independent implementation of the rule."""
     by_key: dict[str, list[int]] = defaultdict(list)
     for key, second in rows:
         by_key[key].append(second)
@@ -56,22 +56,22 @@ def expected(rows: list[tuple[str, int]]) -> set[tuple[str, int, int]]:
 
 
 def moment(second: int) -> datetime:
-    """The timestamp that stands for *second*."""
+    """Return the timestamp of *second*."""
     return START + timedelta(seconds=second)
 
 
 def second_of(moment: datetime) -> int:
-    """The inverse of `moment`; Spark hands out naive local times."""
+    """Invert `moment`; Spark returns naive local times."""
     return round(moment.astimezone(UTC).timestamp() - START.timestamp())
 
 
 def collected(frame: "DataFrame") -> list[tuple[Any, ...]]:
-    """The rows as tuples."""
+    """Return the rows as tuples."""
     return [tuple(row) for row in frame.collect()]
 
 
 def test_integers_of_any_unit(spark: "SparkSession") -> None:
-    """Times and keys keep their meaning; rows without one of them are ignored."""
+    """Times and keys keep their types; rows without one of them are ignored."""
     from aiowheel.jobs import idle_events
 
     rows = touches()
@@ -86,7 +86,7 @@ def test_integers_of_any_unit(spark: "SparkSession") -> None:
 
 
 def test_timestamps_and_keys_of_another_type(spark: "SparkSession") -> None:
-    """Twice in one session, with a plan of the caller's before and behind."""
+    """The transform runs twice in one session, inside a plan of the caller."""
     from aiowheel.jobs import idle_events
 
     rows = touches()
@@ -107,13 +107,13 @@ def test_timestamps_and_keys_of_another_type(spark: "SparkSession") -> None:
 
 
 def test_a_stream_finds_what_the_batch_finds(spark: "SparkSession", tmp_path: Path) -> None:
-    """All gaps that the watermark has passed, each once, however the rows are cut into files."""
+    """All gaps behind the watermark are found once, for any division into files."""
     from aiowheel.jobs import idle_events
 
     rows = sorted(touches(), key=lambda row: row[1])
     arriving = tmp_path / "arriving"
     arriving.mkdir()
-    last_file = [("flush", 1_000_000)]  # it moves the watermark past every other row
+    last_file = [("flush", 1_000_000)]  # moves the watermark past every other row
     parts = [*(rows[place : place + 700] for place in range(0, len(rows), 700)), last_file]
     for number, part in enumerate(parts):
         columns = {"who": [key for key, _ in part], "at": [moment(second) for _, second in part]}
@@ -144,7 +144,7 @@ def test_a_stream_finds_what_the_batch_finds(spark: "SparkSession", tmp_path: Pa
 
 
 def test_operations_end_as_in_a_purgatory(spark: "SparkSession") -> None:
-    """Every row has one place; twice in one session, with another tick and other types."""
+    """Every row has one result; twice in one session, with another tick and other types."""
     from aiowheel.jobs import settle_operations
 
     traces = [random_trace(seed) for seed in range(10)]
@@ -193,8 +193,8 @@ def test_operations_end_as_in_a_purgatory(spark: "SparkSession") -> None:
 
 
 @pytest.mark.thorough
-def test_operations_of_which_any_key_will_do(spark: "SparkSession") -> None:
-    """Without the columns that are optional, and without events."""
+def test_operations_in_mode_any_complete_by_any_key(spark: "SparkSession") -> None:
+    """Optional columns and events may be missing."""
     from aiowheel.jobs import settle_operations
 
     operations = spark.createDataFrame(
@@ -213,8 +213,8 @@ def test_operations_of_which_any_key_will_do(spark: "SparkSession") -> None:
     settled.endings.unpersist()
 
 
-def test_wheels_are_tried_on_a_load_and_on_a_trace(spark: "SparkSession") -> None:
-    """What Spark finds is what one process finds, setting by setting."""
+def test_wheels_run_under_a_load_and_a_trace(spark: "SparkSession") -> None:
+    """Spark's results equal those of one process, setting by setting."""
     from aiowheel.jobs import Waits, simulate, tune
     from aiowheel.jobs.wheels.simulate import Sweep, run_task
     from aiowheel.jobs.wheels.tune import weigh_stretch
@@ -271,7 +271,7 @@ def test_wheels_are_tried_on_a_load_and_on_a_trace(spark: "SparkSession") -> Non
 def test_wrong_tables_are_named(
     spark: "SparkSession", change: str, error: type[Exception], text: str
 ) -> None:
-    """At the call."""
+    """The call raises."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
     from aiowheel.jobs import settle_operations
@@ -311,7 +311,7 @@ def test_wrong_tables_are_named(
 def test_a_wrong_argument_for_streams_is_named(
     spark: "SparkSession", given: dict[str, Any], error: type[Exception], text: str
 ) -> None:
-    """At the call, not when the query runs."""
+    """The call raises, not the running query."""
     from aiowheel.jobs import settle_operations
 
     rows = spark.readStream.format("rate").load()
@@ -334,7 +334,7 @@ def test_a_wrong_argument_for_streams_is_named(
 
 @pytest.mark.timeout(300)
 def test_streams_of_operations_end_as_in_a_purgatory(spark: "SparkSession", tmp_path: Path) -> None:
-    """Each outcome once, in a query of the caller's; what lies far ahead is rejected."""
+    """Each outcome comes once, in a query of the caller; rows far ahead are rejected."""
     from aiowheel.jobs import settle_operations
     from aiowheel.jobs.operations.schemas import EVENTS, OPERATIONS
     from aiowheel.jobs.spark.progress import batch_counts
@@ -346,7 +346,7 @@ def test_streams_of_operations_end_as_in_a_purgatory(spark: "SparkSession", tmp_
     shard = Shard(10)
     shard.feed([*operations], [*events])
     write_trace(tmp_path, Trace(operations, events), "0")
-    # Rows that move both watermarks past all others; and one that would for ever.
+    # Rows that move both watermarks past all others; and one that would do so permanently.
     ends = [
         Operation(name, ("z",), (NO_VALUE,), 1, created, NEVER)
         for name, created in (("end", 10**12), ("far", 9 * 10**12))
@@ -373,13 +373,13 @@ def test_streams_of_operations_end_as_in_a_purgatory(spark: "SparkSession", tmp_
     outcomes = [row[:4] for row in found if row[1] is not None]
     assert sorted(outcomes) == sorted(shard.settle(NEVER - 1))
     assert [row[4:6] for row in found if row[1] is None] == [("operations", Flaw.AHEAD.value)]
-    # As a StreamListener counts them: rows are neither invented nor lost.
+    # As counted by a StreamListener: no row is lost or invented.
     batches = [batch_counts(batch) for batch in query.recentProgress]
     read = len(operations) + len(ends) + len(events) + 1
     assert tuple(map(sum, zip(*batches, strict=True))) == (read, 1, 0)
 
 
-def test_nothing_runs_before_the_caller_asks(spark: "SparkSession") -> None:
+def test_transforms_run_no_job(spark: "SparkSession") -> None:
     """The transforms start no job and change no setting."""
     from aiowheel.jobs import (
         Waits,
@@ -429,7 +429,7 @@ def test_nothing_runs_before_the_caller_asks(spark: "SparkSession") -> None:
 def test_a_wrong_argument_is_named(
     spark: "SparkSession", arguments: dict[str, Any], error: type[Exception], text: str
 ) -> None:
-    """At the call, before Spark is asked for anything."""
+    """The call raises before Spark does any work."""
     from aiowheel.jobs import idle_events
 
     frame = spark.createDataFrame([], "who string, at bigint, when timestamp")
@@ -454,7 +454,7 @@ def test_a_stream_of_integers_is_refused(spark: "SparkSession") -> None:
 def test_the_page_runs_as_shown(
     spark: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its blocks in order, and the table that it prints."""
+    """The blocks of the page run in order, and print its table."""
     folder = tmp_path / "trace"
     folder.mkdir()
     pq.write_table(TRACE_SCHEMA.empty_table(), folder / "trace-1.parquet")

@@ -25,7 +25,7 @@ PEAKS = {"tick_ns", "wheel_size", "late_max_ns", "levels", "peak_pending", "span
 
 
 def row(number: int, waited: int, timeout: int | None, **more: Any) -> dict[str, Any]:
-    """An operation created `number` times 3 ms after the start."""
+    """Return an operation created *number* times 3 ms after the start."""
     created = START + number * 3 * MS
     expired = timeout is not None and waited >= timeout
     return {
@@ -54,7 +54,7 @@ ROWS = [
 
 @pytest.fixture
 def trace(tmp_path: Path) -> Path:
-    """Two runs: one in which everything times out, one in which nothing does."""
+    """Record two runs: one in which all operations time out, one in which none does."""
     folder = tmp_path / "trace"
     folder.mkdir()
     pq.write_table(pa.Table.from_pylist(ROWS, TRACE_SCHEMA), folder / "trace-r-000001.parquet")
@@ -62,17 +62,17 @@ def trace(tmp_path: Path) -> Path:
 
 
 def whole(rows: pa.Table) -> Stretch:
-    """All of a run."""
+    """Return the stretch of a whole run."""
     return Stretch(min(rows["created"].to_pylist()), 0, None)
 
 
 def leaves(one: dict[str, int]) -> int:
-    """Not before an operation has left every wheel."""
+    """Return a time after which an operation has left every wheel."""
     return max(int(one["finished"]), int(one["deadline"]) + 100 * MS)
 
 
 def test_ticks_to_try_surround_the_bound() -> None:
-    """The bound itself, parts of it, and two that lie beyond."""
+    """The candidates are the bound, parts of it, and two above it."""
     assert candidate_ticks(10 * MS) == [
         *(MS // 10, MS // 5, MS // 2, 1 * MS, 2 * MS, 5 * MS),
         *(10 * MS, 20 * MS, 50 * MS),
@@ -80,8 +80,8 @@ def test_ticks_to_try_surround_the_bound() -> None:
     assert candidate_ticks(3_000) == [1_500, 3_000, 6_000, 15_000]
 
 
-def test_a_candidate_is_weighed_by_what_its_wheel_did() -> None:
-    """Operations that armed no timeout do not count; every timeout is late by the tick's doing."""
+def test_the_cost_of_a_candidate_is_its_wheels_work() -> None:
+    """Operations without a timer do not count; the lateness of each timeout comes from the tick."""
     rows = pa.Table.from_pylist([one for one in ROWS if one["run_id"] == "r"], TRACE_SCHEMA)
 
     fine, coarse = weigh_stretch(rows, [(1 * MS, 4_096), (100 * MS, 64)], whole(rows)).to_pylist()
@@ -94,8 +94,8 @@ def test_a_candidate_is_weighed_by_what_its_wheel_did() -> None:
     assert coarse["wake_ups"] <= 7
 
 
-def test_stretches_of_a_run_are_the_run() -> None:
-    """Each operation lies in every stretch in which it is pending; what the wheels did adds up."""
+def test_stretches_of_a_run_add_up_to_the_run() -> None:
+    """Each operation is in every stretch in which it is pending; the sums equal the whole run."""
     source = random.Random(7)
     candidates = [(1 * MS, 16), (7 * MS, 64), (100 * MS, 16)]
     rows = [
@@ -132,7 +132,7 @@ def test_stretches_of_a_run_are_the_run() -> None:
 
 
 def test_a_timeout_of_many_years_is_weighed() -> None:
-    """Nothing of it comes up within the trace, and none is lost."""
+    """The timeout does not fire within the trace, and is not lost."""
     years = 10**18 + 5
     rows = [row(number, 20 * MS, years) for number in range(10)]
     rows += [row(10 + number, years, years) for number in range(10)]
@@ -145,8 +145,8 @@ def test_a_timeout_of_many_years_is_weighed() -> None:
 
 
 @pytest.mark.parametrize("bound_ns", [1_000, 1_234_567_891, 3_600_000_000_000])
-def test_only_ticks_that_a_timer_takes_are_tried(bound_ns: int) -> None:
-    """What is found is to be pasted; the bound itself is always among them."""
+def test_only_legal_ticks_are_tried(bound_ns: int) -> None:
+    """The result must be legal for a timer; the bound is always a candidate."""
     ticks = candidate_ticks(bound_ns)
 
     assert bound_ns in ticks
@@ -155,7 +155,7 @@ def test_only_ticks_that_a_timer_takes_are_tried(bound_ns: int) -> None:
 
 
 def test_the_line_to_paste_has_the_tick_to_the_nanosecond() -> None:
-    """Rounded up, it would be beyond the bound."""
+    """A rounded-up tick would exceed the bound."""
     candidate = dict.fromkeys(CANDIDATES.names, 0) | {"tick_ns": 1_234_567_899, "wheel_size": 64}
     tuning = Tuning(pa.Table.from_pylist([candidate | {"allowed": True}], CANDIDATES), 1)
 
@@ -167,7 +167,7 @@ def test_the_line_to_paste_has_the_tick_to_the_nanosecond() -> None:
 def test_a_candidate_given_twice_counts_once(
     one_session: None, trace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its operations are those of the trace, not twice as many."""
+    """The operations are counted once."""
     options = ["--tick", "0.01", "--tick", "0.01", "--wheel-size", "64", "--wheel-size", "64"]
 
     assert run(["tune", str(trace), *options, "--json"]) == 0
@@ -181,7 +181,7 @@ def test_a_candidate_given_twice_counts_once(
 def test_the_coarsest_tick_within_the_bound_is_found(
     one_session: None, trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Fewer wake-ups cost less, and the bound keeps the tick from growing further."""
+    """Fewer wake-ups cost less, and the bound limits the tick."""
     out = tmp_path / "tuning"
     options = ["--max-lateness", "0.05", "--wheel-size", "256", "--wheel-size", "16"]
 
@@ -206,7 +206,7 @@ def test_a_bound_finer_than_every_tick_is_bad_input(
     trace: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Exit code 2, and a line with both values."""
+    """The error is one line with exit code 2 and both values."""
     assert run(["tune", str(trace), "--max-lateness", "0.001", "--tick", "0.01"]) == 2
 
     printed = capsys.readouterr()
@@ -224,7 +224,7 @@ def test_a_bound_finer_than_every_tick_is_bad_input(
 def test_options_out_of_range_are_bad_input(
     trace: Path, options: list[str], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit code 2 and one line, before Spark is started."""
+    """The error is one line with exit code 2, before Spark is started."""
     assert run(["tune", str(trace), *options]) == 2
 
     assert capsys.readouterr().err == f"aiowheel: {reason}\n"

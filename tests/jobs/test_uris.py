@@ -1,4 +1,4 @@
-"""URIs of tables, and the jars that Spark gets for them."""
+"""URIs of tables, and the jars for them."""
 
 import os
 import re
@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
     ],
 )
 def test_a_uri_names_a_place(uri: str, place: Place) -> None:
-    """A topic, a folder or a table."""
+    """A URI names a topic, a folder or a table."""
     assert parse_uri(uri) == place
 
 
@@ -56,20 +56,20 @@ def test_a_uri_names_a_place(uri: str, place: Place) -> None:
         "http://host/a",
     ],
 )
-def test_what_is_no_uri_is_refused(uri: str) -> None:
-    """The error shows what was given."""
+def test_an_invalid_uri_is_refused(uri: str) -> None:
+    """The error has the given text."""
     with pytest.raises(BadInputError, match=f"got {re.escape(repr(uri))}$"):
         parse_uri(uri)
 
 
-def test_a_folder_is_no_pattern() -> None:
-    """Spark would read the folders that a pattern matches."""
+def test_a_folder_is_not_read_as_a_pattern() -> None:
+    """Spark would read all folders that a pattern matches."""
     assert parse_uri("s3a://bucket/run[1]") == Folder("s3a://bucket/run[1]", "s3a")
     assert Folder("s3a://bucket/run[1]", "s3a").pattern == r"s3a://bucket/run\[1\]"
 
 
-def test_several_tables_of_one_place() -> None:
-    """Folders in a folder; topics beside one another."""
+def test_tables_of_one_place_have_separate_names() -> None:
+    """Tables of a folder are folders in it; tables of a topic are topics."""
     assert inside("found/", "outcomes") == "found/outcomes"
     assert inside("delta:s3a://lake/found", "rejects") == "delta:s3a://lake/found/rejects"
     assert inside("kafka://a:1/found", "outcomes") == "kafka://a:1/found.outcomes"
@@ -77,7 +77,7 @@ def test_several_tables_of_one_place() -> None:
 
 @pytest.mark.posix
 def test_a_place_has_one_name(tmp_path: Path) -> None:
-    """By which a checkpoint knows it, whatever links led there."""
+    """A checkpoint uses this name, independent of links to the place."""
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     real = f"{tmp_path.resolve()}/real"
@@ -89,7 +89,7 @@ def test_a_place_has_one_name(tmp_path: Path) -> None:
 
 
 def test_jars_only_where_a_uri_needs_them() -> None:
-    """A session over local files starts as before."""
+    """A session over local files needs no jars."""
     pytest.importorskip("pyspark")
 
     assert connector_settings(["/a", "file:///b", "hdfs://node/c"]) == {}
@@ -98,8 +98,8 @@ def test_jars_only_where_a_uri_needs_them() -> None:
     }
 
 
-def test_coordinates_of_the_installed_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The versions are those of what is installed."""
+def test_coordinates_have_the_installed_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The versions are those of the installed packages."""
     pyspark = pytest.importorskip("pyspark")
     monkeypatch.setattr("importlib.metadata.version", lambda _name: "4.3.1")
 
@@ -116,7 +116,7 @@ def test_coordinates_of_the_installed_spark(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_first_delta_for_spark_4_has_no_suffix(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There was one for all versions of Spark."""
+    """There was one artifact for all versions of Spark."""
     pytest.importorskip("pyspark")
     monkeypatch.setattr("importlib.metadata.version", lambda _name: "4.0.0")
 
@@ -125,8 +125,8 @@ def test_the_first_delta_for_spark_4_has_no_suffix(monkeypatch: pytest.MonkeyPat
     assert packages == "io.delta:delta-spark_2.13:4.0.0"
 
 
-def test_delta_without_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names what to install."""
+def test_delta_without_its_extra_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the package to install."""
     pytest.importorskip("pyspark")
     from importlib import metadata
 
@@ -140,8 +140,8 @@ def test_delta_without_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["spark.jars", "spark.jars.packages"])
-def test_jars_of_the_user_stay(name: str) -> None:
-    """Who names jars gets these, and no download beside them."""
+def test_jars_of_the_user_replace_coordinates(name: str) -> None:
+    """If the user names jars, no others are downloaded."""
     pytest.importorskip("pyspark")
 
     settings = connector_settings(["kafka://a:1/t"], {name: "mine"})
@@ -158,8 +158,8 @@ a.b#c;1.1.3.Final!c.jar]
 """
 
 
-def test_what_cannot_be_downloaded_is_named() -> None:
-    """One line, with the coordinates and how to give others."""
+def test_a_failed_download_is_named() -> None:
+    """The error is one line, with the coordinates and the settings for others."""
     text = missing_connectors(UNRESOLVED)
 
     assert text is not None
@@ -195,8 +195,8 @@ EMPTY_REPOSITORY = """
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_coordinate_that_is_nowhere(needs_spark: None, tmp_path: Path) -> None:
-    """The session says which one, in one line."""
+def test_a_missing_coordinate_is_named(needs_spark: None, tmp_path: Path) -> None:
+    """The error is one line with the coordinates."""
     (tmp_path / "ivy.xml").write_text(EMPTY_REPOSITORY)
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 

@@ -1,4 +1,4 @@
-"""A wheel in virtual time against a loop that looks at every operation: no Spark."""
+"""A wheel in virtual time, compared with a loop over all operations: no Spark."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ class Load(NamedTuple):
     operations: list[tuple[int, int, int]]
 
     def chunks(self, size: int) -> list[Chunk]:
-        """Cut into chunks of so many."""
+        """Divide the load into chunks of *size* operations."""
         rows = self.operations
         return [
             Chunk(
@@ -29,7 +29,7 @@ class Load(NamedTuple):
 
 @st.composite
 def loads(draw: st.DrawFn) -> Load:
-    """A few operations whose times meet often."""
+    """Draw a few operations whose times often coincide."""
     rows: list[tuple[int, int, int]] = []
     for created in sorted(draw(st.lists(st.integers(0, 60), min_size=1, max_size=30))):
         timeout = draw(st.integers(0, 40))
@@ -47,7 +47,7 @@ def turn(load: Load, tick: int, wheel_size: int, chunk: int = 1_000) -> WheelRun
 
 
 def counts(run: WheelRun) -> tuple[int, ...]:
-    """Everything a run has counted."""
+    """Return all counts of a run."""
     return (
         run.completed,
         run.expired,
@@ -62,13 +62,13 @@ def counts(run: WheelRun) -> tuple[int, ...]:
 
 
 def expiry(created: int, deadline: int, tick: int) -> int:
-    """The first tick at or after the deadline; at once for what is created overdue."""
+    """Return the first tick at or after the deadline; the creation time if it is overdue."""
     return created if deadline <= created else -(-deadline // tick) * tick
 
 
 @given(loads(), st.integers(1, 12), st.integers(2, 6))
-def test_operations_end_as_the_rules_say(load: Load, tick: int, wheel_size: int) -> None:
-    """An operation completes if its condition is met before it expires; never early, on a tick."""
+def test_operations_end_by_the_rules(load: Load, tick: int, wheel_size: int) -> None:
+    """An operation completes if its condition is met before it expires, on a tick, never early."""
     run = turn(load, tick, wheel_size)
 
     expiries = [expiry(created, deadline, tick) for created, deadline, _ in load.operations]
@@ -84,16 +84,16 @@ def test_operations_end_as_the_rules_say(load: Load, tick: int, wheel_size: int)
 
 
 @given(loads(), st.integers(1, 12), st.integers(2, 6), st.integers(1, 7))
-def test_where_a_load_is_cut_changes_nothing(
+def test_chunks_do_not_change_the_counts(
     load: Load, tick: int, wheel_size: int, chunk: int
 ) -> None:
-    """What is under way at the end of a chunk goes on in the next one."""
+    """Operations pending at the end of a chunk continue in the next one."""
     assert counts(turn(load, tick, wheel_size, chunk)) == counts(turn(load, tick, wheel_size))
 
 
 @given(loads(), st.integers(1, 12), st.integers(2, 6))
-def test_runs_fed_together_do_not_meet(load: Load, tick: int, wheel_size: int) -> None:
-    """Several wheels under one load count what each alone would."""
+def test_wheels_fed_together_are_independent(load: Load, tick: int, wheel_size: int) -> None:
+    """Several wheels under one load have the counts of each alone."""
     one, other = WheelRun(tick, wheel_size), WheelRun(3, 5)
     feed([one, other], load.chunks(4), max(tick, 3))
 
@@ -101,8 +101,8 @@ def test_runs_fed_together_do_not_meet(load: Load, tick: int, wheel_size: int) -
     assert counts(other) == counts(turn(load, 3, 5))
 
 
-def test_what_happens_at_one_instant_has_an_order() -> None:
-    """The timeout at 10 comes before the arrival, and that one before both completions."""
+def test_rows_of_one_instant_have_an_order() -> None:
+    """The timeout at 10 precedes the arrival, which precedes both completions."""
     load = Load([(0, 10, 10), (4, 30, 10), (10, 30, 10)])
 
     run = turn(load, tick=1, wheel_size=4)
@@ -110,18 +110,18 @@ def test_what_happens_at_one_instant_has_an_order() -> None:
     assert (run.completed, run.expired, run.peak_pending) == (2, 1, 2)
 
 
-def test_only_what_is_pending_wakes_the_wheel() -> None:
-    """Two operations of one tick are one wake-up, a cancelled one is none."""
+def test_only_pending_entries_wake_the_wheel() -> None:
+    """Two operations of one tick need one wake-up, a cancelled one none."""
     load = Load([(0, 95, NEVER), (1, 99, NEVER), (2, 250, 40)])
 
     run = turn(load, tick=10, wheel_size=4)
 
-    # Tick 10 lies in the bucket of the second level that begins at tick 8.
+    # Tick 10 is in the bucket of the second level that begins at tick 8.
     assert (run.wake_ups, run.cascaded, run.inserts, run.levels) == (2, 2, 5, 3)
 
 
 @pytest.mark.parametrize(("tick", "wheel_size"), [(0, 4), (1, 1)])
-def test_a_wheel_that_cannot_turn_is_refused(tick: int, wheel_size: int) -> None:
-    """As by the wheel itself."""
+def test_a_wheel_out_of_range_is_refused(tick: int, wheel_size: int) -> None:
+    """The error is that of the wheel itself."""
     with pytest.raises(ValueError, match="must be from"):
         WheelRun(tick, wheel_size)

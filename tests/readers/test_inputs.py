@@ -1,4 +1,4 @@
-"""What counts as input: files, folders, globs, gz and tar.gz."""
+"""The accepted inputs: files, folders, globs, gz and tar.gz."""
 
 import gzip
 import io
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.one_build
 
 
 def write_tar(path: Path, members: Mapping[str, str | bytes]) -> Path:
-    """Make a tar.gz with a folder and these members."""
+    """Write a tar.gz with a folder and these members."""
     with tarfile.open(path, "w:gz") as archive:
         folder = tarfile.TarInfo("inside")
         folder.type = tarfile.DIRTYPE
@@ -29,12 +29,12 @@ def write_tar(path: Path, members: Mapping[str, str | bytes]) -> Path:
 
 
 def texts(inputs: Inputs) -> dict[str, str]:
-    """Every source by the last part of its name."""
+    """Return the text of every source, by the last part of its name."""
     return {Path(source.name).name: source.text.read() for source in inputs.sources()}
 
 
 def test_a_folder_stands_for_every_file_inside(tmp_path: Path) -> None:
-    """At any depth, in the order of the paths, hidden files and folders left out."""
+    """Files at any depth are read in path order, without hidden files and folders."""
     (tmp_path / "sub").mkdir()
     (tmp_path / ".git").mkdir()
     for name in ("b.csv", "a.csv", "sub/c.csv", ".hidden.csv", ".git/d.csv"):
@@ -63,7 +63,7 @@ def test_a_file_reached_twice_is_read_once(tmp_path: Path) -> None:
 def test_two_names_of_one_file_are_read_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Relative and absolute, and through a link; the first name stays."""
+    """Relative and absolute paths and links name one file; the first name is used."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.csv").touch()
     (tmp_path / "b.csv").symlink_to("a.csv")
@@ -75,7 +75,7 @@ def test_two_names_of_one_file_are_read_once(
 
 @pytest.mark.posix
 def test_a_link_to_itself_is_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    """One line, as for a link to nothing."""
+    """The error is one line, as for a dangling link."""
     (tmp_path / "loop.csv").symlink_to("loop.csv")
 
     with pytest.raises(BadInputError, match=r"loop\.csv: Too many levels of symbolic links"):
@@ -83,20 +83,20 @@ def test_a_link_to_itself_is_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_an_empty_name_is_not_the_current_folder() -> None:
-    """It is what a shell makes of a variable that is not set."""
+    """A shell passes an empty name for an unset variable."""
     with pytest.raises(BadInputError, match="the name of an input is empty"):
         Inputs([""])
 
 
 def test_an_existing_name_with_brackets_is_no_glob(tmp_path: Path) -> None:
-    """The file wins over the pattern."""
+    """The file takes precedence over the pattern."""
     (tmp_path / "a[1].csv").write_text("x")
 
     assert texts(Inputs([str(tmp_path / "a[1].csv")])) == {"a[1].csv": "x"}
 
 
-def test_gz_is_told_by_its_content(tmp_path: Path) -> None:
-    """A rotated log is read whatever its name ends in."""
+def test_gz_is_detected_by_its_content(tmp_path: Path) -> None:
+    """A rotated log is read with any suffix."""
     (tmp_path / "access.log.2").write_bytes(gzip.compress(b"zipped"))
     (tmp_path / "access.log.1.gz").write_bytes(b"plain after all")
 
@@ -107,7 +107,7 @@ def test_gz_is_told_by_its_content(tmp_path: Path) -> None:
 
 
 def test_a_byte_order_mark_is_not_part_of_the_text(tmp_path: Path) -> None:
-    """Spreadsheets write one in front of the first column's name."""
+    """Spreadsheets write a byte order mark before the first column's name."""
     (tmp_path / "a.csv").write_bytes(b"\xef\xbb\xbfkey,t\n")
 
     assert texts(Inputs([str(tmp_path / "a.csv")])) == {"a.csv": "key,t\n"}
@@ -121,10 +121,10 @@ def test_a_byte_order_mark_is_not_part_of_the_text(tmp_path: Path) -> None:
         (Format.CLF, {"d.log": "D", "README": "C"}),
     ],
 )
-def test_of_a_tar_the_members_that_fit_are_taken(
+def test_fitting_members_of_a_tar_are_read(
     form: Format | None, expected: dict[str, str], tmp_path: Path
 ) -> None:
-    """By suffix; a server's log may have none."""
+    """Members are selected by suffix; a server's log may have none."""
     members: dict[str, str | bytes] = {
         "inside/a.csv": "A",
         "inside/._a.csv": "what macOS adds",
@@ -138,7 +138,7 @@ def test_of_a_tar_the_members_that_fit_are_taken(
 
 
 def test_bytes_read_reach_the_total(tmp_path: Path) -> None:
-    """A progress bar starts at nothing and ends full."""
+    """A progress bar starts at 0 and ends at the total."""
     (tmp_path / "a.csv").write_text("x" * 100)
     (tmp_path / "b.csv.gz").write_bytes(gzip.compress(b"y" * 100))
     inputs = Inputs([str(tmp_path)])
@@ -149,8 +149,8 @@ def test_bytes_read_reach_the_total(tmp_path: Path) -> None:
     assert (before, inputs.bytes_read) == (0, inputs.total_bytes)
 
 
-def test_what_does_not_exist_is_named(tmp_path: Path) -> None:
-    """A path, a glob without a match and an empty folder are refused at once."""
+def test_a_missing_path_is_named(tmp_path: Path) -> None:
+    """A missing path, a glob without a match and an empty folder are refused at once."""
     (tmp_path / "empty").mkdir()
 
     for pattern, reason in (
@@ -162,8 +162,8 @@ def test_what_does_not_exist_is_named(tmp_path: Path) -> None:
             Inputs([str(tmp_path / pattern)])
 
 
-def test_an_unknown_suffix_asks_for_the_format(tmp_path: Path) -> None:
-    """Guessing by content would guess wrong one day."""
+def test_an_unknown_suffix_requires_the_format(tmp_path: Path) -> None:
+    """The format is not guessed from the content."""
     (tmp_path / "data.txt").write_text("a,b\n")
 
     with pytest.raises(BadInputError, match=r"data\.txt: .* give --format"):
@@ -171,7 +171,7 @@ def test_an_unknown_suffix_asks_for_the_format(tmp_path: Path) -> None:
 
 
 def test_a_tar_without_a_fitting_member_is_refused(tmp_path: Path) -> None:
-    """Reading nothing is not success."""
+    """An archive without a readable member is an error, not an empty result."""
     archive = write_tar(tmp_path / "all.tar.gz", {"README": "C"})
 
     with pytest.raises(BadInputError, match=r"all\.tar\.gz: no csv file inside"):
@@ -180,7 +180,7 @@ def test_a_tar_without_a_fitting_member_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kept", [0.3, 0.9, 0.995])
 def test_a_truncated_tar_is_refused_wherever_it_ends(kept: float, tmp_path: Path) -> None:
-    """Also where the cut falls between two members or behind the last."""
+    """A cut between two members, or after the last one, is also an error."""
     lines = "".join(f"{number * 7919 % 10007}\n" for number in range(20_000))
     archive = write_tar(tmp_path / "all.tar.gz", {f"{name}.csv": lines for name in "abc"})
     data = archive.read_bytes()

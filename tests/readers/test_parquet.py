@@ -1,4 +1,4 @@
-"""Parquet files, read by the rules of every other format."""
+"""Parquet files, read by the same rules as every other format."""
 
 import gzip
 import random
@@ -20,7 +20,7 @@ NS = 1_674_981_729_479_000_001  # beyond 2**53
 
 
 def table(path: Path, unit: Unit = Unit.NS) -> TimedRows:
-    """A table of one path with the usual columns."""
+    """Return a table of one path with the usual columns."""
     return TimedRows(
         Inputs([str(path)]),
         key="key",
@@ -31,19 +31,19 @@ def table(path: Path, unit: Unit = Unit.NS) -> TimedRows:
 
 
 def pairs(rows: TimedRows) -> list[tuple[int, str]]:
-    """Every accepted row."""
+    """Return every accepted row."""
     return [row for batch in rows.batches() for row in zip(batch.times, batch.keys, strict=True)]
 
 
 def test_whole_numbers_stay_exact(tmp_path: Path) -> None:
-    """Nanoseconds beyond 2**53; keys may be numbers too."""
+    """Nanoseconds beyond 2**53 are exact; keys may be numbers."""
     pq.write_table(pa.table({"key": [1, 2], "t": [NS, NS + 1]}), tmp_path / "a.parquet")
 
     assert pairs(table(tmp_path)) == [(NS, "1"), (NS + 1, "2")]
 
 
 def test_nulls_and_negative_times_are_rejected(tmp_path: Path) -> None:
-    """They are named by the number of their row."""
+    """The error names the number of the row."""
     columns = {"key": ["a", None, "c", "d", ""], "t": [1, 2, None, -5, 3]}
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
 
@@ -58,8 +58,8 @@ def test_nulls_and_negative_times_are_rejected(tmp_path: Path) -> None:
     ]
 
 
-def test_a_key_that_is_no_utf8_is_rejected_alone(tmp_path: Path) -> None:
-    """Some writers put bytes where text should be."""
+def test_only_the_row_with_an_invalid_key_is_rejected(tmp_path: Path) -> None:
+    """Some writers store bytes in text columns; only their row is rejected."""
     offsets, data = pa.array([0, 1, 2], pa.int32()).buffers()[1], pa.py_buffer(b"a\xff")
     keys = pa.Array.from_buffers(pa.string(), 2, [None, offsets, data])
     pq.write_table(pa.table({"key": keys, "t": [1, 2]}), tmp_path / "a.parquet")
@@ -79,7 +79,7 @@ def test_a_key_that_is_no_utf8_is_rejected_alone(tmp_path: Path) -> None:
 def test_timestamps_become_whole_numbers(
     kind: str, value: int, unit: Unit, found: int, tmp_path: Path
 ) -> None:
-    """In the unit of the run."""
+    """Timestamps are converted to the unit of the run."""
     times = pa.array([value], pa.int64()).cast(pa.timestamp(kind, "UTC"))
     pq.write_table(pa.table({"key": ["k"], "t": times}), tmp_path / "a.parquet")
 
@@ -87,7 +87,7 @@ def test_timestamps_become_whole_numbers(
 
 
 def test_a_timestamp_that_the_unit_cannot_hold_is_rejected(tmp_path: Path) -> None:
-    """It is not rounded."""
+    """The timestamp is not rounded."""
     times = [datetime(2023, 1, 1, tzinfo=UTC), datetime(2023, 1, 1, 0, 0, 0, 5, tzinfo=UTC)]
     pq.write_table(pa.table({"key": ["k", "k"], "t": times}), tmp_path / "a.parquet")
 
@@ -97,8 +97,8 @@ def test_a_timestamp_that_the_unit_cannot_hold_is_rejected(tmp_path: Path) -> No
     assert "line 2: time '2023-01-01 00:00:00.000005" in rows.rejects[0]
 
 
-def test_a_folder_that_spark_wrote(tmp_path: Path) -> None:
-    """What is beside the table there is no part of it."""
+def test_a_folder_written_by_spark_is_read(tmp_path: Path) -> None:
+    """Spark's files beside the table are not part of the table."""
     pq.write_table(pa.table({"key": ["k"], "t": [1]}), tmp_path / "part-0.parquet")
     (tmp_path / "_SUCCESS").touch()
     (tmp_path / ".part-0.parquet.crc").write_bytes(b"crc")
@@ -106,8 +106,8 @@ def test_a_folder_that_spark_wrote(tmp_path: Path) -> None:
     assert pairs(table(tmp_path)) == [(1, "k")]
 
 
-def test_a_table_without_rows_is_no_mistake(tmp_path: Path) -> None:
-    """Spark writes such a part for each of its tasks that found nothing; all may have."""
+def test_a_table_without_rows_is_legal(tmp_path: Path) -> None:
+    """Spark writes an empty part for each task without rows; all parts may be empty."""
     columns = {"key": pa.array([], pa.string()), "t": pa.array([], pa.int64())}
     pq.write_table(pa.table(columns), tmp_path / "part-0.parquet")
     rows = table(tmp_path)
@@ -116,8 +116,8 @@ def test_a_table_without_rows_is_no_mistake(tmp_path: Path) -> None:
     assert (rows.files, rows.accepted, rows.rejected) == (1, 0, 0)
 
 
-def test_a_damaged_page_is_told_with_the_file(tmp_path: Path) -> None:
-    """The footer is sound, the compressed rows are not."""
+def test_a_damaged_page_names_the_file(tmp_path: Path) -> None:
+    """The footer is intact, the compressed rows are damaged."""
     path = tmp_path / "a.parquet"
     columns = {"key": [f"key-{row}" for row in range(1_000)], "t": list(range(1_000))}
     pq.write_table(pa.table(columns), path, compression="snappy", use_dictionary=False)
@@ -129,8 +129,8 @@ def test_a_damaged_page_is_told_with_the_file(tmp_path: Path) -> None:
         pairs(table(path))
 
 
-def test_inside_archives(tmp_path: Path) -> None:
-    """In a tar.gz and in a gz, as every other format."""
+def test_parquet_inside_archives_is_read(tmp_path: Path) -> None:
+    """Parquet files in a tar.gz and in a gz are read."""
     pq.write_table(pa.table({"key": ["k"], "t": [1]}), tmp_path / "a.parquet")
     with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as archive:
         archive.add(tmp_path / "a.parquet", "inside/a.parquet")
@@ -150,7 +150,7 @@ def test_inside_archives(tmp_path: Path) -> None:
 def test_unusable_columns_are_refused(
     columns: dict[str, list[object]], reason: str, tmp_path: Path
 ) -> None:
-    """A float has lost digits already."""
+    """A float column is refused, because it has lost digits already."""
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
 
     with pytest.raises(BadInputError, match=reason):
@@ -158,8 +158,8 @@ def test_unusable_columns_are_refused(
 
 
 @pytest.mark.parametrize("content", [b"key,t\nk,1\n", b"", random.Random(7).randbytes(5_000)])
-def test_what_is_no_parquet_is_refused(content: bytes, tmp_path: Path) -> None:
-    """The name alone makes no Parquet."""
+def test_a_file_that_is_not_parquet_is_refused(content: bytes, tmp_path: Path) -> None:
+    """A file that is only named like Parquet is refused."""
     (tmp_path / "a.parquet").write_bytes(content)
 
     with pytest.raises(BadInputError, match=r"a\.parquet: not a sound Parquet file: "):

@@ -1,4 +1,4 @@
-"""A file cut into pieces gives the rows and the rejects of the whole, wherever the cuts fall."""
+"""A file cut into pieces gives the same rows and rejects as the whole file, for any cuts."""
 
 import gzip
 import random
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.one_build
 
 pytest.importorskip("numpy")
 
-#: What a random table is made of; each has rows that are good, bad and irregular.
+#: The parts of a random table; rows made of them are good, bad and irregular.
 TOKENS = {
     Format.CSV: [
         *('"', '""', '"\n', ',"', ",", ",7", "k", "\n", "\r\n", "\r", "é"),
@@ -40,7 +40,7 @@ Seen = tuple[list[tuple[int, str]], list[Reject], str]
 
 
 def seen(inputs: Sources, form: Format) -> Seen:
-    """The rows, the rejects, and why reading ended."""
+    """Return the rows, the rejects, and the reason why reading ended."""
     found: list[Reject] = []
     is_clf = form is Format.CLF
     rows = TimedRows(
@@ -61,12 +61,12 @@ def seen(inputs: Sources, form: Format) -> Seen:
 
 
 def scan_all(pieces: Sequence[Piece]) -> list[Scan]:
-    """One after the other."""
+    """Scan the pieces one after the other."""
     return [piece.scan() for piece in pieces]
 
 
 def cut(path: Path, form: Format, size: int) -> tuple[list[Piece], Seen]:
-    """The pieces of a file, and what they hold together."""
+    """Return the pieces of a file, and their combined contents."""
     pieces = pieces_of(Inputs([str(path)], form), scan_all, size)
     each = [seen(piece, form) for piece in pieces]
     rows = [row for pairs, _, _ in each for row in pairs]
@@ -75,14 +75,14 @@ def cut(path: Path, form: Format, size: int) -> tuple[list[Piece], Seen]:
 
 
 @pytest.mark.parametrize("form", list(TOKENS))
-def test_pieces_of_any_table_are_the_whole(form: Format, tmp_path: Path) -> None:
-    """Quotes that pair and quotes that do not, every kind of line end, pieces of a few bytes."""
+def test_pieces_of_any_table_give_the_whole_table(form: Format, tmp_path: Path) -> None:
+    """Balanced and unbalanced quotes, all kinds of line ends, and pieces of a few bytes."""
     source, several = random.Random(7), 0
     header = {Format.CSV: '"key",t\n', Format.TSV: "key\tt\n"}.get(form, "")
     path = tmp_path / "table"
 
     for _ in range(400):
-        # In every second CSV all quotes pair: the last tokens are rows.
+        # In every second CSV all quotes are balanced: the last tokens are whole rows.
         tokens = TOKENS[form][source.choice([0, -15]) :]
         text = header + "".join(source.choices(tokens, k=source.randrange(40)))
         path.write_bytes(text.encode())
@@ -93,8 +93,8 @@ def test_pieces_of_any_table_are_the_whole(form: Format, tmp_path: Path) -> None
     assert several > 100
 
 
-def test_line_ends_inside_quotes_are_no_place_to_cut(tmp_path: Path) -> None:
-    """A table of many such rows is cut all the same, between them."""
+def test_a_table_is_not_cut_inside_quotes(tmp_path: Path) -> None:
+    """A table with such rows is cut between rows."""
     path = tmp_path / "a.csv"
     path.write_text("key,t,note\n" + 'k,5,"say ""hi"",\nand\n\n"\n' * 500)
 
@@ -105,8 +105,8 @@ def test_line_ends_inside_quotes_are_no_place_to_cut(tmp_path: Path) -> None:
     assert len(together[0]) == 500
 
 
-def test_a_quote_that_opens_no_field_keeps_a_file_whole(tmp_path: Path) -> None:
-    """To the reader it is a character; to whoever counts quotes it would open a field."""
+def test_a_file_with_unbalanced_quotes_stays_whole(tmp_path: Path) -> None:
+    """The CSV reader takes the quote as a character; counting quotes would open a field."""
     path = tmp_path / "a.csv"
     path.write_text("key,t,note\n" + 'k,5,a 5" pipe\nk,6,"a\nb"\n' * 50)
 
@@ -116,8 +116,8 @@ def test_a_quote_that_opens_no_field_keeps_a_file_whole(tmp_path: Path) -> None:
     assert len(together[0]) == 100
 
 
-def test_a_field_that_the_reader_gives_up_keeps_a_file_whole(tmp_path: Path) -> None:
-    """It goes on behind the next line end, in the middle of the field."""
+def test_a_file_with_too_long_a_field_stays_whole(tmp_path: Path) -> None:
+    """After too long a field the CSV reader continues at the next line end, inside the field."""
     path = tmp_path / "a.csv"
     lost = '"' + "x,5\n" * 50_000 + '"'
     path.write_text(f"key,t\n{lost},5\n" + 'k,6\n"k",7\n' * 50_000)
@@ -129,18 +129,18 @@ def test_a_field_that_the_reader_gives_up_keeps_a_file_whole(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["a.csv.gz", "a.tar.gz", "a.parquet", "a.unknown"])
-def test_what_cannot_be_cut_is_one_piece(name: str, tmp_path: Path) -> None:
-    """Whatever its name says."""
+def test_an_uncuttable_file_is_one_piece(name: str, tmp_path: Path) -> None:
+    """Files that cannot be cut stay whole, whatever their suffix."""
     path = tmp_path / name
     path.write_bytes(gzip.compress(b"key,t\n" + random.Random(7).randbytes(5_000)))
 
     assert pieces_of(Inputs([str(path)]), scan_all, 100) == [Piece(str(path), path, None)]
 
 
-def test_a_piece_whose_file_is_gone_is_told_by_the_given_name(
+def test_a_missing_file_of_a_piece_is_named_as_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not by the absolute one, which workers need."""
+    """The error has the user's name of the file, not the absolute path for the workers."""
     monkeypatch.chdir(tmp_path)
     Path("a.csv").write_text("key,t\n")
     (piece,) = pieces_of(Inputs(["a.csv"]), scan_all)

@@ -1,4 +1,4 @@
-"""Arrivals of a production service, as they are published; the other sets: tests/jobs."""
+"""Published arrivals of a production service; tests/jobs reads the other data sets."""
 
 import os
 from itertools import pairwise
@@ -15,7 +15,7 @@ DATA = Path(os.environ.get("AIOWHEEL_DATA") or Path(__file__).parents[3] / "shar
 
 @pytest.mark.parametrize(("name", "count"), [("conv", 19_366), ("code", 8_819)])
 def test_arrivals_with_seven_digits_of_a_second(name: str, count: int) -> None:
-    """CRLF, no line end behind the last row, no zone; strictly increasing when read exactly."""
+    """CRLF, no line end after the last row, no zone; times increase strictly if read exactly."""
     file = DATA / f"azure-llm-2023/AzureLLMInferenceTrace_{name}.csv.gz"
     if not file.exists():
         pytest.skip(f"no reference data at {DATA}: set AIOWHEEL_DATA")

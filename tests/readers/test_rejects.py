@@ -1,4 +1,4 @@
-"""Bad rows are put aside with file, line, reason and the row itself."""
+"""Bad rows are reported with file, line, reason and the row itself."""
 
 import csv
 import os
@@ -12,8 +12,8 @@ from aiowheel.readers import Inputs, Reject, TimedRows, TimeFormat, Unit, time_p
 pytestmark = pytest.mark.one_build
 
 
-def put_aside(path: Path, time_column: str = "t") -> list[Reject]:
-    """What is wrong with the rows of a file."""
+def rejects_of(path: Path, time_column: str = "t") -> list[Reject]:
+    """Return the reported rows of a file."""
     found: list[Reject] = []
     rows = TimedRows(
         Inputs([str(path)]),
@@ -31,12 +31,12 @@ def put_aside(path: Path, time_column: str = "t") -> list[Reject]:
     return found
 
 
-def test_rows_go_aside_as_they_were(tmp_path: Path) -> None:
-    """Rejected, irregular, and outside the range of times."""
+def test_bad_rows_are_reported_unchanged(tmp_path: Path) -> None:
+    """Rejected rows, irregular rows, and rows outside the range of times are reported."""
     path = tmp_path / "a.csv"
     path.write_text('key,t\nk,15\n"a,b",x\nk,15,more\nk,9\nk,21\nk\n')
 
-    found = put_aside(path)
+    found = rejects_of(path)
 
     assert found == [
         Reject(str(path), 3, "time 'x' is not a whole number >= 0", '"a,b",x', used=False),
@@ -47,21 +47,21 @@ def test_rows_go_aside_as_they_were(tmp_path: Path) -> None:
     ]
 
 
-def test_lines_go_aside_as_they_were(tmp_path: Path) -> None:
-    """A line without fields is its own text."""
+def test_malformed_lines_are_reported_unchanged(tmp_path: Path) -> None:
+    """A malformed line is reported as its own text."""
     path = tmp_path / "a.ndjson"
     path.write_text('{"key": "k", "t": 15}\n{"key": "k"\n')
 
-    assert [reject.raw for reject in put_aside(path)] == ['{"key": "k"']
+    assert [reject.raw for reject in rejects_of(path)] == ['{"key": "k"']
 
 
 def test_the_file_of_rejects_can_be_read_back(tmp_path: Path) -> None:
-    """As CSV, with bytes that were no UTF-8 as they came."""
+    """The file is CSV, and bytes that were not UTF-8 are unchanged."""
     path, aside = tmp_path / "a.csv", tmp_path / "rejects.csv"
     path.write_bytes(b'key,t\nk,15\n"\xff,""",11\n')
 
     with write_rejects(aside) as put:
-        for reject in put_aside(path):
+        for reject in rejects_of(path):
             put(reject)
 
     with aside.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
@@ -71,15 +71,15 @@ def test_the_file_of_rejects_can_be_read_back(tmp_path: Path) -> None:
 
 
 def test_a_failed_run_leaves_no_file(tmp_path: Path) -> None:
-    """Nor its hidden neighbour."""
+    """Neither the file nor its hidden temporary file remains."""
     with pytest.raises(ValueError, match="soon"), write_rejects(tmp_path / "rejects.csv"):
         raise ValueError("soon")
 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_disk_is_not_blamed_on_the_input(tmp_path: Path, small_disk: None) -> None:
-    """The file that could not be written is named, while the rows are still being read."""
+def test_a_full_disk_names_the_output(tmp_path: Path, small_disk: None) -> None:
+    """The error names the output file, although the rows are still being read."""
     row = Reject("in.csv", 2, "why", "x" * 100_000, used=False)
     taken_for_its_own: list[OSError] = []
 
@@ -89,7 +89,7 @@ def test_a_full_disk_is_not_blamed_on_the_input(tmp_path: Path, small_disk: None
     ):
         try:
             put(row)
-        except OSError as error:  # as the readers do
+        except OSError as error:  # as in the readers
             taken_for_its_own.append(error)
 
     assert taken_for_its_own == []
@@ -97,8 +97,8 @@ def test_a_full_disk_is_not_blamed_on_the_input(tmp_path: Path, small_disk: None
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_closed_folder_is_told(tmp_path: Path) -> None:
-    """One line, with the path."""
+def test_a_folder_without_write_permission_is_named(tmp_path: Path) -> None:
+    """The error is one line with the path."""
     tmp_path.chmod(0o500)
 
     with (

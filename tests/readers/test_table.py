@@ -1,4 +1,4 @@
-"""Rows accepted, rejected, irregular: one set of rules for every format."""
+"""Accepted, rejected and irregular rows: the same rules for every format."""
 
 import gzip
 from pathlib import Path
@@ -29,7 +29,7 @@ def table(
     written: TimeFormat = TimeFormat.EPOCH,
     strict: bool = False,
 ) -> TimedRows:
-    """A table of one path with the usual columns."""
+    """Return a table of one path with the usual columns."""
     return TimedRows(
         Inputs([str(path)], form),
         key=key,
@@ -40,7 +40,7 @@ def table(
 
 
 def pairs(rows: TimedRows) -> list[tuple[int, str]]:
-    """Every accepted row, in the order of the files."""
+    """Return every accepted row, in file order."""
     return [row for batch in rows.batches() for row in zip(batch.times, batch.keys, strict=True)]
 
 
@@ -53,15 +53,15 @@ def test_csv_follows_rfc_4180(tmp_path: Path) -> None:
 
 
 def test_tsv_has_no_quoting(tmp_path: Path) -> None:
-    """A quote is a character like any other."""
+    """A quote is an ordinary character."""
     path = tmp_path / "a.tsv"
     path.write_text('key\tt\tagent\n"k\t5\tsay "hi"\n')
 
     assert pairs(table(path)) == [(5, '"k')]
 
 
-def test_ndjson_takes_numbers_as_they_are_written(tmp_path: Path) -> None:
-    """Beyond 2**53 a float would round."""
+def test_ndjson_keeps_numbers_exact(tmp_path: Path) -> None:
+    """Numbers beyond 2**53 stay exact, which a float would round."""
     path = tmp_path / "a.ndjson"
     path.write_text('{"key": "k", "t": 1674981729479000001}\n\n{"key": 7, "t": "6", "x": [1]}\n')
 
@@ -69,7 +69,7 @@ def test_ndjson_takes_numbers_as_they_are_written(tmp_path: Path) -> None:
 
 
 def test_clf_reads_common_and_combined_lines(tmp_path: Path) -> None:
-    """Host and time are there in both; quotes in the request are escaped with a backslash."""
+    """Both formats have host and time; quotes in the request are escaped with a backslash."""
     path = tmp_path / "access.log"
     path.write_text(
         '::1 - - [10/Oct/2000:13:55:36 -0700] "GET /a?q=\\"x\\" HTTP/1.0" 200 2326\n'
@@ -82,7 +82,7 @@ def test_clf_reads_common_and_combined_lines(tmp_path: Path) -> None:
 
 
 def test_several_files_are_one_table(tmp_path: Path) -> None:
-    """Each with its own header, columns in any order."""
+    """Each file has its own header, with columns in any order."""
     (tmp_path / "a.csv").write_text("key,t\nk1,5\n")
     (tmp_path / "b.csv").write_text("t,x,key\n3,-,k2\n")
     (tmp_path / "c.ndjson").write_text('{"t": 4, "key": "k3"}\n')
@@ -113,10 +113,10 @@ def test_several_files_are_one_table(tmp_path: Path) -> None:
         ("a.ndjson", b'{"key":"k","t":1}\n' + b"[" * 100_000 + b"\n", "line 2: no JSON"),
     ],
 )
-def test_a_bad_row_is_counted_and_named(
+def test_a_bad_row_is_counted_and_reported(
     name: str, text: bytes, reason: str, tmp_path: Path
 ) -> None:
-    """The rest of the file is used."""
+    """The other rows of the file are used."""
     path = tmp_path / name
     path.write_bytes(text)
     rows = table(path)
@@ -128,8 +128,8 @@ def test_a_bad_row_is_counted_and_named(
     assert reason in rows.rejects[0]
 
 
-def test_a_line_that_is_no_log_line_is_rejected(tmp_path: Path) -> None:
-    """A broken request must not hide the lines around it."""
+def test_a_malformed_log_line_is_rejected(tmp_path: Path) -> None:
+    """A malformed line does not affect the lines around it."""
     path = tmp_path / "access.log"
     path.write_text('h - - [10/Oct/2000:13:55:36 -0700] "GET /" 200 1\nstart of a stack trace\n')
     rows = table(path, key="host", time="time", written=TimeFormat.CLF)
@@ -138,7 +138,7 @@ def test_a_line_that_is_no_log_line_is_rejected(tmp_path: Path) -> None:
     assert rows.rejects == [f"{path}: line 2: not in Common or Combined Log Format"]
 
 
-def test_a_hostile_line_does_not_hold_the_log_up(tmp_path: Path) -> None:
+def test_a_crafted_line_takes_linear_time(tmp_path: Path) -> None:
     """A megabyte of brackets, which a name may hold, would take an hour in quadratic time."""
     path = tmp_path / "access.log"
     path.write_text(f'h - {" [" * 500_000}\nh - - [10/Oct/2000:13:55:36 -0700] "-" 200 1\n')
@@ -149,7 +149,7 @@ def test_a_hostile_line_does_not_hold_the_log_up(tmp_path: Path) -> None:
 
 
 def test_an_irregular_row_with_key_and_time_is_kept(tmp_path: Path) -> None:
-    """Too many fields, or too few behind the two that matter, are named but used."""
+    """Rows with too many fields, or too few after key and time, are used and reported."""
     path = tmp_path / "a.csv"
     path.write_text("key,t,x\nk,1,-\nk,2,-,more\nk,3\n")
     rows = table(path)
@@ -161,7 +161,7 @@ def test_an_irregular_row_with_key_and_time_is_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("row", ["k,-1,-", "k,1,-,more"])
 def test_strict_ends_at_the_first_bad_row(row: str, tmp_path: Path) -> None:
-    """Rejected or irregular, file, line and reason are the error."""
+    """The error has the file, the line and the reason of the rejected or irregular row."""
     path = tmp_path / "a.csv"
     path.write_text(f"key,t,x\nk,1,-\n{row}\n")
 
@@ -170,7 +170,7 @@ def test_strict_ends_at_the_first_bad_row(row: str, tmp_path: Path) -> None:
 
 
 def test_only_the_first_few_bad_rows_are_kept(tmp_path: Path) -> None:
-    """All of them could be the whole file."""
+    """All bad rows could be as many as the rows of the file."""
     path = tmp_path / "a.csv"
     path.write_text("key,t\nk,1\n" + "k,x\n" * 1000)
     rows = table(path)
@@ -196,7 +196,7 @@ def test_only_the_first_few_bad_rows_are_kept(tmp_path: Path) -> None:
     ],
 )
 def test_an_unusable_file_is_refused(name: str, data: bytes, reason: str, tmp_path: Path) -> None:
-    """The text names the file and tells what is wrong with it."""
+    """The error names the file and the reason."""
     path = tmp_path / name
     path.write_bytes(data)
 
@@ -205,7 +205,7 @@ def test_an_unusable_file_is_refused(name: str, data: bytes, reason: str, tmp_pa
 
 
 def test_clf_columns_have_fixed_names(tmp_path: Path) -> None:
-    """A wrong one is answered with the list."""
+    """A wrong column name gives an error with the list of columns."""
     path = tmp_path / "access.log"
     path.write_text("anything\n")
 
@@ -223,17 +223,17 @@ def test_clf_columns_have_fixed_names(tmp_path: Path) -> None:
         ("a.ndjson", '{"uid": "a", "t": 1, "user": {"name": "c"}}\n', "c"),
     ],
 )
-def test_the_first_name_of_a_key_that_is_there_counts(
+def test_the_first_existing_key_name_is_used(
     name: str, text: str, found: str, tmp_path: Path
 ) -> None:
-    """One set of names serves files of several writers."""
+    """One list of names fits files of several writers."""
     (tmp_path / name).write_text(text)
 
     assert pairs(table(tmp_path / name, key=("id", "user.name", "uid"))) == [(1, found)]
 
 
-def test_all_names_of_a_missing_key_are_told(tmp_path: Path) -> None:
-    """With the columns that are there."""
+def test_all_names_of_a_missing_key_are_reported(tmp_path: Path) -> None:
+    """The error lists the columns of the file."""
     (tmp_path / "a.csv").write_text("name,t\nk,1\n")
 
     with pytest.raises(BadInputError, match=r"no column 'id' or 'uid' \(columns: name, t\)"):
@@ -261,7 +261,7 @@ def test_all_names_of_a_missing_key_are_told(tmp_path: Path) -> None:
 def test_a_path_leads_into_nested_json(
     row: str, key: str, time: str, found: list[tuple[int, str]], tmp_path: Path
 ) -> None:
-    """A name as it is spelled goes first; each element of a list is a touch."""
+    """A top-level name takes precedence; each element of a list is a touch."""
     path = tmp_path / "a.ndjson"
     path.write_text(row + '\n{"conn": {"uid": "z"}, "h": [{"id": "z", "in": [{"id": "z"}], '
                     '"t": 9}], "m": {"t": 9}, "t": 9}\n')  # fmt: skip
@@ -274,8 +274,8 @@ def test_a_path_leads_into_nested_json(
 @pytest.mark.parametrize(
     "row", ['{"t": 5}', '{"h": 7, "t": 5}', '{"h": [7], "t": 5}', '{"h": [{"id": {}}], "t": 5}']
 )
-def test_a_path_that_leads_nowhere_is_a_rejected_row(row: str, tmp_path: Path) -> None:
-    """The path is named."""
+def test_a_path_without_a_value_rejects_the_row(row: str, tmp_path: Path) -> None:
+    """The error names the path."""
     path = tmp_path / "a.ndjson"
     path.write_text('{"h": [{"id": "a"}], "t": 1}\n' + row + "\n")
     rows = table(path, key="h[].id")
@@ -293,8 +293,8 @@ ZEEK = (
 
 
 @pytest.mark.parametrize("name", ["conn.log", "conn.log.gz", "conn.tsv", "conn"])
-def test_a_log_of_zeek_tells_its_columns(name: str, tmp_path: Path) -> None:
-    """By its first line, whatever its name; what is unset or empty is no key and no time."""
+def test_a_zeek_log_defines_its_columns(name: str, tmp_path: Path) -> None:
+    """The first line identifies the format; unset and empty values are no key and no time."""
     path = tmp_path / name
     path.write_bytes(gzip.compress(ZEEK.encode()) if name.endswith(".gz") else ZEEK.encode())
     rows = table(path, key="uid", time="ts", written=TimeFormat.DECIMAL)
@@ -319,10 +319,8 @@ def test_a_log_of_zeek_tells_its_columns(name: str, tmp_path: Path) -> None:
         ("#separator \n#fields\tts\tuid\n7\tCa\n", "line 1: the separator is empty"),
     ],
 )
-def test_a_log_of_zeek_without_its_columns_is_refused(
-    text: str, reason: str, tmp_path: Path
-) -> None:
-    """File and line are named."""
+def test_a_zeek_log_without_columns_is_refused(text: str, reason: str, tmp_path: Path) -> None:
+    """The error names file and line."""
     (tmp_path / "conn.log").write_text(text)
 
     with pytest.raises(BadInputError, match=rf"conn\.log: {reason}"):
@@ -341,7 +339,7 @@ def test_batches_are_bounded(tmp_path: Path) -> None:
 
 
 def test_time_order_sorts_by_time(tmp_path: Path) -> None:
-    """It can be walked more than once, and counts its keys."""
+    """The rows can be iterated more than once, and their keys counted."""
     path = tmp_path / "a.csv"
     path.write_text("key,t\n" + "".join(f"k{i % 7},{i * 7919 % 10007}\n" for i in range(10_007)))
 

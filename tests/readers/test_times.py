@@ -1,4 +1,4 @@
-"""Written times become integers exactly, or are refused with a reason."""
+"""Written times are converted to integers exactly, or are rejected with a reason."""
 
 import math
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.one_build
 def test_a_written_time_is_converted_exactly(
     written: TimeFormat, unit: Unit, text: str, expected: int
 ) -> None:
-    """No digit is lost on the way, beyond 2**53 and below a microsecond."""
+    """No digit is lost, beyond 2**53 and below a microsecond."""
     assert time_parser(written, unit)(text) == expected
 
 
@@ -59,13 +59,13 @@ def test_a_written_time_is_converted_exactly(
 def test_a_bad_time_is_refused_with_its_reason(
     written: TimeFormat, unit: Unit, text: str, reason: str
 ) -> None:
-    """Nothing is rounded, guessed or wrapped."""
+    """No time is rounded, guessed or wrapped."""
     with pytest.raises(ValueError, match=reason):
         time_parser(written, unit)(text)
 
 
 @given(st.integers(0, LATEST_TIME))
-def test_every_nanosecond_survives_as_a_decimal(nanoseconds: int) -> None:
+def test_decimal_times_keep_every_nanosecond(nanoseconds: int) -> None:
     """Seconds with nine digits and whole nanoseconds are the same time."""
     text = f"{nanoseconds // 10**9}.{nanoseconds % 10**9:09}"
 
@@ -79,7 +79,7 @@ def test_every_nanosecond_survives_as_a_decimal(nanoseconds: int) -> None:
 def test_a_timeout_is_converted_as_it_was_written(
     seconds: float, unit: Unit, expected: int
 ) -> None:
-    """One tenth means one tenth, though no float holds it."""
+    """0.1 means one tenth, although no float is exactly one tenth."""
     assert duration_in_unit(seconds, unit) == expected
 
 
@@ -95,6 +95,6 @@ def test_a_timeout_is_converted_as_it_was_written(
     ],
 )
 def test_a_timeout_out_of_range_is_refused(seconds: float, unit: Unit, reason: str) -> None:
-    """The text tells the value and what is legal."""
+    """The error has the value and the legal range."""
     with pytest.raises(ValueError, match=reason):
         duration_in_unit(seconds, unit)

@@ -1,4 +1,4 @@
-"""Finished operations for the recorder, without a purgatory around them."""
+"""Finished operations for a recorder, without a purgatory."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from aiowheel.trace import TraceRecorder
 
 
 class Fetch(DelayedOperation[None]):
-    """An operation that is over; times in seconds of the loop's clock."""
+    """A finished operation; times in seconds of the loop's clock."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Fetch(DelayedOperation[None]):
         self._checks = checks
 
     def try_complete(self) -> bool:
-        """Never asked."""
+        """Do nothing: the recorder never calls this."""
         return False
 
 
@@ -43,7 +43,7 @@ Finish = Callable[..., None]
 
 @pytest.fixture
 def finish() -> Finish:
-    """Tell a recorder of a number of equal operations."""
+    """Return a function that reports a number of equal operations to a recorder."""
 
     def finish(recorder: TraceRecorder, *, times: int = 1, **attributes: Any) -> None:
         operation = Fetch(**attributes)

@@ -1,4 +1,4 @@
-"""A trace read back without Spark."""
+"""Reading a trace without Spark."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.one_build
 
 @pytest.fixture
 def trace(tmp_path: Path, finish: Finish) -> Path:
-    """Two files: one completed operation, and one expired."""
+    """Write two files: one completed operation, and one expired."""
     with TraceRecorder(tmp_path, batch_rows=1, file_rows=1) as recorder:
         finish(recorder)
         finish(recorder, outcome=Outcome.EXPIRED, finished=2.25)
@@ -26,7 +26,7 @@ def trace(tmp_path: Path, finish: Finish) -> Path:
 
 
 def test_all_files_are_one_table(trace: Path) -> None:
-    """Files follow each other in the order of their names, under the trace's schema."""
+    """Files are read in the order of their names, with the trace's schema."""
     table = read_trace(trace)
 
     assert table.schema.equals(TRACE_SCHEMA)
@@ -34,7 +34,7 @@ def test_all_files_are_one_table(trace: Path) -> None:
 
 
 def test_dictionaries_are_shared_between_files(trace: Path) -> None:
-    """Grouping by outcome works although each file brought a dictionary of its own."""
+    """Grouping by outcome works although each file has its own dictionary."""
     counted = read_trace(trace).group_by("outcome").aggregate([([], "count_all")])
 
     assert {row["outcome"]: row["count_all"] for row in counted.to_pylist()} == {
@@ -44,12 +44,12 @@ def test_dictionaries_are_shared_between_files(trace: Path) -> None:
 
 
 def test_columns_can_be_chosen(trace: Path) -> None:
-    """Only the named columns are read, in the order of their names given."""
+    """Only the named columns are read, in the given order."""
     assert read_trace(trace, columns=["outcome", "checks"]).column_names == ["outcome", "checks"]
 
 
 def test_pandas_keeps_integers_beside_missing_values(trace: Path) -> None:
-    """Nanoseconds stay exact in a column that has nulls."""
+    """Nanoseconds stay exact in a column with nulls."""
     frame = read_trace_pandas(trace)
 
     assert frame["lateness"].dtype == pd.Int64Dtype()
@@ -71,14 +71,14 @@ def rewrite(file: Path, version: bytes | None) -> None:
 
 
 def test_the_version_is_in_the_file_itself(trace: Path) -> None:
-    """Also for a reader that knows nothing of Arrow's schema."""
+    """Readers that do not read Arrow's schema find the version too."""
     for file in trace_files(trace):
         assert pq.read_metadata(file).metadata[b"aiowheel.trace.version"] == b"1"
         assert stored_recorder(file) == str(build_info())
 
 
 def test_a_trace_without_a_version_is_version_1(trace: Path) -> None:
-    """What was written before files carried one stays readable."""
+    """Files from before the version was introduced stay readable."""
     for file in trace_files(trace):
         rewrite(file, None)
 
@@ -97,7 +97,7 @@ def test_an_unknown_version_is_refused(trace: Path, version: bytes, shown: str) 
 
 
 def damage(file: Path, column: str) -> None:
-    """Overwrite the data of a column; the footer stays sound."""
+    """Overwrite the data of a column; the footer stays intact."""
     group = pq.read_metadata(file).row_group(0)
     place = pq.read_schema(file).names.index(column)
     chunk = group.column(place)
@@ -108,7 +108,7 @@ def damage(file: Path, column: str) -> None:
 
 
 def test_a_damaged_file_is_named(trace: Path) -> None:
-    """Arrow names none."""
+    """The error names the file, although Arrow's error does not."""
     damage(trace_files(trace)[1], "created")
 
     with pytest.raises(BadInputError, match="or damaged") as caught:
@@ -118,8 +118,8 @@ def test_a_damaged_file_is_named(trace: Path) -> None:
 
 
 @pytest.mark.posix
-def test_a_file_that_is_gone_is_named(trace: Path) -> None:
-    """As the system says it."""
+def test_a_missing_file_is_named(trace: Path) -> None:
+    """The error has the system's own text."""
     file = trace_files(trace)[0]
     file.unlink()
     file.symlink_to(trace / "gone")

@@ -1,4 +1,4 @@
-"""The recorder: what it writes, when, and what it gives up."""
+"""The recorder: the rows that it writes, when, and the rows that it drops."""
 
 import asyncio
 import gc
@@ -28,18 +28,18 @@ NOON = 1_800_000_000_000_000_000  # the wall clock of these tests, ns
 
 
 def recorder_at_noon(folder: Path, **limits: Any) -> TraceRecorder:
-    """A recorder whose loop clock said 100.0 at noon."""
+    """Return a recorder whose loop clock was 100.0 at noon."""
     return TraceRecorder(folder, run_id="r", clock=lambda: 100.0, wall_clock=lambda: NOON, **limits)
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
-    """The trace as plain rows."""
+    """Return the trace as plain rows."""
     rows: list[dict[str, Any]] = read_trace(folder).to_pylist()
     return rows
 
 
-def test_a_row_says_what_happened(tmp_path: Path, finish: Finish) -> None:
-    """Every column of a completed operation holds what the operation said of itself."""
+def test_a_row_holds_the_operation(tmp_path: Path, finish: Finish) -> None:
+    """Every column of a completed operation holds the operation's own value."""
     with recorder_at_noon(tmp_path) as recorder:
         finish(
             recorder,
@@ -74,7 +74,7 @@ def test_a_row_says_what_happened(tmp_path: Path, finish: Finish) -> None:
     [
         (Outcome.EXPIRED, 102.5, 500_000_000),
         (Outcome.EXPIRED, 102.0, 0),
-        (Outcome.EXPIRED, 101.5, -500_000_000),  # its purgatory was closed
+        (Outcome.EXPIRED, 101.5, -500_000_000),  # its purgatory was closed early
         (Outcome.COMPLETED, 102.5, None),
         (Outcome.CANCELLED, 102.5, None),
         (Outcome.FAILED, 102.5, None),
@@ -94,7 +94,7 @@ def test_only_expired_operations_are_late(
 def test_an_operation_without_a_deadline_has_none(
     tmp_path: Path, finish: Finish, deadline: float
 ) -> None:
-    """Infinity, and what no calendar holds, is null and not a wrapped number."""
+    """Infinity, and a time out of range, become null and not a wrapped number."""
     with recorder_at_noon(tmp_path) as recorder:
         finish(recorder, deadline=deadline)
 
@@ -102,16 +102,14 @@ def test_an_operation_without_a_deadline_has_none(
 
 
 class Unprintable:
-    """A key whose repr fails."""
+    """A key whose repr raises."""
 
     def __repr__(self) -> str:
         raise RuntimeError
 
 
-def test_keys_that_cannot_be_written_do_not_cost_the_other_rows(
-    tmp_path: Path, finish: Finish
-) -> None:
-    """A repr that raises and a text that is no UTF-8 become texts all the same."""
+def test_an_unprintable_key_keeps_the_other_rows(tmp_path: Path, finish: Finish) -> None:
+    """A repr that raises and a text that is not UTF-8 still become texts."""
     with recorder_at_noon(tmp_path) as recorder:
         finish(recorder, keys=(Unprintable(), "caf\udce9", None, "café"))
         finish(recorder)
@@ -123,7 +121,7 @@ def test_keys_that_cannot_be_written_do_not_cost_the_other_rows(
 
 
 class Unruly:
-    """A key whose hash fails when told to."""
+    """A key whose hash can be made to raise."""
 
     refuses = False
 
@@ -133,10 +131,8 @@ class Unruly:
         return 1
 
 
-def test_a_key_that_cannot_be_hashed_any_more_costs_its_own_row(
-    tmp_path: Path, finish: Finish
-) -> None:
-    """The purgatory reports the error; the rows around it keep their own keys."""
+def test_an_unhashable_key_loses_only_its_row(tmp_path: Path, finish: Finish) -> None:
+    """The purgatory reports the error; the neighbouring rows keep their own keys."""
     unruly = Unruly()
     with recorder_at_noon(tmp_path) as recorder:
         finish(recorder, keys=("a", "b"), completed_by="b")
@@ -152,11 +148,11 @@ def test_a_key_that_cannot_be_hashed_any_more_costs_its_own_row(
 
 
 class Slow(Fetch):
-    """Another kind."""
+    """An operation of another kind."""
 
 
 def test_rows_keep_their_own_purgatory_kind_and_timeout(tmp_path: Path) -> None:
-    """What consecutive rows share is written down once, and not for those that differ."""
+    """Values that consecutive rows share are stored once, and are correct for other rows."""
     rows = [("a", Fetch, 2.0), ("a", Slow, 3.0), ("b", Fetch, math.inf), ("a", Fetch, 2.0)]
     with recorder_at_noon(tmp_path) as recorder:
         for purgatory, kind, deadline in rows:
@@ -168,10 +164,8 @@ def test_rows_keep_their_own_purgatory_kind_and_timeout(tmp_path: Path) -> None:
     ] == [("a", "Fetch", 2.0), ("a", "Slow", 3.0), ("b", "Fetch", None), ("a", "Fetch", 2.0)]
 
 
-def test_more_checks_than_the_column_holds_become_as_many_as_it_does(
-    tmp_path: Path, finish: Finish
-) -> None:
-    """A count that no 32 bits hold costs neither its row nor those around it."""
+def test_the_number_of_checks_is_capped(tmp_path: Path, finish: Finish) -> None:
+    """A count beyond 32 bits affects neither its row nor its neighbours."""
     with recorder_at_noon(tmp_path) as recorder:
         finish(recorder, checks=1, keys=("a",))
         finish(recorder, checks=2**31, keys=("b",))
@@ -185,7 +179,7 @@ def test_more_checks_than_the_column_holds_become_as_many_as_it_does(
 
 
 def test_keys_that_never_repeat_are_written(tmp_path: Path) -> None:
-    """More distinct texts than Parquet takes into a dictionary."""
+    """More distinct texts than fit into a Parquet dictionary are written."""
     names = [f"{number:0100}" for number in range(15_000)]
     with recorder_at_noon(tmp_path) as recorder:
         for name in names:
@@ -198,7 +192,7 @@ def test_keys_that_never_repeat_are_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [255, 256, 100_000])
 def test_counts_of_any_size_are_kept(tmp_path: Path, finish: Finish, number: int) -> None:
-    """Checks and keys are small as a rule, and right where they are not."""
+    """Checks and keys are mostly small, and correct if they are large."""
     with recorder_at_noon(tmp_path) as recorder:
         finish(recorder, checks=number, keys=tuple(map(str, range(number))))
         finish(recorder)
@@ -210,7 +204,7 @@ def test_counts_of_any_size_are_kept(tmp_path: Path, finish: Finish, number: int
 
 
 def test_every_operation_is_written_once_and_in_order(tmp_path: Path, finish: Finish) -> None:
-    """Batches and files are cut without losing, doubling or swapping a row."""
+    """Cutting batches and files neither loses, nor duplicates, nor reorders rows."""
     with recorder_at_noon(tmp_path, batch_rows=7, file_rows=20, queued_batches=1_000) as recorder:
         finish(recorder, times=1_000)
 
@@ -220,7 +214,7 @@ def test_every_operation_is_written_once_and_in_order(tmp_path: Path, finish: Fi
 
 
 def test_a_batch_of_several_packed_parts_keeps_its_rows(tmp_path: Path) -> None:
-    """What is packed while the batch fills stands before what is packed at its end."""
+    """Parts packed while the batch fills precede the part packed at its end."""
     with recorder_at_noon(tmp_path, batch_rows=100_000) as recorder:
         for number in range(9_001):
             keys = tuple(f"{number % 7}-{place}" for place in range(number % 4))
@@ -238,7 +232,7 @@ def test_a_batch_of_several_packed_parts_keeps_its_rows(tmp_path: Path) -> None:
 
 
 def test_a_full_file_is_closed(tmp_path: Path, finish: Finish) -> None:
-    """A file takes whole batches and is closed at file_rows; the last one takes the rest."""
+    """A file takes whole batches and is closed at file_rows; the last file has the rest."""
     with recorder_at_noon(tmp_path, batch_rows=10, file_rows=20, queued_batches=100) as recorder:
         finish(recorder, times=45)
 
@@ -251,7 +245,7 @@ def test_a_full_file_is_closed(tmp_path: Path, finish: Finish) -> None:
 
 
 def test_a_file_is_closed_at_its_size(tmp_path: Path, finish: Finish) -> None:
-    """With one byte allowed, every batch is a file."""
+    """With a limit of one byte, every batch is a file."""
     with recorder_at_noon(tmp_path, batch_rows=10, file_bytes=1, queued_batches=100) as recorder:
         finish(recorder, times=30)
 
@@ -259,7 +253,7 @@ def test_a_file_is_closed_at_its_size(tmp_path: Path, finish: Finish) -> None:
 
 
 def wait_for_files(folder: Path, count: int) -> None:
-    """Wait until the writer's thread has closed so many files."""
+    """Wait until the writer's thread has closed *count* files."""
     give_up = time.monotonic() + 30
     while len(list(folder.glob("trace-*.parquet"))) < count:
         assert time.monotonic() < give_up, "the writer closed no file"
@@ -280,7 +274,7 @@ def test_a_file_is_closed_at_its_age(tmp_path: Path, finish: Finish) -> None:
 
 @pytest.mark.realtime
 async def test_a_batch_is_handed_over_at_its_age(tmp_path: Path, finish: Finish) -> None:
-    """On an event loop a row reaches the disk without a second one to push it."""
+    """On an event loop a single row reaches the disk without a following one."""
     async with TraceRecorder(tmp_path, flush_seconds=0.01, file_seconds=0.01) as recorder:
         finish(recorder)
         await asyncio.to_thread(wait_for_files, tmp_path, 1)
@@ -289,7 +283,7 @@ async def test_a_batch_is_handed_over_at_its_age(tmp_path: Path, finish: Finish)
 
 
 def test_an_open_file_is_invisible(tmp_path: Path, finish: Finish) -> None:
-    """What is still being written is no trace file, and is one after closing."""
+    """An incomplete file is not listed as a trace file; after closing it is."""
     recorder = recorder_at_noon(tmp_path)
     finish(recorder)
     recorder.flush()
@@ -303,10 +297,10 @@ def test_an_open_file_is_invisible(tmp_path: Path, finish: Finish) -> None:
     assert re.fullmatch(r"trace-r-.+-\d+-[0-9a-f]{16}-000001\.parquet", file.name)
 
 
-def test_overload_drops_the_newest_and_counts_them(
+def test_overload_drops_the_newest_rows_and_counts_them(
     tmp_path: Path, finish: Finish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A disk that hangs costs rows, not memory and not the caller's time."""
+    """A disk that hangs costs rows, but neither memory nor time of the caller."""
     disk_answers = threading.Event()
     write = TraceFile.write
 
@@ -325,12 +319,12 @@ def test_overload_drops_the_newest_and_counts_them(
     assert statistics.recorded == 500
     assert statistics.written + statistics.dropped == 500
     assert statistics.dropped >= 500 - 4 * 10
-    # The oldest rows are the kept ones: whole batches from the start.
+    # The kept rows are the oldest: whole batches from the start.
     assert kept == list(range(len(kept)))
 
 
 def test_rows_after_closing_are_counted_as_dropped(tmp_path: Path, finish: Finish) -> None:
-    """An operation that finishes after the recorder was closed is not lost in silence."""
+    """An operation that finishes after the recorder was closed is counted as dropped."""
     recorder = recorder_at_noon(tmp_path)
     finish(recorder)
     recorder.close()
@@ -341,13 +335,13 @@ def test_rows_after_closing_are_counted_as_dropped(tmp_path: Path, finish: Finis
     assert (statistics.recorded, statistics.written, statistics.dropped) == (4, 1, 3)
 
 
-def test_a_disk_error_costs_the_open_file_only(
+def test_a_disk_error_loses_only_the_open_file(
     tmp_path: Path,
     finish: Finish,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """After an error the next batch starts a new file; the loss is counted and logged."""
+    """After an error the next batch opens a new file; the lost rows are counted and logged."""
     write = TraceFile.write
     failures = [OSError(28, "No space left on device")]
 
@@ -369,7 +363,7 @@ def test_a_disk_error_costs_the_open_file_only(
 def test_a_broken_file_that_cannot_be_removed_does_not_end_the_writer(
     tmp_path: Path, finish: Finish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A disk that was read-only for a while is used again; its rows are counted as lost."""
+    """A disk that was temporarily read-only is used again; its rows are counted as lost."""
     write, unlink = TraceFile.write, Path.unlink
     refusals = [OSError(30, "Read-only file system") for _ in range(2)]
 
@@ -415,7 +409,7 @@ time.sleep(60)
 @pytest.mark.one_build
 @pytest.mark.posix
 def test_a_crash_loses_no_closed_file(tmp_path: Path) -> None:
-    """After SIGKILL every closed file is whole; the rows of the open one are what is lost."""
+    """After SIGKILL every closed file is complete; only the rows of the open file are lost."""
     child = subprocess.Popen(
         [sys.executable, "-c", CRASHING, str(tmp_path)], stdout=subprocess.PIPE, text=True
     )
@@ -430,7 +424,7 @@ def test_a_crash_loses_no_closed_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("run_id", ["web:8080", "team/web", "[1] 50%", "größe"])
 def test_a_run_may_have_any_name(tmp_path: Path, finish: Finish, run_id: str) -> None:
-    """A slash was a missing folder, and all rows were lost; Spark cannot read a colon."""
+    """A slash would name a missing folder, and Spark cannot read a colon."""
     with TraceRecorder(tmp_path, run_id=run_id) as recorder:
         finish(recorder, times=2)
 
@@ -440,7 +434,7 @@ def test_a_run_may_have_any_name(tmp_path: Path, finish: Finish, run_id: str) ->
 
 
 def test_runs_share_a_folder(tmp_path: Path, finish: Finish) -> None:
-    """Two recorders write beside each other; run_id and operation_id tell their rows apart."""
+    """Two recorders write to one folder; run_id and operation_id identify their rows."""
     with TraceRecorder(tmp_path) as one, TraceRecorder(tmp_path) as other:
         finish(one, times=2)
         finish(other, times=2)
@@ -449,10 +443,8 @@ def test_runs_share_a_folder(tmp_path: Path, finish: Finish) -> None:
     assert rows == {(run.run_id, row) for run in (one, other) for row in (0, 1)}
 
 
-def test_a_run_of_the_same_name_leaves_the_files_of_the_earlier_one(
-    tmp_path: Path, finish: Finish
-) -> None:
-    """A program that names its runs itself and is started again adds to its trace."""
+def test_a_run_of_the_same_name_keeps_earlier_files(tmp_path: Path, finish: Finish) -> None:
+    """A restarted program with a fixed run_id adds to its trace."""
     for times in (2, 3):
         with recorder_at_noon(tmp_path) as recorder:
             finish(recorder, times=times)
@@ -479,7 +471,7 @@ print(recorder.statistics().written, flush=True)
 
 @pytest.mark.one_build
 def test_two_processes_with_one_run_id_lose_no_row(tmp_path: Path) -> None:
-    """Both have a file open at the same time, and both files stay."""
+    """Both processes have a file open at the same time, and both files stay."""
     command = [sys.executable, "-c", RECORDING, str(tmp_path)]
     children = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -496,14 +488,14 @@ def test_two_processes_with_one_run_id_lose_no_row(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("taken", [".{}.tmp", "{}"])
-def test_a_file_name_that_is_taken_is_an_error_and_replaces_nothing(
+def test_an_existing_file_name_is_an_error(
     tmp_path: Path,
     finish: Finish,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     taken: str,
 ) -> None:
-    """The rows of the batch are counted as lost, and the next file has a name of its own."""
+    """The rows of the batch are counted as lost, and the next file has another name."""
     monkeypatch.setattr(_writer, "_file_name", lambda _run_id: "trace-same")
     other = tmp_path / taken.format("trace-same-000001.parquet")
     other.write_bytes(b"of another writer")
@@ -520,15 +512,15 @@ def test_a_file_name_that_is_taken_is_an_error_and_replaces_nothing(
 
 
 def test_a_run_with_a_long_name_is_recorded(tmp_path: Path, finish: Finish) -> None:
-    """The file name holds a part of it, the column all of it."""
+    """The file name holds a part of the name, the column the whole name."""
     with TraceRecorder(tmp_path, run_id="größe" * 100) as recorder:
         finish(recorder)
 
     assert [row["run_id"] for row in rows_of(tmp_path)] == ["größe" * 100]
 
 
-def test_a_forgotten_recorder_closes_its_file(tmp_path: Path, finish: Finish) -> None:
-    """Dropping a recorder without closing it keeps what was flushed."""
+def test_a_dropped_recorder_closes_its_file(tmp_path: Path, finish: Finish) -> None:
+    """Dropping a recorder without closing it keeps the flushed rows."""
     recorder = recorder_at_noon(tmp_path)
     finish(recorder)
     recorder.flush()
@@ -538,10 +530,10 @@ def test_a_forgotten_recorder_closes_its_file(tmp_path: Path, finish: Finish) ->
     assert len(rows_of(tmp_path)) == 1
 
 
-def test_a_recorder_that_the_writer_finds_forgotten_closes_its_file(
+def test_a_recorder_collected_on_the_writer_thread_closes_its_file(
     tmp_path: Path, finish: Finish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The collector may come by on the writer's thread, and while the queue is full."""
+    """The garbage collector may run on the writer's thread, and while the queue is full."""
     dropped, taken = threading.Event(), threading.Event()
     to_arrow = Batch.to_arrow
 
@@ -553,7 +545,7 @@ def test_a_recorder_that_the_writer_finds_forgotten_closes_its_file(
 
     monkeypatch.setattr(Batch, "to_arrow", collect_first)
     recorder = recorder_at_noon(tmp_path, batch_rows=10, queued_batches=1)
-    recorder.itself = recorder  # type: ignore[attr-defined]  # only the collector lets go of it
+    recorder.itself = recorder  # type: ignore[attr-defined]  # a cycle: only the collector frees it
     thread = recorder._writer._thread
     finish(recorder, times=10)
     assert taken.wait(30)
@@ -595,7 +587,7 @@ def test_a_file_holds_the_schema(tmp_path: Path, finish: Finish) -> None:
 def test_a_limit_below_its_minimum_is_refused(
     tmp_path: Path, limits: dict[str, Any], text: str
 ) -> None:
-    """The error names the limit, its value and its range, and no folder is made."""
+    """The error names the limit, its value and its range, and no folder is created."""
     with pytest.raises(ValueError, match=text):
         TraceRecorder(tmp_path / "new", **limits)
 

@@ -12,7 +12,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "trace-schema.md"
 
 
 def test_the_page_lists_every_column_as_it_is() -> None:
-    """Name, type, unit and meaning on the reference page are those of the code."""
+    """Name, type, unit and meaning on the reference page equal those in the code."""
     rows = [
         f"| `{column.name}` | {column.type} | {'yes' if column.nullable else 'no'} "
         f"| {column.unit} | {column.description} |"
@@ -24,7 +24,7 @@ def test_the_page_lists_every_column_as_it_is() -> None:
 
 
 def test_every_time_has_a_unit() -> None:
-    """A whole number without a unit is a guess."""
+    """A whole number without a unit is ambiguous."""
     assert [
         column.name
         for column in TRACE_COLUMNS

@@ -14,7 +14,7 @@ MS = 1_000_000
 
 
 def rows_of(folder: Path) -> list[tuple[Any, ...]]:
-    """Kind, outcome, timeout in ms, time to the end in ms, lateness in ms; the loop's own time."""
+    """Return kind, outcome, timeout, time to the end and lateness, in ms of the loop's time."""
 
     def ms(ns: int | None) -> float | None:
         return None if ns is None else ns / MS
@@ -32,11 +32,11 @@ def rows_of(folder: Path) -> list[tuple[Any, ...]]:
 
 
 def close(*_: object) -> None:
-    """A callback."""
+    """Do nothing; a callback."""
 
 
 def test_a_callback_leaves_a_row_when_it_ran(tmp_path: Path) -> None:
-    """With its name, its deadline, and how late it came; nothing of an operation."""
+    """The row has the callback's name, deadline and lateness, and no fields of an operation."""
     timer = ManualTimer(tick=0.01)
     seen: list[int] = []
     with TraceRecorder(tmp_path, clock=timer.time) as recorder:
@@ -51,8 +51,8 @@ def test_a_callback_leaves_a_row_when_it_ran(tmp_path: Path) -> None:
     assert 0 <= row["lateness"] < 10 * MS
 
 
-def test_a_withdrawn_callback_leaves_a_row_once(tmp_path: Path) -> None:
-    """A second cancel is False and leaves none; the deadline is the one it was moved to."""
+def test_a_cancelled_callback_leaves_one_row(tmp_path: Path) -> None:
+    """A second cancel returns False and adds no row; the deadline is the last one."""
     timer = ManualTimer()
     with TraceRecorder(tmp_path, clock=timer.time) as recorder:
         recorded = RecordedTimer(timer, recorder)
@@ -66,7 +66,7 @@ def test_a_withdrawn_callback_leaves_a_row_once(tmp_path: Path) -> None:
         assert other.reschedule(timer.time() + 1.0)
         assert other.when() == timer.time() + 1.0
         assert other.cancel()
-        recorded.call_later(1.0, close)  # still pending when all is closed: no row
+        recorded.call_later(1.0, close)  # still pending at the end: no row
 
     assert handle.cancelled()
     assert rows_of(tmp_path) == [
@@ -75,8 +75,8 @@ def test_a_withdrawn_callback_leaves_a_row_once(tmp_path: Path) -> None:
     ]
 
 
-def test_what_cannot_be_called_is_refused(tmp_path: Path) -> None:
-    """At the call, as by the timer itself."""
+def test_a_callback_that_is_not_callable_is_refused(tmp_path: Path) -> None:
+    """The call raises, as the timer's own call does."""
     timer = ManualTimer()
     with (
         TraceRecorder(tmp_path) as recorder,
@@ -87,14 +87,14 @@ def test_what_cannot_be_called_is_refused(tmp_path: Path) -> None:
 
 @pytest.fixture
 def recorder(tmp_path: Path) -> Iterator[TraceRecorder]:
-    """Started before the loop: the virtual clock waits in real time for threads started later."""
+    """Start before the loop: the virtual clock waits in real time for later threads."""
     with TraceRecorder(tmp_path) as recorder:
         yield recorder
 
 
 @pytest.mark.virtual_time
 async def test_sleeps_and_timeouts_leave_rows(recorder: TraceRecorder) -> None:
-    """Each says how it ended."""
+    """Each row has the outcome."""
     async with Timer(tick=0.001) as timer:
         recorded = RecordedTimer(timer, recorder)
         assert await recorded.sleep(0.25, "slept") == "slept"

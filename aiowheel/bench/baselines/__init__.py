@@ -1,4 +1,4 @@
-"""Other people's designs, small and honest: what the purgatory is measured against. Rank 5.
+"""Small implementations of other designs, the baselines of the purgatory's measurements. Rank 5.
 
-All share one interface, `Parking`, and the same operation class; all are plain Python.
+All have the interface `Parking` and the same operation class; all are plain Python.
 """

@@ -1,11 +1,11 @@
-"""The interface of every waiting room under test, and what waits in them. Rank 5."""
+"""The interface of the measured purgatories, and their requests. Rank 5."""
 
 from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
 
 class Parked:
-    """A request that waits in a baseline: completes when it is ready, or expires; once."""
+    """A request that waits in a baseline; it completes when ready, or expires, exactly once."""
 
     __slots__ = ("done", "keys", "payload", "ready", "timer")
 
@@ -14,42 +14,42 @@ class Parked:
         self.ready: bool = False
         self.done: bool = False
         self.keys: Sequence[Hashable] = ()
-        self.timer: object = None  # whatever the baseline's timers return
+        self.timer: object = None  # the handle of the baseline's timer
 
 
 class Parking(Protocol):
-    """Where requests wait. Times are seconds of the monotonic clock."""
+    """A container of waiting requests. Times are seconds of the monotonic clock."""
 
     expired: int
 
     def park(self, request: Parked, keys: Sequence[Hashable]) -> None:
-        """Have *request* wait for any of *keys*, or for its timeout."""
+        """Let *request* wait for any of *keys*, or for its timeout."""
         ...
 
     def check(self, key: Hashable) -> None:
-        """Complete those that wait for *key* and are ready."""
+        """Complete the requests that wait for *key* and are ready."""
         ...
 
     def force(self, request: Parked) -> None:
-        """Complete *request* whatever it waits for."""
+        """Complete *request* unconditionally."""
         ...
 
     def turn(self, now: float) -> None:
-        """Expire what is due; called every millisecond."""
+        """Expire due requests; called every millisecond."""
         ...
 
 
 class Timers(Protocol):
-    """Where the deadlines of an `EagerParking` hang."""
+    """The timers of an `EagerParking`."""
 
     def add(self, request: Parked, deadline: float) -> None:
-        """Remember to expire *request*."""
+        """Schedule the expiry of *request*."""
         ...
 
     def remove(self, request: Parked) -> None:
-        """Forget about it."""
+        """Cancel the expiry of *request*."""
         ...
 
     def turn(self, now: float, expire: Callable[[Parked], None]) -> None:
-        """Expire what is due."""
+        """Expire due requests."""
         ...

@@ -1,4 +1,4 @@
-"""The plainest purgatory that forgets at once: a dictionary of watchers by key. Rank 5."""
+"""The simplest purgatory with immediate removal: a dictionary of watchers by key. Rank 5."""
 
 from collections.abc import Hashable, Sequence
 from time import monotonic
@@ -7,17 +7,17 @@ from aiowheel.bench.baselines._parking import Parked, Timers
 
 
 class EagerParking:
-    """A `Parking` over any kind of timers: a request that ends leaves its keys and its timer."""
+    """A `Parking` over any `Timers`: a finished request is removed from its keys and its timer."""
 
     def __init__(self, timeout: float, timers: Timers) -> None:
         self.expired: int = 0
         self._timeout = timeout
         self._timers = timers
-        # A dictionary for a set that keeps its order.
+        # A dictionary used as an ordered set.
         self._watchers: dict[Hashable, dict[Parked, None]] = {}
 
     def park(self, request: Parked, keys: Sequence[Hashable]) -> None:
-        """Watch every key, arm the timeout."""
+        """Watch every key and arm the timeout."""
         request.keys = keys
         for key in keys:
             watchers = self._watchers.get(key)
@@ -28,19 +28,19 @@ class EagerParking:
         self._timers.add(request, monotonic() + self._timeout)
 
     def check(self, key: Hashable) -> None:
-        """Complete who is ready."""
+        """Complete the requests that are ready."""
         for request in list(self._watchers.get(key, ())):
             if request.ready:
                 self.force(request)
 
     def force(self, request: Parked) -> None:
-        """Complete it and forget it."""
+        """Complete the request and remove it."""
         if not request.done:
             self._timers.remove(request)
             self._finish(request)
 
     def turn(self, now: float) -> None:
-        """Expire what is due."""
+        """Expire due requests."""
         self._timers.turn(now, self._expire)
 
     def _expire(self, request: Parked) -> None:

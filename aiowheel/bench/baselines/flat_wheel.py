@@ -1,7 +1,7 @@
-"""A wheel of levels that never cascades: the further away, the coarser. Rank 5.
+"""A wheel of levels that never cascades: distant timers have a coarser resolution. Rank 5.
 
-The timers of Linux since 4.8. An entry is filed once and fires where it was filed, late by up to an
-eighth of its delay: for timeouts, which are mostly cancelled, that is close enough.
+The design of Linux timers since 4.8. An entry stays in its bucket and fires up to an eighth of its
+delay late, which suits timeouts, because most of them are cancelled.
 """
 
 from collections.abc import Callable
@@ -9,8 +9,8 @@ from time import monotonic
 
 from aiowheel.bench.baselines._parking import Parked
 
-SLOTS = 64  # a level
-STEP = 3  # each level is 2**3 times coarser than the one before
+SLOTS = 64  # per level
+STEP = 3  # each level is 2**3 times coarser than the previous one
 LEVELS = 9
 
 
@@ -20,13 +20,13 @@ class FlatWheel:
     def __init__(self, tick: float) -> None:
         self._tick = tick
         self._began = monotonic()
-        self._ticks = 0  # done so far
+        self._ticks = 0  # ticks processed so far
         self._buckets: list[list[dict[Parked, None]]] = [
             [{} for _ in range(SLOTS)] for _ in range(LEVELS)
         ]  # [level][slot]
 
     def add(self, request: Parked, deadline: float) -> None:
-        """File it at the finest level that reaches so far, rounded up to that level's grain."""
+        """Add the request to the finest level with enough range, rounded up to its resolution."""
         tick = max(int((deadline - self._began) / self._tick) + 1, self._ticks)
         level, ahead = 0, tick - self._ticks
         while ahead >= (SLOTS - 1) << (STEP * level) and level < LEVELS - 1:
@@ -38,14 +38,14 @@ class FlatWheel:
         request.timer = bucket
 
     def remove(self, request: Parked) -> None:
-        """Take it out of its bucket."""
+        """Remove the request from its bucket."""
         bucket = request.timer
         assert isinstance(bucket, dict)
         request.timer = None
         del bucket[request]
 
     def turn(self, now: float, expire: Callable[[Parked], None]) -> None:
-        """Step through every tick up to *now*; a level has its turn when its grain is full."""
+        """Process every tick up to *now*, and a level when its resolution divides the tick."""
         reached = int((now - self._began) / self._tick)
         while self._ticks <= reached:
             tick = self._ticks

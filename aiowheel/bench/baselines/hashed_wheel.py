@@ -1,7 +1,7 @@
-"""A hashed wheel with rounds: one ring, and each entry counts how often it goes by. Rank 5.
+"""A hashed wheel: one ring, and each entry counts the remaining rounds. Rank 5.
 
-Netty's HashedWheelTimer, scheme 6 of Varghese & Lauck. Every tick is stepped through, whether
-anything is due or not, and every entry of the slot is looked at.
+Netty's HashedWheelTimer, scheme 6 of Varghese & Lauck. Every tick is processed even if no timer is
+due, and every entry of the tick's slot is visited.
 """
 
 from collections.abc import Callable
@@ -16,12 +16,12 @@ class HashedWheel:
     def __init__(self, tick: float, slots: int = 512) -> None:
         self._tick = tick
         self._began = monotonic()
-        self._ticks = 0  # done so far
-        self._buckets: list[dict[Parked, int]] = [{} for _ in range(slots)]  # rounds still to go
+        self._ticks = 0  # ticks processed so far
+        self._buckets: list[dict[Parked, int]] = [{} for _ in range(slots)]  # remaining rounds
 
     def add(self, request: Parked, deadline: float) -> None:
-        """File it under its slot, with the rounds until it is due."""
-        # Rounded up: never early.
+        """Add the request to its slot, with the number of rounds until it is due."""
+        # Rounded up, so that no request expires early.
         tick = max(int((deadline - self._began) / self._tick) + 1, self._ticks)
         rounds, slot = divmod(tick - self._ticks, len(self._buckets))
         bucket = self._buckets[(self._ticks + slot) % len(self._buckets)]
@@ -29,14 +29,14 @@ class HashedWheel:
         request.timer = bucket
 
     def remove(self, request: Parked) -> None:
-        """Take it out of its bucket."""
+        """Remove the request from its bucket."""
         bucket = request.timer
         assert isinstance(bucket, dict)
         request.timer = None
         del bucket[request]
 
     def turn(self, now: float, expire: Callable[[Parked], None]) -> None:
-        """Step through every tick up to *now*."""
+        """Process every tick up to *now*."""
         reached = int((now - self._began) / self._tick)
         while self._ticks <= reached:
             bucket = self._buckets[self._ticks % len(self._buckets)]

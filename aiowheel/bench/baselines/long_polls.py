@@ -1,7 +1,7 @@
-"""Ways to wait for news of topics, as services write them: events, conditions, a purgatory. Rank 5.
+"""Ways to wait for updates of topics: events, conditions, a purgatory. Rank 5.
 
-Sources: for the events Ray Serve's LongPollHost, written anew; for the conditions the
-standard library's documentation.
+Sources: the events follow Ray Serve's LongPollHost, reimplemented; the conditions follow the
+documentation of the standard library.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ from aiowheel import DelayedOperation, Purgatory
 
 
 class LongPolls(ABC):
-    """Topics with versions, and the requests that wait for later ones.
+    """Topics with versions, and the requests that wait for later versions.
 
     Attributes:
-        versions: By topic.
-        waiting: Requests that wait; the server counts them.
+        versions: The version of each topic.
+        waiting: Number of waiting requests; the server updates it.
     """
 
     def __init__(self) -> None:
@@ -27,20 +27,20 @@ class LongPolls(ABC):
 
     @abstractmethod
     async def publish(self, topic: int) -> None:
-        """Raise the topic's version, and wake the requests that wait for it."""
+        """Increment the topic's version and wake the requests that wait for it."""
 
     @abstractmethod
     async def wait(self, seen: Mapping[int, int], seconds: float) -> None:
-        """Wait until `changed`, or for so long."""
+        """Wait until `changed` is not empty, or for *seconds*."""
 
     def changed(self, seen: Mapping[int, int]) -> dict[int, int]:
-        """The topics with later versions than the ones seen."""
+        """Return the topics with later versions than the seen ones."""
         versions = self.versions
         return {topic: versions[topic] for topic in seen if versions[topic] > seen[topic]}
 
 
 class Poll(DelayedOperation[None]):
-    """One request that waits."""
+    """One waiting request."""
 
     def __init__(self, polls: LongPolls, seen: Mapping[int, int], seconds: float) -> None:
         super().__init__(seconds)
@@ -48,7 +48,7 @@ class Poll(DelayedOperation[None]):
         self.seen = seen
 
     def try_complete(self) -> bool:
-        """Complete when there is news."""
+        """Complete if a topic has changed."""
         return bool(self.polls.changed(self.seen)) and self.force_complete()
 
 
@@ -60,17 +60,17 @@ class PurgatoryPolls(LongPolls):
         self._purgatory = Purgatory("long-poll")
 
     async def publish(self, topic: int) -> None:
-        """Have the topic's operations look again."""
+        """Check the operations of the topic."""
         self.versions[topic] += 1
         self._purgatory.check_and_complete(topic)
 
     async def wait(self, seen: Mapping[int, int], seconds: float) -> None:
-        """Watch the topics."""
+        """Watch the topics with an operation."""
         await self._purgatory.watch(Poll(self, seen, seconds), seen)
 
 
 class CounterPolls(PurgatoryPolls):
-    """Counters of a purgatory, and thresholds to be reached."""
+    """Counters of a purgatory with thresholds."""
 
     async def publish(self, topic: int) -> None:
         """Advance the topic's counter."""
@@ -78,20 +78,20 @@ class CounterPolls(PurgatoryPolls):
         self._purgatory.advance(topic, self.versions[topic])
 
     async def wait(self, seen: Mapping[int, int], seconds: float) -> None:
-        """Wait for any of the counters."""
+        """Wait until a counter reaches its threshold."""
         wanted = {topic: version + 1 for topic, version in seen.items()}
         await self._purgatory.wait_until(wanted, seconds, mode="any")
 
 
 class EventPolls(LongPolls):
-    """An event and a task for each topic of a request, and the first of them completed."""
+    """An event and a task for each topic of a request; the first one completes the request."""
 
     def __init__(self) -> None:
         super().__init__()
         self._events: defaultdict[int, set[asyncio.Event]] = defaultdict(set)
 
     async def publish(self, topic: int) -> None:
-        """Set the topic's events, and forget them."""
+        """Set the topic's events and remove them."""
         self.versions[topic] += 1
         for event in self._events.pop(topic, ()):
             event.set()
@@ -110,7 +110,7 @@ class EventPolls(LongPolls):
             for task in tasks:
                 task.cancel()
             for topic, event in events.items():
-                if topic in self._events:  # else it was set
+                if topic in self._events:  # otherwise the event was set and removed
                     self._events[topic].discard(event)
 
 
@@ -128,7 +128,7 @@ class ConditionPolls(LongPolls):
             self._conditions[topic].notify_all()
 
     async def wait(self, seen: Mapping[int, int], seconds: float) -> None:
-        """Wait for the topic's condition; for several topics in a task for each."""
+        """Wait for the topic's condition; for several topics, in one task each."""
         if len(seen) == 1:
             ((topic, version),) = seen.items()
             with suppress(TimeoutError):

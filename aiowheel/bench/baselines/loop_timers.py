@@ -1,4 +1,4 @@
-"""What one writes without a library: a loop timer for each request. Rank 5."""
+"""Timers without a library: one loop timer per request. Rank 5."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,19 +12,19 @@ class LoopTimers:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._expire: Callable[[Parked], None] | None = None  # until the first turn
+        self._expire: Callable[[Parked], None] | None = None  # set by the first turn
 
     def add(self, request: Parked, deadline: float) -> None:
         """Arm a timer of the loop."""
         request.timer = self._loop.call_at(deadline, self._fire, request)
 
     def remove(self, request: Parked) -> None:
-        """Cancel it."""
-        cast(asyncio.TimerHandle, request.timer).cancel()  # uvloop's own class has the same calls
+        """Cancel the timer."""
+        cast(asyncio.TimerHandle, request.timer).cancel()  # uvloop's own class has the same methods
         request.timer = None
 
     def turn(self, now: float, expire: Callable[[Parked], None]) -> None:  # noqa: ARG002
-        """The loop turns by itself; this only tells it whom to call."""
+        """Store *expire*; the loop runs the timers itself."""
         self._expire = expire
 
     def _fire(self, request: Parked) -> None:

@@ -1,8 +1,7 @@
-"""The old design: timers in a heap, the completed left where they are, a reaper that scans. Rank 5.
+"""Kafka's purgatory before 2015: timers in a heap, and a reaper that purges completed ones. Rank 5.
 
-Kafka's purgatory before 2015. A request that completes stays in the heap and in every watch list
-until its deadline, or until so many requests have come in that the reaper purges: it then looks at
-everything there is.
+A completed request stays in the heap and in every watch list until its deadline, or until a number
+of requests has arrived and the reaper purges: it then visits every entry.
 """
 
 import heapq
@@ -26,14 +25,14 @@ class OldPurgatory:
         self._watchers: dict[Hashable, list[Parked]] = {}
 
     def park(self, request: Parked, keys: Sequence[Hashable]) -> None:
-        """Watch every key, arm the timeout."""
+        """Watch every key and arm the timeout."""
         for key in keys:
             self._watchers.setdefault(key, []).append(request)
         heapq.heappush(self._heap, (monotonic() + self._timeout, next(self._order), request))
         self._arrivals += 1
 
     def check(self, key: Hashable) -> None:
-        """Complete who is ready; this list alone is cleaned on the way."""
+        """Complete the ready requests, and remove completed ones from this watch list."""
         watchers = self._watchers.get(key)
         if watchers is None:
             return
@@ -43,11 +42,11 @@ class OldPurgatory:
         self._keep_waiting(key, watchers)
 
     def force(self, request: Parked) -> None:
-        """Only mark it."""
+        """Mark the request as completed."""
         request.done = True
 
     def turn(self, now: float) -> None:
-        """The reaper: expire from the heap, purge when its time has come."""
+        """Run the reaper: expire due requests, and purge after enough arrivals."""
         heap = self._heap
         while heap and heap[0][0] <= now:
             request = heapq.heappop(heap)[2]

@@ -1,6 +1,7 @@
-"""One process of `aiowheel bench shared` on broadcaster, the library of most ASGI services. Rank 5.
+"""One process of `aiowheel bench shared` with broadcaster, a common library for ASGI. Rank 5.
 
-It does what `shared_process` does, and prints the same lines. A message is the time of its publish.
+It has the roles of `shared_process` and prints the same lines. A message is the time of its
+publish.
 """
 
 import asyncio
@@ -14,19 +15,19 @@ from typing import Any
 from aiowheel.bench._loops import loop_factory, loops_here
 from aiowheel.bench.workloads.shared_process import TURN, Part, key_of, measured, next_line
 
-# Its backend for PostgreSQL has one connection, which runs one statement at a time.
+# broadcaster's PostgreSQL backend has one connection, which runs one statement at a time.
 _AT_ONCE = {"postgres": 1, "redis": 50}
 
 
 def opened(part: Part) -> Any:
-    """The broadcast of this process."""
+    """Return the broadcast object of this process."""
     backends = import_module(f"broadcaster._backends.{part.store}")
     backend = backends.PostgresBackend if part.store == "postgres" else backends.RedisBackend
     return import_module("broadcaster").Broadcast(backend=backend(part.address))
 
 
 async def wait(part: Part, broadcast: Any) -> dict[str, float | list[float]]:
-    """Take the messages of every key until a line comes; the latencies in milliseconds."""
+    """Receive the messages of all keys until a line arrives; return latencies in milliseconds."""
     latencies: list[float] = []
 
     async def one(subscriber: Any) -> None:
@@ -44,7 +45,7 @@ async def wait(part: Part, broadcast: Any) -> dict[str, float | list[float]]:
 
 
 async def publish(part: Part, broadcast: Any) -> dict[str, float | list[float]]:
-    """Publish one key after the other; how many, and what they cost."""
+    """Publish the keys in turn; return the number of publishes and their cost."""
     print("ready", flush=True)
     await next_line()
     cpu, began, made = process_time(), perf_counter(), 0
@@ -69,7 +70,7 @@ async def publish(part: Part, broadcast: Any) -> dict[str, float | list[float]]:
 
 
 async def run(part: Part) -> None:
-    """Play the part, and report the figures as one line of JSON."""
+    """Run the role of this process and print the figures as one line of JSON."""
     async with opened(part) as broadcast:
         figures = await (wait if part.role == "waits" else publish)(part, broadcast)
         print(json.dumps(figures), flush=True)

@@ -1,4 +1,4 @@
-"""Every design that can keep requests waiting, behind one set of calls. Rank 5."""
+"""All measured designs of a purgatory, with the same calls. Rank 5."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -15,24 +15,24 @@ from aiowheel.bench.baselines.loop_timers import LoopTimers
 from aiowheel.bench.baselines.old_purgatory import OldPurgatory
 
 TICK_SECONDS = 0.001
-PURGE_INTERVAL = 1_000  # of the lazy and of the old design; Kafka's default
+PURGE_INTERVAL = 1_000  # Kafka's default; of the lazy and the old design
 
 
 class Request(DelayedOperation[None]):
-    """What a user would write: complete once a flag is set. Who makes one sets both attributes."""
+    """A typical user's operation: it completes once `ready` is set."""
 
     __slots__ = ("payload", "ready")
     payload: bytes
     ready: bool
 
     def try_complete(self) -> bool:
-        """Check the flag."""
+        """Complete if `ready` is set."""
         return self.ready
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """The calls of a `Parking`, bound, so that no contender pays for an adapter."""
+    """The bound methods of a `Parking`, so that no contender pays for an adapter."""
 
     make: Callable[[], Any]
     park: Callable[[Any, tuple[int, ...]], object]
@@ -46,7 +46,7 @@ class Contender:
 async def open_contender(
     design: str, timeout_seconds: float, wheel_size: int = 256
 ) -> AsyncGenerator[Contender, None]:
-    """A contender by name: "aiowheel", "lazy" (aiowheel, purged lazily), "none", a baseline's."""
+    """Yield a contender: "aiowheel", "lazy" (aiowheel, purged lazily), "none", or a baseline."""
     if design in {"aiowheel", "lazy"}:
         purge_interval = PURGE_INTERVAL if design == "lazy" else None
         async with (
@@ -62,7 +62,7 @@ async def open_contender(
                 expired=lambda: purgatory.statistics().expired,
             )
     elif design == "none":
-        # The empty harness: requests are made, handed over, and forgotten.
+        # The empty harness: requests are created and passed on, but not stored.
         yield Contender(
             make=Parked,
             park=lambda _request, _keys: None,
@@ -84,7 +84,7 @@ async def open_contender(
 
 
 def baseline(design: str, timeout: float) -> Parking:
-    """A baseline by name: "old", "hashed", "flat" or "call_later"."""
+    """Return a baseline by name: "old", "hashed", "flat" or "call_later"."""
     if design == "old":
         return OldPurgatory(timeout, PURGE_INTERVAL)
     timers: dict[str, Callable[[], Timers]] = {

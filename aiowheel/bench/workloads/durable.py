@@ -1,8 +1,8 @@
 """Durable timers on a database, and the database alone. Rank 5.
 
-A store is filled once; every round then measures on top of what is pending. The database alone has
-as many rows, with the same indexes. Payloads have 100 bytes, handlers do nothing, and every commit
-reaches the disk.
+A store is filled once; every round measures with these timers pending. The database alone has as
+many rows and the same indexes. Payloads have 100 bytes, handlers do nothing, and every commit is
+synced to disk.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from aiowheel.timer import Histogram, Timer
 PAYLOAD = bytes(100)
 FAR = timedelta(days=30)
 TASKS = (1, 100, 1000)
-SLOWLY = 100  # fires a second, where PGQueuer is measured too
+SLOWLY = 100  # fires per second, a rate at which PGQueuer is measured too
 
 
 def _store(address: str, folder: str) -> Store:
@@ -44,13 +44,13 @@ def _store(address: str, folder: str) -> Store:
 async def durable(
     address: str, pending: int, operations: int, overdue: int
 ) -> AsyncGenerator[Figures, None]:
-    """Schedule, cancel, fire, restart.
+    """Measure scheduling, cancelling, firing and restarting.
 
     Args:
-        address: Of a PostgreSQL; "" for an SQLite file.
-        pending: Timers in the store beforehand.
-        operations: Of one figure in a round; a tenth of it for one task alone.
-        overdue: Timers that are due when the store is opened again.
+        address: The address of a PostgreSQL server; "" for an SQLite file.
+        pending: Number of timers in the store beforehand.
+        operations: Number of operations of one figure in a round; a tenth for a single task.
+        overdue: Number of timers that are due when the store is reopened.
     """
     with tempfile.TemporaryDirectory() as folder:
         fired = 0
@@ -101,19 +101,19 @@ async def durable(
 
 
 async def rate_of(count: int, work: Awaitable[object]) -> float:
-    """Wait for *work*; return how many a second *count* of it are."""
+    """Wait for *work*; return the rate of its *count* operations per second."""
     began = time.perf_counter()
     await work
     return count / (time.perf_counter() - began)
 
 
 async def crowd_of(tasks: int, count: int, step: Callable[[int, int], Awaitable[object]]) -> float:
-    """Have tasks make about *count* steps, each task one after the other; return steps a second.
+    """Run about *count* steps in concurrent tasks; return steps per second.
 
     Args:
-        tasks: How many.
-        count: Of all tasks.
-        step: Gets the number of the task, and that of its step.
+        tasks: Number of tasks; each runs its steps one after the other.
+        count: Number of steps of all tasks.
+        step: Called with the number of the task and of its step.
     """
     each = max(1, count // tasks)
 
@@ -144,13 +144,13 @@ async def _cancel(timers: DurableTimers, prefix: str, operations: int) -> float:
 
 
 async def _on_time(timers: DurableTimers, count: int, rate: int) -> Histogram:
-    """Fire *rate* a second; return how late they are."""
+    """Fire *rate* timers per second; return their lateness."""
     start = timers.now() + timedelta(seconds=1 + count / 20_000)
     await timers.schedule_many(
         NewTimer(f"on time:{n}", "h", start + timedelta(seconds=n / rate), PAYLOAD)
         for n in range(count)
     )
-    while timers.statistics().acknowledged < count:  # noqa: ASYNC110 - an event would be measured
+    while timers.statistics().acknowledged < count:  # noqa: ASYNC110 - setting an event has a cost
         await asyncio.sleep(0.1)
     return timers.statistics().lateness
 
@@ -164,7 +164,7 @@ def _lateness(lateness: Histogram) -> Figures:
 
 
 async def _overdue(store: Store, count: int) -> Figures:
-    """Write timers that are due; the time in which a process starts, and that of reading a page."""
+    """Write due timers; return the time of starting a process and of reading a page."""
     await store.open()
     now_us = time.time_ns() // 1000
     for first in range(0, count, MOST_OPERATIONS):
@@ -185,7 +185,7 @@ async def _overdue(store: Store, count: int) -> Figures:
 async def _restart(
     make: Callable[[], DurableTimers], count: int, fired: Callable[[], int]
 ) -> Figures:
-    """Open a store with overdue timers: the first fire, all of them, and the loop's longest gap."""
+    """Open a store with overdue timers; return the times of fires and the loop's longest gap."""
     before, gap = fired(), 0.0
 
     async def watch() -> None:
@@ -199,12 +199,12 @@ async def _restart(
     watcher = asyncio.create_task(watch())
     began = time.perf_counter()
     async with make() as timers:
-        while fired() == before:  # noqa: ASYNC110 - as above
+        while fired() == before:  # noqa: ASYNC110 - see above
             await asyncio.sleep(0)
         first = time.perf_counter() - began
-        while fired() - before < count:  # noqa: ASYNC110 - as above
+        while fired() - before < count:  # noqa: ASYNC110 - see above
             await asyncio.sleep(0.002)
-        while timers.statistics().acknowledged < count:  # noqa: ASYNC110 - as above; it takes long
+        while timers.statistics().acknowledged < count:  # noqa: ASYNC110 - see above
             await asyncio.sleep(0.002)
         everything = time.perf_counter() - began
     watcher.cancel()
@@ -222,12 +222,12 @@ def _size(folder: str, timers: int) -> float:
 
 
 async def raw(address: str, pending: int, operations: int) -> AsyncGenerator[Figures, None]:
-    """Insert the same rows without this library: in commits of one row, and of a thousand.
+    """Insert the same rows without aiowheel: in single-row and in thousand-row commits.
 
     Args:
-        address: Of a PostgreSQL; "" for an SQLite file.
-        pending: Rows in the table beforehand.
-        operations: Of one figure in a round; a tenth of it for commits of one row.
+        address: The address of a PostgreSQL server; "" for an SQLite file.
+        pending: Number of rows in the table beforehand.
+        operations: Number of rows of one figure in a round; a tenth for single-row commits.
     """
     with tempfile.TemporaryDirectory() as folder:
         if address:
@@ -267,7 +267,7 @@ def _make_sqlite(path: Path, pending: int) -> None:
 
 
 def _names_of(number: int, size: int, first: int) -> list[str]:
-    """Return names as *size* tasks give them: their rows lie far apart in the index of names."""
+    """Return the names that *size* tasks create: their rows lie far apart in the name index."""
     return [f"{number}:{size}:{place}:{first // size}" for place in range(size)]
 
 
@@ -340,7 +340,7 @@ async def _raw_postgres(address: str, number: int, operations: int) -> Figures:
 
 
 async def wheel_alone(operations: int) -> AsyncGenerator[Figures, None]:
-    """A thousand timers a second on a `Timer`, without a database."""
+    """Measure a thousand timers per second on a `Timer`, without a database."""
     while True:
         gc.collect()
         async with Timer() as timer:

@@ -1,7 +1,7 @@
-"""Other schedulers whose jobs survive the process, at the work of durable timers. Rank 5.
+"""Other schedulers with persistent jobs, under the workload of durable timers. Rank 5.
 
-Each runs as its documentation says. Its jobs have payloads of 100 bytes, and its handler just notes
-how late the job is.
+Each scheduler is set up by its documentation. Jobs have payloads of 100 bytes; the handler only
+records the lateness.
 """
 
 import asyncio
@@ -19,10 +19,10 @@ from aiowheel.bench._side import Figures
 from aiowheel.bench.workloads.durable import FAR, PAYLOAD, SLOWLY, crowd_of, rate_of
 from aiowheel.bench.workloads.firing import quantile
 
-_BATCH = 100  # jobs that PGQueuer takes and acknowledges at once
-_BULK = 1000  # jobs of one call that writes many
+_BATCH = 100  # jobs that PGQueuer fetches and acknowledges together
+_BULK = 1000  # jobs of one bulk call
 
-#: Seconds by which each job was late. Of the module: APScheduler finds the function of a job by
+#: Lateness of each job in seconds. Module-level, because APScheduler finds the function of a job by
 #: its name.
 _lateness: list[float] = []
 
@@ -33,21 +33,21 @@ async def note(due: float, _: bytes = b"") -> None:
 
 
 class Peer(Protocol):
-    """A scheduler that is connected, and that fires only while it works."""
+    """A connected scheduler, which fires jobs only inside `work`."""
 
-    #: The most jobs of one call of `schedule`; 1 if the scheduler has no call for many.
+    #: The maximum number of jobs of one call of `schedule`; 1 without a bulk call.
     bulk: int
 
     async def schedule(self, dues: Sequence[datetime]) -> None:
-        """Write a job for each of the instants; return after the commit."""
+        """Write a job for each due time; return after the commit."""
 
     def work(self) -> AbstractAsyncContextManager[None]:
-        """Fire what is due while the block runs."""
+        """Fire due jobs while the block runs."""
         ...
 
 
 class _PGQueuer:
-    """PGQueuer on PostgreSQL: ten connections write, one takes jobs in batches."""
+    """PGQueuer on PostgreSQL: ten connections write, one fetches jobs in batches."""
 
     bulk = _BULK
 
@@ -92,7 +92,7 @@ async def _open_pgqueuer(address: str, _: Path) -> AsyncGenerator[Peer, None]:
 
 
 class _APScheduler:
-    """APScheduler 3 with its store of SQLAlchemy's, on an SQLite file."""
+    """APScheduler 3 with its SQLAlchemy job store, on an SQLite file."""
 
     bulk = 1
 
@@ -101,12 +101,12 @@ class _APScheduler:
 
     async def schedule(self, dues: Sequence[datetime]) -> None:
         for due in dues:
-            self._scheduler.add_job(  # it blocks, and has no other way
+            self._scheduler.add_job(  # blocks the loop; there is no other call
                 f"{__name__}:note",
                 "date",
                 run_date=due,
                 args=(due.timestamp(), PAYLOAD),
-                misfire_grace_time=None,  # the default of a second drops jobs that are overdue
+                misfire_grace_time=None,  # the default of one second would drop overdue jobs
             )
 
     @asynccontextmanager
@@ -140,16 +140,16 @@ _PEERS: dict[str, Callable[[str, Path], AbstractAsyncContextManager[Peer]]] = {
 async def peer(
     program: str, address: str, pending: int, operations: int, overdue: int
 ) -> AsyncGenerator[Figures, None]:
-    """Schedule by 100 tasks, in bulk; fire on time, and what is overdue.
+    """Measure scheduling by 100 tasks and in bulk, firing on time, and overdue jobs.
 
     Args:
         program: A name of `_PEERS`.
-        address: Of a PostgreSQL; "" for an SQLite file.
-        pending: Jobs in the store beforehand, where the scheduler can write many in one call;
-            written one by one they would take half an hour.
-        operations: Of one figure in a round; a tenth of it by 100 tasks, a fortieth on time.
-        overdue: Jobs that are due when the scheduler begins to work; a tenth of it if they are
-            written one by one.
+        address: The address of a PostgreSQL server; "" for an SQLite file.
+        pending: Number of jobs in the store beforehand, if the scheduler has a bulk call; written
+            one by one they would take half an hour.
+        operations: Number of jobs of one figure in a round; a tenth by 100 tasks, a fortieth on
+            time.
+        overdue: Number of jobs that are due when the scheduler starts; a tenth without a bulk call.
     """
     with tempfile.TemporaryDirectory() as folder:
         async with _PEERS[program](address, Path(folder)) as scheduler:
@@ -159,7 +159,7 @@ async def peer(
                 gc.collect()
                 figures = await _schedule(scheduler, operations)
                 on_time = max(1, operations // 40)
-                lead = 1 + 2 * on_time / figures["schedule_100"]  # writing takes half
+                lead = 1 + 2 * on_time / figures["schedule_100"]  # writing takes half of this time
                 figures |= await _on_time(scheduler, on_time, lead)
                 figures |= await _overdue(scheduler, overdue)
                 yield figures
@@ -183,7 +183,7 @@ async def _schedule(scheduler: Peer, operations: int) -> Figures:
 
 
 async def _on_time(scheduler: Peer, number: int, lead: float) -> Figures:
-    """Write jobs of which the first is due after *lead* seconds, more than it takes; fire them."""
+    """Write jobs, the first due after *lead* seconds, which exceeds the writing time; fire them."""
     start = datetime.now(UTC) + timedelta(seconds=lead)
     await _write(scheduler, [start + timedelta(seconds=n / SLOWLY) for n in range(number)])
     await _fire(scheduler, number)
@@ -197,8 +197,8 @@ async def _overdue(scheduler: Peer, overdue: int) -> Figures:
 
 
 async def _fire(scheduler: Peer, number: int) -> None:
-    """Work until so many jobs have fired."""
+    """Run the scheduler until *number* jobs have fired."""
     _lateness.clear()
     async with scheduler.work():
-        while len(_lateness) < number:  # noqa: ASYNC110 - an event would be measured
+        while len(_lateness) < number:  # noqa: ASYNC110 - setting an event has a cost
             await asyncio.sleep(0.002)

@@ -1,4 +1,4 @@
-"""Timers that fire, and how punctually; ours or the loop's own, on a live loop. Rank 5."""
+"""Timers that fire, and their lateness; aiowheel's or the loop's own, on a live loop. Rank 5."""
 
 import asyncio
 import random
@@ -13,15 +13,15 @@ _MILLISECONDS = 1e3
 
 
 def quantile(ordered: "array[float] | list[float]", q: float) -> float:
-    """The value that a share *q* of the *ordered* ones does not exceed."""
+    """Return the value that a share *q* of the *ordered* values does not exceed."""
     return ordered[min(int(q * len(ordered)), len(ordered) - 1)]
 
 
 async def lateness(api: str, per_second: int, seconds: float) -> AsyncGenerator[Figures, None]:
-    """Milliseconds from deadline to callback, of so many firings a second.
+    """Measure milliseconds from deadline to callback, at *per_second* firings per second.
 
-    Deadlines count from the monotonic clock, read just before `call_later`, whatever the loop takes
-    for the time; delays are uniform from 5 to 100 ms.
+    Deadlines use the monotonic clock, read immediately before `call_later`, independent of the
+    loop's cached time; delays are uniform from 5 to 100 ms.
     """
     generator = random.Random(1)
     async with open_timers(api) as call_later:
@@ -43,7 +43,7 @@ async def lateness(api: str, per_second: int, seconds: float) -> AsyncGenerator[
                     arm(delay)
                 armed = upto
                 await asyncio.sleep(0.001)
-            while len(late) < total:  # noqa: ASYNC110 - an event would be set by what is measured
+            while len(late) < total:  # noqa: ASYNC110 - setting an event has a cost in the firings
                 await asyncio.sleep(0.01)
             ordered = sorted(late)
             yield {
@@ -56,9 +56,9 @@ async def lateness(api: str, per_second: int, seconds: float) -> AsyncGenerator[
 
 
 async def burst(api: str, timers: int) -> AsyncGenerator[Figures, None]:
-    """So many timers due at one moment, beside a task that wants to run every millisecond.
+    """Measure many timers due at one moment, beside a task that runs every millisecond.
 
-    The longest gap between two runs of that task, by the wall clock and by the CPU clock.
+    The figures are the longest gap between two runs of that task, by wall clock and by CPU clock.
     """
     loop = asyncio.get_running_loop()
     async with open_timers(api) as call_later:
@@ -69,7 +69,7 @@ async def burst(api: str, timers: int) -> AsyncGenerator[Figures, None]:
                 nonlocal fired
                 fired += 1
 
-            # Arming takes a while: each delay is counted to the one moment behind it.
+            # Arming takes some time, so all delays are computed from one later moment.
             moment = loop.time() + 1.0 + timers * 10e-6
             for _ in range(timers):
                 call_later(moment - loop.time(), fire)
@@ -93,7 +93,7 @@ async def burst(api: str, timers: int) -> AsyncGenerator[Figures, None]:
 
 
 async def fire_all(api: str, pending: int, operations: int) -> AsyncGenerator[Figures, None]:
-    """So many timers that all fire, each arming its successor: nothing is ever cancelled."""
+    """Measure timers that all fire, each arming its successor: none is cancelled."""
     generator = random.Random(1)
     async with open_timers(api) as call_later:
         while True:

@@ -1,7 +1,7 @@
-"""HTTP clients on connections that are kept alive, one request after the other. Rank 5.
+"""HTTP clients on persistent connections, with one request at a time each. Rank 5.
 
-Run as `python -m aiowheel.bench.workloads.http_clients TASK`, TASK being JSON. Writes "ready" when
-all are connected, begins when it reads a line, and writes its figures as JSON.
+Run as `python -m aiowheel.bench.workloads.http_clients TASK` with TASK as JSON. Prints "ready" when
+all connections are open, starts when it reads a line, and prints its figures as JSON.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ REQUEST = b"GET / HTTP/1.1\r\nHost: bench\r\nAccept: */*\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Browsers:
-    """What the clients do.
+class HttpTask:
+    """The task of the client process.
 
     Attributes:
-        port: Of the server, on the loopback address.
-        at_once: Connections.
-        requests: Of all together.
+        port: The port of the server on the loopback address.
+        at_once: Number of connections.
+        requests: Total number of requests.
     """
 
     port: int
@@ -34,8 +34,8 @@ class Browsers:
     requests: int
 
 
-class Browser(asyncio.Protocol):
-    """One connection: sends the next request when the answer to the last one is whole."""
+class HttpClient(asyncio.Protocol):
+    """One connection, which sends the next request when the last answer is complete."""
 
     def __init__(self, left: Iterator[int], latencies: list[float]) -> None:
         self.left = left
@@ -46,11 +46,11 @@ class Browser(asyncio.Protocol):
         self.transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
+        """Store the transport."""
         self.transport = cast(asyncio.Transport, transport)
 
-    def ask(self) -> None:
-        """Send a request, unless all have been sent."""
+    def send_request(self) -> None:
+        """Send the next request, if any is left."""
         if next(self.left, None) is None:
             self.finished.set_result(None)
             return
@@ -58,23 +58,23 @@ class Browser(asyncio.Protocol):
         self.transport.write(REQUEST)
 
     def data_received(self, data: bytes) -> None:
-        """Note the latency of a whole answer."""
+        """Record the latency of a complete answer."""
         self.answer += data
         head, end, body = self.answer.partition(b"\r\n\r\n")
         if end and len(body) >= _length(head):
             assert head.startswith(b"HTTP/1.1 200"), head
             self.latencies.append(perf_counter() - self.sent)
             self.answer = b""
-            self.ask()
+            self.send_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail if there was more to ask for."""
+        """Fail if requests are left."""
         if not self.finished.done():
             self.finished.set_exception(exc or ConnectionError("the server closed the connection"))
 
 
 def _length(head: bytes) -> int:
-    """The length that the head of an answer gives for its body."""
+    """Return the body length in the head of an answer."""
     for line in head.split(b"\r\n"):
         name, _, value = line.partition(b":")
         if name.lower() == b"content-length":
@@ -82,31 +82,29 @@ def _length(head: bytes) -> int:
     raise ValueError(f"an answer without content-length: {head!r}")
 
 
-async def run(browsers: Browsers) -> None:
-    """Connect, wait for the line, ask, and write the figures."""
+async def run(task: HttpTask) -> None:
+    """Connect, wait for a line, send the requests, and print the figures."""
     latencies: list[float] = []
-    left = iter(range(browsers.requests))
+    left = iter(range(task.requests))
     loop = asyncio.get_running_loop()
     connections = [
-        (
-            await loop.create_connection(
-                lambda: Browser(left, latencies), "127.0.0.1", browsers.port
-            )
-        )[1]
-        for _ in range(browsers.at_once)
+        (await loop.create_connection(lambda: HttpClient(left, latencies), "127.0.0.1", task.port))[
+            1
+        ]
+        for _ in range(task.at_once)
     ]
     print("ready", flush=True)
     sys.stdin.readline()
     began = perf_counter()
     for connection in connections:
-        connection.ask()
+        connection.send_request()
     await asyncio.gather(*(connection.finished for connection in connections))
     seconds = perf_counter() - began
     p99 = quantile(sorted(latencies), 0.99) * _MILLISECONDS
-    print(json.dumps({"per_second": browsers.requests / seconds, "p99_ms": p99}), flush=True)
+    print(json.dumps({"per_second": task.requests / seconds, "p99_ms": p99}), flush=True)
     sys.stdin.read()
 
 
 if __name__ == "__main__":
     with asyncio.Runner(loop_factory=loop_factory(loops_here()[-1])) as runner:
-        runner.run(run(Browsers(**json.loads(sys.argv[1]))))
+        runner.run(run(HttpTask(**json.loads(sys.argv[1]))))

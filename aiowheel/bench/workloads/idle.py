@@ -1,7 +1,7 @@
-"""A server whose connections may be silent for only so long. Rank 5.
+"""A server that closes connections after a limit of silence. Rank 5.
 
-Connections are opened anew for every round, from another process; what is measured is the CPU time
-of this one while messages come in.
+Another process opens the connections anew for every round. The figures are the CPU time of this
+process while messages arrive.
 """
 
 import asyncio
@@ -12,19 +12,19 @@ from time import monotonic, process_time
 from aiowheel.bench._clients import run_clients
 from aiowheel.bench._descriptors import connections_allowed
 from aiowheel.bench._side import Figures
-from aiowheel.bench.workloads.hall import Hall
-from aiowheel.bench.workloads.idle_clients import Crowd
+from aiowheel.bench.workloads.idle_clients import IdleTask
+from aiowheel.bench.workloads.server_counts import ServerCounts
 from aiowheel.bench.workloads.silence import DESIGNS
 
-LONG_SILENCE = 3600.0  # seconds allowed to those that say nothing: they are to stay
+LONG_SILENCE = 3600.0  # seconds allowed to the silent connections, so that they stay open
 
 
 async def connections(
     design: str, silent: int, talking: int, rate: float, limit: float
 ) -> AsyncGenerator[Figures, None]:
-    """Messages of so many connections, each allowed *limit* seconds of silence.
+    """Measure messages of many connections, each with a *limit* of silence in seconds.
 
-    The measured time is *limit*: timers that are filed anew once in that time are so once.
+    The measurement lasts *limit*, so that designs which rearm a timer once per limit do so once.
     """
     connections_allowed()
     while True:
@@ -33,13 +33,13 @@ async def connections(
 
 
 async def _measure(design: str, silent: int, talking: int, rate: float, limit: float) -> Figures:
-    hall = Hall()
-    open_doors = DESIGNS[design]
+    counts = ServerCounts()
+    open_server = DESIGNS[design]
     async with (
-        open_doors(hall, LONG_SILENCE) as silent_port,
-        open_doors(hall, limit) as talking_port,
+        open_server(counts, LONG_SILENCE) as silent_port,
+        open_server(counts, limit) as talking_port,
     ):
-        crowd = Crowd(
+        task = IdleTask(
             silent_port=silent_port,
             silent=silent,
             talking_port=talking_port,
@@ -48,23 +48,23 @@ async def _measure(design: str, silent: int, talking: int, rate: float, limit: f
             warm_up=talking,
             messages=int(rate * limit),
         )
-        everything = crowd.warm_up + crowd.messages
-        async with run_clients("idle_clients", crowd) as clients:
-            await clients.told()  # that the measured messages follow
+        everything = task.warm_up + task.messages
+        async with run_clients("idle_clients", task) as clients:
+            await clients.read_line()  # "begin": the measured messages follow
             cpu, wall = process_time(), monotonic()
-            await clients.told()  # that they have been sent
+            await clients.read_line()  # "end": they have been sent
             last_moment = monotonic() + limit
-            # Polled, for an event that is set per message would be measured as well.
-            while hall.received < everything and monotonic() < last_moment:  # noqa: ASYNC110
+            # Polled, because setting an event per message would be measured as well.
+            while counts.received < everything and monotonic() < last_moment:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
             cpu, wall = process_time() - cpu, monotonic() - wall
             figures = {
-                "cpu_ns": cpu / crowd.messages * 1e9,
+                "cpu_ns": cpu / task.messages * 1e9,
                 "busy_percent": cpu / wall * 100,
-                "open": hall.open,
-                "silenced": hall.silenced,
-                "lost": everything - hall.received,
+                "open": counts.open,
+                "silenced": counts.silenced,
+                "lost": everything - counts.received,
             }
-        while hall.open:  # noqa: ASYNC110 - the same
+        while counts.open:  # noqa: ASYNC110 - see above
             await asyncio.sleep(0.001)
     return figures

@@ -1,7 +1,7 @@
-"""The other ends of the connections: plain sockets, no event loop. Rank 5.
+"""The clients of the idle benchmark: plain sockets, no event loop. Rank 5.
 
-Run as `python -m aiowheel.bench.workloads.idle_clients TASK`, TASK being JSON. Says on stdout where
-it is: "begin" when the measured messages follow, "end" when they have been sent.
+Run as `python -m aiowheel.bench.workloads.idle_clients TASK` with TASK as JSON. Prints "begin"
+before the measured messages and "end" after them.
 """
 
 import json
@@ -20,17 +20,17 @@ TURN_SECONDS = 0.001
 
 
 @dataclass(frozen=True, slots=True)
-class Crowd:
-    """What the clients do.
+class IdleTask:
+    """The task of the client process.
 
     Attributes:
-        silent_port: Where those connect that say nothing.
-        silent: How many.
-        talking_port: Where those connect that send messages.
-        talking: How many.
-        rate: Messages a second of all together.
-        warm_up: Messages sent before the measured ones.
-        messages: The measured ones.
+        silent_port: The port for silent connections.
+        silent: Number of silent connections.
+        talking_port: The port for connections that send messages.
+        talking: Number of connections that send messages.
+        rate: Total number of messages per second.
+        warm_up: Number of messages sent before the measured ones.
+        messages: Number of measured messages.
     """
 
     silent_port: int
@@ -42,16 +42,16 @@ class Crowd:
     messages: int
 
 
-def run(crowd: Crowd) -> None:
-    """Connect, talk, and stay until stdin is closed."""
+def run(task: IdleTask) -> None:
+    """Connect, send the messages, and stay connected until stdin is closed."""
     connections_allowed()
-    silent = [_connect(crowd.silent_port) for _ in range(crowd.silent)]
-    talking = [_connect(crowd.talking_port) for _ in range(crowd.talking)]
+    silent = [_connect(task.silent_port) for _ in range(task.silent)]
+    talking = [_connect(task.talking_port) for _ in range(task.talking)]
     random.Random(1).shuffle(talking)
     speakers = _round_robin(talking)
-    _send(speakers, crowd.warm_up, crowd.rate)
+    _send(speakers, task.warm_up, task.rate)
     print("begin", flush=True)
-    _send(speakers, crowd.messages, crowd.rate)
+    _send(speakers, task.messages, task.rate)
     print("end", flush=True)
     sys.stdin.read()
     for connection in (*silent, *talking):
@@ -65,7 +65,7 @@ def _connect(port: int) -> socket.socket:
 
 
 def _round_robin(talking: list[socket.socket]) -> Iterator[socket.socket]:
-    """Each in its turn: all are silent for the same time between two messages."""
+    """Yield the connections in turn: all are silent for the same time between two messages."""
     while True:
         yield from talking
 
@@ -76,11 +76,11 @@ def _send(speakers: Iterator[socket.socket], messages: int, rate: float) -> None
     while sent < messages:
         due = min(int((monotonic() - began) * rate), messages)
         for connection in islice(speakers, due - sent):
-            with suppress(ConnectionError):  # closed for its silence, which the server counts
+            with suppress(ConnectionError):  # closed because of silence, which the server counts
                 connection.send(b"x")
         sent = due
         sleep(TURN_SECONDS)
 
 
 if __name__ == "__main__":
-    run(Crowd(**json.loads(sys.argv[1])))
+    run(IdleTask(**json.loads(sys.argv[1])))

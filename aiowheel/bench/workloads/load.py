@@ -1,8 +1,8 @@
-"""The seeds' benchmark: a million requests that arrive and complete at random. Rank 5.
+"""Kafka's purgatory benchmark: a million requests that arrive and complete at random. Rank 5.
 
 Arrivals have exponential gaps, completion times are log-normal; both are drawn before the clock
-starts. One loop runs the generator, the contender and its timer; every turn does what is due by
-then, arrivals and completions, and turns are a millisecond apart, or as close as they can be.
+starts. One loop runs the generator, the contender and its timer. Every turn processes the arrivals
+and completions that are due; turns are a millisecond apart, or as fast as possible.
 """
 
 import asyncio
@@ -22,29 +22,29 @@ from aiowheel.bench.workloads.contenders import Contender, open_contender
 TIMEOUT_SECONDS = 0.2
 TURN_SECONDS = 0.001
 PAYLOAD_BYTES = 100
-#: An overloaded side is stopped after so many times the time that the load was meant to take.
+#: An overloaded side is stopped after this multiple of the intended duration.
 PATIENCE = 3.0
 _QUARTILE = NormalDist().inv_cdf(0.75)
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What arrives and completes, seconds from the start; the same for every side."""
+    """Arrivals and completions in seconds from the start; the same for every side."""
 
     arrivals: "array[float]"
     completions: "array[float]"
-    order: "array[int]"  # requests by completion
+    order: "array[int]"  # request numbers by completion time
 
     @property
     def expected_expired(self) -> float:
-        """Share that takes longer than the timeout."""
+        """Return the share of requests that take longer than the timeout."""
         pairs = zip(self.arrivals, self.completions, strict=True)
         late = sum(done - came > TIMEOUT_SECONDS for came, done in pairs)
         return late / len(self.arrivals)
 
 
 def draw_load(requests: int, rate: float, p50: float, p75: float) -> Load:
-    """Draw so many requests: *rate* a second, completion times with these quantiles."""
+    """Draw *requests* requests: *rate* a second, completion times with the given quantiles."""
     generator = random.Random(1)
     mu, sigma = math.log(p50), spread(p50, p75)
     arrivals, completions = array("d"), array("d")
@@ -58,24 +58,24 @@ def draw_load(requests: int, rate: float, p50: float, p75: float) -> Load:
 
 
 def spread(p50: float, p75: float) -> float:
-    """Sigma of the log-normal distribution with these quantiles."""
+    """Return sigma of the log-normal distribution with the given quantiles."""
     return (math.log(p75) - math.log(p50)) / _QUARTILE
 
 
 def expired_by_model(p50: float, p75: float) -> float:
-    """Share of completion times beyond the timeout."""
+    """Return the share of completion times beyond the timeout."""
     return 1.0 - NormalDist(math.log(p50), spread(p50, p75)).cdf(math.log(TIMEOUT_SECONDS))
 
 
 class Collections:
-    """Adds up the CPU time that the cyclic collector takes."""
+    """The total CPU time of the cyclic collector."""
 
     def __init__(self) -> None:
         self.seconds: float = 0.0
         self._since = 0.0
 
     def __call__(self, phase: str, _: dict[str, int]) -> None:
-        """One of `gc.callbacks`."""
+        """Measure a collection; called from `gc.callbacks`."""
         if phase == "start":
             self._since = process_time()
         else:
@@ -93,7 +93,7 @@ async def purgatory(
     keys: int = 1,
     completion: str = "check",
 ) -> AsyncGenerator[Figures, None]:
-    """Put one contender under the load; *completion* is by "check" of a key or by "force"."""
+    """Run one contender under the load; *completion* is "check" of a key or "force"."""
     load = draw_load(requests, rate, p50, p75)
     expected = load.expected_expired
     while True:
@@ -123,15 +123,15 @@ async def purgatory(
 async def _drive(
     contender: Contender, load: Load, keys: int, *, by_check: bool
 ) -> tuple[int, float]:
-    """Run the load; requests that came in, and seconds until the last of them had."""
+    """Run the load; return the number of arrivals, and the seconds until the last one."""
     make, park, check, force = contender.make, contender.park, contender.check, contender.force
     arrivals, completions, order = load.arrivals, load.completions, load.order
     total = len(arrivals)
     others = [place * total for place in range(1, keys)]
-    # By place, and only those that are not complete: the collector walks through all of it.
+    # By request number, without completed ones, because the collector visits all of it.
     waiting: dict[int, object] = {}
     came = gone = 0
-    came_all = math.inf  # when the last one had come in
+    came_all = math.inf  # time of the last arrival
     began = monotonic()
     limit = arrivals[-1] * PATIENCE + 1.0
     while (now := monotonic() - began) < min(came_all + TIMEOUT_SECONDS + 0.1, limit):

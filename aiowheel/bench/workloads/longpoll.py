@@ -1,4 +1,4 @@
-"""Long polls over real connections, from the server's side. Rank 5."""
+"""Long polls over real connections, measured in the server. Rank 5."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from aiowheel.bench._descriptors import connections_allowed
 from aiowheel.bench._memory import resident_bytes
 from aiowheel.bench._side import Figures
 from aiowheel.bench.baselines.long_polls import DESIGNS, LongPolls
-from aiowheel.bench.workloads.longpoll_clients import Audience
+from aiowheel.bench.workloads.longpoll_clients import PollTask
 from aiowheel.bench.workloads.longpoll_server import HttpConnection
 
 _BACKLOG = 4_096
@@ -20,9 +20,9 @@ _BACKLOG = 4_096
 async def rounds(
     design: str, clients: int, topics: int, keys: int, rate: float, seconds: float
 ) -> AsyncGenerator[Figures, None]:
-    """All clients connect and wait, then events come for so many seconds; anew each round.
+    """Let all clients connect and poll, then publish events for *seconds*; anew in each round.
 
-    Memory is that of the process's first round: what later ones hold, earlier ones have left.
+    Memory is that of the process's first round, because later rounds reuse memory.
     """
     connections_allowed()
     while True:
@@ -31,32 +31,32 @@ async def rounds(
             partial(HttpConnection, polls), "127.0.0.1", 0, backlog=_BACKLOG
         )
         port = server.sockets[0].getsockname()[1]
-        audience = Audience(port, clients, topics, keys, rate, max(2, int(rate * seconds)))
+        task = PollTask(port, clients, topics, keys, rate, max(2, int(rate * seconds)))
         async with server:
-            yield await _measure(polls, audience)
+            yield await _measure(polls, task)
 
 
-async def _measure(polls: LongPolls, audience: Audience) -> Figures:
+async def _measure(polls: LongPolls, task: PollTask) -> Figures:
     before = resident_bytes()
-    async with run_clients("longpoll_clients", audience) as clients:
-        await clients.told()  # that they are connected
+    async with run_clients("longpoll_clients", task) as clients:
+        await clients.read_line()  # the clients are connected
         connected = resident_bytes()
-        clients.go_on()
-        await clients.told()  # that they have polled
-        while polls.waiting < audience.clients:  # noqa: ASYNC110 - sockets bring them
+        clients.start_stage()
+        await clients.read_line()  # the clients have sent their polls
+        while polls.waiting < task.clients:  # noqa: ASYNC110 - the polls set no event
             await asyncio.sleep(0.01)
         waiting = resident_bytes()
         cpu, wall = process_time(), monotonic()
-        clients.go_on()
-        found: Figures = json.loads(await clients.told())
+        clients.start_stage()
+        found: Figures = json.loads(await clients.read_line())
         cpu, wall = process_time() - cpu, monotonic() - wall
-    while polls.waiting:  # noqa: ASYNC110 - the same
+    while polls.waiting:  # noqa: ASYNC110 - see above
         await asyncio.sleep(0.01)
     return {
-        "target": audience.rate,
+        "target": task.rate,
         "cpu_us": cpu / found["answers"] * 1e6,
         "busy_percent": cpu / wall * 100,
-        "connection_bytes": (connected - before) / audience.clients,
-        "waiting_bytes": (waiting - connected) / audience.clients,
+        "connection_bytes": (connected - before) / task.clients,
+        "waiting_bytes": (waiting - connected) / task.clients,
         **found,
     }

@@ -1,7 +1,8 @@
-"""A bare HTTP server of long polls: the same for every way to wait. Rank 5.
+"""A minimal HTTP server of long polls, the same for every way to wait. Rank 5.
 
-`GET /?7=3&9=0` waits for later versions of the topics 7 and 9 than 3 and 0, and answers in the same
-form; `POST /?7` publishes one. Source: RFC 9112, as much as the benchmark's own clients send.
+`GET /?7=3&9=0` waits for versions of topics 7 and 9 later than 3 and 0, and answers in the same
+form; `POST /?7` publishes a version. Source: RFC 9112, restricted to what the benchmark's clients
+send.
 """
 
 import asyncio
@@ -10,13 +11,13 @@ from typing import cast
 
 from aiowheel.bench.baselines.long_polls import LongPolls
 
-POLL_SECONDS = 60.0  # longer than a round: nothing is to time out in one
+POLL_SECONDS = 60.0  # longer than a round, so that no poll times out
 END_OF_HEAD = b"\r\n\r\n"
 _NO_CONTENT = b"HTTP/1.1 204 No Content\r\n\r\n"
 
 
 def parse(query: str) -> dict[int, int]:
-    """Versions by topic."""
+    """Return the versions by topic."""
     return {int(topic): int(version) for topic, _, version in _pairs(query)}
 
 
@@ -25,25 +26,25 @@ def _pairs(query: str) -> list[tuple[str, str, str]]:
 
 
 def unparse(versions: Mapping[int, int]) -> str:
-    """The opposite of `parse`."""
+    """Return the query for *versions*, the inverse of `parse`."""
     return "&".join(f"{topic}={version}" for topic, version in versions.items())
 
 
 class HttpConnection(asyncio.Protocol):
-    """One client; every request is answered by a task, as in any framework."""
+    """One client; a task answers every request, as in common frameworks."""
 
     def __init__(self, polls: LongPolls) -> None:
         self._polls = polls
         self._rest = b""
-        self._task: asyncio.Task[None] | None = None  # the last request's
+        self._task: asyncio.Task[None] | None = None  # of the last request
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Remember where answers go."""
+        """Store the transport."""
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """Answer the requests that are whole."""
+        """Answer the complete requests."""
         *requests, self._rest = (self._rest + data).split(END_OF_HEAD)
         for request in requests:
             method, target, _ = request.split(b" ", 2)
@@ -70,6 +71,6 @@ class HttpConnection(asyncio.Protocol):
         self._transport.write(_NO_CONTENT)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's
-        """Cancel the request: its client has gone."""
+        """Cancel the request of the disconnected client."""
         if self._task is not None:
             self._task.cancel()

@@ -1,4 +1,4 @@
-"""Single calls of a purgatory with many operations pending. Rank 5."""
+"""Single purgatory calls with many operations pending. Rank 5."""
 
 import asyncio
 import gc
@@ -17,14 +17,14 @@ HOUR = 3600.0
 
 
 def fresh(timeout: float) -> Request:
-    """A request that is not ready."""
+    """Return a request that is not ready."""
     request = Request(timeout)
     request.ready = False
     return request
 
 
 async def check(keys: int, pending: int, operations: int) -> AsyncGenerator[Figures, None]:
-    """Make an operation, watch its keys without an awaitable, complete it by a check."""
+    """Measure creating an operation, watching its keys, and completing it by a check."""
     async with Timer() as timer, Purgatory("bench", timer=timer) as purgatory:
         watch, complete = purgatory.try_complete_else_watch, purgatory.check_and_complete
         for place, delay in enumerate(uniform_delays(pending)):
@@ -57,11 +57,11 @@ async def check(keys: int, pending: int, operations: int) -> AsyncGenerator[Figu
 
 
 async def round_trip(kind: str, operations: int) -> AsyncGenerator[Figures, None]:
-    """One task that awaits what a callback of the loop completes on its next turn, again and again.
+    """Measure one task that awaits a result of a callback on the loop's next turn.
 
     Args:
-        kind: What it awaits: "watch", completed by a check; or a bare "future".
-        operations: In a round.
+        kind: The awaited object: "watch", completed by a check; or a bare "future".
+        operations: Number of operations in a round.
     """
     loop = asyncio.get_running_loop()
     async with Timer() as timer, Purgatory("bench", timer=timer) as purgatory:
@@ -88,12 +88,12 @@ async def round_trip(kind: str, operations: int) -> AsyncGenerator[Figures, None
 
 
 async def awaited(kind: str, operations: int, *, standing: bool) -> AsyncGenerator[Figures, None]:
-    """Tasks that await one thing each, 100 at a time; completed all, then woken on the next turn.
+    """Measure 100 concurrent tasks that each await one object; all complete, then all wake up.
 
     Args:
         kind: As in `round_trip`.
-        operations: In a round.
-        standing: The same tasks all the time, or one for each operation.
+        operations: Number of operations in a round.
+        standing: Whether the tasks are reused, or created for each operation.
     """
     loop = asyncio.get_running_loop()
     async with Timer() as timer, Purgatory("bench", timer=timer) as purgatory:
@@ -139,7 +139,7 @@ async def awaited(kind: str, operations: int, *, standing: bool) -> AsyncGenerat
 
 
 async def advance(waiters: int, operations: int) -> AsyncGenerator[Figures, None]:
-    """One of so many waiters of a key completes per call: by `advance`, and by a scanning check."""
+    """Measure the completion of one of many waiters of a key: by `advance`, and by a check."""
     async with Timer() as timer, Purgatory("bench", timer=timer) as purgatory:
         level = 0
         waits = [purgatory.wait_until({"key": level + n}, HOUR) for n in range(1, waiters + 1)]
@@ -178,7 +178,7 @@ async def advance(waiters: int, operations: int) -> AsyncGenerator[Figures, None
 
 
 async def memory(operations: int) -> AsyncGenerator[Figures, None]:
-    """Operations on three keys each, forced to complete in random order: what stays behind."""
+    """Measure the memory left after completing operations on three keys in random order."""
     generator = random.Random(1)
     async with Timer() as timer, Purgatory("bench", timer=timer) as purgatory:
         while True:
@@ -205,7 +205,7 @@ async def memory(operations: int) -> AsyncGenerator[Figures, None]:
 
 
 class Payload:
-    """A megabyte that knows whether it is still there; never written to, it costs no memory."""
+    """A megabyte whose lifetime is counted; it is never written to and so uses no memory."""
 
     alive: int = 0
 
@@ -218,27 +218,27 @@ class Payload:
 
 
 class Delivery(DelayedOperation[None]):
-    """Holds its payload until it completes."""
+    """An operation that holds its payload until it completes."""
 
     payload: Payload | None = None
     open = False
 
     def try_complete(self) -> bool:
-        """All wait for the same event."""
+        """Complete if the common event has happened."""
         return Delivery.open
 
 
 def loaded() -> Delivery:
-    """A delivery with a payload of its own."""
+    """Return a delivery with its own payload."""
     delivery = Delivery(HOUR)
     delivery.payload = Payload()
     return delivery
 
 
 async def payloads(operations: int) -> AsyncGenerator[Figures, None]:
-    """Operations on three keys with a megabyte each, all completed through one: payloads alive.
+    """Count payloads that survive their operations, which complete through one of three keys.
 
-    With the collector off: they must go by themselves.
+    The collector is off, so that reference counts alone must free the payloads.
     """
     async with Timer() as timer, Purgatory("bench", timer=timer) as purgatory:
         while True:

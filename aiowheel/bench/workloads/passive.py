@@ -1,4 +1,4 @@
-"""The passive wheel and its heap twin: time stands still, no loop is asked for anything. Rank 5."""
+"""The passive wheel and the equivalent heap, without clock and loop. Rank 5."""
 
 import random
 from collections.abc import AsyncGenerator
@@ -8,18 +8,18 @@ from aiowheel.bench._memory import resident_bytes
 from aiowheel.bench._side import Figures
 from aiowheel.wheel import HeapWheel, TimingWheel
 
-LONGEST = 60_000  # deadlines are uniform in 1 to 60,000: a minute of milliseconds
+LONGEST = 60_000  # deadlines are uniform in 1 to 60,000, one minute of milliseconds
 KINDS: dict[str, type[TimingWheel] | type[HeapWheel]] = {"wheel": TimingWheel, "heap": HeapWheel}
 
 
 def uniform_deadlines(count: int) -> list[int]:
-    """Seeded deadlines, the same for every side."""
+    """Return seeded deadlines, the same for every side."""
     generator = random.Random(count)
     return [generator.randint(1, LONGEST) for _ in range(count)]
 
 
 async def churn(kind: str, pending: int, operations: int) -> AsyncGenerator[Figures, None]:
-    """With so many others pending: schedule and cancel at once; replace a random one; expire."""
+    """Measure, with other entries pending: schedule and cancel; replace a random one; expire."""
     wheel = KINDS[kind](1, 256, 0)
     schedule = wheel.schedule
     entries = [schedule(deadline) for deadline in uniform_deadlines(pending)]
@@ -50,7 +50,7 @@ async def churn(kind: str, pending: int, operations: int) -> AsyncGenerator[Figu
 
 
 async def expire(kind: str, pending: int) -> AsyncGenerator[Figures, None]:
-    """Schedule so many, then advance from one expiration to the next until none is left."""
+    """Schedule *pending* entries, then advance from expiration to expiration until none is left."""
     deadlines = uniform_deadlines(pending)
     while True:
         wheel = KINDS[kind](1, 256, 0)
@@ -65,7 +65,7 @@ async def expire(kind: str, pending: int) -> AsyncGenerator[Figures, None]:
 
 
 async def memory(kind: str, pending: int) -> AsyncGenerator[Figures, None]:
-    """Bytes per pending entry, the caller's own list not counted; and what comes back."""
+    """Measure bytes per pending entry, without the caller's list, and the memory given back."""
     while True:
         entries: list[object] = [None] * pending
         wheel = KINDS[kind](1, 256, 0)

@@ -1,8 +1,8 @@
-"""Other people's programs, unchanged, on the loop under test. Rank 5.
+"""Third-party programs, unchanged, on the loop under test. Rank 5.
 
-Where client and server are both Python and the client has the timeouts, they share a loop and the
-whole process is measured. Where the server has them, its clients are a process of their own and
-only the server is measured.
+If the client has the timeouts and both sides are Python, client and server share a loop and the
+whole process is measured. If the server has them, the clients run in another process and only the
+server is measured.
 """
 
 import asyncio
@@ -17,11 +17,11 @@ from aiowheel.bench._clients import Clients, run_clients
 from aiowheel.bench._descriptors import connections_allowed
 from aiowheel.bench._side import Figures
 from aiowheel.bench.workloads.firing import quantile
-from aiowheel.bench.workloads.hall import BACKLOG
-from aiowheel.bench.workloads.http_clients import Browsers
-from aiowheel.bench.workloads.websocket_clients import Visitors
+from aiowheel.bench.workloads.http_clients import HttpTask
+from aiowheel.bench.workloads.server_counts import BACKLOG
+from aiowheel.bench.workloads.websocket_clients import WebsocketTask
 
-TIMEOUT = 30.0  # seconds; nothing takes as long
+TIMEOUT = 30.0  # seconds, never reached
 STANDING_SECONDS = 3_600.0
 _MICROSECONDS, _MILLISECONDS = 1e6, 1e3
 
@@ -29,7 +29,7 @@ _MICROSECONDS, _MILLISECONDS = 1e6, 1e3
 async def aiohttp_echo(
     *, timeouts: bool, requests: int, at_once: int, standing: int
 ) -> AsyncGenerator[Figures, None]:
-    """POST a text, get it back; *timeouts*: of the request, of its parts, and of the handler."""
+    """POST a text and get it back; *timeouts* are on the request, its parts, and the handler."""
     from aiohttp import ClientSession, ClientTimeout, web
 
     async def echo(request: web.Request) -> web.Response:
@@ -59,7 +59,7 @@ async def aiohttp_echo(
 async def asyncpg_select(
     *, address: str, timeouts: bool, requests: int, at_once: int, standing: int
 ) -> AsyncGenerator[Figures, None]:
-    """`select` a number through a pool; *timeouts*: of each query and of idle connections."""
+    """`select` a number through a pool; *timeouts* are on each query and on idle connections."""
     asyncpg: Any = import_module("asyncpg")
     timeout = TIMEOUT if timeouts else None
     lifetime = 10 * TIMEOUT if timeouts else 0
@@ -78,7 +78,7 @@ async def asyncpg_select(
 async def redis_get(
     *, address: str, timeouts: bool, requests: int, at_once: int, standing: int
 ) -> AsyncGenerator[Figures, None]:
-    """GET a value through a pool; *timeouts*: `socket_timeout`, of every read and write."""
+    """GET a value through a pool; *timeouts* are `socket_timeout`, on every read and write."""
     redis: Any = import_module("redis.asyncio")
     limits = {"socket_timeout": TIMEOUT if timeouts else None}
     async with redis.Redis(
@@ -97,9 +97,9 @@ async def redis_get(
 async def fastapi_get(
     *, requests: int, at_once: int, standing: int
 ) -> AsyncGenerator[Figures, None]:
-    """GET some JSON of FastAPI from uvicorn, over connections that are kept alive.
+    """GET some JSON from FastAPI on uvicorn, over persistent connections.
 
-    uvicorn arms a timer after every answer and cancels it when the next request comes.
+    uvicorn arms a timer after every answer and cancels it when the next request arrives.
     """
     fastapi: Any = import_module("fastapi")
     uvicorn: Any = import_module("uvicorn")
@@ -112,14 +112,14 @@ async def fastapi_get(
     config = uvicorn.Config(app, port=0, log_level="warning", access_log=False, lifespan="off")
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve())
-    while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
+    while not server.started:  # noqa: ASYNC110 - uvicorn offers no event
         await asyncio.sleep(0.01)
     port = server.servers[0].sockets[0].getsockname()[1]
-    browsers = Browsers(port, at_once, requests)
+    task = HttpTask(port, at_once, requests)
     timers = _arm_standing(standing)
     try:
         while True:
-            async with run_clients("http_clients", browsers) as clients:
+            async with run_clients("http_clients", task) as clients:
                 figures, cpu = await _round_of(clients)
             cost = cpu / requests * _MICROSECONDS
             yield {**figures, "cpu_us": cost, "standing": len(timers)}
@@ -131,17 +131,17 @@ async def fastapi_get(
 async def websockets_pings(
     *, connections: int, interval: float, rate: float, seconds: float, standing: int
 ) -> AsyncGenerator[Figures, None]:
-    """Keep so many connections alive with pings, and echo messages meanwhile.
+    """Keep connections alive with pings while echoing messages.
 
     Connections are opened anew for every round: between two rounds the loop stands still, and pings
     would be answered late.
 
     Args:
-        connections: At most; fewer where the process may not open as many.
+        connections: The maximum number of connections; the limit of the process may reduce it.
         interval: Seconds between two pings of one connection.
-        rate: Messages a second of all together.
-        seconds: What a round lasts.
-        standing: Other timers pending.
+        rate: Total number of messages per second.
+        seconds: Duration of a round.
+        standing: Number of other pending timers.
     """
     serve: Any = import_module("websockets.asyncio.server").serve
     possible = min(connections, connections_allowed())
@@ -164,24 +164,24 @@ async def websockets_pings(
                 )
             )
             port = next(iter(server.sockets)).getsockname()[1]
-            visitors = Visitors(port, possible, rate, seconds)
-            clients = await stack.enter_async_context(run_clients("websocket_clients", visitors))
+            task = WebsocketTask(port, possible, rate, seconds)
+            clients = await stack.enter_async_context(run_clients("websocket_clients", task))
             figures, cpu = await _round_of(clients)
         cost = cpu / figures.pop("served") * _MICROSECONDS
         yield {**figures, "cpu_us": cost, "connections": possible, "standing": len(timers)}
 
 
 async def _round_of(clients: Clients) -> tuple[Figures, float]:
-    """Have clients that are ready do their part; their figures, and our CPU seconds meanwhile."""
-    await clients.told()  # that they are connected
+    """Start the clients' work; return their figures, and this process's CPU seconds meanwhile."""
+    await clients.read_line()  # the clients are connected
     cpu = process_time()
-    clients.go_on()
-    figures: Figures = json.loads(await clients.told())
+    clients.start_stage()
+    figures: Figures = json.loads(await clients.read_line())
     return figures, process_time() - cpu
 
 
 def _arm_standing(count: int) -> list[asyncio.TimerHandle]:
-    """Timers of other parts of the process, none of which fires."""
+    """Arm timers of other parts of the process, none of which fires."""
     loop = asyncio.get_running_loop()
     return [loop.call_later(STANDING_SECONDS + place % 1_000, int) for place in range(count)]
 

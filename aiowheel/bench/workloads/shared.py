@@ -1,4 +1,4 @@
-"""Shared counters over processes, beside a raw write of the same store. Rank 5."""
+"""Shared counters over processes, and raw writes of the same store. Rank 5."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ _SETTLE = 0.5  # seconds for the last wake-ups to arrive
 
 
 async def raw_write(*, store: str, address: str) -> AsyncGenerator[Figures, None]:
-    """One row or field after the other, each in a write of its own, by the plain client."""
+    """Measure single writes of one row or field by the plain client."""
     async with AsyncExitStack() as stack:
         write = await _raw_writer(store, address, stack)
         while True:
@@ -48,7 +48,7 @@ async def _raw_writer(
         file.execute("PRAGMA synchronous = NORMAL")
         file.execute("CREATE TABLE IF NOT EXISTS raw (key TEXT PRIMARY KEY, value INTEGER)")
 
-        # In a thread, as an asyncio program writes to a disk.
+        # In a thread, as asyncio programs use SQLite.
         pool = stack.enter_context(ThreadPoolExecutor(1))
         loop = asyncio.get_running_loop()
         statement = "INSERT OR REPLACE INTO raw VALUES ('k', ?)"
@@ -92,7 +92,7 @@ async def wakes(
     seconds: float,
     program: str = OURS,
 ) -> AsyncGenerator[Figures, None]:
-    """Processes that wait, each for keys of its own, and one that publishes at *rate*."""
+    """Measure waiting processes, each with its own keys, and one that publishes at *rate*."""
     parts = [
         Part("waits", store, address, place * waits, waits, 0, seconds) for place in range(workers)
     ]
@@ -102,15 +102,15 @@ async def wakes(
             waiting = [await _started(stack, part, program) for part in parts]
             (publishing,) = [await _started(stack, publisher, program)]
             for each in waiting:
-                each.go_on()
-                await each.told()
-            publishing.go_on()
-            published = json.loads(await publishing.told())
+                each.start_stage()
+                await each.read_line()
+            publishing.start_stage()
+            published = json.loads(await publishing.read_line())
             await asyncio.sleep(_SETTLE)
             found: list[dict[str, Any]] = []
             for each in waiting:
-                each.go_on()
-                found.append(json.loads(await each.told()))
+                each.start_stage()
+                found.append(json.loads(await each.read_line()))
         latencies = sorted(latency for each in found for latency in each["latencies"])
         woken = max(1, sum(each["wakes"] for each in found))
         yield {
@@ -132,7 +132,7 @@ async def most(
     seconds: float,
     program: str = OURS,
 ) -> AsyncGenerator[Figures, None]:
-    """As many publishes as *publishers* processes make, while one process waits for some keys."""
+    """Measure the most publishes of *publishers* processes while one process waits for keys."""
     parts = [
         Part("publishes", store, address, 0, max(waits, 1_000), 0, seconds)
         for _ in range(publishers)
@@ -142,28 +142,28 @@ async def most(
             await _started(stack, Part("waits", store, address, 0, waits, 0, seconds), program)
             publishing = [await _started(stack, part, program) for part in parts]
             for each in publishing:
-                each.go_on()
-            found = [json.loads(await each.told()) for each in publishing]
+                each.start_stage()
+            found = [json.loads(await each.read_line()) for each in publishing]
         yield {"per_second": sum(each["per_second"] for each in found)}
 
 
 async def idle(
     *, store: str, address: str, waits: int, seconds: float
 ) -> AsyncGenerator[Figures, None]:
-    """One process whose waits are not woken up."""
+    """Measure one process whose waits do not complete."""
     while True:
         async with AsyncExitStack() as stack:
             part = Part("waits", store, address, 0, waits, 0, seconds)
             waiting = await _started(stack, part)
-            waiting.go_on()
-            await waiting.told()
+            waiting.start_stage()
+            await waiting.read_line()
             await asyncio.sleep(seconds)
-            waiting.go_on()
-            found = json.loads(await waiting.told())
+            waiting.start_stage()
+            found = json.loads(await waiting.read_line())
         yield {"cpu_percent": found["cpu"] / seconds * 100}
 
 
 async def _started(stack: AsyncExitStack, part: Part, program: str = OURS) -> Clients:
     clients = await stack.enter_async_context(run_clients(program, part))
-    await clients.told()  # that it is ready
+    await clients.read_line()  # the process is ready
     return clients

@@ -1,6 +1,6 @@
-"""Idle keys of two processes on one store: touches, a takeover, the end of all silences. Rank 5.
+"""Idle keys of two instances on one store: touches, a takeover, and the idle events. Rank 5.
 
-Both live in one process, with a store object of their own each, so that one clock times them.
+Both instances run in one process, each with its own store object, so that one clock measures them.
 """
 
 import asyncio
@@ -13,15 +13,15 @@ from aiowheel.bench.workloads.shared_process import STORES
 from aiowheel.shared import SharedIdle
 
 _SLICE = 1_000  # touches in one turn of the loop
-_LEAST = 2.0  # seconds of the timeout
-_KEYS_A_SECOND = 5_000  # that a store takes at least; the timeout must outlast the writes
-_AGAIN = 4  # times that each key is touched after the first one
+_LEAST = 2.0  # minimum timeout in seconds
+_KEYS_A_SECOND = 5_000  # lower bound of a store's speed; the timeout must exceed the writing time
+_AGAIN = 4  # number of touches of each key after the first one
 _LOOK = 0.01
 _PATIENCE = 60.0
 
 
 async def keys(*, store: str, address: str, keys: int) -> AsyncGenerator[Figures, None]:
-    """Touch *keys* keys at both processes, close one of them, and let all fall idle."""
+    """Touch *keys* keys at both instances, close one of them, and wait until all keys are idle."""
     number = 0
     while True:
         number += 1
@@ -29,7 +29,7 @@ async def keys(*, store: str, address: str, keys: int) -> AsyncGenerator[Figures
 
 
 async def _round(store: str, address: str, keys: int, name: str) -> Figures:
-    """One round, on keys of its own."""
+    """Run one round on its own keys."""
     timeout = max(_LEAST, keys / _KEYS_A_SECOND)
     idle: Counter[str] = Counter()
     one, two = (
@@ -49,7 +49,7 @@ async def _round(store: str, address: str, keys: int, name: str) -> Figures:
         await one.aclose()
         values = one.statistics().values + two.statistics().values
         closed = perf_counter()
-        # Half a slack of a quarter of the timeout passes between two writes of a key.
+        # The time between two writes of a key is half a slack, an eighth of the timeout.
         allowed = keys * ((closed - began) / (timeout / 8) + 2)
         await _holds(lambda: two.statistics().keys + len(idle) >= keys)
         took = perf_counter() - closed
@@ -68,7 +68,7 @@ async def _round(store: str, address: str, keys: int, name: str) -> Figures:
 
 
 async def _touch(keys: int, *processes: SharedIdle) -> None:
-    """Touch every key once, the next one at the next process."""
+    """Touch every key once, alternating between the instances."""
     for start in range(0, keys, _SLICE):
         for number in range(start, min(start + _SLICE, keys)):
             processes[number % len(processes)].touch(f"key {number}")
@@ -76,7 +76,7 @@ async def _touch(keys: int, *processes: SharedIdle) -> None:
 
 
 async def _holds(condition: Callable[[], bool], seconds: float = 0.0) -> None:
-    """Wait until the condition holds, or for too long: the figures then say so."""
+    """Wait until the condition holds or the time is up; the figures then show the failure."""
     end = perf_counter() + seconds + _PATIENCE
-    while not condition() and perf_counter() < end:  # noqa: ASYNC110 - it sets no event
+    while not condition() and perf_counter() < end:  # noqa: ASYNC110 - the condition has no event
         await asyncio.sleep(_LOOK)

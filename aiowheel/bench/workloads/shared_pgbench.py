@@ -1,4 +1,4 @@
-"""pgbench on a PostgreSQL, alone and beside publishes of shared counters. Rank 5."""
+"""pgbench on a PostgreSQL server, alone and during publishes of shared counters. Rank 5."""
 
 import asyncio
 import re
@@ -19,13 +19,13 @@ _NO_TRANSACTION = "number of transactions actually processed: 0\n"  # pgbench pr
 async def transactions(
     *, program: str, address: str, rate: float, seconds: float
 ) -> AsyncGenerator[Figures, None]:
-    """Transactions per second of 16 clients, with *rate* publishes per second beside them.
+    """Measure transactions per second of 16 clients during *rate* publishes per second.
 
     Args:
         program: The path of pgbench.
-        address: Of the server; its database gets pgbench's tables.
-        rate: 0 for none.
-        seconds: How long pgbench runs.
+        address: The address of the server; pgbench creates its tables in the database.
+        rate: Publishes per second; 0 for none.
+        seconds: Duration of pgbench's run.
     """
     await _run(program, "--initialize", "--quiet", f"--scale={_SCALE}", address)
     while True:
@@ -34,20 +34,20 @@ async def transactions(
             if rate:
                 part = Part("publishes", "postgres", address, 0, _KEYS, rate, seconds)
                 publishing = await stack.enter_async_context(run_clients("shared_process", part))
-                await publishing.told()  # that it is ready
-                publishing.go_on()
+                await publishing.read_line()  # the process is ready
+                publishing.start_stage()
             words = (f"--client={_CLIENTS}", f"--jobs={_THREADS}", "--no-vacuum")
             output = await _run(program, *words, f"--time={max(1, round(seconds))}", address)
             if publishing is not None:
-                await publishing.told()  # that it has ended
+                await publishing.read_line()  # the process has ended
         yield {"per_second": rate_of(output)}
 
 
 def rate_of(output: str) -> float:
-    """Return the transactions per second of what pgbench printed; 0 where none ended in time.
+    """Return the transactions per second in pgbench's output; 0 if none ended in time.
 
     Raises:
-        ValueError: *output* holds no rate.
+        ValueError: *output* contains no rate.
     """
     found = _TPS.search(output)
     if found is not None:
@@ -58,7 +58,7 @@ def rate_of(output: str) -> float:
 
 
 async def _run(program: str, *words: str) -> str:
-    """Run pgbench to its end; return its output."""
+    """Run pgbench to completion; return its output."""
     process = await asyncio.create_subprocess_exec(
         program, *words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )

@@ -1,7 +1,7 @@
-"""One process of `aiowheel bench shared`: it waits for counters, or publishes them. Rank 5.
+"""One process of `aiowheel bench shared`, which waits for counters or publishes them. Rank 5.
 
 The value of a counter is the time of its publish on the monotonic clock, which all processes of a
-machine share, so a wait knows how late it was woken up.
+machine share. So a wait can compute its latency.
 """
 
 import asyncio
@@ -27,23 +27,23 @@ STORES: Mapping[str, Callable[[str], CounterStore]] = {
     "postgres": PostgresCounters,
     "redis": RedisCounters,
 }
-TURN = 0.001  # seconds between two looks at what is due
-SAMPLE = 1_000  # quantiles that stand for all latencies of a process
-_AT_ONCE = 1_000  # publishes under way, where as many as possible are made
+TURN = 0.001  # seconds between two checks for due publishes
+SAMPLE = 1_000  # number of quantiles that represent the latencies of a process
+_AT_ONCE = 1_000  # concurrent publishes when measuring the maximum
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What the process does.
+    """The role of the process.
 
     Attributes:
         role: "waits" or "publishes".
         store: A key of `STORES`.
-        address: Of the store.
+        address: The address of the store.
         first: The number of its first key.
-        keys: Its keys; a publisher chooses one after the other.
-        rate: Publishes per second; 0: as many as possible.
-        seconds: How long it publishes.
+        keys: Number of its keys; a publisher uses them in turn.
+        rate: Publishes per second; 0 for as many as possible.
+        seconds: Duration of publishing.
     """
 
     role: str
@@ -56,17 +56,17 @@ class Part:
 
 
 def opened(part: Part) -> CounterStore:
-    """The store of this process."""
+    """Return the store of this process."""
     return STORES[part.store](part.address)
 
 
 def key_of(number: int) -> str:
-    """The key with that number."""
+    """Return the key with the given number."""
     return f"bench {number}"
 
 
 async def wait(part: Part, shared: SharedCounters) -> dict[str, float | list[float]]:
-    """Wait for every key again and again until a line comes; the latencies in milliseconds."""
+    """Wait for every key repeatedly until a line arrives; return latencies in milliseconds."""
     latencies: list[float] = []
 
     async def one(key: str) -> None:
@@ -87,7 +87,7 @@ async def wait(part: Part, shared: SharedCounters) -> dict[str, float | list[flo
 async def measured(
     tasks: Sequence[asyncio.Task[None]], latencies: list[float]
 ) -> dict[str, float | list[float]]:
-    """Measure what *tasks* add to *latencies* between two lines of input, then end them."""
+    """Measure the *latencies* that *tasks* add between two lines of input, then end the tasks."""
     print("ready", flush=True)
     await next_line()
     latencies.clear()
@@ -104,7 +104,7 @@ async def measured(
 
 
 async def publish(part: Part, shared: SharedCounters) -> dict[str, float | list[float]]:
-    """Publish one key after the other; how many, and what they cost."""
+    """Publish the keys in turn; return the number of publishes and their cost."""
     print("ready", flush=True)
     await next_line()
     before = shared.statistics()
@@ -118,7 +118,7 @@ async def publish(part: Part, shared: SharedCounters) -> dict[str, float | list[
 
     if part.rate:
         tasks: set[asyncio.Task[None]] = set()
-        # One at least, also where the machine stood still for all of the time.
+        # At least one, even if the machine stalls for the whole duration.
         while (elapsed := perf_counter() - began) < part.seconds or not made:
             for _ in range(int(elapsed * part.rate) - made - len(tasks)):
                 task = asyncio.create_task(one())
@@ -144,13 +144,13 @@ async def publish(part: Part, shared: SharedCounters) -> dict[str, float | list[
 
 
 async def next_line() -> None:
-    """Wait for a line on the standard input."""
-    # In a thread: the loop goes on meanwhile.
+    """Wait for a line on standard input."""
+    # In a thread, so that the loop keeps running.
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
 
 
 async def run(part: Part) -> None:
-    """Play the part, and report the figures as one line of JSON."""
+    """Run the role of this process and print the figures as one line of JSON."""
     async with (
         Purgatory("bench") as purgatory,
         SharedCounters(purgatory, opened(part)) as shared,

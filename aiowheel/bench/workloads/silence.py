@@ -1,19 +1,19 @@
-"""Ways to close a connection that has been silent for too long: those one would write. Rank 5."""
+"""The designs for closing connections that are silent for too long. Rank 5."""
 
 from aiowheel.bench.workloads import silent_protocols as protocols
 from aiowheel.bench.workloads import silent_tasks as tasks
-from aiowheel.bench.workloads.hall import Doors
+from aiowheel.bench.workloads.server_counts import OpenServer
 
-DESIGNS: dict[str, Doors] = {
-    "protocol": protocols.doors_of(protocols.Connection),
-    "cancel and call_later": protocols.doors_of(protocols.Rearmed),
-    "note and look": protocols.doors_of(protocols.Noted),
-    "handle.touch": protocols.doors_of(protocols.Touched),
-    "IdleDetector": protocols.doors_of(protocols.Detected),
-    "LimitedProtocol": protocols.doors_of(protocols.Limited),
-    "task": tasks.doors_of(tasks.reading(tasks.read_for_ever)),
-    "task, asyncio.timeout": tasks.doors_of(tasks.reading(tasks.read_in_timeout)),
-    "task, asyncio.wait_for": tasks.doors_of(tasks.reading(tasks.wait_for_read)),
-    "task, aiowheel.timeout": tasks.doors_of(tasks.reading(tasks.read_in_our_timeout)),
-    "task, idle_guard": tasks.doors_of(tasks.guarded),
+DESIGNS: dict[str, OpenServer] = {
+    "protocol": protocols.server_of(protocols.Connection),
+    "cancel and call_later": protocols.server_of(protocols.Rearmed),
+    "note and look": protocols.server_of(protocols.Noted),
+    "handle.touch": protocols.server_of(protocols.Touched),
+    "IdleDetector": protocols.server_of(protocols.Detected),
+    "LimitedProtocol": protocols.server_of(protocols.Limited),
+    "task": tasks.server_of(tasks.reading(tasks.read_without_limit)),
+    "task, asyncio.timeout": tasks.server_of(tasks.reading(tasks.read_in_timeout)),
+    "task, asyncio.wait_for": tasks.server_of(tasks.reading(tasks.wait_for_read)),
+    "task, aiowheel.timeout": tasks.server_of(tasks.reading(tasks.read_in_our_timeout)),
+    "task, idle_guard": tasks.server_of(tasks.guarded),
 }

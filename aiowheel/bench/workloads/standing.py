@@ -1,4 +1,4 @@
-"""What pending timers cost by being there: memory, stalls, wake-ups. Rank 5."""
+"""The standing cost of pending timers: memory, stalls, wake-ups. Rank 5."""
 
 import asyncio
 import random
@@ -15,14 +15,14 @@ _MILLISECONDS = 1e3
 
 
 class Connection:
-    """Whose timeout the timers are."""
+    """The owner of a timeout."""
 
     def on_timeout(self) -> None:
-        """Fire after a silence."""
+        """Handle the timeout."""
 
 
 async def memory(api: str, pending: int) -> AsyncGenerator[Figures, None]:
-    """Bytes a pending timer, a bound method made for it, its handle kept; the list not counted."""
+    """Measure bytes per pending timer, with its bound method and its handle, without the list."""
     connection = Connection()
     async with open_timers(api) as call_later:
         while True:
@@ -33,7 +33,7 @@ async def memory(api: str, pending: int) -> AsyncGenerator[Figures, None]:
             after = resident_bytes()
             while handles:
                 handles.pop().cancel()  # type: ignore[attr-defined]
-            # The loop's own are thrown out of its heap on a later turn.
+            # The loop removes its own timers from the heap on a later turn.
             call_later(0.001, nothing)
             await asyncio.sleep(0.01)
             yield {
@@ -43,9 +43,9 @@ async def memory(api: str, pending: int) -> AsyncGenerator[Figures, None]:
 
 
 async def stall(api: str, pending: int, replaced: int) -> AsyncGenerator[Figures, None]:
-    """The longest turn of the loop while random timers are replaced, 100 a turn.
+    """Measure the longest turn of the loop while random timers are replaced, 100 per turn.
 
-    By the wall clock and by the CPU clock: what only the first shows is the machine's doing.
+    By wall clock and by CPU clock: a stall that only the wall clock shows is caused by the machine.
     """
     delays = uniform_delays(replaced)
     generator = random.Random(1)
@@ -73,9 +73,10 @@ async def stall(api: str, pending: int, replaced: int) -> AsyncGenerator[Figures
 
 
 async def idle(api: str, pending: int, seconds: float) -> AsyncGenerator[Figures, None]:
-    """Wake-ups and CPU time a second with so many timers an hour away.
+    """Measure wake-ups and CPU time per second with timers due in an hour.
 
-    A wake-up is a voluntary context switch of the process; the one that ends the wait is taken off.
+    A wake-up is a voluntary context switch of the process; the one that ends the wait is
+    subtracted.
     """
     async with open_timers(api) as call_later:
         handles = [call_later(3600.0, nothing) for _ in range(pending)]
@@ -94,7 +95,7 @@ async def idle(api: str, pending: int, seconds: float) -> AsyncGenerator[Figures
 
 
 async def allocation(pending: int, operations: int) -> AsyncGenerator[Figures, None]:
-    """Memory blocks that touching random timers leaves allocated."""
+    """Count memory blocks that touching random timers leaves allocated."""
     generator = random.Random(1)
     async with open_timers("aiowheel") as call_later:
         handles = [call_later(delay, nothing) for delay in uniform_delays(pending)]

@@ -1,7 +1,7 @@
-"""Running timers, ours or the loop's own, on a live loop. Rank 5.
+"""Running timers, aiowheel's or the loop's own, on a live loop. Rank 5.
 
-The two have one interface, so one code drives both. The loop gets a turn every so many operations,
-as a server's would; the empty harness takes the same turns.
+Both have the same interface, so one function drives both. The loop gets a turn every so many
+operations, like a server's loop; the empty harness takes the same turns.
 """
 
 import asyncio
@@ -15,13 +15,13 @@ import aiowheel
 from aiowheel.bench._side import Figures
 
 BATCH = 100
-# Uniform from 10 to 70 minutes: nothing fires during a run, and the heap and the wheel's levels are
-# as mixed as in life.
+# Uniform from 10 to 70 minutes: no timer fires during a run, and the heap and the levels of the
+# wheel are as mixed as in practice.
 SOONEST, LATEST = 600.0, 4200.0
 
 
 class Cancellable(Protocol):
-    """What both kinds of `call_later` return."""
+    """The result type of both kinds of `call_later`."""
 
     def cancel(self) -> object:
         """Withdraw the callback."""
@@ -32,12 +32,12 @@ CallLater = Callable[[float, Callable[[], object]], Cancellable]
 
 
 def nothing() -> None:
-    """The callback."""
+    """Do nothing; the callback of the timers."""
 
 
 @asynccontextmanager
 async def open_timers(api: str) -> AsyncGenerator[CallLater, None]:
-    """`call_later` of an aiowheel timer ("aiowheel"), or the loop's own ("loop")."""
+    """Yield `call_later` of an aiowheel timer ("aiowheel") or of the loop ("loop")."""
     if api == "loop":
         yield asyncio.get_running_loop().call_later
     else:
@@ -48,12 +48,12 @@ async def open_timers(api: str) -> AsyncGenerator[CallLater, None]:
 async def cpu_per_operation(
     batch: Callable[[int, int], object], operations: int, turn: int = BATCH
 ) -> float:
-    """CPU nanoseconds of one of so many operations; *batch* runs those from start to stop.
+    """Return CPU nanoseconds per operation; *batch* runs the operations from start to stop.
 
     Args:
-        batch: Called once a turn of the loop.
-        operations: In all.
-        turn: Operations in one turn.
+        batch: Called once per turn of the loop.
+        operations: Total number of operations.
+        turn: Number of operations in one turn.
     """
     started = process_time_ns()
     for start in range(0, operations, turn):
@@ -63,7 +63,7 @@ async def cpu_per_operation(
 
 
 def uniform_delays(count: int) -> list[float]:
-    """Seeded delays, the same for every side."""
+    """Return seeded delays, the same for every side."""
     generator = random.Random(count)
     return [generator.uniform(SOONEST, LATEST) for _ in range(count)]
 
@@ -71,16 +71,16 @@ def uniform_delays(count: int) -> list[float]:
 async def churn(
     api: str, pending: int, operations: int, turn: int = BATCH
 ) -> AsyncGenerator[Figures, None]:
-    """With so many others pending: arm and cancel at once; replace a random one; touch one.
+    """Measure with others pending: arm and cancel; replace a random timer; touch a random timer.
 
-    And what no touch can do without: fetch a random handle from memory, and read the clock. The
-    processor does not read the clock before the handle is there, nor go on to the next meanwhile.
+    The figure `clock` is the lower bound of a touch: read a random handle from memory, and read the
+    clock. The processor cannot overlap these reads with each other or with the next operation.
 
     Args:
         api: Whose timers, as in `open_timers`.
-        pending: Others.
-        operations: Of each kind, in a round.
-        turn: Operations in one turn of the loop.
+        pending: Number of other timers.
+        operations: Number of operations of each kind in a round.
+        turn: Number of operations in one turn of the loop.
     """
     delays = uniform_delays(operations)
     generator = random.Random(1)
@@ -135,7 +135,7 @@ MakeTimeout = Callable[[float], AbstractAsyncContextManager[object]]
 
 
 async def block(api: str, pending: int, operations: int) -> AsyncGenerator[Figures, None]:
-    """Enter and leave an empty timeout block, with so many timers pending."""
+    """Measure entering and leaving an empty timeout block, with other timers pending."""
     make = cast(MakeTimeout, asyncio.timeout if api == "loop" else aiowheel.timeout)
     call_later: CallLater = (
         asyncio.get_running_loop().call_later if api == "loop" else aiowheel.call_later
@@ -160,7 +160,7 @@ async def block(api: str, pending: int, operations: int) -> AsyncGenerator[Figur
 
 
 async def wait_for(api: str, pending: int, operations: int) -> AsyncGenerator[Figures, None]:
-    """Wait for a future that is done on the loop's next turn; empty: await it bare."""
+    """Measure waiting for a future that completes on the next turn; the harness awaits it bare."""
     loop = asyncio.get_running_loop()
     call_later: CallLater = loop.call_later if api == "loop" else aiowheel.call_later
     waits = asyncio.wait_for if api == "loop" else aiowheel.wait_for
@@ -187,7 +187,7 @@ async def wait_for(api: str, pending: int, operations: int) -> AsyncGenerator[Fi
 
 
 async def _cpu_per_step(batch: Callable[[], object], operations: int) -> float:
-    """As `cpu_per_operation`; *batch* is a coroutine function that does 100 operations."""
+    """Like `cpu_per_operation`; *batch* is a coroutine function that runs 100 operations."""
     batches = -(-operations // BATCH)
     started = process_time_ns()
     for _ in range(batches):

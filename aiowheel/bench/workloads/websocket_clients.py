@@ -1,8 +1,8 @@
-"""Websocket clients that answer pings, some of which also send a message to be echoed. Rank 5.
+"""Websocket clients that answer pings; some also send messages that the server echoes. Rank 5.
 
-Run as `python -m aiowheel.bench.workloads.websocket_clients TASK`, TASK being JSON. Writes "ready"
-when all are connected, begins when it reads a line, and writes its figures as JSON. Frames are
-those of RFC 6455, shorter than 126 bytes, masked with zeros.
+Run as `python -m aiowheel.bench.workloads.websocket_clients TASK` with TASK as JSON. Prints "ready"
+when all connections are open, starts when it reads a line, and prints its figures as JSON. Frames
+follow RFC 6455, are shorter than 126 bytes, and are masked with zeros.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from aiowheel.bench._loops import loop_factory, loops_here
 from aiowheel.bench.workloads.firing import quantile
 
 _MILLISECONDS = 1e3
-_AT_ONCE = 100  # handshakes under way
-_PATIENCE = 30.0  # seconds for the echoes that are still to come
-_TEXT, _CLOSE, _PING, _PONG = 0x81, 0x88, 0x89, 0x8A  # whole frames
+_AT_ONCE = 100  # concurrent handshakes
+_PATIENCE = 30.0  # seconds allowed for the remaining echoes
+_TEXT, _CLOSE, _PING, _PONG = 0x81, 0x88, 0x89, 0x8A  # first bytes of unfragmented frames
 _MASK = bytes(4)
 _GOING_AWAY = (1001).to_bytes(2)
 TURN_SECONDS = 0.001
@@ -31,14 +31,14 @@ HANDSHAKE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Visitors:
-    """What the clients do.
+class WebsocketTask:
+    """The task of the client process.
 
     Attributes:
-        port: Of the server, on the loopback address.
-        connections: In all.
-        rate: Messages a second of all together.
-        seconds: How long they send messages.
+        port: The port of the server on the loopback address.
+        connections: Number of connections.
+        rate: Total number of messages per second.
+        seconds: Duration of sending messages.
     """
 
     port: int
@@ -49,13 +49,13 @@ class Visitors:
 
 @dataclass(slots=True)
 class Counts:
-    """What has come from the server."""
+    """The counts of received frames."""
 
     pings: int = 0
-    latencies: list[float] | None = None  # of echoes, once it matters
+    latencies: list[float] | None = None  # of echoes, once the measurement has started
 
 
-class Visitor(asyncio.Protocol):
+class WebsocketClient(asyncio.Protocol):
     """One connection."""
 
     def __init__(self, counts: Counts) -> None:
@@ -67,27 +67,27 @@ class Visitor(asyncio.Protocol):
         self.transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Ask for a websocket."""
+        """Request a websocket."""
         self.transport = cast(asyncio.Transport, transport)
         self.transport.write(HANDSHAKE)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail if it was not opened."""
+        """Fail if the websocket was not opened."""
         self.closed.set_result(None)
         if not self.opened.done():
             self.opened.set_exception(exc or ConnectionError("the server closed the connection"))
 
-    def say(self) -> None:
-        """Send the time, to be echoed."""
+    def send_message(self) -> None:
+        """Send the time as a message to be echoed."""
         now = repr(perf_counter()).encode()
         self.transport.write(bytes((_TEXT, 0x80 | len(now))) + _MASK + now)
 
     def close(self) -> None:
-        """Ask the server to close the connection."""
+        """Send a close frame."""
         self.transport.write(bytes((_CLOSE, 0x82)) + _MASK + _GOING_AWAY)
 
     def data_received(self, data: bytes) -> None:
-        """Answer pings, and take the latency of echoes."""
+        """Answer pings, and record the latency of echoes."""
         received = self.received + data
         if not self.is_open:
             head, end, received = received.partition(b"\r\n\r\n")
@@ -108,39 +108,39 @@ class Visitor(asyncio.Protocol):
         self.received = received
 
 
-async def _connect(visitors: Visitors, counts: Counts) -> list[Visitor]:
+async def _connect(task: WebsocketTask, counts: Counts) -> list[WebsocketClient]:
     loop = asyncio.get_running_loop()
     gate = asyncio.Semaphore(_AT_ONCE)
 
-    async def one() -> Visitor:
+    async def one() -> WebsocketClient:
         async with gate:
-            _, visitor = await loop.create_connection(
-                lambda: Visitor(counts), "127.0.0.1", visitors.port
+            _, client = await loop.create_connection(
+                lambda: WebsocketClient(counts), "127.0.0.1", task.port
             )
-            await visitor.opened
-            return visitor
+            await client.opened
+            return client
 
-    return list(await asyncio.gather(*(one() for _ in range(visitors.connections))))
+    return list(await asyncio.gather(*(one() for _ in range(task.connections))))
 
 
-async def run(visitors: Visitors) -> None:
-    """Connect, wait for the line, talk, and write the figures."""
+async def run(task: WebsocketTask) -> None:
+    """Connect, wait for a line, send messages, and print the figures."""
     connections_allowed()
     counts = Counts()
-    everybody = await _connect(visitors, counts)
-    random.Random(1).shuffle(everybody)
+    clients = await _connect(task, counts)
+    random.Random(1).shuffle(clients)
     print("ready", flush=True)
-    # In a thread: pings are answered meanwhile.
+    # In a thread, so that the loop keeps answering pings.
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
     latencies = counts.latencies = []
-    pings, began, said = counts.pings, perf_counter(), 0
-    while (elapsed := perf_counter() - began) < visitors.seconds:
-        for place in range(said, int(elapsed * visitors.rate)):
-            everybody[place % len(everybody)].say()
-            said += 1
+    pings, began, sent = counts.pings, perf_counter(), 0
+    while (elapsed := perf_counter() - began) < task.seconds:
+        for place in range(sent, int(elapsed * task.rate)):
+            clients[place % len(clients)].send_message()
+            sent += 1
         await asyncio.sleep(TURN_SECONDS)
     last_moment = perf_counter() + _PATIENCE
-    while len(latencies) < said and perf_counter() < last_moment:  # noqa: ASYNC110 - simpler
+    while len(latencies) < sent and perf_counter() < last_moment:  # noqa: ASYNC110 - simpler
         await asyncio.sleep(TURN_SECONDS)
     seconds = perf_counter() - began
     pings = counts.pings - pings
@@ -150,15 +150,15 @@ async def run(visitors: Visitors) -> None:
         "served": served,
         "per_second": served / seconds,
         "p99_ms": quantile(sorted(latencies), 0.99) * _MILLISECONDS,
-        "lost": said - len(latencies),
+        "lost": sent - len(latencies),
     }
     print(json.dumps(figures), flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
-    for visitor in everybody:
-        visitor.close()
-    await asyncio.wait([visitor.closed for visitor in everybody], timeout=_PATIENCE)
+    for client in clients:
+        client.close()
+    await asyncio.wait([client.closed for client in clients], timeout=_PATIENCE)
 
 
 if __name__ == "__main__":
     with asyncio.Runner(loop_factory=loop_factory(loops_here()[-1])) as runner:
-        runner.run(run(Visitors(**json.loads(sys.argv[1]))))
+        runner.run(run(WebsocketTask(**json.loads(sys.argv[1]))))

@@ -1,1 +1,1 @@
-"""Idle detection over recorded and arriving touches. Rank 5."""
+"""Idle detection over recorded and streaming touches. Rank 5."""

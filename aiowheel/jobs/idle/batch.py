@@ -1,7 +1,7 @@
-"""Idle detection as a Spark job: integer times and one window function, no Python UDF. Rank 5.
+"""Idle detection as a Spark batch job: integer times and a window function, no Python UDF. Rank 5.
 
 The rows are shuffled once, by key. Each task sorts the events of its keys by time and writes them
-as one part; a merge of the parts gives all events in order.
+to one file (a part); merging the parts yields all events in order.
 """
 
 from collections.abc import Iterator
@@ -17,14 +17,14 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel.jobs.idle.merge import merged_parts
 
-# Sorted in memory by one task; a tenth more time is spent with ten times as many.
+# Rows that one task sorts in memory; ten times as many would take a tenth more time.
 _ROWS_A_TASK = 1_000_000
-_MOST_TASKS = 500  # the parts are open at one time
+_MOST_TASKS = 500  # all parts are open at the same time
 
 
 @dataclass(frozen=True, slots=True)
 class FoundIdle:
-    """What the job found, in files that the caller removes.
+    """The result of the job, in files that the caller removes.
 
     Attributes:
         folder: The events as Parquet parts, each sorted by time.
@@ -38,7 +38,7 @@ class FoundIdle:
         return sorted(self.folder.glob("part-*.parquet"))
 
     def count_keys(self) -> int:
-        """Count the distinct keys among the rows: each has one last event."""
+        """Count the distinct keys among the rows, by the last event of each key."""
         return sum(len(counts) - counts.null_count for counts in self._counts())
 
     def count_rows(self) -> int:
@@ -52,21 +52,21 @@ class FoundIdle:
                     yield batch.column("key_rows")
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Walk over ``fire: int64, key: string`` by fire time, then by key as UTF-8 bytes.
+        """Yield ``fire: int64, key: string`` by fire time, then by key as UTF-8 bytes.
 
-        Memory is that of a million events, or of those of one instant if there are more.
+        Holds about a million events in memory, or all events of one instant if these are more.
         """
         return merged_parts(self.parts)
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
-        """Walk over ``(fire, key)`` in the same order."""
+        """Iterate over ``(fire, key)`` in the same order."""
         for batch in self.batches():
             fires = cast("list[int]", batch.column("fire").to_pylist())
             yield from zip(fires, cast("list[str]", batch.column("key").to_pylist()), strict=True)
 
 
 def tasks_for(rows: int, spark_cores: int) -> int:
-    """Choose how many tasks share *rows* rows."""
+    """Return the number of tasks for *rows* rows."""
     return max(spark_cores, min(_MOST_TASKS, rows // _ROWS_A_TASK))
 
 
@@ -74,13 +74,14 @@ def find_idle(rows: DataFrame, timeout: int, folder: Path, tasks: int | None = N
     """Run the job.
 
     Args:
-        rows: ``key: string, t: bigint``, from files that the workers see; with a column ``note``
-            the rows in which it is not null are written along with the events, as they are.
+        rows: ``key: string, t: bigint``, from files that the workers can read. Rows whose optional
+            column ``note`` is not null are written unchanged together with the events.
         timeout: In the unit of the rows, above 0.
-        folder: A folder that does not exist yet and that the workers see, for the result.
-        tasks: How many tasks share the keys; by default as many as Spark shuffles with.
+        folder: The folder of the result; it must not exist yet, and the workers must be able to
+            write it.
+        tasks: The number of tasks; by default Spark's number of shuffle partitions.
 
-    Cost: that of the window query, and of a sort of each task's events by one integer.
+    Cost: the window query, and a sort of the events of each task by one integer.
     """
     spark = rows.sparkSession
     count = tasks or int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
@@ -90,8 +91,8 @@ def find_idle(rows: DataFrame, timeout: int, folder: Path, tasks: int | None = N
 
 
 def sorted_events(rows: DataFrame, timeout: int, tasks: int) -> DataFrame:
-    """Select `idle_events`, by time in each of *tasks* parts; with one shuffle."""
-    # One integer is sorted by its bits; the keys of one instant are left to the merge.
+    """Select `idle_events` in *tasks* parts, each sorted by time, with one shuffle."""
+    # Sorting by one integer is a radix sort; the merge orders the keys of one instant.
     return idle_events(rows.repartition(tasks, "key"), timeout).sortWithinPartitions("fire")
 
 
@@ -106,13 +107,13 @@ def is_idle(fire: Column, next_time: Column) -> Column:
 def idle_events(rows: DataFrame, timeout: int) -> DataFrame:
     """Select ``fire: bigint, key: string, key_rows: int``, and ``note`` if *rows* has it.
 
-    The rule is that of the wheel: idle at t + timeout if the key's next t is later than that, or
-    if there is none. That is the key's last event, and only there ``key_rows`` is how many rows the
-    key has. A touch exactly at t + timeout keeps the key alive; at such a tie a purgatory does the
-    opposite, and expires the operation.
+    The rule is that of the wheel: the key is idle at t + timeout if its next t is later than that
+    or missing. A missing next t marks the key's last event; ``key_rows``, the number of rows of the
+    key, is null in all other events. A touch exactly at t + timeout keeps the key alive; a
+    purgatory decides such a tie the other way and expires the operation.
     """
     note = [name for name in rows.columns if name == "note"]
-    # Eight bytes of a hash tell most keys apart, and those are compared as one integer.
+    # The 8-byte hash comes first because comparing one integer separates most keys.
     by_time = Window.partitionBy("hash", "key").orderBy("t")
     fire, next_t = F.col("t") + F.lit(timeout), F.col("next_t")
     is_event = is_idle(fire, next_t)

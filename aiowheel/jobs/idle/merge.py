@@ -1,4 +1,4 @@
-"""Sorted parts of idle events merged into one order, many rows at a time. Rank 5; no Spark."""
+"""Merging of sorted parts of idle events in large batches. Rank 5; no Spark."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -12,21 +12,21 @@ import pyarrow.parquet as pq
 _EVENTS_IN_MEMORY = 1_000_000
 _FEWEST_A_PART = 4_096
 _NEVER = 2**63 - 1
-_ORDER = [("fire", "ascending"), ("key", "ascending")]  # text by its UTF-8 bytes
+_ORDER = [("fire", "ascending"), ("key", "ascending")]  # Arrow compares text by UTF-8 bytes
 
 
 def merged_parts(parts: Sequence[Path]) -> Iterator[pa.RecordBatch]:
-    """Walk over ``fire, key`` of all *parts* by fire, then key; each part is sorted by fire.
+    """Yield ``fire, key`` of all *parts* by fire, then key; each part is sorted by fire.
 
-    Rows without a key are left out. Memory is that of a million events, or of those of one instant
-    if there are more.
+    Rows without a key are left out. Holds about a million events in memory, or all events of one
+    instant if these are more.
     """
     with ExitStack() as stack:
         at_once = max(_FEWEST_A_PART, _EVENTS_IN_MEMORY // max(1, len(parts)))
         ahead = [_Part(stack.enter_context(pq.ParquetFile(part)), at_once) for part in parts]
         ahead = [part for part in ahead if not part.is_empty]
         while ahead:
-            # What is still to be read of a part is not before its newest row.
+            # The unread events of a part are not before the newest event read from it.
             bound = min((part.newest for part in ahead if not part.is_over), default=_NEVER)
             taken = pa.concat_tables([part.take_before(bound) for part in ahead])
             ordered = taken.take(pc.sort_indices(taken, sort_keys=_ORDER))
@@ -38,7 +38,7 @@ def merged_parts(parts: Sequence[Path]) -> Iterator[pa.RecordBatch]:
 
 
 class _Part:
-    """The events of one file that were read and not taken yet."""
+    """The events of one file that were read but not yet merged."""
 
     def __init__(self, file: pq.ParquetFile, at_once: int) -> None:
         self._batches = file.iter_batches(at_once, columns=["fire", "key"])

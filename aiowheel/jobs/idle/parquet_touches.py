@@ -1,4 +1,4 @@
-"""Touches in Parquet, read by Spark itself, by the rules of the readers. Rank 5."""
+"""Touches in Parquet files, read by Spark with the rules of the readers. Rank 5."""
 
 import contextlib
 import re
@@ -16,21 +16,22 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 from aiowheel.jobs.idle.batch import FoundIdle
 from aiowheel.readers import Format, Piece, Reject, Tally, TimedRows, raw_text
 
-# Spark of 4.0 on says which file it could not read.
+# The error of Spark 4.0 and later names the file that could not be read.
 _UNREADABLE = re.compile(
     r"FAILED_READ_FILE\S* Encountered error while reading file (\S+?)\.(?:\s|$)"
 )
-_ODD = re.compile(r"[*?\[\]{}\\:]")  # to Spark a pattern; and it reads no file with a colon
+_ODD = re.compile(r"[*?\[\]{}\\:]")  # glob characters; and Spark cannot read a name with a colon
 
 
 def key_that_spark_reads(paths: Sequence[Path], names: Sequence[str], time: str) -> str | None:
-    """Choose the key column, if all files are Parquet with one key and times of one whole type.
+    """Return the key column if Spark can read the files; None if the readers must read them.
 
-    Everything else is for the reader, which knows more types and says what is wrong with a file.
+    Spark can read them if all files are Parquet with the same key column and times of one integer
+    type. The readers accept more types and report errors in a file.
 
     Args:
         paths: The files.
-        names: What the key column may be called; the first one that is there counts.
+        names: Possible names of the key column; the first one that the files have is used.
         time: Name of the time column.
     """
     found: set[tuple[str, pa.DataType, pa.DataType]] = set()
@@ -42,7 +43,7 @@ def key_that_spark_reads(paths: Sequence[Path], names: Sequence[str], time: str)
         except (OSError, pa.ArrowException):
             return None
         key = next((name for name in names if name in schema.names), None)
-        lower = {name.lower() for name in schema.names}  # to Spark, K is k
+        lower = {name.lower() for name in schema.names}  # Spark's column names ignore case
         if key is None or time not in schema.names or len(lower) < len(schema.names):
             return None
         kinds = schema.field(key).type, schema.field(time).type
@@ -51,7 +52,7 @@ def key_that_spark_reads(paths: Sequence[Path], names: Sequence[str], time: str)
         if not pa.types.is_signed_integer(kinds[1]):
             return None
         found.add((key, *kinds))
-    # Spark reads all files by the schema of one.
+    # Spark reads all files with the schema of one.
     return found.pop()[0] if len(found) == 1 else None
 
 
@@ -60,9 +61,9 @@ class ParquetTouches:
     """The rows of Parquet files, good and bad.
 
     Attributes:
-        table: All rows: key, t, reason (null for a good row), and where the row stands.
-        sizes: Of every file, by the name it was given by, how many rows it has.
-        names: That name, by the one that Spark knows it by.
+        table: All rows: key, t, reason (null for a good row), and the row's file and line.
+        sizes: Number of rows of every file, by the name that the user gave.
+        names: The user's name of each file, by the name that Spark uses.
     """
 
     table: DataFrame
@@ -71,7 +72,7 @@ class ParquetTouches:
 
     @classmethod
     def of(cls, spark: SparkSession, paths: Sequence[Path], key: str, rows: TimedRows) -> Self:
-        """Plan the reading of files by the rules of *rows*; *key* is of `key_that_spark_reads`."""
+        """Plan reading files by the rules of *rows*; *key* is that of `key_that_spark_reads`."""
         table = spark.read.parquet(*(str(path.resolve()) for path in paths)).select(
             F.col(f"`{key}`").cast("string").alias("key"),
             F.col(f"`{rows.time}`").cast("bigint").alias("t"),
@@ -86,7 +87,7 @@ class ParquetTouches:
 
     @property
     def size(self) -> int:
-        """How many rows there are."""
+        """The total number of rows."""
         return sum(self.sizes.values())
 
     @property
@@ -95,9 +96,9 @@ class ParquetTouches:
         return self.table.where(F.col("reason").isNull()).select("key", "t")
 
     def found(self, idle: FoundIdle) -> Iterator[Reject | Tally]:
-        """Walk over the bad rows and the tally of each file, in the order of the files.
+        """Yield the bad rows and the tally of each file, in file order.
 
-        The files are read again if *idle* comes from fewer rows than they have.
+        Reads the files again if *idle* was found in fewer rows than they have.
         """
         rejects = self._rejects() if idle.count_rows() < self.size else iter(())
         reject = next(rejects, None)
@@ -111,10 +112,10 @@ class ParquetTouches:
 
     @contextlib.contextmanager
     def damage_told(self, rows: TimedRows) -> Generator[None]:
-        """Where Spark fails to read a file, say of it what the reader of every engine says.
+        """If Spark fails to read a file inside the block, raise the error of the readers instead.
 
         Raises:
-            BadInputError: Inside the block, Spark could not read a file, nor can the reader.
+            BadInputError: Neither Spark nor the reader could read a file.
         """
         try:
             yield
@@ -133,7 +134,7 @@ class ParquetTouches:
         order = {name: place for place, name in enumerate(self.sizes)}
         found.sort(key=lambda source: order[self._name_of(source)])
         place = F.array_position(F.array(*map(F.lit, found)), F.col("source"))
-        # As bytes: a key may be no UTF-8.
+        # As bytes, because a key may not be valid UTF-8.
         rows = bad.orderBy(place, "line").withColumn("key", F.col("key").cast("binary"))
         for row in rows.toLocalIterator():
             key = (row["key"] or b"").decode(errors="surrogateescape")
@@ -145,7 +146,7 @@ class ParquetTouches:
 
 
 def flaw_of_touch(earliest: int, latest: Column) -> Column:
-    """The first thing wrong with ``key`` and ``t``, in the words of the readers; or null."""
+    """Return the reason why ``key`` or ``t`` is rejected, worded as by the readers, or null."""
     t = F.col("t")
     written = F.concat(F.lit("time '"), F.coalesce(t.cast("string"), F.lit("")), F.lit("' is "))
     return (

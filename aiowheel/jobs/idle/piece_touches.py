@@ -1,8 +1,8 @@
-"""Touches in text, in archives and in odd Parquet, read by Spark's workers. Rank 5.
+"""Touches in text, archives and unusual Parquet files, read by Spark's workers. Rank 5.
 
-The workers run the reader of every engine on pieces of the files. What it finds wrong goes along
-with the rows: one job finds the idle events and the rejects, and a task that runs twice counts
-once.
+The workers run the common reader on pieces of the files. Bad rows travel as notes in the same table
+as the good rows: one job finds the idle events and the rejects, and a task that Spark repeats is
+counted once.
 """
 
 import contextlib
@@ -20,10 +20,10 @@ from aiowheel.jobs.spark.values import ddl
 from aiowheel.readers import Format, Inputs, Piece, Reject, Scan, Tally, TimedRows, pieces_of
 from aiowheel.readers._inputs import Source
 
-# A note is a bad row, or the tally of a piece (`accepted`), or why the run ends (`reason` alone).
+# A note is a bad row, the tally of a piece (`accepted`), or the error that ends the run (`reason`).
 _NOTE = pa.struct(
     {
-        "source": pa.binary(),  # names, and rows, may be no UTF-8
+        "source": pa.binary(),  # names and rows may not be valid UTF-8
         "line": pa.int64(),
         "reason": pa.binary(),
         "raw": pa.binary(),
@@ -38,7 +38,7 @@ _ROWS = pa.schema({"key": pa.string(), "t": pa.int64(), "note": _NOTE})
 _TASK_BYTES = 16 << 20
 _ROW_BYTES = 40
 _NOTES_AT_ONCE = 10_000
-_PIECE_NOTES = 40  # bits: the notes of one piece, in their order
+_PIECE_NOTES = 40  # bits that number the notes of one piece, in their order
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ class PieceTouches:
     """The rows of any files, good and bad.
 
     Attributes:
-        rows: ``key: string, t: bigint`` and a note, which is null for a good row; the key of a note
-            is null, its t is its place among the notes.
-        size: About how many rows there are.
+        rows: ``key: string, t: bigint`` and a note. The note of a good row is null; a row with a
+            note has a null key, and its t is the number of the note.
+        size: The approximate number of rows.
     """
 
     rows: DataFrame
@@ -56,7 +56,7 @@ class PieceTouches:
 
     @classmethod
     def of(cls, spark: SparkSession, inputs: Inputs, rows: TimedRows) -> Self:
-        """Plan the reading of *inputs* by the rules of *rows*.
+        """Plan reading *inputs* with the rules of *rows*.
 
         Raises:
             BadInputError: A file cannot be opened.
@@ -68,8 +68,8 @@ class PieceTouches:
         return cls(numbers.mapInArrow(read, ddl(_ROWS)), inputs.total_bytes // _ROW_BYTES)
 
     def found(self, idle: FoundIdle) -> Iterator[Reject | Tally | BadInputError]:
-        """Walk over the notes among the events, in the order of the inputs."""
-        for part in idle.parts:  # all are in one part: they share the key null
+        """Yield the notes among the events, in the order of the inputs."""
+        for part in idle.parts:  # notes are all in one part, because their key is null
             with pq.ParquetFile(part) as file:
                 for batch in file.iter_batches(columns=["note"]):
                     yield from map(_unpacked, batch.column("note").drop_null().to_pylist())
@@ -98,7 +98,7 @@ def _scan_all(spark: SparkSession, pieces: Sequence[Piece]) -> list[Scan]:
 
 
 def _tasks_of(pieces: Sequence[Piece]) -> list[list[tuple[int, Piece]]]:
-    """Give a task large pieces one by one, small files together."""
+    """Distribute the pieces: a large piece has its own task, small files share one."""
     tasks: list[list[tuple[int, Piece]]] = []
     room = 0
     for number, piece in enumerate(pieces):
@@ -114,7 +114,7 @@ def _tasks_of(pieces: Sequence[Piece]) -> list[list[tuple[int, Piece]]]:
 def _reader(
     tasks: Sequence[Sequence[tuple[int, Piece]]], rules: TimedRows
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Make the function for ``mapInArrow`` that turns the number of a task into its rows."""
+    """Return the function for ``mapInArrow`` that maps the number of a task to its rows."""
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -129,7 +129,7 @@ def _rows_of(piece: Piece, number: int, rules: TimedRows) -> Iterator[pa.RecordB
     notes = _Notes(number)
     try:
         for source in piece.sources():
-            rows = rules.by_the_same_rules(_One(source), notes.put)
+            rows = rules.by_the_same_rules(_SingleSource(source), notes.put)
             for batch in rows.batches():
                 nothing = pa.nulls(len(batch.keys), _NOTE)
                 yield pa.record_batch([batch.keys, batch.times, nothing], schema=_ROWS)
@@ -137,14 +137,14 @@ def _rows_of(piece: Piece, number: int, rules: TimedRows) -> Iterator[pa.RecordB
                     yield notes.taken()
             notes.put(Tally(source.name, source.format, rows.accepted, piece.ends_file))
     except BadInputError as error:
-        # Not raised: which of several bad files is named must not depend on the tasks' order.
+        # Not raised here: the error reported of several must not depend on the order of the tasks.
         notes.put(error)
     yield notes.taken()
 
 
 @dataclass(frozen=True, slots=True)
-class _One:
-    """A single table."""
+class _SingleSource:
+    """A single table as `Sources`."""
 
     source: Source
 
@@ -153,7 +153,7 @@ class _One:
 
 
 class _Notes:
-    """The notes of one piece that no batch has taken along yet."""
+    """The notes of one piece that have not been put into a batch yet."""
 
     def __init__(self, piece: int) -> None:
         self._next = piece << _PIECE_NOTES

@@ -1,4 +1,4 @@
-"""The engine of `shard` as Spark calls it: one a hash shard of the keys. Rank 5."""
+"""The Spark processor of `shard`: one instance per hash shard of the keys. Rank 5."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from aiowheel.jobs.spark.processor import Frames, ShardProcessor
 from aiowheel.jobs.spark.watermark import watermark_at
 from aiowheel.readers import Unit
 
-#: The latest time of a row, in seconds: the year 2223. A flush lies beyond.
+#: The latest time of a row, in seconds: the year 2223. The time of a flush is later.
 LATEST_SECOND: Final = 8_000_000_000
 
-#: Idle events; and rows without a key, with how many touches a shard has taken.
+#: Idle events; and rows without a key that hold the number of touches a shard has taken.
 EVENTS_DDL: Final = "fire bigint, key string, taken bigint"
 
 
 class IdleProcessor(ShardProcessor[IdleShard]):
-    """Settles a shard when a key may have fallen idle; its state is what `IdleShard` writes.
+    """A processor that settles a shard when a key may have become idle; see `IdleShard`.
 
     Args:
         timeout: In *unit*.
-        unit: Of the column ``t``.
+        unit: The unit of the column ``t``.
     """
 
     def __init__(self, timeout: int, unit: Unit) -> None:

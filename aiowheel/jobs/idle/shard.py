@@ -1,12 +1,13 @@
-"""The idle detector of one shard of keys, between two micro-batches a few bytes. Rank 5: no Spark.
+"""The idle detector of one shard of keys, with a small state. Rank 5: no Spark.
 
-It replays recorded touches by the rule of `aiowheel.recipes`. What it has to remember is a bag of
-touches. Most of them are older than the last micro-batch, so the state has two values: the *base*,
-which is rewritten rarely, and the *recent* touches, which the base does not have.
+The detector replays recorded touches by the rule of `aiowheel.recipes`. It keeps a bag of touches
+between micro-batches. Most of them are older than the last micro-batch, so the state has two
+values: the *base*, which is rewritten rarely, and the *recent* touches, which are missing in the
+base.
 
-Touches of the base that are over stay in it. They do no harm: a touch that is no longer needed has
-a later one of its key, or its key has fallen idle at or before the frontier, and events up to the
-frontier of the recent touches are out already.
+The base may keep touches that are no longer needed. They do no harm: such a touch has a later one
+of its key, or its key became idle at or before the frontier, and events up to the frontier are not
+emitted again.
 """
 
 import io
@@ -19,9 +20,9 @@ from aiowheel.errors import AiowheelError
 from aiowheel.readers import LATEST_TIME
 from aiowheel.recipes._idle_trace import IdleEvent, IdleTrace, Touch
 
-#: Of `IdleShard.changes`; one that is unknown here is refused.
+#: The version of the state that `IdleShard.changes` writes; any other version is refused.
 STATE_VERSION: Final = 3
-#: The values of the state, as Spark writes their schemas.
+#: The values of the state, as Spark schemas.
 STATE: Final = {
     "touches": "version int, touches binary",
     "recent": "version int, touches binary, frontier bigint",
@@ -30,22 +31,22 @@ STATE: Final = {
 _BASE, _RECENT = STATE
 _TOUCHES = pa.schema({"t": pa.int64(), "key": pa.string()})
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
-_FEW: Final = 256  # touches: to keep them apart saves nothing
-_NOTHING: Final = -1  # the frontier before the first one
+_FEW: Final = 256  # below so many touches, a separate value saves nothing
+_NOTHING: Final = -1  # the frontier of a new shard
 
 
 class IdleShard:
-    """Takes touches in any order, and finds what fell idle once none is missing.
+    """A detector that takes touches in any order and finds idle keys up to a frontier.
 
-    `feed` only keeps; `settle` works off what lies at or before a *frontier*, of which the caller
-    says that no touch will come any more. What it returns in all does not depend on how the touches
-    are cut.
+    `feed` only stores touches; `settle` processes those at or before a *frontier*. The caller
+    guarantees that no touch at or before the frontier comes later. The events do not depend on how
+    the touches are divided into batches.
 
     Args:
         timeout: In the unit of the touches, above 0.
-        base: Touches that are written down, and that need not be written again.
-        recent: Other touches that are written down.
-        frontier: Up to where the events of these touches are out.
+        base: Touches of the stored base, which need not be written again.
+        recent: The other stored touches.
+        frontier: The time up to which the events of these touches have been emitted.
     """
 
     def __init__(
@@ -63,18 +64,18 @@ class IdleShard:
         self._has_events = False
 
     def __len__(self) -> int:
-        """How many touches it remembers; 0 when no key is open."""
+        """The number of stored touches; 0 when no key is open."""
         return len(self._touches)
 
     def feed(self, touches: Iterable[Touch]) -> None:
-        """Take touches in, each later than the last frontier."""
+        """Store touches, each later than the last frontier."""
         self._touches.extend(touches)
 
     def settle(self, frontier: int) -> list[IdleEvent]:
-        """Find what fell idle up to and including *frontier*.
+        """Return the events up to and including *frontier*.
 
         Returns:
-            ``(fire, key)`` by fire time, then by key; fire times lie above the last frontier.
+            ``(fire, key)`` by fire time, then by key; fire times are later than the last frontier.
 
         Cost: a sort of the touches, some microseconds each.
         """
@@ -90,14 +91,14 @@ class IdleShard:
         return events
 
     def next_fire(self) -> int | None:
-        """No event lies before this time, unless touches come; None when no key is open."""
+        """Return a lower bound of the next event, if no touch comes; None when no key is open."""
         return min(t for t, _ in self._touches) + self._timeout if self._touches else None
 
     def changes(self) -> dict[str, tuple[Any, ...] | None]:
-        """Write down the values that are not as `load` has read them; None for one that goes.
+        """Return the values that differ from the stored ones; None deletes a value.
 
-        A shard that nothing happened to has none. One that is touched on some keys writes those of
-        the recent touches, and all of them when they have become a quarter of the base.
+        An unchanged shard has none. A shard with a few new touches writes the recent touches only;
+        when these exceed a quarter of the base, it writes the base anew.
         """
         if not self._touches:
             return {_BASE: None, _RECENT: None}
@@ -111,14 +112,14 @@ class IdleShard:
 
     @classmethod
     def load(cls, timeout: int, values: Mapping[str, tuple[Any, ...]]) -> "IdleShard":
-        """Read what `changes` wrote.
+        """Restore a shard from the values that `changes` returned.
 
         Args:
             timeout: In the unit of the touches.
-            values: The last value of each name; one that has gone is missing.
+            values: The last value of each name, without deleted ones.
 
         Raises:
-            AiowheelError: Another version of this package wrote it.
+            AiowheelError: The values have another version.
         """
         touches: dict[str, list[Touch]] = {}
         frontier = _NOTHING
@@ -136,7 +137,7 @@ class IdleShard:
 
 
 def _written(touches: set[Touch]) -> bytes:
-    """Touches in Arrow's stream format, compressed."""
+    """Return touches in Arrow's stream format, compressed."""
     sink = io.BytesIO()
     ordered = sorted(touches)
     batch = pa.RecordBatch.from_pydict(
@@ -148,14 +149,14 @@ def _written(touches: set[Touch]) -> bytes:
 
 
 def condensed(touches: list[Touch], timeout: int) -> list[Touch]:
-    """Drop every touch that changes nothing: its neighbours alone keep the key alive over it.
+    """Remove touches without effect: those whose neighbours alone keep the key alive.
 
-    So a key that is touched all the time costs two touches, and a stretch of *timeout* at most
-    two, however many rows there were. Touches that come later cannot part what is closed up.
+    A key that is touched all the time keeps two touches, and at most two for each stretch of
+    *timeout*, for any number of rows. Later touches cannot change the effect.
 
     Args:
-        touches: By time.
-        timeout: In their unit.
+        touches: Sorted by time.
+        timeout: In the unit of the touches.
     """
     kept: dict[str, list[int]] = {}
     for t, key in touches:

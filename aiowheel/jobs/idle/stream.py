@@ -1,8 +1,7 @@
 """Idle detection over files that arrive in a folder. Rank 5.
 
-Times stay integers of the files' unit. Only the watermark, which is Spark's and in milliseconds,
-sees a timestamp derived from them; what lies behind it is settled, shard by shard, by the engine in
-`shard`.
+Times stay integers of the files' unit. Only Spark's watermark, in milliseconds, uses a timestamp
+derived from them; the engine in `shard` settles the touches behind the watermark, shard by shard.
 """
 
 from __future__ import annotations
@@ -36,16 +35,16 @@ class IdleStream:
     """A stream from a folder of files to a folder of idle events.
 
     Attributes:
-        folder: Where files arrive, whole: written elsewhere or hidden, then renamed.
-        out: Gets the folders ``events`` and ``rejects``.
-        checkpoint: Remembers how far the stream is; goes with *out*.
+        folder: The folder where complete files arrive: written elsewhere or hidden, then renamed.
+        out: The parent of the folders ``events`` and ``rejects``.
+        checkpoint: The progress of the stream; it belongs to *out*.
         files: How to read a file.
         timeout: In the unit of the files, above 0.
-        max_lateness_ms: How far a row may lie behind the newest row of the batches before its own.
-        shards: Engines that share the keys; fixed for the life of the checkpoint.
-        files_per_batch: At most so many files make a micro-batch.
+        max_lateness_ms: How far a row may lie behind the newest row of earlier micro-batches.
+        shards: The number of engines that share the keys; fixed for the life of the checkpoint.
+        files_per_batch: The maximum number of files in a micro-batch.
         delete_files: Whether each file is deleted after its micro-batch.
-        written: Idle events per micro-batch of this run.
+        written: The number of idle events per micro-batch of this run.
     """
 
     folder: Path
@@ -61,26 +60,26 @@ class IdleStream:
 
     @property
     def unit(self) -> Unit:
-        """Of all times."""
+        """The unit of all times."""
         return self.files.unit
 
     @property
     def events(self) -> Path:
-        """Holds one folder of Parquet a micro-batch."""
+        """The folder of the events, with one folder of Parquet per micro-batch."""
         return self.out / "events"
 
     @property
     def rejects(self) -> Path:
-        """Holds one Parquet file per input file with bad rows."""
+        """The folder of the rejects, with one Parquet file per input file that has bad rows."""
         return self.out / "rejects"
 
     @property
     def settings(self) -> dict[str, object]:
-        """What the checkpoint must have been made with."""
+        """The settings that may not change during the life of the checkpoint."""
         return {
             "job": "idle",
             "input": "files",
-            "folder": str(self.folder.resolve()),  # Spark cannot go on with another
+            "folder": str(self.folder.resolve()),  # Spark cannot continue with another folder
             "out": str(self.out.resolve()),
             "unit": str(self.files.unit),
             "timeout": self.timeout,
@@ -89,10 +88,10 @@ class IdleStream:
         }
 
     def start(self, spark: SparkSession, phase: Phase) -> StreamingQuery:
-        """Start the query of a phase, or go on where the open checkpoint stands.
+        """Start the query of a phase, or continue from the open checkpoint.
 
         Raises:
-            BadInputError: The folder of events is that of another stream.
+            BadInputError: The folder of events belongs to another stream.
         """
         folders = BatchFolders(self.events, self.checkpoint.folder)
 
@@ -131,15 +130,16 @@ class IdleStream:
 def detected(packs: DataFrame, timeout: int, unit: Unit, max_lateness_ms: int) -> DataFrame:
     """Select ``fire: bigint, key: string`` of the idle events.
 
-    How many touches were taken, and were not late, is observed under the name "taken".
+    The number of taken touches, which excludes late ones, is observed under the name "taken".
 
     Args:
-        packs: ``shard``, ``pack`` of ``time`` and ``key``, and ``ts``, its latest time; flushes.
+        packs: ``shard``, ``pack`` of ``time`` and ``key``, and its latest time ``ts``; and flushes.
         timeout: In *unit*.
-        unit: Of the times.
+        unit: The unit of the times.
         max_lateness_ms: How far a touch may lie behind the newest one of earlier micro-batches.
     """
-    # Spark drops what lies at the watermark too: one more keeps the lateness inclusive.
+    # Spark also drops rows exactly at the watermark; one millisecond more keeps the bound
+    # inclusive.
     delay = f"{max_lateness_ms + 1} milliseconds"
     events = (
         packs.withWatermark("ts", delay)
@@ -151,16 +151,16 @@ def detected(packs: DataFrame, timeout: int, unit: Unit, max_lateness_ms: int) -
 
 
 def by_fire(events: DataFrame) -> DataFrame:
-    """Sort what each task writes into a file of a micro-batch.
+    """Sort the events within each file of a micro-batch.
 
-    Fire times of later batches are later, so only the files of one batch are merged by a reader
-    that wants the order.
+    Events of later batches have later fire times, so a reader that needs the order merges only the
+    files of one batch.
     """
     return events.sortWithinPartitions("fire")
 
 
 def read_idle_events(folder: Path) -> Iterator[tuple[int, str]]:
-    """Walk over what a stream has found so far, by fire time and key, without Spark."""
+    """Yield the events that a stream has found so far, by fire time and key, without Spark."""
     for batch in batch_folders(folder):
         for rows in merged_parts(sorted(batch.glob("*.parquet"))):
             columns = rows.to_pydict()

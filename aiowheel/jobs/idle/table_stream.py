@@ -1,4 +1,4 @@
-"""Idle detection over a table of touches that grows: a topic, a Delta table, files. Rank 5."""
+"""Idle detection over a growing table of touches: a topic, a Delta table or files. Rank 5."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ class IdleTableStream:
     """A stream from a table with the columns ``key`` and ``t`` to a table of idle events.
 
     Attributes:
-        touches: Where the rows come from; with a number of files or records a micro-batch.
+        touches: The source of the rows; it limits the files or records in a micro-batch.
         out: The URI of the events.
-        rejects: The URI of the rows that cannot be used; None counts them only.
-        checkpoint: Remembers how far the stream is; goes with *out*.
-        unit: Of all times.
+        rejects: The URI of the rejected rows; None only counts them.
+        checkpoint: The progress of the stream; it belongs to *out*.
+        unit: The unit of all times.
         timeout: In *unit*, above 0.
-        max_lateness_ms: How far a row may lie behind the newest row of the batches before its own.
-        earliest: The least time to accept.
-        latest: The greatest time to accept; None is a day after the start of the micro-batch, so
+        max_lateness_ms: How far a row may lie behind the newest row of earlier micro-batches.
+        earliest: The earliest accepted time.
+        latest: The latest accepted time; None means one day after the start of the micro-batch, so
             that a wrong time cannot end the stream.
-        limit: What no time may exceed, whatever *latest* says.
-        shards: Engines that share the keys; fixed for the life of the checkpoint.
-        written: Idle events per micro-batch of this run.
+        limit: The greatest possible time, an upper bound of *latest*.
+        shards: The number of engines that share the keys; fixed for the life of the checkpoint.
+        written: The number of idle events per micro-batch of this run.
     """
 
     touches: Source
@@ -61,11 +61,11 @@ class IdleTableStream:
 
     @property
     def settings(self) -> dict[str, object]:
-        """What the checkpoint must have been made with."""
+        """The settings that may not change during the life of the checkpoint."""
         return {
             "job": "idle",
             "input": "table",
-            "folder": whole_uri(self.touches.uri),  # Spark cannot go on with another
+            "folder": whole_uri(self.touches.uri),  # Spark cannot continue with another source
             "out": whole_uri(self.out),
             "rejects": None if self.rejects is None else whole_uri(self.rejects),
             "unit": str(self.unit),
@@ -75,11 +75,11 @@ class IdleTableStream:
         }
 
     def start(self, spark: SparkSession, phase: Phase) -> StreamingQuery:
-        """Start the query of a phase, or go on where the open checkpoint stands.
+        """Start the query of a phase, or continue from the open checkpoint.
 
         Raises:
-            BadInputError: The place of a result holds that of another stream, or the table has
-                other columns.
+            BadInputError: The place of a result belongs to another stream, or the columns of the
+                table differ.
         """
         folder = str(self.checkpoint.folder)
         events = open_sink(spark, self.out, checkpoint=folder, key=("key", "fire"))
@@ -92,7 +92,7 @@ class IdleTableStream:
             if refused is None:
                 self.written[batch_id] = events.write(by_fire(frame), batch_id)
                 return
-            frame.persist()  # else the shards run once for each of the two tables
+            frame.persist()  # otherwise the shards run once per output table
             try:
                 idle = frame.where(F.col("reason").isNull()).select("fire", "key")
                 self.written[batch_id] = events.write(by_fire(idle), batch_id)

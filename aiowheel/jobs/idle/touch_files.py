@@ -1,7 +1,7 @@
-"""Files of touches, read by Spark's workers with the reader of every engine. Rank 5.
+"""Files of touches, read by Spark's workers with the common reader. Rank 5.
 
-What is wrong with a row is written aside where it is read: one Parquet file of rejects per input
-file, named by the latter's path. A task that runs twice replaces what it wrote.
+The task that reads a file also writes its bad rows: one Parquet file of rejects per input file,
+named by the path of the input. A task that Spark repeats replaces its file.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from aiowheel.readers import (
     time_parser,
 )
 
-#: Packs of touches, by time and key; after each file a row without one that counts its bad rows.
+#: Packs of touches by time and key; after each file, a row without a pack that counts bad rows.
 TOUCHES_DDL = f"{PACK_DDL}, rejected bigint, irregular bigint"
 
 REJECTS = pa.schema(
@@ -46,19 +46,19 @@ _REJECTS_AT_ONCE = 10_000
 
 @dataclass(frozen=True, slots=True)
 class TouchFiles:
-    """How to read a file of touches; goes to the workers as it is.
+    """The rules for reading a file of touches; Spark pickles this object for its workers.
 
     Attributes:
-        key: Name of the key column; or several, of which the first one that is there counts.
+        key: Name of the key column, or several names; the first one that the file has is used.
         time: Name of the time column.
-        format: The format of every file, or None to go by each file's suffix.
+        format: The format of every file; None derives it from the suffix.
         time_format: How times are written.
         unit: The unit of every integer time.
-        earliest: The least time to accept.
-        latest: The greatest time to accept; None is a day after the moment of reading, so that a
-            wrong time cannot end the stream.
-        limit: What no time may exceed, whatever *latest* says.
-        strict: A bad row ends the run; a damaged file always does.
+        earliest: The earliest accepted time.
+        latest: The latest accepted time; None means one day after reading starts, so that a wrong
+            time cannot end the stream.
+        limit: The greatest possible time, an upper bound of *latest*.
+        strict: Whether a bad row ends the run; a damaged file always does.
     """
 
     key: str | tuple[str, ...]
@@ -74,7 +74,7 @@ class TouchFiles:
     def reader(
         self, rejects: Path, shards: int
     ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-        """Make the function for ``mapInArrow`` that turns a ``path`` into `TOUCHES_DDL`."""
+        """Return the function for ``mapInArrow`` that maps a ``path`` to `TOUCHES_DDL`."""
 
         def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
@@ -84,9 +84,9 @@ class TouchFiles:
         return read
 
     def _read_file(self, path: Path, rejects: Path, shards: int) -> Iterator[pa.RecordBatch]:
-        if not path.exists():  # not a flaw of the input: the stream has promised these rows
+        if not path.exists():  # not bad input: Spark has noted the file in its checkpoint
             raise AiowheelError(f"{path}: was there when Spark listed it, and is gone")
-        with _RejectsOf(path, rejects) as aside:
+        with _RejectsFile(path, rejects) as aside:
             rows = TimedRows(
                 Inputs([str(path)], self.format),
                 key=self.key,
@@ -99,8 +99,8 @@ class TouchFiles:
                 allow_empty=True,
                 put_aside=aside.put,
             )
-            # A file that cannot be read to its end fails the micro-batch, which is repeated: what
-            # is passed over here would never be read.
+            # A damaged file fails the micro-batch, which Spark then repeats: if the file were
+            # skipped, its rows would never be read.
             for batch in rows.batches():
                 if batch.keys:
                     yield _counted(_packed(batch.times, batch.keys, shards), 0, 0)
@@ -113,8 +113,8 @@ class TouchFiles:
         return int(clock.time() + _DAY_SECONDS) * int(10**self.unit.digits)
 
 
-class _RejectsOf:
-    """The file of what is wrong with one input file; there only if there is something."""
+class _RejectsFile:
+    """The file of the rejects of one input file; it is created only if there are rejects."""
 
     def __init__(self, path: Path, folder: Path) -> None:
         name = hashlib.sha256(str(path).encode()).hexdigest()[:16]
@@ -127,7 +127,7 @@ class _RejectsOf:
         return self
 
     def put(self, reject: Reject) -> None:
-        # Bytes that are no UTF-8 cannot go into a column of text as they are.
+        # A text column cannot hold invalid UTF-8.
         raw = reject.raw.encode(errors="surrogateescape").decode(errors="replace")
         self._rows.append(reject._replace(raw=raw))
         if len(self._rows) == _REJECTS_AT_ONCE:

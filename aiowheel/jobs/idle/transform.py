@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
 _TIMESTAMPS: Final = ("timestamp", "timestamp_ntz")
-_MOST: Final = 2**62  # a time and a timeout together stay integers of 64 bits
+_MOST: Final = 2**62  # the sum of a time and a timeout must fit into 64 bits
 
 
 def idle_events(
@@ -29,30 +29,31 @@ def idle_events(
 ) -> DataFrame:
     """Return when keys became idle: one row for each gap that is longer than *timeout*.
 
-    A key is idle at ``last + timeout`` if its next row is later than that or if there is none. A
-    row exactly at ``last + timeout`` keeps the key alive. Rows without a key or a time are ignored.
+    A key is idle at ``last + timeout`` if its next row is later than that or missing. A row exactly
+    at ``last + timeout`` keeps the key alive. Rows without a key or a time are ignored.
 
     Args:
         df: A batch or streaming DataFrame, of any session.
-        key: Name of its column of keys, of any type that Spark groups by.
-        time: Name of its column of times: integers of any unit, or timestamps.
-        timeout: Above 0. For integer times a whole number of their unit, for timestamps seconds or
-            a timedelta, to the microsecond.
+        key: Name of the key column, of any type that Spark groups by.
+        time: Name of the time column: integers of any unit, or timestamps.
+        timeout: Above 0. For integer times, a whole number of their unit; for timestamps, seconds
+            or a timedelta, to the microsecond.
         watermark: How far a row of a stream may lie behind the newest one, in seconds or as a
-            timedelta; a later one is dropped. None for a batch, and for a stream that has a
-            watermark on *time* already.
+            timedelta; later rows are dropped. None for a batch, and for a stream that already has
+            a watermark on *time*.
 
     Returns:
-        ``key``, and ``last`` and ``fire`` of the type of *time*. From a stream a row comes, in
-        output mode append, when the watermark has passed *fire*; keys that are open when the stream
-        ends have no row.
+        ``key``, and ``last`` and ``fire`` of the type of *time*. A stream emits a row, in output
+            mode append, when the watermark has passed *fire*; keys that are open when the stream
+            ends have no row.
 
     Raises:
-        TypeError: *time* is no column of integers or timestamps, or a stream's has integers.
-        ValueError: There is no such column, *timeout* is out of range, or *watermark* is given for
-            a batch.
+        TypeError: *time* is not a column of integers or timestamps, or a stream's column holds
+            integers.
+        ValueError: A column is missing, *timeout* is out of range, or *watermark* is given for a
+            batch.
 
-    Cost: one shuffle by key and a sort by time; for a stream a session window, whose state has one
+    Cost: one shuffle by key and a sort by time; for a stream, a session window, whose state has one
     row for each open key.
     """
     types = dict(df.dtypes)
@@ -90,7 +91,7 @@ def _by_session(rows: DataFrame, timeout: Delay, watermark: Delay | None) -> Dat
     if watermark is not None:
         late = _micros("watermark", watermark, least=0)
         rows = rows.withWatermark("last", f"{late} microseconds")
-    # Two rows just the gap apart share a window: the tie that keeps a key alive.
+    # Two rows exactly the gap apart share a session: the tie keeps the key alive.
     gap = f"{_micros('timeout', timeout)} microseconds"
     session = F.session_window("last", gap).alias("session")
     return (

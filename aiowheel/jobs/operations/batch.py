@@ -1,4 +1,4 @@
-"""The purgatory over a trace as one query, from tables to tables. Rank 5."""
+"""The purgatory over a recorded trace as one Spark query. Rank 5."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
-from aiowheel.jobs.operations.files import format_of_trace, refuse_for_want_of_good_rows
+from aiowheel.jobs.operations.files import format_of_trace, refuse_without_good_rows
 from aiowheel.jobs.operations.first_events import trace_size
 from aiowheel.jobs.operations.frames import read_events, read_operations, rejects, sound
 from aiowheel.jobs.operations.results import PurgatoryResult, results_beside
@@ -26,7 +26,7 @@ from aiowheel.jobs.spark.uris import Topic, inside, local_path, parse_uri
 from aiowheel.readers import Format
 from aiowheel.rules import COMPLETED
 
-# Some 100 bytes each: a table of them stays in the cache of a core, where looking up is fastest.
+# At about 100 bytes each, their hash table fits into the cache of a core.
 _EVENTS_PER_PARTITION: Final = 125_000
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
@@ -39,22 +39,23 @@ def run_purgatory(
     tick: int,
     form: Format | None,
 ) -> PurgatoryResult:
-    """Write the outcomes of a trace to ``out/outcomes``, and its bad rows to ``out/rejects``.
+    """Write the outcomes of a trace to ``out/outcomes`` and its bad rows to ``out/rejects``.
 
     Args:
         spark: The session.
-        operations: A file or folder, or the URI of one, of a Delta table or of a topic.
-        events: Likewise.
-        out: A folder or its URI, or ``delta:`` and one: there are Delta tables in it then. What an
-            earlier run put there is replaced: in a folder of this machine at the end and as a
-            whole, elsewhere table by table. Topics, named as of `inside`, grow.
-        tick: Of the wheel, in the unit of the trace.
-        form: Of the files; None goes by their suffixes, and is Parquet on other machines.
+        operations: A file or folder, or the URI of a folder, a Delta table or a topic.
+        events: The same for events.
+        out: A folder or its URI; with the prefix ``delta:`` the results are Delta tables; or a
+            topic. The results are named as by `inside`. Results of an earlier run are replaced: in
+            a local folder at the end and all together, elsewhere table by table. Topics grow.
+        tick: The tick of the wheel, in the unit of the trace.
+        form: The format of the files; None derives it from the suffixes of local files and means
+            Parquet elsewhere.
 
     Raises:
-        BadInputError: There is nothing to read, it is no trace, or a table has bad rows only; or a
-            URI is none.
-        AiowheelError: A row was lost; what an earlier run put into a local *out* stays.
+        BadInputError: An input is missing or is not a trace, a table has only bad rows, or a URI
+            is invalid.
+        AiowheelError: A row was lost; a local *out* keeps the results of the earlier run.
     """
     tables = [_source(str(operations), form), _source(str(events), form)]
     with ExitStack() as kept:
@@ -63,13 +64,13 @@ def run_purgatory(
             kept.callback(frame.persist(StorageLevel.DISK_ONLY).unpersist)
             return frame
 
-        # To look for the best compression of a frame that is read twice costs more than it saves.
+        # Choosing the best compression costs more than it saves for a frame that is read twice.
         kept.enter_context(_setting(spark, "spark.sql.inMemoryColumnarStorage.compressed", "false"))
         operation_rows = read_operations(spark, tables[0])
         event_rows = read_events(spark, tables[1])
         for rows, table in zip((operation_rows, event_rows), tables, strict=True):
             if table.form is not Format.PARQUET or isinstance(parse_uri(table.uri), Topic):
-                keep(rows)  # parsed once, however often used; and of a topic the same rows
+                keep(rows)  # parsed once for all uses; and all uses read the same rows of a topic
         folder = local_path(str(out))
         folder = None if folder is None else kept.enter_context(results_beside(folder))
 
@@ -91,7 +92,7 @@ def run_purgatory(
         count, event_count = int(waits.get["used"]), int(happened.get["used"])
         _refuse_if_bad(operations, operation_rows, waits.get["rows"], count)
         _refuse_if_bad(events, event_rows, happened.get["rows"], event_count)
-        if rejected:  # else there is nothing to leave out, and no row to be checked again
+        if rejected:  # otherwise there is nothing to filter, and no row must be checked again
             operation_rows, event_rows = sound(operation_rows), sound(event_rows)
         last_event = _literal(happened.get["last"] if event_count else -1)
         mean = operation_rows.agg(mean_wait(last_event, tick)).first()
@@ -134,7 +135,7 @@ def _literal(number: int) -> Column:
 
 
 def _rejectable(rows: DataFrame) -> DataFrame:
-    """Make up source and text of what is rejected only: that costs more than to check a row."""
+    """Compute source and text of rejected rows only, which costs more than checking a row."""
     is_bad = F.col("flaw").isNotNull()
     return rows.withColumns({name: F.when(is_bad, F.col(name)) for name in ("source", "raw")})
 
@@ -142,11 +143,11 @@ def _rejectable(rows: DataFrame) -> DataFrame:
 def _refuse_if_bad(path: str | Path, rows: DataFrame, count: int, used: int) -> None:
     if count and not used:
         last = rejects(rows).agg(F.last("reason").alias("reason")).first()
-        refuse_for_want_of_good_rows(path, count, str(last and last["reason"]))
+        refuse_without_good_rows(path, count, str(last and last["reason"]))
 
 
 def _rows_in(source: Source, table: pa.Schema, counted: int) -> int:
-    """Of Parquet what its files say, which does not depend on what Spark has read of them."""
+    """Count Parquet rows by the files' own metadata, independent of what Spark read."""
     path = local_path(source.uri)
     if path is None or source.form is not Format.PARQUET:
         return counted

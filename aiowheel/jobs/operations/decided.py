@@ -1,13 +1,13 @@
-"""What the second stage writes for the first: operations decided before all keys. Rank 5.
+"""The operations that the second stage has decided before all keys are met. Rank 5.
 
-The first stage keeps a copy of an operation under each key that has not been met. An "any"
-operation that completes by one key leaves its copies under the others, until its deadline or for
-ever. So the second stage writes such operations into a folder of the checkpoint, one file a
-micro-batch and shard, and in the next micro-batch the first stage drops their copies.
+The first stage keeps a copy of an operation under each key that is not met yet. An operation in
+mode "any" completes by one key and leaves its copies under the other keys, until its deadline or
+without end. So the second stage writes such operations to a folder of the checkpoint, one file per
+micro-batch and shard, and the first stage drops their copies in the next micro-batch.
 
-A drop never changes an outcome, because the second stage ignores what comes of a decided
-operation. But it may only be seen by later micro-batches: one that is repeated after a crash must
-still find the hits that decide.
+Dropping a copy never changes an outcome, because the second stage ignores the hits of a decided
+operation. But a micro-batch may only use decisions of earlier ones: a micro-batch that is repeated
+after a crash must find the hits again that led to the decision.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from pyspark import TaskContext
 
 from aiowheel.jobs.spark.packs import pack, unpack
 
-#: Ids are unique in a trace; the time distinguishes a repeated one from the decided one.
+#: Ids are unique in a trace; the creation time distinguishes a reused id from the decided one.
 Decision = tuple[str, int]
 
 _SCHEMA: Final = pa.schema({"id": pa.string(), "created": pa.int64()})
-_BATCH_ID: Final = "streaming.sql.batchId"  # a local property of its tasks
+_BATCH_ID: Final = "streaming.sql.batchId"  # a local property of the tasks of a micro-batch
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The folder of decided operations; goes to the workers as it is.
+    """The folder of decided operations; Spark pickles this object for its workers.
 
     Attributes:
-        folder: On a disk that driver and executors share, as a checkpoint is.
+        folder: A folder on a disk that driver and executors share, like the checkpoint.
     """
 
     folder: Path
 
     def write(self, batch_id: int, shard: int, decisions: list[Decision]) -> None:
-        """Write what a shard of the second stage has decided; again after a crash."""
+        """Write the decisions of a shard of the second stage; a repetition overwrites the file."""
         place = self.folder / f"{batch_id:09d}"
         place.mkdir(parents=True, exist_ok=True)
         hidden = place / f".{shard}.{os.getpid()}.tmp"
@@ -49,7 +49,7 @@ class Decided:
         hidden.replace(place / str(shard))
 
     def before(self, batch_id: int) -> set[Decision]:
-        """Read what was decided in earlier micro-batches and may still have copies."""
+        """Return the decisions of earlier micro-batches whose copies may still exist."""
         found: set[Decision] = set()
         for place in self._batches():
             if int(place.name) < batch_id:
@@ -59,11 +59,11 @@ class Decided:
         return found
 
     def forget(self) -> None:
-        """Remove what every shard of the first stage has read; for the driver, in a micro-batch.
+        """Remove files that every shard of the first stage has read; the driver calls it per batch.
 
-        A decision needs an advance of the watermark, and each advance wakes all shards that hold
-        something. So the shards have read everything but the newest files before those of this
-        micro-batch, and these stay for a repetition.
+        A decision requires that the watermark moves, and each move wakes all shards that hold
+        rows. So the shards have read all files but the newest before those of this micro-batch,
+        and the newest are kept in case the micro-batch is repeated.
         """
         for place in self._batches()[:-2]:
             shutil.rmtree(place, ignore_errors=True)
@@ -73,7 +73,7 @@ class Decided:
 
 
 def current_batch() -> int:
-    """The number of the micro-batch to which the running task belongs."""
+    """Return the number of the micro-batch to which the running task belongs."""
     context = TaskContext.get()
     number = context.getLocalProperty(_BATCH_ID) if context is not None else None
     if number is None:

@@ -1,6 +1,7 @@
-"""Traces as one process reads and writes them: files of operations and events. Rank 5: no Spark.
+"""Reading and writing of traces in one process: files of operations and events. Rank 5: no Spark.
 
-What `frames` does on Spark with Parquet, flaw by flaw; text goes through the same checks.
+Applies the same checks as `frames` does with Spark on Parquet, in the same order; text files pass
+the same checks.
 """
 
 from __future__ import annotations
@@ -31,19 +32,19 @@ _Parsed = TypeVar("_Parsed", Operation, Event)
 _FORMATS = (Format.PARQUET, Format.NDJSON, Format.CSV)
 
 
-#: Source, reason and text of the rows that could not be used.
+#: Source, reason and text of each rejected row.
 Rejects = list[tuple[str, str, str]]
 
 
 def format_of_trace(path: Path, form: Format | None) -> Format:
-    """How the files at *path* are laid out: as *form* says, or by their suffix.
+    """Return the format of the files at *path*: *form*, or the format that the suffixes imply.
 
     Raises:
-        BadInputError: There is no file, or its name shows no format that a trace can have.
+        BadInputError: No file exists, or the names do not imply one format that a trace can have.
     """
     found = form or Inputs([str(path)]).format
     if found is None:
-        raise BadInputError(f"{path}: the names of its files tell no one format, give --format")
+        raise BadInputError(f"{path}: its file names imply no single format: give --format")
     if found not in _FORMATS:
         known = ", ".join(_FORMATS)
         raise BadInputError(f"{path}: a trace is {known}, not {found}")
@@ -51,16 +52,16 @@ def format_of_trace(path: Path, form: Format | None) -> Format:
 
 
 def read_operations(path: Path, form: Format, rejects: Rejects) -> Iterator[Operation]:
-    """Yield the operations in the files at *path*; others go to *rejects*.
+    """Yield the operations in the files at *path*; bad rows are appended to *rejects*.
 
     Raises:
-        BadInputError: A file cannot be read, or lacks the columns of the table.
+        BadInputError: A file cannot be read, or lacks columns of the table.
     """
     return _read(path, form, OPERATIONS, parse_operation, rejects)
 
 
 def read_events(path: Path, form: Format, rejects: Rejects) -> Iterator[Event]:
-    """Yield the events in the files at *path*, as `read_operations` does."""
+    """Yield the events in the files at *path*; see `read_operations`."""
     return _read(path, form, EVENTS, parse_event, rejects)
 
 
@@ -123,13 +124,13 @@ def _is_time(value: int | None) -> bool:
     return value is not None and 0 <= value <= LATEST
 
 
-def refuse_for_want_of_good_rows(path: str | Path, rejected: int, reason: str) -> NoReturn:
-    """Refuse a table in which every row is bad. A table without rows is legal.
+def refuse_without_good_rows(path: str | Path, rejected: int, reason: str) -> NoReturn:
+    """Raise the error for a table whose rows are all bad. A table without rows is legal.
 
     Args:
-        path: Of the table, which has no good row.
-        rejected: How many it has, at least one.
-        reason: Of the last one.
+        path: The path of the table.
+        rejected: The number of its rows, at least one.
+        reason: The reason of the last one.
 
     Raises:
         BadInputError: Always.
@@ -138,7 +139,7 @@ def refuse_for_want_of_good_rows(path: str | Path, rejected: int, reason: str) -
 
 
 def write_operations(file: Path, operations: Iterable[Operation]) -> None:
-    """Write operations as a Parquet file, beside its place first."""
+    """Write operations as a Parquet file, atomically."""
     rows = [
         {
             "id": row.id,
@@ -154,7 +155,7 @@ def write_operations(file: Path, operations: Iterable[Operation]) -> None:
 
 
 def write_events(file: Path, events: Iterable[Event]) -> None:
-    """Write events as a Parquet file, beside its place first."""
+    """Write events as a Parquet file, atomically."""
     rows = [
         {"key": row.key, "time": row.time, "value": None if row.value == NO_VALUE else row.value}
         for row in events
@@ -163,12 +164,12 @@ def write_events(file: Path, events: Iterable[Event]) -> None:
 
 
 def write_outcomes(file: Path, endings: Iterable[Ending]) -> None:
-    """Write outcomes as a Parquet file, beside its place first."""
+    """Write outcomes as a Parquet file, atomically."""
     _write(file, OUTCOMES, [ending._asdict() for ending in endings])
 
 
 def write_rejects(file: Path, rejects: Rejects) -> None:
-    """Write rejects as a Parquet file, beside its place first."""
+    """Write rejects as a Parquet file, atomically."""
     _write(file, REJECTS, [dict(zip(REJECTS.names, row, strict=True)) for row in rejects])
 
 

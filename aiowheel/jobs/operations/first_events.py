@@ -1,9 +1,9 @@
-"""The first event that meets an operation, key by key, as a join in two rounds. Rank 5.
+"""The first event that meets an operation on each key, as a join in two rounds. Rank 5.
 
-An operation waits in *bins*, stretches of time on each of its keys, and is joined with the events
-of the same key and bin. On a key with many events that would be many pairs, of which all but the
-first are for nothing. There bins are narrow, and the first round looks into one of them only; what
-it leaves open, a tenth as a rule, the second looks up in wider ones.
+An operation is replicated into *bins*, intervals of time on each of its keys, and is joined with
+the events of the same key and bin. On a key with many events the join would produce many pairs, of
+which only the first is used. So busy keys have narrow bins, and the first round joins only one bin
+per operation and key; the second round joins the undecided rest, about a tenth, in wider bins.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 from aiowheel.jobs.operations.frames import least_value
 
 _KEY: Final = "id", "key", "wanted", "expiry", "least", "rest_from", "leads"
-_WAITS_IN_BIN: Final = 4  # how long an operation waits, in a bin of another key
-_IN_BIN: Final = 32  # events, in the mean, in a bin of a busy key
-_WIDEST: Final = 2**62  # a bin, in the unit of the trace
-_SAMPLE: Final = 1_000_000  # events in which to look for busy keys, if there are more
-_MOST_BUSY: Final = 100_000  # keys, of which every worker holds the list
+_WAITS_IN_BIN: Final = 4  # width of a bin of other keys, in mean waits of an operation
+_IN_BIN: Final = 32  # mean number of events in a bin of a busy key
+_WIDEST: Final = 2**62  # width of a bin, in the unit of the trace
+_SAMPLE: Final = 1_000_000  # events that are sampled for busy keys, if there are more
+_MOST_BUSY: Final = 100_000  # keys; every worker holds their list
 
 
 def trace_size(
     events: Column, first_event: Column, last_event: Column, mean_wait: Column
 ) -> Column:
-    """Make a struct of what the query must know of a trace.
+    """Return a struct of the properties of a trace that the query needs.
 
     Args:
-        events: How many there are.
-        first_event: The time of the first one, or 0.
-        last_event: The time of the last one, or -1.
-        mean_wait: How long an operation may wait for them in the mean, at least 1.
+        events: The number of events.
+        first_event: The time of the first event, or 0.
+        last_event: The time of the last event, or -1.
+        mean_wait: The mean time that operations may wait for events, at least 1.
     """
     return F.struct(
         events.alias("events"),
@@ -49,19 +49,19 @@ def first_events(
     size: Column,
     keep: Callable[[DataFrame], DataFrame],
 ) -> DataFrame:
-    """Select ``id``, ``key``, ``wanted``, ``expiry`` and ``time`` of each key an operation meets.
+    """Select ``id``, ``key``, ``wanted``, ``expiry`` and ``time`` of each key that an event meets.
 
-    A key may come several times: the least of its times is when the operation first meets it. Every
-    operation comes; where ``time`` is null, nothing is said of the key.
+    A key may have several rows; the least time is when the operation first meets it. Every
+    operation has a row; a null ``time`` makes no statement about the key of the row.
 
     Args:
-        waiting: ``id``, ``keys``, ``thresholds``, ``wanted``, ``created`` and ``expiry``, before
-            which an event must come.
-        events: With the columns of `rules.Event`.
-        size: A `trace_size`: of literals, or a subquery with one row.
-        keep: Called with frames that are used several times; may persist them.
+        waiting: ``id``, ``keys``, ``thresholds``, ``wanted``, ``created`` and ``expiry``, the time
+            before which an event must come.
+        events: The columns of `rules.Event`.
+        size: A `trace_size` of literals, or a subquery with one row.
+        keep: Called with frames that are used several times; it may persist them.
     """
-    # As a column of the rows: Spark plans a subquery at each place where it stands.
+    # As a column of the rows, because Spark would run a subquery once per use.
     waiting = waiting.withColumn("size", size)
     events = events.withColumns({"hash": F.xxhash64("key"), "size": size})
     busy = F.broadcast(keep(_busy_keys(events)))
@@ -76,9 +76,10 @@ def first_events(
                 "*",
                 F.when(open_end, (first_bin + 1) * width).alias("rest_from"),
                 F.posexplode(F.sequence(first_bin, looked_into)).alias("of_bins", "bin"),
-                # Of what meets nothing only this is needed: it shows that the operation was there.
+                # Rows without an event are needed once per operation, to show that the operation
+                # exists.
             ).withColumn("leads", (F.col("at") == 0) & (F.col("of_bins") == 0)),
-            # Each bin has few events, so a table of a share of them fits into memory.
+            # Each bin has few events, so a hash table of one partition's events fits into memory.
             events.join(busy, "hash", how="left")
             .withColumn("bin", _bin(F.col("time"), width))
             .hint("shuffle_hash"),
@@ -101,14 +102,15 @@ def first_events(
 
 
 def _busy_keys(events: DataFrame) -> DataFrame:
-    """Keys on which an operation of usual length would meet many events: how wide a bin is.
+    """Select keys on which a typical operation would meet many events, with the width of a bin.
 
-    By their hashes, which are faster to look up; keys that share one have bins of one width.
-    A sample is enough. It and the order are certain: worked out twice, the list is the same.
+    The keys are represented by their hashes, which are faster to look up; keys with equal hashes
+    share a width. The list comes from a sample. The sample and the order are deterministic, so
+    that computing the list twice gives the same list.
     """
     span = F.greatest(F.col("size.last_event") - F.col("size.first_event"), F.lit(1))
     one_in = F.greatest(F.call_function("div", "size.events", F.lit(_SAMPLE)), F.lit(1))
-    # As floats: the product may exceed 64 bits.
+    # Floats, because the product may exceed 64 bits.
     in_bin = span.cast("double") * _IN_BIN / one_in
     bin_of_key = F.least(F.col("in_bin") / F.col("count"), F.lit(float(_WIDEST)))
     return (
@@ -143,17 +145,17 @@ def _by_key(waiting: DataFrame) -> DataFrame:
 
 
 def _first(keys: DataFrame, events: DataFrame, how: str) -> DataFrame:
-    """Of each key in *keys* the first event in time that meets the threshold."""
+    """Select, for each key in *keys*, the first event that meets the threshold."""
     spot = F.xxhash64("key", "bin").alias("spot")
     watched = keys.select(spot, *_KEY, "created")
     happened = events.select(spot, F.col("key").alias("of"), "time", "value")
-    # Tables by one integer are the fastest. What else falls on the same one is sorted out here, in
-    # words that Spark does not take for an equality to join by.
+    # A join by one integer is the fastest. Rows of other keys with the same hash are filtered here,
+    # by two inequalities because Spark would turn an equality into a join key.
     same_key = (F.col("of") >= F.col("key")) & (F.col("of") <= F.col("key"))
     in_time = (F.col("time") >= F.col("created")) & (F.col("time") < F.col("expiry"))
     met = same_key & in_time & (F.col("value") >= F.col("least"))
-    # A minimum of integers needs no sorting, one of structs, with the key, would; and by spot, as
-    # the join has them, the rows need not move.
+    # The minimum of integers needs no sort, unlike the minimum of structs that include the key; and
+    # grouping by spot, the join key, avoids a shuffle.
     return (
         watched.join(happened, (watched["spot"] == happened["spot"]) & met, how)
         .groupBy(watched["spot"], *_KEY)
@@ -163,7 +165,7 @@ def _first(keys: DataFrame, events: DataFrame, how: str) -> DataFrame:
 
 
 def _bins(width: Column) -> tuple[Column, Column]:
-    """The first and the last bin in which an operation waits; one at least."""
+    """Return the first and the last bin in which an operation waits; at least one bin."""
     until = F.least(F.col("expiry"), F.col("size.last_event") + 1)
     first = _bin(F.col("created"), width)
     return first, F.greatest(first, _bin(until - 1, width))

@@ -1,7 +1,7 @@
-"""Traces as Spark reads them: files to checked columns. Rank 5.
+"""Reading of traces with Spark: files to checked columns. Rank 5.
 
-Parquet is checked without a Python function, flaw by flaw as `files` does for one process. Lines of
-text are parsed by Python, so that both engines take the same ones for rows.
+Parquet is checked without a Python function, in the order in which `files` checks it in one
+process. Lines of text are parsed in Python, so that both engines accept the same rows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from aiowheel.jobs.spark.values import ddl, spark_type
 from aiowheel.readers import Format, Inputs
 from aiowheel.rules import NEVER, NO_VALUE
 
-#: The columns of the tables as Spark writes their types.
+#: The columns of the tables, with their types as Spark spells them.
 OPERATION_TYPES: Final = {column.name: spark_type(column.type) for column in OPERATIONS}
 EVENT_TYPES: Final = {column.name: spark_type(column.type) for column in EVENTS}
 _GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -41,16 +41,16 @@ def read_operations(spark: SparkSession, source: Source) -> DataFrame:
 
     Returns:
         ``id``, ``keys``, ``thresholds``, ``wanted``, ``created`` and ``deadline`` as in
-        `rules.Operation`, but for ``thresholds``: null, as a whole or for a key, if any event will
-        do; ``flaw``, or null; ``source`` and ``raw`` for a table of rejects, which of Parquet cost
-        much where they are used, and of lines without a flaw only a stream has.
+        `rules.Operation`, except that ``thresholds`` is null, as a whole or for a key, if any event
+        meets the key; ``flaw``, or null; and ``source`` and ``raw`` for the table of rejects.
+        Computing these two is expensive for Parquet, and lines without a flaw have them only in a
+        stream.
 
     Raises:
-        BadInputError: A file is not as Spark reads it, or a Parquet file or a Delta table has other
-            columns.
+        BadInputError: Spark cannot read a file, or a Parquet file or Delta table has other columns.
     """
-    # That reader of Spark 4 fails on a file in which all elements of all `thresholds` are null:
-    # "Index 0 out of bounds for length 0".
+    # The nested vectorized reader of Spark 4 fails ("Index 0 out of bounds for length 0") on a file
+    # in which all elements of all `thresholds` are null.
     spark.conf.set("spark.sql.parquet.enableNestedColumnVectorizedReader", "false")
     table = _Table("operations", OPERATIONS, CHECKED_OPERATIONS)
     return _read(spark, source, table, check_operations)
@@ -59,8 +59,8 @@ def read_operations(spark: SparkSession, source: Source) -> DataFrame:
 def read_events(spark: SparkSession, source: Source) -> DataFrame:
     """Read a table of events.
 
-    Args and extra columns as of `read_operations`; else ``key``, ``time`` and ``value`` as in
-    `rules.Event`.
+    The arguments and extra columns are those of `read_operations`; the other columns are ``key``,
+    ``time`` and ``value`` as in `rules.Event`.
     """
     return _read(spark, source, _Table("events", EVENTS, CHECKED_EVENTS), check_events)
 
@@ -68,29 +68,30 @@ def read_events(spark: SparkSession, source: Source) -> DataFrame:
 def check_operations(
     rows: DataFrame, source: Column, unread: Column | None = None, text: Column | None = None
 ) -> DataFrame:
-    """Check rows with the columns of `OPERATION_TYPES`; columns as of `read_operations`.
+    """Check rows with the columns of `OPERATION_TYPES`; the result is that of `read_operations`.
 
     Args:
-        rows: What to check.
-        source: Where a row comes from.
-        unread: Whether it could not be read; by default it could.
-        text: Of the row; by default its columns as JSON.
+        rows: The rows to check.
+        source: The source of a row.
+        unread: Whether the row could not be read; by default false.
+        text: The text of the row; by default its columns as JSON.
     """
     empty_id = F.coalesce(F.col("id"), F.lit("")) == ""
     count = F.coalesce(F.size("keys"), F.lit(-1))
     mode = F.coalesce(F.col("mode"), F.lit(ANY))
-    # Null if one is null. Spark makes Java of this, and calls back for each element of `exists`.
+    # Null if an element is null. `exists` would call back for each element; this compiles to Java.
     empty_key = F.coalesce(F.array_contains("keys", ""), F.lit(True))
     flaws = {
-        # Joined by a comma, so that the end of a key and the begin of the next make no character.
-        Flaw.RECORD: _no_utf8(unread, "id", "mode", F.array_join("keys", ",")),
+        # Joined by a comma, so that bytes at the end of one key and the start of the next do not
+        # combine into a valid character.
+        Flaw.RECORD: _is_not_utf8(unread, "id", "mode", F.array_join("keys", ",")),
         Flaw.ID: empty_id,
         Flaw.KEYS: (count <= 0) | empty_key,
         Flaw.REPEATED: F.size(F.array_distinct("keys")) != count,
         Flaw.THRESHOLDS: (F.size("thresholds") > 0) & (F.size("thresholds") != count),
         Flaw.MODE: ~mode.isin(ANY, ALL),
-        Flaw.CREATED: _no_time("created"),
-        Flaw.DEADLINE: F.col("deadline").isNotNull() & _no_time("deadline"),
+        Flaw.CREATED: _is_not_time("created"),
+        Flaw.DEADLINE: F.col("deadline").isNotNull() & _is_not_time("deadline"),
     }
     return rows.select(
         "id",
@@ -106,12 +107,12 @@ def check_operations(
 def check_events(
     rows: DataFrame, source: Column, unread: Column | None = None, text: Column | None = None
 ) -> DataFrame:
-    """Check rows with the columns of `EVENT_TYPES`, as `check_operations` does."""
+    """Check rows with the columns of `EVENT_TYPES`; see `check_operations`."""
     empty_key = F.coalesce(F.col("key"), F.lit("")) == ""
     flaws = {
-        Flaw.RECORD: _no_utf8(unread, "key"),
+        Flaw.RECORD: _is_not_utf8(unread, "key"),
         Flaw.KEY: empty_key,
-        Flaw.TIME: _no_time("time"),
+        Flaw.TIME: _is_not_time("time"),
     }
     return rows.select(
         "key",
@@ -122,17 +123,17 @@ def check_events(
 
 
 def least_value(place: Column) -> Column:
-    """The threshold of the key at *place* of an operation, as in `rules.Operation`."""
+    """Return the threshold of the key at *place* of an operation, as in `rules.Operation`."""
     return F.coalesce(F.get("thresholds", place), F.lit(NO_VALUE))
 
 
 def sound(rows: DataFrame) -> DataFrame:
-    """The rows that can be used."""
+    """Select the rows without a flaw."""
     return rows.where(F.col("flaw").isNull())
 
 
 def rejects(rows: DataFrame) -> DataFrame:
-    """The rows that cannot be used, as the table of rejects has them."""
+    """Select the rows with a flaw, in the columns of the table of rejects."""
     return rows.where(F.col("flaw").isNotNull()).select(
         "source", F.col("flaw").alias("reason"), "raw"
     )
@@ -161,24 +162,24 @@ def _read(
         check_lines = partial(lines, form=source.form, keep_raw=source.per_batch is not None)
         return _lines(spark, source, place).mapInArrow(check_lines, ddl(table.checked))
     rows = load_files(spark, source, place, ddl(table.schema), _parquet_in(source, place, table))
-    # Not `_metadata.file_path`: Spark would make that up for every row, used or not.
+    # Not `_metadata.file_path`: Spark would compute it for every row, even if unused.
     return check(rows.withColumn("url", F.input_file_name()), _path_of("url"))
 
 
 def _parquet_in(source: Source, place: Folder, table: _Table) -> list[str] | None:
-    """The files to read, after a look at each; None where Spark lists them."""
+    """Check the files and return those to read; None where Spark lists the files itself."""
     if source.per_batch is not None or place.local is None:
         return None
     return [spark_path(file) for file in parquet_files(place.local, table.schema)]
 
 
 def _lines(spark: SparkSession, source: Source, place: Folder) -> DataFrame:
-    """The lines of text files, as `checked_operations` wants them."""
+    """Return the lines of text files, in the columns of `checked_operations`."""
     files = None
     if source.per_batch is None and place.local is not None:
         paths = Inputs([str(place.local)]).paths
         for file in paths:
-            _refuse_other_packing(file)
+            _refuse_other_compression(file)
         files = [spark_path(file) for file in paths]
     lines = load_files(spark, source, place, None, files)
     return lines.select(
@@ -188,8 +189,8 @@ def _lines(spark: SparkSession, source: Source, place: Folder) -> DataFrame:
     )
 
 
-def _refuse_other_packing(file: Path) -> None:
-    """Refuse what one process could unpack, and Spark, which goes by the name, would misread."""
+def _refuse_other_compression(file: Path) -> None:
+    """Raise for compressed files that one process could unpack but Spark would misread."""
     if file.name.endswith((".tar.gz", ".tgz")):
         raise BadInputError(f"{file}: Spark reads no archives: unpack it, or use --engine wheel")
     try:
@@ -201,14 +202,14 @@ def _refuse_other_packing(file: Path) -> None:
         raise BadInputError(f"the name of a gzipped file must end in .gz for Spark, got {file}")
 
 
-def _no_utf8(unread: Column | None, *texts: Column | str) -> Column:
+def _is_not_utf8(unread: Column | None, *texts: Column | str) -> Column:
     flawed = F.lit(False) if unread is None else unread
     for text in texts:
         flawed |= ~F.coalesce(F.is_valid_utf8(text), F.lit(True))
     return flawed
 
 
-def _no_time(column: str) -> Column:
+def _is_not_time(column: str) -> Column:
     return ~F.coalesce(F.col(column).between(0, LATEST), F.lit(False))
 
 
@@ -227,7 +228,7 @@ def _checked(
 
 
 def _path_of(url: str) -> Column:
-    plus = F.replace(F.col(url), F.lit("+"), F.lit("%2B"))  # else it becomes a blank
+    plus = F.replace(F.col(url), F.lit("+"), F.lit("%2B"))  # url_decode would make it a space
     return F.regexp_replace(F.url_decode(plus), "^file:/+", "/")
 
 

@@ -1,4 +1,4 @@
-"""The purgatory over a trace in one process, without Spark. Rank 5."""
+"""The purgatory over a recorded trace in one process, without Spark. Rank 5."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aiowheel.jobs.operations.files import (
     format_of_trace,
     read_events,
     read_operations,
-    refuse_for_want_of_good_rows,
+    refuse_without_good_rows,
     write_outcomes,
     write_rejects,
 )
@@ -22,20 +22,20 @@ from aiowheel.rules import COMPLETED, NEVER
 def run_replay(
     operations: Path, events: Path, out: Path, tick: int, form: Format | None
 ) -> PurgatoryResult:
-    """Write the outcomes of a trace to ``out/outcomes``, and its bad rows to ``out/rejects``.
+    """Write the outcomes of a trace to ``out/outcomes`` and its bad rows to ``out/rejects``.
 
     Args:
         operations: A file or folder.
         events: A file or folder.
-        out: Made when missing; what an earlier run put there is replaced.
-        tick: Of the wheel, in the unit of the trace.
-        form: Of the files; None goes by their suffixes.
+        out: Created if missing; results of an earlier run are replaced.
+        tick: The tick of the wheel, in the unit of the trace.
+        form: The format of the files; None derives it from the suffixes.
 
     Raises:
-        BadInputError: There is nothing to read, it is no trace, or a table has bad rows only.
-        AiowheelError: A row was lost; what an earlier run put into *out* stays.
+        BadInputError: An input is missing or is not a trace, or a table has only bad rows.
+        AiowheelError: A row was lost; *out* keeps the results of the earlier run.
 
-    Cost: the trace is held in memory, some 500 bytes a row.
+    Cost: the trace is held in memory, about 500 bytes a row.
     """
     shard = Shard(tick)
     rejects = _feed(shard, operations, events, form)
@@ -62,7 +62,7 @@ def run_replay(
 
 
 def _feed(shard: Shard, operations: Path, events: Path, form: Format | None) -> Rejects:
-    """Read both tables into *shard*; what it cannot use is returned."""
+    """Read both tables into *shard*; return the rejected rows."""
     bad_operations: Rejects = []
     bad_events: Rejects = []
     shard.feed(
@@ -74,5 +74,5 @@ def _feed(shard: Shard, operations: Path, events: Path, form: Format | None) -> 
         (events, shard.events, bad_events),
     ):
         if bad and not good:
-            refuse_for_want_of_good_rows(path, len(bad), bad[-1][1])
+            refuse_without_good_rows(path, len(bad), bad[-1][1])
     return bad_operations + bad_events

@@ -1,4 +1,4 @@
-"""What a streaming purgatory holds, read from its checkpoint. Rank 5."""
+"""The pending operations of a streaming purgatory, read from its checkpoint. Rank 5."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _ROWS = 8_192
 
 
 class Pending(NamedTuple):
-    """An operation that waits.
+    """A pending operation.
 
     Attributes:
-        id: Its id.
-        keys: Those it has not met.
-        wanted: How many of them it still needs.
+        id: The id of the operation.
+        keys: The keys that it has not met.
+        wanted: How many of them must still be met.
         created: In the unit of the stream.
-        deadline: In the unit of the stream; None is never.
+        deadline: In the unit of the stream; None for no deadline.
     """
 
     id: str
@@ -51,15 +51,16 @@ class Pending(NamedTuple):
 
 
 def pending_operations(spark: SparkSession, checkpoint: Path, limit: int) -> list[Pending]:
-    """Read the *limit* oldest operations that wait as of the last finished micro-batch, in order.
+    """Return the *limit* oldest pending operations after the last finished micro-batch, in order.
 
-    Those that have come but lie after the watermark are among them.
+    Includes operations that were read but lie after the watermark.
 
     Raises:
+        BadInputError: The folder is not a checkpoint of a streaming purgatory.
         BadInputError: The folder is no checkpoint of a streaming purgatory.
-        AiowheelError: Its state is of another version.
+        AiowheelError: Its state has another version.
 
-    Cost: each task reads its shards, and the driver gets *limit* rows.
+    Cost: each task reads its shards, and the driver receives *limit* rows.
     """
     if Checkpoint(checkpoint).job() != "purgatory":
         raise BadInputError(f"{checkpoint}: no checkpoint of a streaming purgatory")
@@ -81,10 +82,10 @@ def _listed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def count_pending(spark: SparkSession, checkpoint: Path) -> int:
-    """Count the operations that wait, without bringing them to the driver.
+    """Count the pending operations, without collecting them on the driver.
 
     Raises:
-        AiowheelError: The state is of another version.
+        AiowheelError: The state has another version.
     """
 
     def counted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -104,7 +105,7 @@ def count_pending(spark: SparkSession, checkpoint: Path) -> int:
 
 @contextmanager
 def _state(spark: SparkSession, checkpoint: Path) -> Generator[DataFrame | None]:
-    """Version and data of each shard; None before the end of the first micro-batch."""
+    """Yield version and data of each shard; None before the first micro-batch has finished."""
     if Checkpoint(checkpoint).last_finished_batch() < 0:
         yield None
         return
@@ -120,7 +121,7 @@ def _state(spark: SparkSession, checkpoint: Path) -> Generator[DataFrame | None]
 
 @contextmanager
 def _plain(checkpoint: Path) -> Generator[Path]:
-    """The folder by a name without spaces and the like: Spark would look for one with `%20`."""
+    """Yield the folder by a path without special characters, which Spark would percent-encode."""
     place = checkpoint.resolve()
     if quote(str(place)) == str(place):
         yield place

@@ -1,4 +1,4 @@
-"""The tables of a run over a trace, put in place when nothing is lost. Rank 5: no Spark here."""
+"""The result tables of a run over a trace, moved into place together. Rank 5: no Spark here."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from aiowheel.jobs.operations.files import write_outcomes
 
 @dataclass(frozen=True, slots=True)
 class PurgatoryResult:
-    """What a run over a trace found.
+    """The counts of a run over a trace.
 
     Attributes:
-        operations: Rows used.
-        events: Rows used.
-        rejected: Rows of both that could not be used.
+        operations: Operations used.
+        events: Events used.
+        rejected: Rejected rows of both tables.
         completed: Operations that met their keys in time.
         expired: Operations that did not.
-        pending: Operations without a deadline that are still waiting.
+        pending: Operations without a deadline that have not met their keys.
     """
 
     operations: int
@@ -34,13 +34,13 @@ class PurgatoryResult:
     pending: int
 
     def check(self, rows: int) -> None:
-        """Compare the numbers with each other.
+        """Check that the counts agree.
 
         Args:
-            rows: Read, of both tables.
+            rows: The number of rows read from both tables.
 
         Raises:
-            AiowheelError: A row was lost or doubled.
+            AiowheelError: A row was lost or duplicated.
         """
         if rows != self.operations + self.events + self.rejected:
             raise AiowheelError(
@@ -59,8 +59,8 @@ class PurgatoryResult:
 def results_beside(out: Path) -> Generator[Path]:
     """Yield a hidden folder; its tables replace those in *out* when the block ends.
 
-    A block that fails leaves *out* as it was. There is a table of outcomes also when it has no row,
-    and one of rejects only when it has.
+    If the block raises, *out* stays unchanged. A table of outcomes is always written, a table of
+    rejects only if it has rows.
     """
     with whole_folder(out) as hidden:
         yield hidden
@@ -68,5 +68,5 @@ def results_beside(out: Path) -> Generator[Path]:
             (hidden / "outcomes").mkdir()
             write_outcomes(hidden / "outcomes" / "part-0.parquet", [])
         has_rejects = (hidden / "rejects").exists()
-    if not has_rejects:  # those of an earlier run
+    if not has_rejects:  # remove the rejects of an earlier run
         shutil.rmtree(out / "rejects", ignore_errors=True)

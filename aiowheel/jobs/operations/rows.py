@@ -1,7 +1,7 @@
 """Rows of Parquet, ndjson and csv files with the columns and types of a table. Rank 5: no Spark.
 
-A column that is missing is null, a number will do for a text, and a text never for a number. Spark
-reads Parquet itself, and gives the lines of text files to `rows_of_lines`.
+A missing column is null. A number is accepted for a text column, but a text never for a number
+column. Spark reads Parquet itself and passes the lines of text files to `rows_of_lines`.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _ESCAPES = str.maketrans({chr(code): f"\\u{code:04X}" for code in range(32)} | _
 def rows_of(path: Path, form: Format, schema: pa.Schema) -> Iterator[tuple[str, Row | Flaw, str]]:
     """Yield every row of the files at *path*: the file, the row or its flaw, and the row as text.
 
-    The file has its absolute path, as Spark names it. The text of a row of Parquet is "" unless it
-    has a flaw: see `json_text`.
+    The file is an absolute path, as in Spark. The text of a Parquet row without a flaw is ""; see
+    `json_text`.
 
     Raises:
-        BadInputError: A file cannot be read, or has not these columns.
+        BadInputError: A file cannot be read, or has other columns.
     """
     inputs = Inputs([str(path)], form)
     if form is Format.PARQUET:
@@ -62,17 +62,17 @@ def rows_of(path: Path, form: Format, schema: pa.Schema) -> Iterator[tuple[str, 
 def rows_of_lines(
     name: str, lines: Iterable[str], form: Format, schema: pa.Schema, *, from_start: bool = True
 ) -> Iterator[tuple[Row | Flaw, str]]:
-    """Yield the rows of a file of text, each with its line; blank lines are no rows.
+    """Yield the rows of a text file, each with its line; blank lines are skipped.
 
     Args:
-        name: Of the file.
-        lines: Without their ends; what is no UTF-8 as lone surrogates.
+        name: The name of the file.
+        lines: The lines without line ends; invalid UTF-8 as lone surrogates.
         form: Ndjson or csv.
-        schema: Of the table.
-        from_start: Whether *lines* begin with the first one of the file, where a csv has a header.
+        schema: The schema of the table.
+        from_start: Whether *lines* begin with the first line of the file, the header of a csv.
 
     Raises:
-        BadInputError: The header is another one.
+        BadInputError: The header has other columns.
     """
     texts = (line for line in lines if line and not line.isspace())
     if form is Format.NDJSON:
@@ -88,7 +88,7 @@ def rows_of_lines(
 
 
 def _readable(text: str) -> str:
-    """The *text* of a line, with what was no UTF-8 replaced."""
+    """Return the *text* of a line with invalid UTF-8 replaced."""
     if is_unicode(text):
         return text
     return text.encode(errors="surrogateescape").decode(errors="replace")
@@ -102,7 +102,7 @@ def _json(text: str) -> Any:
 
 
 def _json_rows(value: Any, schema: pa.Schema) -> list[Row | Flaw]:
-    """An array counts as its objects, and is used as a whole or not at all."""
+    """Return the rows of a JSON value; an array stands for its objects, all of them or none."""
     if not isinstance(value, list):
         return [_json_row(value, schema)]
     if not all(isinstance(each, dict) for each in value):
@@ -158,7 +158,7 @@ def _csv_row(text: str, schema: pa.Schema) -> Row | Flaw:
 
 
 def _fields(line: str) -> list[str] | None:
-    """The fields of a line; None where its quotes are odd."""
+    """Return the fields of a line; None if its quotes are malformed."""
     if '"' not in line:
         return line.split(",")
     try:
@@ -183,17 +183,17 @@ def _csv_value(text: str, kind: pa.DataType) -> Any:
 
 
 def parquet_files(path: Path, schema: pa.Schema) -> dict[Path, int]:
-    """Find the Parquet files at *path* that have rows, and how many.
+    """Return the Parquet files at *path* that have rows, with their numbers of rows.
 
     Raises:
-        BadInputError: A file is no Parquet, or one with rows has columns of other types.
+        BadInputError: A file is not Parquet, or one with rows has columns of other types.
     """
     counts = {file: _check_file(file, schema) for file in Inputs([str(path)]).paths}
     return {file: count for file, count in counts.items() if count}
 
 
 def json_text(row: Row) -> str:
-    """Write a row of Parquet as Spark's `to_json` does: without nulls, but for those in a list."""
+    """Write a Parquet row like Spark's `to_json`: nulls are left out, except in a list."""
     there = {name: value for name, value in row.items() if value is not None}
     return _json_text(there)
 
@@ -211,7 +211,7 @@ def _json_text(value: Any) -> str:
 
 
 def _check_file(file: Path, schema: pa.Schema) -> int:
-    """Count the rows of *file* after a look at its columns, of which Spark says less."""
+    """Return the number of rows of *file* after checking its columns, for a clearer error."""
     try:
         with pq.ParquetFile(file) as opened:
             rows = int(opened.metadata.num_rows)
@@ -219,23 +219,23 @@ def _check_file(file: Path, schema: pa.Schema) -> int:
     except (pa.ArrowException, OSError) as error:
         raise BadInputError(f"{file}: {error}") from error
     for column in schema if rows else ():
-        # Spark takes names of other cases for the same column, one process does not.
+        # Spark ignores the case of column names, the reader in one process does not.
         names = [name for name in found.names if name.lower() == column.name]
         if names not in ([], [column.name]):
             got = ", ".join(names)
             raise BadInputError(f"{file}: must have one column {column.name}, got {got}")
-        if names and not _will_do(found.field(column.name).type, column.type):
+        if names and not _is_accepted_type(found.field(column.name).type, column.type):
             got = found.field(column.name).type
             raise BadInputError(f"{file}: column {column.name} must be {column.type}, got {got}")
     return rows
 
 
-def _will_do(found: pa.DataType, wanted: pa.DataType) -> bool:
+def _is_accepted_type(found: pa.DataType, wanted: pa.DataType) -> bool:
     if pa.types.is_null(found):
         return True
     if pa.types.is_list(wanted):
         is_list = pa.types.is_list(found) or pa.types.is_large_list(found)
-        return is_list and _will_do(found.value_type, wanted.value_type)
+        return is_list and _is_accepted_type(found.value_type, wanted.value_type)
     if wanted == pa.int64():
         return bool(pa.types.is_integer(found)) and found != pa.uint64()
     bare = found.value_type if pa.types.is_dictionary(found) else found
@@ -272,7 +272,7 @@ def _typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
 
 
 def _decoded_rows(table: pa.Table) -> Iterator[tuple[Row | Flaw, str]]:
-    """The rows of a table in which some text is no UTF-8."""
+    """Yield the rows of a table in which some text is not valid UTF-8."""
     texts = {pa.string(): pa.binary(), pa.list_(pa.string()): pa.list_(pa.binary())}
     kinds = [texts.get(field.type, field.type) for field in table.schema]
     for row in table.cast(pa.schema(zip(table.column_names, kinds, strict=True))).to_pylist():

@@ -1,7 +1,8 @@
-"""The tables of the purgatory jobs: what goes in and what comes out. Rank 5: no Spark here.
+"""The input and output tables of the purgatory jobs. Rank 5: no Spark here.
 
-Times are integers of one unit a run, on any scale that has no negative times. Every row that
-cannot be used gets a flaw, the reason under which it lies in the table of rejects.
+Times are integers of one unit per run, on any scale without negative times. Every rejected row has
+a
+flaw: the reason in the table of rejects.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import pyarrow as pa
 
 from aiowheel.readers import Unit
 
-#: One row an operation. `thresholds` (one for each key, null for "any event will do") may be null
-#: as a whole, `mode` null is "any", `deadline` null is never.
+#: One row per operation. `thresholds` has one value for each key, null for "any event", and may be
+#: null as a whole; a null `mode` means "any", a null `deadline` means never.
 OPERATIONS: Final = pa.schema(
     [
         pa.field("id", pa.string(), nullable=False),
@@ -26,7 +27,7 @@ OPERATIONS: Final = pa.schema(
     ]
 )
 
-#: One row an event. `value` null meets no threshold but a null one.
+#: One row per event. A null `value` meets only null thresholds.
 EVENTS: Final = pa.schema(
     [
         pa.field("key", pa.string(), nullable=False),
@@ -35,7 +36,7 @@ EVENTS: Final = pa.schema(
     ]
 )
 
-#: One row an operation that ended; `completed_by` is null where `outcome` is "expired".
+#: One row per ended operation; `completed_by` is null if `outcome` is "expired".
 OUTCOMES: Final = pa.schema(
     [
         pa.field("id", pa.string()),
@@ -45,7 +46,7 @@ OUTCOMES: Final = pa.schema(
     ]
 )
 
-#: One row a row that could not be used.
+#: One row per rejected row.
 REJECTS: Final = pa.schema(
     [
         pa.field("source", pa.string()),
@@ -54,7 +55,7 @@ REJECTS: Final = pa.schema(
     ]
 )
 
-#: What no time may exceed, in any unit: sums of two times stay integers of 64 bits.
+#: The greatest legal time, in any unit: the sum of two times fits into 64 bits.
 LATEST: Final = 2**61 - 1
 
 ANY, ALL = "any", "all"
@@ -62,7 +63,7 @@ SEPARATOR: Final = "|"  #: between the keys, and the thresholds, of one operatio
 
 
 class Flaw(StrEnum):
-    """Why a row cannot be used; of several the first in this order."""
+    """The reason why a row is rejected; of several, the first in this order."""
 
     RECORD = "is no record of this table"
     ID = "id is empty"
@@ -78,5 +79,5 @@ class Flaw(StrEnum):
 
 
 def per_second(unit: Unit) -> int:
-    """How many of *unit* a second has."""
+    """Return the number of *unit* in a second."""
     return int(10**unit.digits)

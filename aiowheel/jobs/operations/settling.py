@@ -1,6 +1,6 @@
-"""Operations and events of a stream to their endings, as one stateful plan. Rank 5.
+"""The query plan of a streaming purgatory: operations and events in, endings out. Rank 5.
 
-A trace is spread over shards by key, then over shards by operation; see `stages`.
+The rows are distributed over shards by key, then over shards by operation; see `stages`.
 """
 
 from __future__ import annotations
@@ -27,35 +27,36 @@ from aiowheel.readers import Unit
 
 
 def flawed_if_ahead(rows: DataFrame, time: str, unit: Unit, ahead_ms: int) -> DataFrame:
-    """Reject rows that lie too far after now: they would settle what has not come.
+    """Reject rows too far in the future: they would move the watermark beyond rows still to come.
 
     Args:
-        rows: As `read_operations` or `read_events` returns them.
-        time: The column to look at.
-        unit: Of the times.
-        ahead_ms: How far after now a row may lie.
+        rows: The result of `read_operations` or `read_events`.
+        time: The column to check.
+        unit: The unit of the times.
+        ahead_ms: How far in the future a row may lie.
     """
     ahead = F.col(time) > latest_now(unit, ahead_ms)
     return rows.withColumn("flaw", F.coalesce("flaw", F.when(ahead, F.lit(Flaw.AHEAD.value))))
 
 
 def counted_sound(rows: DataFrame, name: str) -> DataFrame:
-    """Select the rows without a flaw; observe under *name* how many of either kind there are."""
+    """Select the rows without a flaw; observe the numbers of all and of rejected rows as *name*."""
     counts = (F.count(F.lit(1)).alias("rows"), F.count("flaw").alias("rejected"))
     return sound(rows.observe(name, *counts))
 
 
 @dataclass(frozen=True, slots=True)
 class Settling:
-    """How a stream of operations is settled.
+    """The settings of a stream of operations.
 
     Attributes:
-        tick: Of the wheel, in *unit*.
-        unit: Of all times.
-        max_lateness_ms: How far a row may lie behind the newest of its stream in earlier batches.
-        shards: Of each stage; fixed for the life of a checkpoint.
-        decided: What the second stage writes for the first; None where the two have no folder in
-            common, and copies of operations that ended by another key stay until their deadline.
+        tick: The tick of the wheel, in *unit*.
+        unit: The unit of all times.
+        max_lateness_ms: How far a row may lie behind the newest row of its stream in earlier
+            batches.
+        shards: The number of shards of each stage; fixed for the life of a checkpoint.
+        decided: The folder of decided operations; None if the stages share no folder. Then the
+            copies of operations that ended by another key stay until their deadline.
     """
 
     tick: int
@@ -69,12 +70,12 @@ class Settling:
     ) -> DataFrame:
         """Select the columns of `stages.OUTCOME_DDL`.
 
-        How many rows were taken, and were not late, is observed under the name "taken".
+        The number of taken rows, which excludes late ones, is observed under the name "taken".
 
         Args:
-            operations: Usable rows, as `read_operations` returns them.
-            events: The same of `read_events`.
-            flushes: As of `watermark.flushes`.
+            operations: Rows without a flaw, from `read_operations`.
+            events: Rows without a flaw, from `read_events`.
+            flushes: The rows of `watermark.flushes`.
         """
         rows = self._timed(self._by_key(operations), "operations", flushes)
         packs = rows.unionByName(self._timed(self._by_event(events), "events", flushes))
@@ -121,8 +122,9 @@ class Settling:
         return F.pmod(F.xxhash64("key"), F.lit(self.shards)).cast("int").alias("shard")
 
     def _timed(self, rows: DataFrame, kind: str, flushes: DataFrame | None) -> DataFrame:
-        """Packs with a watermark: two streams have two, so that the slower one is waited for."""
-        # Spark drops what lies at the watermark too: one more keeps the lateness inclusive.
+        """Give packs a watermark; Spark takes the lower of the two streams' watermarks."""
+        # Spark also drops rows exactly at the watermark; one millisecond more keeps the bound
+        # inclusive.
         delay = f"{self.max_lateness_ms + 1} milliseconds"
         packs = rows.mapInArrow(pack_rows, PACK_DDL).select(
             "shard", "count", timestamp("latest", self.unit).alias("ts"), F.col("pack").alias(kind)

@@ -1,7 +1,7 @@
-"""A purgatory in virtual time, over any stretch of a trace. Rank 5: no Spark here.
+"""A purgatory in virtual time, over any part of a trace. Rank 5: no Spark here.
 
-It is `aiowheel.Purgatory` itself on a `ManualTimer`: one shard over the whole trace is the replay
-in one process, many shards that are put away between two micro-batches are the stream on Spark.
+It runs `aiowheel.Purgatory` on a `ManualTimer`: one shard over the whole trace is the replay in one
+process; many shards whose state is saved between micro-batches are the stream on Spark.
 """
 
 from __future__ import annotations
@@ -15,33 +15,34 @@ from aiowheel.purgatory._counters import ThresholdOperation
 from aiowheel.rules import COMPLETED, EXPIRED, NEVER, Ending, Event, Operation, expiry, in_order
 from aiowheel.timer import ManualTimer
 
-_LEAST_TICK_NS: Final = 1_000  # of a timer
-_REACH_NS: Final = 2**60  # from here on a timer is replaced: its clock ends at 2**61
-_EXACT_NS: Final = 2**50  # what survives the way through seconds as a float
+_LEAST_TICK_NS: Final = 1_000  # the least tick of a timer
+_REACH_NS: Final = 2**60  # a timer beyond it is replaced, because its clock ends at 2**61
+_EXACT_NS: Final = 2**50  # below it, a conversion to float seconds and back is exact
 
-LONGEST_TICK: Final = 3_600_000_000_000  # units; of a timer an hour
+LONGEST_TICK: Final = 3_600_000_000_000  # units; at one nanosecond per unit, a timer's maximum
 
 
 class Shard:
-    """Takes operations and events in any order, ends the operations by `aiowheel.rules`.
+    """A purgatory that takes rows in any order and ends operations by `aiowheel.rules`.
 
-    `feed` only keeps; `settle` works off what lies at or before a *frontier*, of which the caller
-    says that nothing will come any more. What it returns does not depend on how the trace is cut.
+    `feed` only stores rows; `settle` processes those at or before a *frontier*. The caller
+    guarantees that no row at or before the frontier comes later. The outcomes do not depend on how
+    the trace is divided.
 
     Args:
-        tick: Of the wheel, in the unit of the trace, from 1 to `LONGEST_TICK`.
-        frontier: Up to where the trace has been settled already.
+        tick: The tick of the wheel, in the unit of the trace, from 1 to `LONGEST_TICK`.
+        frontier: The time up to which the trace has been settled already.
 
     Attributes:
-        frontier: Up to where the trace has been settled.
-        operations: Those created after the frontier.
-        events: Those after the frontier.
-        unmet: Those which the last `settle` completed before all of their keys were met.
+        frontier: The time up to which the trace has been settled.
+        operations: The stored operations, created after the frontier.
+        events: The stored events, after the frontier.
+        unmet: The operations that the last `settle` completed before all of their keys were met.
 
     Raises:
         ValueError: *tick* is out of range.
 
-    Cost: some ten microseconds a row.
+    Cost: about ten microseconds a row.
     """
 
     def __init__(self, tick: int, frontier: int = -1) -> None:
@@ -52,51 +53,53 @@ class Shard:
         self.operations: list[Operation] = []
         self.events: list[Event] = []
         self.unmet: list[Operation] = []
-        # One unit is so many nanoseconds of the timer, which has no tick below a microsecond.
+        # Nanoseconds of the timer per unit, because a timer's tick is at least a microsecond.
         self._unit_ns = -(-_LEAST_TICK_NS // tick)
-        self._last_expiry = frontier  # of all that ever waited here
+        self._last_expiry = frontier  # the latest expiry of all operations so far
         self._begin_at(frontier)
 
     def _begin_at(self, now: int) -> None:
-        """Begin a clock of which the zero is a tick, and let it show *now*."""
+        """Start a timer whose zero is a multiple of the tick, and advance it to *now*."""
         self._origin = now - now % self.tick
         self._now = self._origin
-        self._book = _Book(self._origin, self._unit_ns)
+        self._ledger = _Ledger(self._origin, self._unit_ns)
         self._timer = ManualTimer(tick=self.tick * self._unit_ns / 1e9)
-        self._purgatory = Purgatory("trace", timer=self._timer, instruments=(self._book,))
+        self._purgatory = Purgatory("trace", timer=self._timer, instruments=(self._ledger,))
         self._advance(now)
 
     # --- the trace --------------------------------------------------------------------------
 
     def feed(self, operations: Iterable[Operation], events: Iterable[Event]) -> None:
-        """Take rows in; each later than the frontier, for what is settled stays so."""
+        """Store rows; each must be later than the frontier, because settled times are final."""
         self.operations.extend(operations)
         self.events.extend(events)
 
     def settle(self, frontier: int) -> list[Ending]:
-        """Work off everything up to and including *frontier*; what ended, in the order it did."""
+        """Process all rows up to and including *frontier*; return the endings in their order."""
         if frontier > self.frontier:
             self._replay(*self._take(frontier))
-            # Beyond the last expiry nothing happens, however far away the frontier is.
+            # Nothing happens after the last expiry, so the clock need not advance to a distant
+            # frontier.
             self._advance(max(self._now, min(frontier, self._last_expiry)))
             self.frontier = frontier
-        endings, self._book.endings = self._book.endings, []
-        self.unmet, self._book.unmet = self._book.unmet, []
+        endings, self._ledger.endings = self._ledger.endings, []
+        self.unmet, self._ledger.unmet = self._ledger.unmet, []
         return endings
 
     def waiting(self) -> list[Operation]:
-        """The operations that wait, with the keys, thresholds and count still missing."""
-        return [_remainder(resident, row) for resident, row in self._book.rows.items()]
+        """Return the pending operations, with the keys, thresholds and count still missing."""
+        return [_remainder(resident, row) for resident, row in self._ledger.rows.items()]
 
     def resume(self, waiting: Iterable[Operation]) -> None:
-        """Take back what `waiting` gave, at the same frontier."""
+        """Restore pending operations returned by `waiting`, at the same frontier."""
         for operation in waiting:
-            # Between its deadline and the tick that ends it, it must not count as overdue.
+            # Uses the expiry: between its deadline and the tick of its expiry it is not overdue
+            # yet.
             self._admit(operation, expiry(operation.created, operation.deadline, self.tick))
 
     def __len__(self) -> int:
-        """How many operations wait or are to be created."""
-        return len(self._book.rows) + len(self.operations)
+        """The number of pending and stored operations."""
+        return len(self._ledger.rows) + len(self.operations)
 
     def _take(self, frontier: int) -> tuple[list[Operation], list[Event]]:
         operations = [row for row in self.operations if row.created <= frontier]
@@ -114,12 +117,12 @@ class Shard:
             if self._purgatory.waiters(event.key):
                 self._advance(event.time)
                 self._purgatory.advance(event.key, event.value)
-                self._purgatory.forget(event.key)  # it was a fact of that instant
+                self._purgatory.forget(event.key)  # an event counts only at its instant
         while place < count:
             place = self._create(operations, place)
 
     def _create(self, operations: list[Operation], place: int) -> int:
-        """Create all operations of one instant; returns the place of the next."""
+        """Create all operations of one instant; return the index of the next operation."""
         now = operations[place].created
         self._advance(now)
         overdue = False
@@ -133,11 +136,11 @@ class Shard:
 
     def _admit(self, operation: Operation, deadline: int) -> None:
         resident = ThresholdOperation(0, operation.wanted)
-        # What lies beyond the reach of this timer is armed again on the next one; how long ago a
-        # deadline was makes no difference, and may be more than a timer counts.
+        # A deadline beyond this timer is armed again on the next timer. The distance of a past
+        # deadline has no effect and may exceed the timer's range, so it becomes 0.
         timeout_ns = max(0, deadline - self._now) * self._unit_ns
         resident.set_timeout_ns(min(timeout_ns, 2 * _REACH_NS))
-        self._book.rows[resident] = operation
+        self._ledger.rows[resident] = operation
         wanted: list[tuple[object, int | float]]
         wanted = [*zip(operation.keys, operation.thresholds, strict=True)]
         self._purgatory.try_reach_else_watch(resident, wanted)
@@ -148,13 +151,13 @@ class Shard:
     # --- its time ---------------------------------------------------------------------------
 
     def _advance(self, now: int) -> None:
-        """Let the clock reach *now*, and every timeout on the way run at its own tick."""
-        if not self._book.rows and (now - self._now) * self._unit_ns > _EXACT_NS:
-            self._rebase(now)  # nothing happens on the way
+        """Advance the clock to *now*; every timeout before it runs at its own tick."""
+        if not self._ledger.rows and (now - self._now) * self._unit_ns > _EXACT_NS:
+            self._rebase(now)  # without pending operations nothing happens before *now*
         while self._now != now:
             step = min(now - self._now, _REACH_NS // 2 // self._unit_ns)
             self._now += step
-            self._book.now = self._now
+            self._ledger.now = self._now
             step_ns = step * self._unit_ns
             if step_ns > _EXACT_NS:
                 seconds, step_ns = divmod(step_ns, 1_000_000_000)
@@ -164,20 +167,20 @@ class Shard:
                 self._rebase(self._now)
 
     def _rebase(self, now: int) -> None:
-        """Move to a new timer, before the clock of this one is at its end."""
-        endings, unmet, waiting = self._book.endings, self._book.unmet, self.waiting()
-        self._book.rows = {}
+        """Replace the timer before its clock ends."""
+        endings, unmet, waiting = self._ledger.endings, self._ledger.unmet, self.waiting()
+        self._ledger.rows = {}
         self._begin_at(now)
-        self._book.endings, self._book.unmet = endings, unmet
+        self._ledger.endings, self._ledger.unmet = endings, unmet
         self.resume(waiting)
 
 
-class _Book(Instrument):
-    """The pending operations, and how the others ended; apart from the shard, which it outlives.
+class _Ledger(Instrument):
+    """The record of pending and ended operations; it outlives the timer and its purgatory.
 
     Args:
-        origin: The time at which the timer's clock showed 0.
-        unit_ns: Of that clock in one unit of the trace.
+        origin: The time at which the timer's clock was 0.
+        unit_ns: Nanoseconds of the timer's clock per unit of the trace.
     """
 
     def __init__(self, origin: int, unit_ns: int) -> None:
@@ -189,7 +192,7 @@ class _Book(Instrument):
         self._unit_ns = unit_ns
 
     def operation_finished(self, purgatory: str, operation: FinishedOperation) -> None:  # noqa: ARG002
-        """Note the end of an operation; those that a dropped timer cancels have none."""
+        """Record how an operation ended; ignores those cancelled with a replaced timer."""
         if operation.outcome is Outcome.COMPLETED:
             row = self.rows.pop(operation)
             self.endings.append(Ending(row.id, COMPLETED, str(operation.completed_by), self.now))
@@ -202,7 +205,7 @@ class _Book(Instrument):
 
 
 def _remainder(resident: FinishedOperation, row: Operation) -> Operation:
-    """What *row* still waits for."""
+    """Return the part of *row* that is still missing."""
     if not isinstance(resident, ThresholdOperation):
         raise TypeError(resident)
     missing = {link.counter.key for link in resident.waiting if link.operation is not None}

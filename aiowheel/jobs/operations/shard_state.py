@@ -1,7 +1,7 @@
-"""A shard as one value: what the state store keeps between two micro-batches. Rank 5: no Spark.
+"""The state of a shard as one value in Spark's state store. Rank 5: no Spark.
 
-Two Arrow streams, one behind the other: operations and events. Arrow holds data and no code, so a
-checkpoint from any source can be read without running anything.
+The value is two concatenated Arrow streams: operations and events. Arrow holds data and no code, so
+that reading an untrusted checkpoint runs no code.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from aiowheel.jobs.operations.shard import Shard
 from aiowheel.jobs.spark.packs import pack, unpack
 from aiowheel.rules import Event, Operation
 
-#: Kept beside the bytes; a checkpoint of another version is refused, not misread.
+#: Stored beside the bytes; a checkpoint with another version is refused.
 STATE_VERSION: Final = 2
-#: The value in the state store, as Spark writes schemas.
+#: The value in the state store, as a Spark schema.
 STATE_DDL: Final = "version int, frontier bigint, data binary"
 
 _OPERATIONS = pa.schema(
     [
-        pa.field("waiting", pa.bool_()),  # or yet to be created
+        pa.field("waiting", pa.bool_()),  # false: yet to be created
         pa.field("id", pa.string()),
         pa.field("keys", pa.list_(pa.string())),
         pa.field("thresholds", pa.list_(pa.int64())),
@@ -38,7 +38,7 @@ _EVENTS = pa.schema(
 
 
 def dump(shard: Shard) -> tuple[int, int, bytes]:
-    """Put *shard* into a value of `STATE_DDL`."""
+    """Return *shard* as a value of `STATE_DDL`."""
     waiting = shard.waiting()
     operations = [(True, *row) for row in waiting] + [(False, *row) for row in shard.operations]
     data = pack(_OPERATIONS, operations) + pack(_EVENTS, shard.events)
@@ -48,15 +48,15 @@ def dump(shard: Shard) -> tuple[int, int, bytes]:
 def load(
     tick: int, value: tuple[Any, ...], over: Collection[tuple[str, int]] = frozenset()
 ) -> Shard:
-    """Make the shard again.
+    """Restore a shard.
 
     Args:
-        tick: Of the wheel, in the unit of the trace.
-        value: What `dump` made.
-        over: Ids and times of creation of operations that need not be waited for any more.
+        tick: The tick of the wheel, in the unit of the trace.
+        value: The value that `dump` returned.
+        over: Ids and creation times of operations that are decided and must be dropped.
 
     Raises:
-        AiowheelError: The value is of another version.
+        AiowheelError: The value has another version.
     """
     version, frontier, data = value
     waiting, created, events = read_state(version, data)
@@ -67,10 +67,10 @@ def load(
 
 
 def read_state(version: int, data: bytes) -> tuple[list[Operation], list[Operation], list[Event]]:
-    """The operations that wait, those yet to be created, and the events in a value.
+    """Return the pending operations, those yet to be created, and the events in a value.
 
     Raises:
-        AiowheelError: The value is of another version.
+        AiowheelError: The value has another version.
     """
     _refuse_another_version(version)
     source = pa.BufferReader(data)
@@ -85,10 +85,10 @@ def read_state(version: int, data: bytes) -> tuple[list[Operation], list[Operati
 
 
 def count_in_state(version: int, data: bytes) -> int:
-    """How many operations wait or are yet to be created in a value.
+    """Count the operations in a value that are pending or yet to be created.
 
     Raises:
-        AiowheelError: The value is of another version.
+        AiowheelError: The value has another version.
     """
     _refuse_another_version(version)
     with pa.ipc.open_stream(pa.BufferReader(data)) as reader:

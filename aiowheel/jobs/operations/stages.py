@@ -1,13 +1,14 @@
 """The two stateful stages of the streaming purgatory: by key, then by operation. Rank 5.
 
-Both are a `Shard`, the purgatory in virtual time. In the first an operation waits on each of its
-keys by itself, and what completes there is a *hit* of that key. In the second it waits for its
-hits. The two cannot miss each other: an operation leaves the first stage when it comes, a hit in
-the micro-batch whose watermark passes it, and in that batch the second stage settles no further.
+Both stages are `Shard`s, purgatories in virtual time. In the first stage an operation waits on each
+of its keys separately, and a completion is a *hit* of that key. In the second stage the operation
+waits for its hits. A hit always finds its operation: the first stage emits an operation when it
+arrives, and a hit in the micro-batch whose watermark passes it; the second stage settles no further
+than that watermark.
 
-Rows come and go in packs; see `packs`. So it is the first stage, not Spark, that drops what is
-late, and it counts the rows that it has taken. What the second stage has decided before all keys
-were met goes back to the first, which else would keep waiting for those keys; see `decided`.
+Rows travel in packs; see `packs`. So the first stage, and not Spark, drops late rows and counts the
+rows that it takes. Operations that the second stage decides before all keys are met are reported to
+the first stage, so that it drops their copies; see `decided`.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ from aiowheel.rules import COMPLETED, NO_VALUE, Ending, Event, Operation
 
 STATE_NAME: Final = "state"
 
-#: Columns in the packs of the first stage. Of an operation there is a copy for each of its keys,
-#: with all the keys in one of them and null in the others.
+#: The columns in the packs of the first stage. An operation has one copy for each of its keys; one
+#: copy holds all keys, and the others hold null.
 COPIES: Final = ("id", "key", "time", "least", "keys", "wanted", "deadline")
 EVENTS: Final = ("key", "time", "value")
 
-#: In those of the second.
+#: The columns in the packs of the second stage.
 OPERATIONS: Final = pa.schema(
     {
         "id": pa.string(),
@@ -50,12 +51,12 @@ OPERATIONS: Final = pa.schema(
 )
 HITS: Final = pa.schema({"id": pa.string(), "time": pa.int64(), "key": pa.string()})
 
-#: What the first stage gives to the second; and rows without a pack, with how much it has taken.
+#: The output of the first stage; rows without a pack hold the numbers of rows taken.
 MATCHED_DDL: Final = (
     "ts timestamp, shard int, taken_operations bigint, taken_events bigint, "
     "operations binary, events binary"
 )
-#: Outcomes; and rows without one, with how many operations the second stage has taken.
+#: The outcomes; rows without one hold the number of operations that the second stage has taken.
 OUTCOME_DDL: Final = "id string, outcome string, completed_by string, at bigint, entered bigint"
 _OUTCOME: Final = ("id", "outcome", "completed_by", "at", "entered")
 
@@ -64,9 +65,10 @@ class Stage(ShardProcessor[Shard]):
     """One shard of a stage.
 
     Args:
-        tick: Of the wheel, in *unit*.
-        unit: Of the times.
-        decided: What the second stage writes and the first one reads; None: they have no folder.
+        tick: The tick of the wheel, in *unit*.
+        unit: The unit of the times.
+        decided: The operations decided early, written by the second stage and read by the first;
+            None if there is no folder for them.
     """
 
     def __init__(self, tick: int, unit: Unit, decided: Decided | None) -> None:
@@ -76,13 +78,15 @@ class Stage(ShardProcessor[Shard]):
 
     def _load(self, values: dict[str, tuple[Any, ...]]) -> Shard:
         value = values.get(STATE_NAME)
-        return Shard(self._tick) if value is None else load(self._tick, value, self._over())
+        return (
+            Shard(self._tick) if value is None else load(self._tick, value, self._decided_before())
+        )
 
     def _dump(self, shard: Shard) -> dict[str, tuple[Any, ...] | None]:
         return {STATE_NAME: dump(shard) if len(shard) or shard.events else None}
 
     def _next_timer(self, shard: Shard, watermark_ms: int) -> int | None:
-        # At each move of the watermark: hits leave with it, and decisions are read.
+        # Run at each move of the watermark: hits are emitted and decisions are read.
         return watermark_ms + 1 if len(shard) or shard.events else None
 
     def _feed(self, shard: Shard, frames: Iterable[pd.DataFrame], settled: int) -> Frames:
@@ -93,25 +97,25 @@ class Stage(ShardProcessor[Shard]):
             )
             yield from self._feed_rows(shard, operations, events, settled)
 
-    def _over(self) -> set[Decision]:
-        """Operations of which the state may hold copies that are not needed any more."""
+    def _decided_before(self) -> set[Decision]:
+        """Return the decided operations whose copies in the state can be dropped."""
         return set()
 
     @abstractmethod
     def _feed_rows(
         self, shard: Shard, operations: list[Any], events: list[Any], settled: int
     ) -> Frames:
-        """Give unpacked rows after *settled* to *shard*; what goes to the next stage at once."""
+        """Feed unpacked rows after *settled* to *shard*; yield rows for the next stage."""
 
 
 class MatchKeys(Stage):
     """The first stage: emits each operation once, and its hits.
 
     Args:
-        tick: Of the wheel, in *unit*.
-        unit: Of the times.
-        decided: What the second stage has decided before all keys were met; or None.
-        shards: Of the second stage.
+        tick: The tick of the wheel, in *unit*.
+        unit: The unit of the times.
+        decided: The operations decided early by the second stage; or None.
+        shards: The number of shards of the second stage.
     """
 
     def __init__(self, tick: int, unit: Unit, decided: Decided | None, shards: int) -> None:
@@ -122,8 +126,8 @@ class MatchKeys(Stage):
     def _seen(self) -> set[Decision]:
         return self._decided.before(current_batch()) if self._decided is not None else set()
 
-    def _over(self) -> set[Decision]:
-        return self._seen  # read once a task, which serves many shards
+    def _decided_before(self) -> set[Decision]:
+        return self._seen  # read once per task, because a task serves many shards
 
     def _feed_rows(
         self, shard: Shard, operations: list[Any], events: list[Any], settled: int
@@ -152,7 +156,7 @@ class MatchKeys(Stage):
         yield from self._spread(hits, HITS)
 
     def _spread(self, rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Frames:
-        """Rows that begin with an id and a time, in packs for the shards of the second stage."""
+        """Pack rows that begin with an id and a time for the shards of the second stage."""
         by_shard: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
         for row in rows:
             by_shard[crc32(row[0].encode()) % self._shards].append(row)
@@ -178,7 +182,7 @@ class DecideOperations(Stage):
         shard: Shard,
         operations: list[Any],
         events: list[Any],
-        settled: int,  # noqa: ARG002 - the first stage gives nothing that is late
+        settled: int,  # noqa: ARG002 - the first stage emits no late rows
     ) -> Frames:
         hits = [Event(_hit_key(id_, key), time, NO_VALUE) for id_, time, key in events]
         waiting: list[Operation] = []
@@ -204,10 +208,10 @@ class DecideOperations(Stage):
 
 
 def _hit_key(id_: str, key: str) -> str:
-    """A key of its own for each operation, in the order of the keys; the length ends the id."""
+    """Return a key unique to the operation; it sorts like *key*, and the length delimits the id."""
     return f"{len(id_)}:{id_}{key}"
 
 
 def key_of_hit(id_: str, hit_key: str | None) -> str | None:
-    """The key behind what `_hit_key` made."""
+    """Return the original key of a key made by `_hit_key`."""
     return None if hit_key is None else hit_key[len(f"{len(id_)}:{id_}") :]

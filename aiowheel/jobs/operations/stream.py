@@ -1,7 +1,7 @@
-"""The purgatory as a stream from two places to a third: files, topics or Delta tables. Rank 5.
+"""The purgatory as a stream: from files, topics or Delta tables to one output. Rank 5.
 
-Outcomes do not depend on how the rows are cut into files and micro-batches, as long as none is
-late.
+Outcomes do not depend on how the rows are divided into files and micro-batches, as long as no row
+is late.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 
 class Written(NamedTuple):
-    """What one micro-batch did.
+    """The output of one micro-batch.
 
     Attributes:
         entered: Operations that the second stage took.
-        outcomes: Rows written.
-        rejects: Rows written.
+        outcomes: Outcomes written.
+        rejects: Rejects written.
     """
 
     entered: int
@@ -50,12 +50,12 @@ class Written(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """What one micro-batch read.
+    """The input of one micro-batch.
 
     Attributes:
-        operations: Rows read.
-        events: Rows read.
-        late: Operations and events that came too late and are lost.
+        operations: Operations read.
+        events: Events read.
+        late: Operations and events that were dropped because they came too late.
     """
 
     operations: int
@@ -65,26 +65,28 @@ class Counts(NamedTuple):
 
 @dataclass(frozen=True)
 class PurgatoryStream:
-    """A stream from two tables to two.
+    """A stream from two input tables to two output tables.
 
     Attributes:
-        operations: A folder where files arrive, each renamed into it when whole; or the URI of one,
-            of a topic or of a Delta table.
+        operations: A folder where files arrive, each renamed into it when complete; or the URI of
+            such a folder, of a topic or of a Delta table.
         events: The same for events.
-        out: Gets ``outcomes`` and ``rejects``, as `inside` names them: a folder or its URI, with
-            one folder of Parquet a micro-batch in each; ``delta:`` and one; or a topic.
-        checkpoint: Remembers how far the stream is; goes with *out*.
-        unit: Of all times.
-        tick: Of the wheel, in *unit*.
+        out: The place of the tables ``outcomes`` and ``rejects``, named as by `inside`: a folder or
+            its URI, with one folder of Parquet per micro-batch in each table; with the prefix
+            ``delta:``, Delta tables; or a topic.
+        checkpoint: The progress of the stream; it belongs to *out*.
+        unit: The unit of all times.
+        tick: The tick of the wheel, in *unit*.
         max_lateness_ms: How far a row may lie behind the newest of its stream in earlier batches.
-        max_ahead_ms: How far after now a row may lie; beyond, it would settle what has not come.
-        operations_format: Of files: Parquet, ndjson or csv.
+        max_ahead_ms: How far in the future a row may lie; rows beyond it would end the stream's
+            pending operations too early.
+        operations_format: The format of files: Parquet, ndjson or csv.
         events_format: The same for events.
-        shards: Of each stage; fixed for the life of the checkpoint.
-        files_per_batch: At most so many files of each folder make a micro-batch.
-        records_per_batch: At most so many records of each topic.
+        shards: The number of shards of each stage; fixed for the life of the checkpoint.
+        files_per_batch: The maximum number of files of each folder in a micro-batch.
+        records_per_batch: The maximum number of records of each topic.
         delete_files: Whether each file of a folder is deleted after its micro-batch.
-        written: What this run wrote, by batch; the last one may not be finished.
+        written: The output of this run, by micro-batch; the last one may not be finished.
     """
 
     operations: str | Path
@@ -104,15 +106,15 @@ class PurgatoryStream:
     written: dict[int, Written] = field(default_factory=dict[int, "Written"])
 
     def __post_init__(self) -> None:
-        """Check the two tables, before there is a session."""
+        """Check the two inputs, before a session is started."""
         self._sources(Phase.FOLLOW)
 
     @property
     def settings(self) -> dict[str, object]:
-        """What the checkpoint must have been made with."""
+        """The settings that may not change during the life of the checkpoint."""
         return {
             "job": "purgatory",
-            "operations": whole_uri(str(self.operations)),  # Spark cannot go on with another
+            "operations": whole_uri(str(self.operations)),  # Spark cannot change the source
             "events": whole_uri(str(self.events)),
             "out": whole_uri(str(self.out)),
             "unit": self.unit.value,
@@ -122,10 +124,10 @@ class PurgatoryStream:
         }
 
     def start(self, spark: SparkSession, phase: Phase) -> StreamingQuery:
-        """Start the query of a phase, or go on where the open checkpoint stands.
+        """Start the query of a phase, or continue from the open checkpoint.
 
         Raises:
-            BadInputError: *out* is that of another stream.
+            BadInputError: *out* belongs to another stream.
         """
         sources = self._sources(phase)
         operations, events = (
@@ -143,16 +145,16 @@ class PurgatoryStream:
             counted_sound(events, "events"),
             flushes(spark, self.checkpoint),
         )
-        # One query for both, so that one look at a row decides where it goes.
+        # One query for outcomes and rejects, so that each row is checked once.
         rows = found.unionByName(bad, allowMissingColumns=True)
         write = self._write(spark, decided)
         return start_query(rows, "aiowheel-purgatory", self.checkpoint, phase, write)
 
     def checked_counts(self, batch: StreamingQueryProgress) -> Counts:
-        """What a finished micro-batch of this run read, and how much of it was late.
+        """Return the counts of a finished micro-batch of this run, after checking them.
 
         Raises:
-            AiowheelError: A row that the batch read is neither used, nor rejected, nor late.
+            AiowheelError: A row of the batch is neither used, nor rejected, nor late.
         """
         operations, operations_rejected = observed(batch, "operations", "rows", "rejected")
         events, events_rejected = observed(batch, "events", "rows", "rejected")
@@ -162,41 +164,41 @@ class PurgatoryStream:
         written = self.written[batch.batchId]
         name = f"batch {batch.batchId}"
         if late_operations < 0 or late_events < 0:
-            raise _wrong(
+            raise _inconsistency(
                 f"{name}: of {operations:,} operations and {events:,} events "
                 f"{operations_rejected:,} and {events_rejected:,} were rejected, and yet "
                 f"{taken_operations:,} and {taken_events:,} used"
             )
         if written.entered != taken_operations:
-            raise _wrong(
+            raise _inconsistency(
                 f"{name}: {taken_operations:,} operations left the first stage, "
                 f"{written.entered:,} came to the second"
             )
         rejected = operations_rejected + events_rejected
         if written.rejects != rejected:
-            raise _wrong(
+            raise _inconsistency(
                 f"{name}: {rejected:,} rows were rejected, {written.rejects:,} written to rejects"
             )
         return Counts(operations, events, late_operations + late_events)
 
     def count_pending(self, spark: SparkSession) -> int:
-        """Count the operations that wait as of the last finished micro-batch."""
+        """Count the pending operations after the last finished micro-batch."""
         return count_pending(spark, self.checkpoint.folder)
 
     def finished(self) -> list[Written]:
-        """What the finished micro-batches of this run wrote."""
+        """Return the output of the finished micro-batches of this run."""
         last = self.checkpoint.last_finished_batch()
         return [written for batch, written in self.written.items() if batch <= last]
 
     def check_total(self, before: int, after: int) -> None:
-        """Compare what came with what left and what waits.
+        """Check that the operations that entered equal those that ended or are pending.
 
         Args:
-            before: How many operations waited when this run began.
-            after: How many wait at its end.
+            before: The number of pending operations at the start of this run.
+            after: The number of pending operations at its end.
 
         Raises:
-            AiowheelError: An operation has been lost or doubled.
+            AiowheelError: An operation was lost or duplicated.
         """
         finished = self.finished()
         entered, ended = (
@@ -204,7 +206,7 @@ class PurgatoryStream:
             sum(row.outcomes for row in finished),
         )
         if before + entered != ended + after:
-            raise _wrong(
+            raise _inconsistency(
                 f"{before:,} operations waited and {entered:,} came, but {ended:,} ended "
                 f"and {after:,} wait"
             )
@@ -228,7 +230,7 @@ class PurgatoryStream:
         )
 
         def write(frame: DataFrame, batch_id: int) -> None:
-            frame.persist()  # else the stages run once for each of the two tables
+            frame.persist()  # otherwise the stages run once per output table
             try:
                 entered = frame.select(F.sum("entered")).first()
                 ended = frame.where(F.col("outcome").isNotNull()).select(*OUTCOMES.names)
@@ -245,5 +247,5 @@ class PurgatoryStream:
         return write
 
 
-def _wrong(numbers: str) -> AiowheelError:
+def _inconsistency(numbers: str) -> AiowheelError:
     return AiowheelError(f"{numbers}: the result of this stream is wrong")

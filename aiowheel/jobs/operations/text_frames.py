@@ -1,7 +1,7 @@
-"""Lines of text that Spark reads, checked as one process checks them. Rank 5: no Spark here.
+"""Lines of text read by Spark, checked by the one-process parser. Rank 5: no Spark here.
 
-Spark's own readers of JSON and csv take for rows what Python does not: what follows a JSON object
-on its line, a half record, an object where a text should be. So both engines share one parser.
+Spark's own JSON and csv readers accept lines that Python rejects: text after a JSON object, an
+incomplete record, an object in place of a text. So both engines share one parser.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from aiowheel.rules import Event, Operation
 _ROWS: Final = 8_192
 _CHECKED: Final = {"flaw": pa.string(), "source": pa.string(), "raw": pa.string()}
 
-#: What `checked_operations` and `checked_events` yield.
+#: The columns that `checked_operations` and `checked_events` yield.
 CHECKED_OPERATIONS: Final = pa.schema(
     {
         "id": pa.string(),
@@ -48,20 +48,20 @@ def checked_operations(
     """Check lines of operations, for `mapInArrow`.
 
     Args:
-        batches: Of ``source``, the URL of a file, ``start``, the place in it where this part
-            begins, and ``line``, its bytes; all lines of a part in one go.
+        batches: The columns ``source``, the URL of a file, ``start``, the offset in it where this
+            part begins, and ``line``, the bytes; the lines of a part are consecutive.
         form: Ndjson or csv.
-        keep_raw: Keep the text of rows without a flaw, too.
+        keep_raw: Whether to keep the text of rows without a flaw.
 
     Raises:
-        BadInputError: A csv has another header.
+        BadInputError: The header of a csv has other columns.
     """
     rows = _checked(batches, form, OPERATIONS, parse_operation, keep_raw=keep_raw)
     return _batches(rows, CHECKED_OPERATIONS)
 
 
 def checked_events(batches: _Lines, form: Format, *, keep_raw: bool) -> Iterator[pa.RecordBatch]:
-    """Check lines of events, as `checked_operations` does."""
+    """Check lines of events, for `mapInArrow`; see `checked_operations`."""
     rows = _checked(batches, form, EVENTS, parse_event, keep_raw=keep_raw)
     return _batches(rows, CHECKED_EVENTS)
 

@@ -1,7 +1,7 @@
-"""The purgatory as a transform of DataFrames: operations and events in, their ends out. Rank 5.
+"""The purgatory as a transform of DataFrames: operations and events in, endings out. Rank 5.
 
-The rules are those of `aiowheel.rules`: for a batch in SQL, without any Python function, for a
-stream by purgatories in virtual time. No action runs here.
+The rules are those of `aiowheel.rules`: for a batch in SQL without any Python function, for a
+stream by purgatories in virtual time. The transform runs no action.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ _INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
 _PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 _ROCKS: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _AHEAD_MS: Final = 86_400_000
-_LONGEST_LATENESS_MS: Final = 31_536_000_000  # a year, as of the command
+_LONGEST_LATENESS_MS: Final = 31_536_000_000  # a year, as on the command line
 _MOST_SHARDS: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What `settle_operations` returns; each frame is worked out when it is used.
+    """The result of `settle_operations`; each frame is computed when it is used.
 
     Attributes:
-        endings: One row for each usable operation: ``id: string``, ``outcome: string``
-            ("completed", "expired", or null while it is pending), ``completed_by: string``, the key
-            that was met last, and ``at: bigint``. Of a stream one row for each that has ended.
-        rejects: One row for each row of either table that cannot be used: ``source: string``
-            ("operations" or "events"), ``reason: string`` and ``raw: string``, the row as JSON.
+        endings: One row for each valid operation: ``id: string``, ``outcome: string``
+            ("completed", "expired", or null while pending), ``completed_by: string``, the key that
+            was met last, and ``at: bigint``. A stream has rows only for ended operations.
+        rejects: One row for each invalid row of either table: ``source: string`` ("operations" or
+            "events"), ``reason: string`` and ``raw: string``, the row as JSON.
     """
 
     endings: DataFrame
@@ -65,9 +65,9 @@ class Settled:
 
     @property
     def pending(self) -> DataFrame:
-        """``id`` of the operations without a deadline that have not met their keys.
+        """The ``id`` of each operation without a deadline that has not met its keys.
 
-        Of a stream no row.
+        Empty for a stream.
         """
         return self.endings.where(F.col("outcome").isNull()).select("id")
 
@@ -81,49 +81,49 @@ def settle_operations(
     watermark: Delay | None = None,
     shards: int = 16,
 ) -> Settled:
-    """Return how each operation ends when it waits for its keys in a purgatory.
+    """Return how each operation ends if it waits for its keys in a purgatory.
 
-    An operation completes by the events of its keys with ``created <= time < expiry``, at the first
-    one in mode "any" and at the last key in mode "all". Else it expires at the first tick at or
-    after its deadline. Of each table the number of rows is that of its usable and its rejected
-    rows; a stream drops late rows as well.
+    An operation completes by events of its keys with ``created <= time < expiry``: at the first
+    event in mode "any", when the last key is met in mode "all". Otherwise it expires at the first
+    tick at or after its deadline. Every row of each table is either used or rejected; a stream also
+    drops late rows.
 
     Args:
         operations: A batch or a stream with the columns ``id: string``, unique,
-            ``keys: array<string>`` and ``created``, and as far as needed ``deadline`` (null:
-            never), ``mode`` (``any`` or ``all``; null: any) and ``thresholds``, for each key the
-            least ``value`` of an event that meets it, or null. Times are integers of one unit, 0 or
+            ``keys: array<string>`` and ``created``, and optionally ``deadline`` (null: never),
+            ``mode`` (``any`` or ``all``; null: any) and ``thresholds``: for each key, the least
+            ``value`` of an event that meets it, or null. Times are integers of one unit, 0 or
             later.
-        events: The same of the same session, with ``key: string``, ``time`` and, as far as needed,
+        events: A frame of the same kind and session, with ``key: string``, ``time`` and optionally
             ``value``.
-        tick: Of the wheel, in the unit of the times, from 1 to 3,600,000,000,000.
-        unit: Of the times of streams: "s", "ms", "us" or "ns"; they are times since 1970. None for
+        tick: The tick of the wheel, in the unit of the times, from 1 to 3,600,000,000,000.
+        unit: The unit of the times of streams: "s", "ms", "us" or "ns" since 1970. None for
             batches.
         watermark: How far a row of a stream may lie behind the newest one of its table, from 0 to a
-            year, in seconds or as a timedelta; a later one is dropped. None for batches.
-        shards: Of streams: purgatories that share the keys, and as many that share the operations,
-            from 1 to 100,000. It stays the same for the life of a checkpoint.
+            year, in seconds or as a timedelta; later rows are dropped. None for batches.
+        shards: For streams, the number of purgatories that share the keys, and of those that share
+            the operations, from 1 to 100,000. Fixed for the life of a checkpoint.
 
     Returns:
-        Frames of batches or of streams. From a stream an outcome comes, in output mode append, when
-        the watermarks of both tables have passed it; what waits when the stream ends has no row.
-        Rows more than a day after now are rejected: they would settle what has not come. Of a
-        micro-batch of ``endings`` it is observed how many ``rows`` each table had, and how many of
-        them were ``rejected``, under the names "operations" and "events"; and under "taken" how
-        many of the others were not late.
+        Frames of batches or of streams. A stream emits an outcome, in output mode append, when the
+        watermarks of both tables have passed it; operations pending when the stream ends have no
+        row. Rows more than one day in the future are rejected: they would advance the watermark
+        beyond rows still to come. Each micro-batch of ``endings`` observes, under the names
+        "operations" and "events", how many ``rows`` each table had and how many were ``rejected``,
+        and under "taken" how many of the others were not late.
 
     Raises:
         TypeError: A column has another type, or *unit* is missing for streams.
-        ValueError: A column is missing, a value is out of its range, one table is a stream and the
-            other is not, *unit* or *watermark* is given for batches, *watermark* is missing for
-            streams, or their session does not keep state in RocksDB.
-        AiowheelError: The streams are of Spark Connect in PySpark 4.0, which lacks what they need.
+        ValueError: A column is missing, a value is out of range, only one table is a stream, *unit*
+            or *watermark* is given for batches, *watermark* is missing for streams, or the session
+            of the streams does not keep state in RocksDB.
+        AiowheelError: The streams use Spark Connect in PySpark 4.0, which lacks transformWithState.
 
-    Cost: for batches two passes over each table to learn its size, then one join with a shuffle of
-    each key of each operation, of the events and of what met; persist ``endings`` to use it several
-    times. For streams two shuffles and two stages of state, some ten microseconds a row: what waits
-    on each key, and each operation. An operation in mode "any" that has completed leaves its other
-    keys in the state until its deadline, so give it one.
+    Cost: for batches, two passes over each table for its size, then one join that shuffles each key
+    of each operation, the events and the matches; persist ``endings`` to use it several times. For
+    streams, two shuffles and two stateful stages, about ten microseconds a row; the state holds the
+    pending operations, once per key and once more. An operation in mode "any" that has completed
+    stays in the state under its other keys until its deadline, so give it one.
     """
     checked_int("tick", tick, 1, LONGEST_TICK)
     typed_operations = _typed("operations", operations, OPERATION_TYPES)
@@ -167,7 +167,7 @@ def _settling(
             f"watermark must be from 0 s to a year for streams, got {safe_repr(watermark)}"
         )
     provider = operations.sparkSession.conf.get(_PROVIDER)
-    if provider != _ROCKS:  # Spark says so when the query runs, in a page
+    if provider != _ROCKS:  # Spark's own error comes later and is a page long
         raise ValueError(f"{_PROVIDER} must be {_ROCKS} for streams, got {provider}")
     checked_int("shards", shards, 1, _MOST_SHARDS)
     return Settling(tick, Unit(str(unit)), late_ms, shards, None)
@@ -187,7 +187,7 @@ def _settle_streams(operations: DataFrame, events: DataFrame, settling: Settling
 
 
 def _typed(argument: str, rows: DataFrame, types: Mapping[str, str]) -> DataFrame:
-    """Select the columns of a table; an optional one that is missing is null."""
+    """Select the columns of a table; a missing optional column becomes null."""
     found = dict(rows.dtypes)
     columns: list[Column] = []
     for name, kind in types.items():
@@ -202,7 +202,7 @@ def _typed(argument: str, rows: DataFrame, types: Mapping[str, str]) -> DataFram
 
 
 def _size(operations: DataFrame, events: DataFrame, tick: int) -> Column:
-    """The size of a trace, worked out by the query that uses it."""
+    """Return the size of a trace as a subquery of the query that uses it."""
     count = F.count(F.lit(1)).alias("events")
     first = F.coalesce(F.min("time"), F.lit(0)).alias("first_event")
     last = F.coalesce(F.max("time"), F.lit(-1)).alias("last_event")
@@ -217,13 +217,13 @@ def _size(operations: DataFrame, events: DataFrame, tick: int) -> Column:
 
 
 def mean_wait(last_event: Column, tick: int) -> Column:
-    """Aggregate how long an operation may wait for the events in the mean, at least 1."""
+    """Aggregate the mean time that operations may wait for events, at least 1."""
     until = F.least(_expiry(tick), last_event + 1)
     wait = F.greatest(until - F.col("created"), F.lit(1))
     return F.coalesce(F.avg(wait).cast("bigint"), F.lit(1))
 
 
-def _as_it_is(frame: DataFrame) -> DataFrame:
+def _unchanged(frame: DataFrame) -> DataFrame:
     return frame
 
 
@@ -234,26 +234,26 @@ def endings(
     size: Column,
     *,
     any_only: bool,
-    keep: Callable[[DataFrame], DataFrame] = _as_it_is,
+    keep: Callable[[DataFrame], DataFrame] = _unchanged,
 ) -> DataFrame:
     """Select ``id``, ``outcome``, ``completed_by`` and ``at`` of every operation.
 
-    Of one that waits for ever they are null but for its ``id``.
+    All but ``id`` are null for an operation that never ends.
 
     Args:
-        operations: With the columns of `rules.Operation`; ids are unique.
-        events: With the columns of `rules.Event`.
-        tick: Of the wheel, in the unit of the times, at least 1.
-        size: Of the trace, as of `trace_size`.
-        any_only: Every operation is over with the first key it meets.
-        keep: Called with frames that are used several times; may persist them.
+        operations: The columns of `rules.Operation`; ids are unique.
+        events: The columns of `rules.Event`.
+        tick: The tick of the wheel, in the unit of the times, at least 1.
+        size: The size of the trace, see `trace_size`.
+        any_only: Whether every operation completes with its first key.
+        keep: Called with frames that are used several times; it may persist them.
 
-    Cost: a shuffle of every key of every operation, of the events, and of what met.
+    Cost: a shuffle of every key of every operation, of the events, and of the matches.
     """
     waiting = operations.select(
         "id", "keys", "thresholds", "wanted", "created", _expiry(tick).alias("expiry")
     )
-    # Sorted once where they come together, not also where they come from.
+    # Repartitioned here, so that the rows are sorted once, after they come together.
     firsts = first_events(waiting, events, size, keep).repartition("id")
     ends = _first_of_any(firsts) if any_only else _last_of_wanted(firsts)
     completed = F.col("end").isNotNull()
@@ -267,7 +267,7 @@ def endings(
 
 
 def _expiry(tick: int) -> Column:
-    """`rules.expiry` in SQL."""
+    """Return `rules.expiry` in SQL."""
     deadline = F.col("deadline")
     return (
         F.when(deadline == NEVER, deadline)
@@ -277,12 +277,12 @@ def _expiry(tick: int) -> Column:
 
 
 def _first_of_any(firsts: DataFrame) -> DataFrame:
-    """Of each operation the first event, or null, as ``id``, ``expiry`` and ``end``."""
+    """Select the first event of each operation, or null, as ``id``, ``expiry`` and ``end``."""
     return firsts.groupBy("id", "expiry").agg(F.min(_event()).alias("end"))
 
 
 def _last_of_wanted(firsts: DataFrame) -> DataFrame:
-    """Of each operation the event with which it met as many keys as it wants, or null."""
+    """Select the event with which each operation met as many keys as it wants, or null."""
     met = F.sort_array(F.collect_list(_event()))
     return (
         firsts.groupBy("id", "expiry", "wanted", "key")

@@ -1,1 +1,1 @@
-"""The report on a recorded trace, and what pages and charts share. Rank 5."""
+"""The report on a recorded trace, and the parts that all pages and charts share. Rank 5."""

@@ -1,7 +1,7 @@
-"""Charts as SVG that takes its colours from the page around it. Rank 5.
+"""Charts as SVG that inherits its colours from the surrounding page. Rank 5.
 
-Source: two forms, lines and bars, with the few ticks a reader needs; `_page` has the style.
-Hovering over a mark shows its values.
+Source: two chart types, lines and bars, with few ticks; `html` has the style. Hovering over a mark
+shows its values.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from aiowheel.jobs.report.html import shown
 _WIDTH, _HEIGHT = 760, 250
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 24, 10, 44
 _COLOURS = 7
-_NEARLY = 1 - 1e-9  # sums and quotients of floats
-Points = Sequence[tuple[float, float]]  # y may be NaN: the line breaks there
+_NEARLY = 1 - 1e-9  # tolerance for rounding errors of float sums and quotients
+Points = Sequence[tuple[float, float]]  # a NaN y interrupts the line
 Words = Callable[[float], str]
 
 
@@ -28,15 +28,15 @@ def line_chart(
     y_text: Words,
     log_x: bool = False,
 ) -> str:
-    """Draw one line per name through its points; both axes are described in words.
+    """Draw one line per name through its points.
 
     Args:
-        lines: At most seven; further ones share colours.
-        x_label: Under the chart.
-        y_label: Left of it, and what the y axis counts; it begins at 0.
-        x_text: How a place on the x axis is written.
-        y_text: How a height is written.
-        log_x: Whether equal steps are equal factors; all x are above 0 then.
+        lines: The points of each line, by name; colours repeat after seven lines.
+        x_label: The label under the chart.
+        y_label: The label left of the chart, for the quantity on the y axis, which begins at 0.
+        x_text: Formats an x value.
+        y_text: Formats a y value.
+        log_x: Whether the x axis is logarithmic; all x are above 0 then.
     """
     points = [point for line in lines.values() for point in line if not math.isnan(point[1])]
     if not points:
@@ -61,7 +61,7 @@ def bar_chart(
     y_label: str,
     y_text: Words,
 ) -> str:
-    """Draw a histogram: *edges* are the names of the bounds, one more than there are places."""
+    """Draw a histogram; *edges* are the labels of the bounds, one more than there are bars."""
     if not bars or not any(any(heights) for heights in bars.values()):
         return '<p class="soft">None in this trace.</p>'
     places = len(edges) - 1
@@ -85,9 +85,9 @@ def bar_chart(
 
 
 def round_ticks(low: float, high: float, wanted: int) -> list[float]:
-    """Round numbers from *low*'s to beyond *high*, about so many, at least two."""
+    """Return about *wanted* round numbers, at least two, from *low* or below to beyond *high*."""
     span = high - low
-    if span <= 1e-9 * max(abs(low), abs(high)):  # as good as one value
+    if span <= 1e-9 * max(abs(low), abs(high)):  # practically one value
         span = abs(high)
     if span < 1e-100:
         span = 1.0

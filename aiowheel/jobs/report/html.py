@@ -1,6 +1,6 @@
-"""A page of figures in one file: no script, no network, light and dark. Rank 5.
+"""An HTML page of figures in one file: no script, no network, light and dark. Rank 5.
 
-Source: plain HTML with its style inside. Every text is escaped: names and keys come from anywhere.
+Source: plain HTML with inline style. All text is escaped, because names and keys are user input.
 """
 
 from __future__ import annotations
@@ -70,16 +70,16 @@ svg text { fill: var(--soft); }
 
 
 def shown(text: object) -> str:
-    """A text as HTML; what is not printable is written as Python would."""
+    """Escape a text for HTML; characters that are not printable are escaped as in Python."""
     return escape(printable(text))
 
 
 class Page:
-    """Collects the parts of one page, top to bottom.
+    """A page, built from top to bottom.
 
     Args:
-        title: Its headline.
-        lead: What it is about, in a sentence.
+        title: The headline.
+        lead: A sentence about the content.
     """
 
     def __init__(self, title: str, lead: str) -> None:
@@ -87,7 +87,7 @@ class Page:
         self._parts = [f'<h1>{shown(title)}</h1>\n<p class="soft">{shown(lead)}</p>']
 
     def origin(self, lines: Mapping[str, str]) -> None:
-        """Add where the figures come from, by name, in small print."""
+        """Add the origin of the figures, by name, in small type."""
         told = "".join(
             f"<div><dt>{shown(name)}</dt><dd>{shown(text)}</dd></div>"
             for name, text in lines.items()
@@ -95,24 +95,24 @@ class Page:
         self._parts.append(f'<dl class="origin">{told}</dl>')
 
     def cards(self, figures: Iterable[tuple[str, str]]) -> None:
-        """Add the few figures that matter most, by name."""
+        """Add the few most important figures, by name."""
         cards = "".join(
             f"<div><dt>{shown(name)}</dt><dd>{shown(value)}</dd></div>" for name, value in figures
         )
         self._parts.append(f'<dl class="cards">{cards}</dl>')
 
     def section(self, title: str, text: str = "") -> None:
-        """Begin a section."""
+        """Start a section."""
         self._parts.append(f"<h2>{shown(title)}</h2>")
         if text:
             self._parts.append(f'<p class="soft">{shown(text)}</p>')
 
     def figure(self, svg: str, caption: str) -> None:
-        """Add a chart of `_charts`, which escapes what it is given."""
+        """Add a chart of `charts`, which escapes its texts."""
         self._parts.append(f"<figure>{svg}<figcaption>{shown(caption)}</figcaption></figure>")
 
     def code(self, line: str) -> None:
-        """Add a line to paste."""
+        """Add a line of code to paste."""
         self._parts.append(f"<pre><code>{shown(line)}</code></pre>")
 
     def table(
@@ -123,13 +123,13 @@ class Page:
         texts: int = 0,
         best: int | None = None,
     ) -> None:
-        """Add a table; its first *texts* columns are words, the others numbers.
+        """Add a table; its first *texts* columns are text, the others are numbers.
 
         Args:
-            headings: One a column.
-            rows: As they are to be read.
-            texts: Columns aligned to the left.
-            best: The row to point out.
+            headings: One per column.
+            rows: The formatted cells.
+            texts: Number of columns aligned to the left.
+            best: The index of the row to highlight.
         """
         if not rows:
             self._parts.append('<p class="soft">None in this trace.</p>')

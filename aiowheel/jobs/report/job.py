@@ -1,7 +1,7 @@
-"""The report job: what a trace says about its purgatories. Rank 5; needs the `spark` extra.
+"""The report job: the analysis of a trace. Rank 5; needs the `spark` extra.
 
-Source: a folder of files that `aiowheel.trace.TraceRecorder` wrote. The work is Spark's, whatever
-the size of the trace; what comes out is small: a handful of tables and a page.
+Source: a folder of files that `aiowheel.trace.TraceRecorder` wrote. Spark does the work for a trace
+of any size; the result is small: a few tables and a page.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _BUCKETS = 60
 
 @dataclass(frozen=True)
 class ReportResult:
-    """What the report job made.
+    """The result of the report job.
 
     Attributes:
-        folder: Holds one Parquet file per table, the page and the picture.
-        operations: Rows of the trace.
-        tables: The tables by name; a column's unit is in its name.
+        folder: The folder with one Parquet file per table, the page and the picture.
+        operations: Number of rows of the trace.
+        tables: The tables by name; the unit of a column is in its name.
         page: The report as one HTML file.
-        picture: Its charts as one PNG; None without the `plot` extra.
-        origin: Which trace, what recorded it and what read it, by name.
+        picture: The charts as one PNG; None without the `plot` extra.
+        origin: The trace, its recorder and the build that read it, by name.
     """
 
     folder: Path
@@ -59,14 +59,14 @@ def run_report(
 
     Args:
         trace_folder: Folder with the `trace-*.parquet` files of one or several runs, or its URI.
-        out_folder: Made when missing; files of an earlier report are replaced, all or none.
-        spark: The session to run on.
+        out_folder: Created if missing; files of an earlier report are replaced, all or none.
+        spark: The session to use.
 
     Raises:
-        BadInputError: The folder holds no trace, or a file of it is no trace.
-        AiowheelError: A result cannot be written; *out_folder* is then as it was before.
+        BadInputError: The folder holds no trace, or a file in it is not a trace.
+        AiowheelError: A result cannot be written; *out_folder* then stays unchanged.
 
-    Cost: one pass over the trace per table, nine in all.
+    Cost: nine passes over the trace, one per table.
     """
     trace = read_trace_frame(trace_folder, spark)
     operations, span_ns = _measure(trace)
@@ -81,20 +81,20 @@ def run_report(
             write_table(table, hidden / f"{name}.parquet")
         page = write_page(results, origin, hidden / "report.html")
         picture = _draw(results, hidden / "report.png")
-    if picture is None:  # an earlier one would stand beside tables that it does not show
+    if picture is None:  # a picture of an earlier report would not match the new tables
         (folder / "report.png").unlink(missing_ok=True)
     drawn = None if picture is None else folder / picture.name
     return ReportResult(folder, operations, results, folder / page.name, drawn, origin)
 
 
 def choose_bucket_ns(span_ns: int) -> int:
-    """Width of the stretches a trace is cut into: 1, 2 or 5 times a power of ten, at least 1 ms.
+    """Return the width of a time bucket: 1, 2 or 5 times a power of ten, at least 1 ms.
 
     Args:
         span_ns: From the first to the last operation, at least 0.
 
     Returns:
-        The least such width that cuts the span into at most 60 stretches.
+        The least such width that divides the span into at most 60 buckets.
     """
     power = 1_000_000
     while True:
@@ -108,11 +108,11 @@ def read_trace_frame(trace_folder: str | os.PathLike[str], spark: SparkSession) 
     """Read a trace as a DataFrame with the columns of the schema.
 
     Args:
-        trace_folder: A folder, or the URI of one or of a Delta table.
+        trace_folder: A folder, or the URI of a folder or of a Delta table.
         spark: The session.
 
     Raises:
-        BadInputError: The folder holds no trace, or a file of it is no trace.
+        BadInputError: The folder holds no trace, or a file in it is not a trace.
     """
     place = parse_uri(str(trace_folder))
     if isinstance(place, Topic):
@@ -138,18 +138,18 @@ def _draw(results: Mapping[str, pa.Table], path: Path) -> Path | None:
 
 
 def _measure(trace: DataFrame) -> tuple[int, int]:
-    """Rows, and nanoseconds from the first to the last end of an operation."""
+    """Return the number of rows, and the nanoseconds from the first to the last end."""
     row = trace.agg(
         F.count("*").alias("operations"),
         (F.max("finished") - F.min("finished")).alias("span_ns"),
     ).first()
-    if row is None:  # an aggregate without groups has one row, also over nothing
+    if row is None:  # never: an aggregate without groups has one row even for empty input
         raise AssertionError
     return int(row["operations"]), int(row["span_ns"] or 0)
 
 
 def _order(plan: DataFrame) -> list[str]:
-    """The columns that tell the rows of one table apart."""
+    """Return the columns that identify a row of one table."""
     keys = ("purgatory", "kind", "bucket_start_ns", "lower_ns", "rank")
     return [name for name in keys if name in plan.columns]
 

@@ -1,4 +1,4 @@
-"""Which columns of the report people see, and how values are written. Rank 5."""
+"""The displayed columns of the report, and how values are formatted. Rank 5."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aiowheel._printable import printable
 from aiowheel.jobs.report.spans import span_text
 
 Cell = Callable[[Any], str]
-#: Rows of the ranked tables that are shown; the files hold more.
+#: Number of displayed rows of the ranked tables; the files hold more.
 MOST_ROWS = 5
 
 
@@ -31,7 +31,7 @@ def _span(value: Any) -> str:
 
 
 def keys_cell(value: Any) -> str:
-    """Return the first three keys of a list, as `text_cell` writes them."""
+    """Return the first three keys of a list, formatted by `text_cell`."""
     return ", ".join(map(text_cell, value[:3])) + (", ..." if len(value) > 3 else "")
 
 
@@ -48,7 +48,7 @@ _QUANTILES: dict[str, tuple[str, Cell]] = {
     "p999_ns": ("99.9 %", _span),
     "max_ns": ("longest", _span),
 }
-#: Per table: its title, and per column to show its heading and how a value is written.
+#: For each table its title, and for each displayed column its heading and the value's format.
 LAYOUT: Mapping[str, tuple[str, Mapping[str, tuple[str, Cell]]]] = {
     "outcomes": (
         "How the operations ended",

@@ -1,4 +1,4 @@
-"""Where a result comes from: which trace, what recorded it, and what read it. Rank 5; no Spark."""
+"""The origin of a result: the trace, its recorder, and the reading build. Rank 5; no Spark."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from aiowheel.jobs.spark.uris import local_path
 from aiowheel.trace import trace_files
 from aiowheel.trace._stored import stored_recorder
 
-_MOST = 3  # recorders that are named
+_MOST = 3  # recorders listed by name
 
 
 def origin_of(trace: str | os.PathLike[str]) -> dict[str, str]:
-    """Return the lines of a header: the trace, its recorders, and the build that reads it.
+    """Return the lines of a header: the trace, its recorders, and the reading build.
 
     Args:
-        trace: A folder, which must hold a trace, or the URI of one.
+        trace: A folder, which must hold a trace, or the URI of a folder.
 
     Cost: reads the footer of every file of a folder.
     """

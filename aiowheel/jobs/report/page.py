@@ -1,4 +1,4 @@
-"""The report as one HTML file: charts above the tables they stand for. Rank 5; no extra needed."""
+"""The report as one HTML file: charts above their tables. Rank 5; no extra needed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aiowheel.jobs.report.layout import LAYOUT, keys_cell, text_cell
 from aiowheel.jobs.report.spans import span_text
 from aiowheel.jobs.report.tables import HISTOGRAM_EDGES_NS
 
-_MOST_GROUPS = 7  # as many as there are colours
+_MOST_GROUPS = 7  # the number of colours
 _MOST_ROWS = 20
 _Row = dict[str, Any]
 _HINTS = {
@@ -33,7 +33,7 @@ _HINTS = {
 
 
 def write_page(tables: Mapping[str, pa.Table], origin: Mapping[str, str], path: Path) -> Path:
-    """Write the report on *tables*, which `run_report` made, to *path*."""
+    """Write the report to *path*; *tables* are those of `run_report`."""
     outcomes = tables["outcomes"].to_pylist()
     over_time = tables["timeouts_over_time"].to_pylist()
     page = Page("What waited, and how it ended", _period(over_time))
@@ -105,7 +105,7 @@ def _timeouts(rows: list[_Row], groups: list[str]) -> str:
         shares = {
             row["bucket_start_ns"]: row["timeout_share"] for row in rows if _group(row) == group
         }
-        # A stretch in which nothing ended has no share: NaN breaks the line there.
+        # A bucket in which no operation ended has no share: NaN interrupts the line.
         lines[group] = [
             ((at - start + bucket / 2) / 1e9, 100 * shares.get(at, math.nan))
             for at in range(min(shares), max(shares) + 1, bucket)
@@ -134,7 +134,7 @@ def _histogram(rows: list[_Row], groups: list[str], axis: str) -> str:
     first = min(min(places) for places in counts.values())
     last = max(max(places) for places in counts.values())
     names = [*map(span_text, HISTOGRAM_EDGES_NS), "longer"]
-    # A group without any keeps its place: it has the same colour in every chart.
+    # A group without values keeps its place, so that it has the same colour in every chart.
     bars = {group: _shares(counts.get(group, {}), range(first, last + 1)) for group in groups}
     return bar_chart(
         names[first : last + 2],

@@ -1,7 +1,7 @@
 """The picture of the report: three panels, one PNG. Rank 5; needs the `plot` extra.
 
-Source: the tables of `_report_tables`. Drawn without pyplot, which would keep every figure in a
-module-level list and look for a screen.
+Source: the tables of `tables`. Drawn without pyplot, which keeps every figure in a module-level
+list and tries to open a display.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aiowheel.jobs.report.layout import text_cell
 from aiowheel.jobs.report.spans import span_text
 from aiowheel.jobs.report.tables import HISTOGRAM_EDGES_NS
 
-# Okabe and Ito's colours, apart for most colour-blind readers too.
+# The palette of Okabe and Ito, distinguishable for most colour-blind readers.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _Row = dict[str, Any]
 
@@ -43,7 +43,7 @@ def draw_picture(tables: Mapping[str, pa.Table], path: Path) -> Path:
     done.set_ylabel("completed operations (%)")
     _draw_timeouts(over_time, tables["timeouts_over_time"].to_pylist(), colours)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", r"Glyph \d+")  # a box is drawn; the page has the name
+        warnings.filterwarnings("ignore", r"Glyph \d+")  # drawn as a box; the page has the name
         figure.savefig(path, format="png", dpi=110)
     return path
 
@@ -53,13 +53,13 @@ def _group(row: _Row) -> str:
 
 
 def _label(name: str) -> str:
-    # To matplotlib, dollars enclose a formula and a name that begins with an underscore is none.
+    # matplotlib reads text between dollars as a formula, and omits labels that begin with "_".
     return " " + name.replace("$", r"\$")
 
 
 def _draw_histogram(axes: Axes, rows: list[_Row], colours: Mapping[str, str]) -> None:
     if not rows:
-        _say_none(axes)
+        _write_none(axes)
         return
     counts: dict[str, dict[int, int]] = {}
     for row in rows:
@@ -89,7 +89,7 @@ def _draw_timeouts(axes: Axes, rows: list[_Row], colours: Mapping[str, str]) -> 
     axes.set_title("Share of operations that timed out, over time")
     axes.set_ylabel("timed out (%)")
     if not rows:
-        _say_none(axes)
+        _write_none(axes)
         return
     start_ns = min(row["bucket_start_ns"] for row in rows)
     bucket_ns = rows[0]["bucket_ns"]
@@ -97,7 +97,7 @@ def _draw_timeouts(axes: Axes, rows: list[_Row], colours: Mapping[str, str]) -> 
         shares = {
             row["bucket_start_ns"]: row["timeout_share"] for row in rows if _group(row) == group
         }
-        # A stretch in which nothing finished has no share: NaN breaks the line there.
+        # A bucket in which no operation ended has no share: NaN interrupts the line.
         starts = range(min(shares), max(shares) + 1, bucket_ns)
         axes.plot(
             [(start + bucket_ns / 2 - start_ns) / 1e9 for start in starts],
@@ -114,7 +114,7 @@ def _draw_timeouts(axes: Axes, rows: list[_Row], colours: Mapping[str, str]) -> 
     axes.legend()
 
 
-def _say_none(axes: Axes) -> None:
+def _write_none(axes: Axes) -> None:
     axes.text(0.5, 0.5, "none in this trace", ha="center", va="center", transform=axes.transAxes)
     axes.set_xticks([])
     axes.set_yticks([])

@@ -1,4 +1,4 @@
-"""The page of a simulation: what each setting costs and what it does to timeouts. Rank 5."""
+"""The page of a simulation: the cost of each setting and its effect on timeouts. Rank 5."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aiowheel.jobs.report.spans import span_text
 from aiowheel.jobs.wheels.simulate import SimulateResult, Sweep
 
 Row = dict[str, Any]
-#: Heading, and how a row says it.
+#: Each column's heading, and the function that formats its cell.
 COLUMNS: Sequence[tuple[str, Callable[[Row], str]]] = (
     ("tick", lambda row: span_text(row["tick_ns"])),
     ("wheel size", lambda row: f"{row['wheel_size']:,}"),
@@ -31,12 +31,12 @@ COLUMNS: Sequence[tuple[str, Callable[[Row], str]]] = (
 
 
 def timeout_share(row: Row) -> float:
-    """The share of a setting's operations that timed out."""
+    """Return the share of a setting's operations that timed out."""
     return float(row["expired"] / row["operations"])
 
 
 def write_page(sweep: Sweep, result: SimulateResult, path: Path) -> Path:
-    """Write what the simulation found to *path*."""
+    """Write the result of a simulation to *path*."""
     rows: list[Row] = result.settings.to_pylist()
     page = Page(
         "Wheels under a drawn load",

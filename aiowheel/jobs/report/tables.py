@@ -1,8 +1,9 @@
-"""The tables of the report, each from the trace by one transform. Rank 5.
+"""The tables of the report, each computed from the trace by one transform. Rank 5.
 
-Source: the columns of `aiowheel.trace.TRACE_COLUMNS`. No action and no Python function runs here:
-every transform ends in the `select` that is its contract. Times and spans are int64 ns. Rows come
-in no order: a sort in Spark would cost more than the table, and the results are small.
+Source: the columns of `aiowheel.trace.TRACE_COLUMNS`. The transforms run no action and no Python
+function, and each ends in the `select` that is its contract. Times and spans are int64 ns. Rows
+have
+no order: a sort in Spark would cost more than the table, and the results are small.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from aiowheel._arguments import checked_int
 
 _GROUP = ("purgatory", "kind")
 _QUANTILES = {"p50_ns": 0.5, "p90_ns": 0.9, "p99_ns": 0.99, "p999_ns": 0.999}
-# percentile_approx with this accuracy returns a value that occurs, and the exact rank up to
-# 10,000 rows; beyond, the rank is off by at most one part in 10,000.
+# With this accuracy, percentile_approx returns a value of the data, of the exact rank up to 10,000
+# rows; for more rows, the rank is off by at most one part in 10,000.
 _ACCURACY = 10_000
 
-# Lower edges 0, 1, 2, 5, 10, ... microseconds up to 1000 seconds: fine enough to see a tick,
-# few enough to print.
+# Lower edges 0, 1, 2, 5, 10, ... microseconds up to 1000 seconds: fine enough to show one tick, few
+# enough to print.
 HISTOGRAM_EDGES_NS = (
     0,
     *(step * 10**power for power in range(3, 12) for step in (1, 2, 5)),
@@ -32,11 +33,12 @@ HOT_KEYS = 20
 def report_tables(trace: DataFrame, *, bucket_ns: int = 1_000_000_000) -> dict[str, DataFrame]:
     """Return the tables of the report on recorded operations, by name.
 
-    The tables are those of `aiowheel report`; see the reference of the trace schema for columns.
+    The tables are those of `aiowheel report`; the reference of the trace schema lists their
+    columns.
 
     Args:
         trace: A batch DataFrame with the columns of `aiowheel.trace.TRACE_COLUMNS`.
-        bucket_ns: Width of the stretches of ``timeouts_over_time``, at least 1.
+        bucket_ns: Width of the time buckets of ``timeouts_over_time``, at least 1.
 
     Raises:
         TypeError, ValueError: *bucket_ns* is not an int, or is below 1.
@@ -57,10 +59,9 @@ def report_tables(trace: DataFrame, *, bucket_ns: int = 1_000_000_000) -> dict[s
 
 
 def outcomes(trace: DataFrame) -> DataFrame:
-    """One row per purgatory and kind: how the operations ended.
+    """Count the outcomes of the operations: one row per purgatory and kind.
 
-    `early` counts those of `expired` that did not wait for their deadline, because their purgatory
-    was closed.
+    `early` counts the `expired` operations whose purgatory was closed before their deadline.
     """
     return (
         trace.groupBy(*_GROUP)
@@ -86,7 +87,7 @@ def outcomes(trace: DataFrame) -> DataFrame:
 
 
 def timeouts_over_time(trace: DataFrame, bucket_ns: int) -> DataFrame:
-    """One row per purgatory, kind and stretch of *bucket_ns* in which an operation finished."""
+    """Count timeouts: one row per purgatory, kind and bucket of *bucket_ns* in which one ended."""
     start = F.col("finished") - F.pmod("finished", F.lit(bucket_ns))
     return (
         trace.groupBy(*_GROUP, start.alias("bucket_start_ns"))
@@ -106,27 +107,27 @@ def timeouts_over_time(trace: DataFrame, bucket_ns: int) -> DataFrame:
 
 
 def completion_quantiles(trace: DataFrame) -> DataFrame:
-    """One row per purgatory and kind: how long completed operations had waited."""
+    """Return how long completed operations had waited: one row per purgatory and kind."""
     return _quantiles(_completed(trace))
 
 
 def lateness_quantiles(trace: DataFrame) -> DataFrame:
-    """One row per purgatory and kind: how long after its deadline a timeout came."""
+    """Return how long after its deadline a timeout came: one row per purgatory and kind."""
     return _quantiles(_timed_out(trace))
 
 
 def completion_histogram(trace: DataFrame) -> DataFrame:
-    """Completed operations by the time they had waited; only ranges that occur have a row."""
+    """Count completed operations by waiting time; only ranges with operations have a row."""
     return _histogram(_completed(trace))
 
 
 def lateness_histogram(trace: DataFrame) -> DataFrame:
-    """Timeouts by their lateness; only ranges that occur have a row."""
+    """Count timeouts by lateness; only ranges with timeouts have a row."""
     return _histogram(_timed_out(trace))
 
 
 def hot_keys(trace: DataFrame) -> DataFrame:
-    """The keys most operations watched, at most `HOT_KEYS` for each purgatory."""
+    """Select the keys that most operations watched, at most `HOT_KEYS` for each purgatory."""
     rank = F.row_number().over(
         Window.partitionBy("purgatory").orderBy(F.desc("operations"), F.asc("key"))
     )
@@ -144,7 +145,7 @@ def hot_keys(trace: DataFrame) -> DataFrame:
 
 
 def worst_operations(trace: DataFrame) -> DataFrame:
-    """The latest timeouts, then the longest waits: `WORST_OPERATIONS` per purgatory and kind."""
+    """Select the latest timeouts, then the longest waits; see `WORST_OPERATIONS`, per kind."""
     order = (
         F.desc_nulls_last("lateness_ns"),
         F.desc("waited_ns"),
@@ -204,8 +205,8 @@ def _quantiles(spans: DataFrame) -> DataFrame:
 
 def _histogram(spans: DataFrame) -> DataFrame:
     uppers = (*HISTOGRAM_EDGES_NS[1:], None)
-    # The last condition that holds wins: a clock that stepped back cannot make a span negative
-    # (loop clocks do not), so the first edge, 0, holds for every row.
+    # The last condition that holds wins. The first edge, 0, holds for every row, because loop
+    # clocks do not step back and so no span is negative.
     place = F.coalesce(
         *(
             F.when(F.col("span_ns") >= lower, F.lit(place))

@@ -13,11 +13,11 @@ from aiowheel.jobs.report.layout import LAYOUT, MOST_ROWS, keys_cell, text_cell
 
 
 def print_report(tables: Mapping[str, pa.Table], console: Console) -> None:
-    """Print the key tables of a report, hot keys and worst operations cut to a few rows each."""
+    """Print the key tables of a report, with a few rows of hot keys and worst operations."""
     for name, (title, columns) in LAYOUT.items():
         rows = tables[name].to_pylist()
         shown = [row for row in rows if row.get("rank", 1) <= MOST_ROWS]
-        # No lines between the columns: eight of them fit into a terminal of 80.
+        # No lines between the columns, so that eight of them fit into 80 characters.
         table = Table(title=title, title_justify="left", box=None, pad_edge=False)
         for heading, cell in columns.values():
             words = cell in {text_cell, keys_cell}

@@ -1,4 +1,4 @@
-"""A check whether a folder holds a trace, before anything slow begins. Rank 5; no Spark."""
+"""A quick check whether a folder holds a trace, before a job starts. Rank 5; no Spark."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from aiowheel.trace._stored import stored_schema
 
 
 def check_trace(trace_folder: str | os.PathLike[str]) -> list[str]:
-    """List the files of a trace, each with all columns of the schema.
+    """List the files of a trace, after checking that each has all columns of the schema.
 
     Raises:
-        BadInputError: The folder holds no trace, or a file of it is no trace, or one of a version
+        BadInputError: The folder holds no trace, or a file in it is not a trace, or has a version
             that cannot be read.
     """
     try:
@@ -25,7 +25,7 @@ def check_trace(trace_folder: str | os.PathLike[str]) -> list[str]:
     except FileNotFoundError as error:
         raise BadInputError(str(error)) from None
     for file in files:
-        # Spark would say the same in sixty lines of Java.
+        # Spark's own error takes sixty lines of Java.
         for flaw in _flaws(file):
             raise BadInputError(f"{file}: not a trace: {flaw}")
     return files
@@ -48,7 +48,7 @@ def _flaws(file: str) -> Iterator[str]:
 
 
 def _kind(found: pa.DataType) -> str:
-    """What a column holds, whatever its width: another program may have written it again."""
+    """Return the kind of a column without its width, which another program may have changed."""
     if pa.types.is_dictionary(found):
         found = found.value_type
     if pa.types.is_integer(found):

@@ -1,4 +1,4 @@
-"""The page of the tuning job: the line to paste, and the table that shows why. Rank 5."""
+"""The page of the tuning job: the line to paste, and the table behind it. Rank 5."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from aiowheel.jobs.report.spans import span_text
 from aiowheel.jobs.wheels.tune import ARM_NS, CASCADE_NS, WAKE_UP_NS, Tuning
 
 Row = dict[str, Any]
-#: What people must know to read that column.
+#: The explanation of the column "of a core".
 OF_A_CORE = (
     "Of a core is the CPU time of the wheel in percent of the time that the trace covers; the "
     "difference of two rows is what one saves against the other."
 )
-#: Heading, and how a row says it.
+#: Each column's heading, and the function that formats its cell.
 COLUMNS: Sequence[tuple[str, Callable[[Row], str]]] = (
     ("tick", lambda row: span_text(row["tick_ns"])),
     ("wheel size", lambda row: f"{row['wheel_size']:,}"),
@@ -34,12 +34,12 @@ COLUMNS: Sequence[tuple[str, Callable[[Row], str]]] = (
 
 
 def core_percent(row: Row) -> float:
-    """Return the CPU time of a wheel in percent of the time that the trace covers."""
+    """Return the CPU time of a wheel in percent of the duration of the trace."""
     return float(100 * row["cost_ns"] * row["operations"] / max(1, row["span_ns"]))
 
 
 def write_page(tuning: Tuning, max_lateness_ns: int, origin: Mapping[str, str], path: Path) -> Path:
-    """Write what the job found to *path*."""
+    """Write the result of the tuning job to *path*."""
     rows: list[Row] = tuning.candidates.to_pylist()
     best = tuning.best
     page = Page(

@@ -1,1 +1,1 @@
-"""Spark itself: a session, its Java, its failures, sinks, checkpoints and watermarks. Rank 5."""
+"""Spark itself: session, Java, failures, sources, sinks, checkpoints and watermarks. Rank 5."""

@@ -1,4 +1,4 @@
-"""What a stream remembers of itself beside Spark's own checkpoint. Rank 5: no Spark here."""
+"""The files that a stream keeps beside Spark's own checkpoint. Rank 5: no Spark here."""
 
 import json
 from collections.abc import Mapping
@@ -14,26 +14,26 @@ from aiowheel.errors import BadInputError
 class Checkpoint:
     """The checkpoint folder of one stream.
 
-    A stream ends in three steps: its input is worked off, `begin_end` says so for good, and the
-    flush rows let time run out for all that is open. A stream that dies after the second step has
-    to finish the third: its watermark may lie beyond every row that could still come.
+    A stream ends in three steps: all input is processed, `begin_end` records this permanently, and
+    the flush rows advance time beyond all open keys or operations. A stream that dies after the
+    second step can only continue with the third: its watermark may lie beyond every later row.
 
     Attributes:
-        folder: Spark's checkpoint location; our files in it do not disturb Spark.
+        folder: Spark's checkpoint location; Spark ignores the additional files in it.
     """
 
     folder: Path
 
     @property
     def flushes(self) -> Path:
-        """A folder that the query reads: a file in it ends everything that is open."""
+        """A folder that the query reads; a file in it advances time and so ends everything open."""
         return self.folder / "flush"
 
     def open(self, settings: Mapping[str, object]) -> None:
-        """Write the settings down on the first start, compare them on every other.
+        """Store the settings on the first start, and compare them on every later start.
 
         Raises:
-            BadInputError: As `check`.
+            BadInputError: See `check`.
         """
         self.check(settings)
         self.flushes.mkdir(parents=True, exist_ok=True)
@@ -41,21 +41,21 @@ class Checkpoint:
             _write(self._settings, json.dumps(dict(settings), indent=2))
 
     def check(self, settings: Mapping[str, object]) -> None:
-        """Refuse what `open` would refuse, and make nothing.
+        """Raise for settings that `open` would refuse, without creating files.
 
         Raises:
             BadInputError: The settings differ or cannot be read, or the stream has ended.
         """
         theirs = _settings_in(self._settings) if self._settings.exists() else {}
         for name, value in settings.items():
-            if name in theirs and theirs[name] != value:  # an older release wrote fewer down
+            if name in theirs and theirs[name] != value:  # an older release stored fewer settings
                 raise BadInputError(
                     f"{self.folder}: was made with {name} {theirs.get(name)}, not {value}: "
                     "go on with that, or choose another --checkpoint and --out"
                 )
         of_spark = self.folder / "metadata"
         if of_spark.exists():
-            _settings_in(of_spark)  # Spark would not name it
+            _settings_in(of_spark)  # Spark's own error would not name the damaged file
         if (self.folder / "ended").exists():
             raise BadInputError(
                 f"{self.folder}: this stream has been flushed: choose another --checkpoint and "
@@ -68,7 +68,7 @@ class Checkpoint:
             )
 
     def job(self) -> str | None:
-        """Which job began the stream; None where there is no stream.
+        """Return which job began the stream; None if there is no stream.
 
         Raises:
             BadInputError: The settings cannot be read.
@@ -78,12 +78,12 @@ class Checkpoint:
         return str(_settings_in(self._settings).get("job"))
 
     def last_finished_batch(self) -> int:
-        """The number of the newest micro-batch that Spark will not repeat; -1 before the first."""
+        """Return the number of the newest finished micro-batch; -1 before the first."""
         commits = (self.folder / "commits").glob("[0-9]*")
         return max((int(file.name.partition(".")[0]) for file in commits), default=-1)
 
     def request_flush(self) -> None:
-        """Ask the stream, running or started later, to end once its input is worked off.
+        """Request that the stream, now or when started later, ends after processing its input.
 
         Raises:
             BadInputError: There is no stream.
@@ -97,7 +97,7 @@ class Checkpoint:
         return (self.folder / "flush-request").exists()
 
     def begin_end(self) -> None:
-        """Note for good that the input is worked off and no more of it will be read."""
+        """Record permanently that the input is processed and that no more of it will be read."""
         _write(self.folder / "ending", "")
 
     def end_begun(self) -> bool:
@@ -105,16 +105,16 @@ class Checkpoint:
         return (self.folder / "ending").exists()
 
     def send_flush(self) -> None:
-        """Hand the query the row behind which nothing is open; after `begin_end`.
+        """Write a flush row, which advances time beyond everything open; after `begin_end`.
 
-        Each call sends another one: without a new row Spark would not look at the watermark that
-        the one before has moved.
+        Each call writes another row: Spark applies the watermark moved by one row only in a later
+        micro-batch, which needs a new row.
         """
         number = len(self._flush_files())
-        _write(self.flushes / f"flush-{number}", "flush")  # Spark passes over empty files
+        _write(self.flushes / f"flush-{number}", "flush")  # not empty: Spark skips empty files
 
     def end(self) -> None:
-        """Note that the flush has been worked off: there is nothing to go on with."""
+        """Record that the flush is processed: the stream cannot be continued."""
         _write(self.folder / "ended", "")
 
     @property

@@ -1,8 +1,8 @@
 """The jars that Spark needs for Kafka, object stores and Delta Lake. Rank 5; starts no Spark.
 
-Spark resolves Maven coordinates when it starts. Their versions follow from what is installed: the
-Kafka and Avro connectors are those of the running Spark, hadoop-aws that of the Hadoop inside it,
-and Delta Lake that of the Python package ``delta-spark``.
+Spark resolves Maven coordinates when it starts. The versions follow from the installation: the
+Kafka and Avro connectors have the version of Spark, hadoop-aws that of the Hadoop inside it, and
+Delta Lake that of the Python package ``delta-spark``.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ _UNRESOLVED: Final = re.compile(
 def connector_settings(
     uris: Iterable[str], conf: Mapping[str, str] | None = None, *, avro: bool = False
 ) -> dict[str, str]:
-    """Make the Spark settings that open *uris*; give them to `open_session` with *conf*.
+    """Return the Spark settings for opening *uris*; pass them to `open_session` with *conf*.
 
     Args:
-        uris: What is read and written.
-        conf: The user's own Spark settings, which are part of the result. If they name jars, by
-            ``spark.jars`` or ``spark.jars.packages``, no coordinates are added.
-        avro: Whether values of Kafka are Avro.
+        uris: The URIs to read and write.
+        conf: The user's own Spark settings. If they name jars, by ``spark.jars`` or
+            ``spark.jars.packages``, no coordinates are added.
+        avro: Whether Kafka values are Avro.
 
     Raises:
-        BadInputError: A URI is none.
+        BadInputError: A URI is invalid.
         MissingExtraError: A URI names a Delta table and the extra ``delta`` is not installed.
-        AiowheelError: A URI needs hadoop-aws, and the installed Spark does not tell its Hadoop.
+        AiowheelError: A URI needs hadoop-aws, and the installed Spark's Hadoop version is unknown.
     """
     theirs = dict(conf or {})
     places = [parse_uri(uri) for uri in uris]
@@ -78,7 +78,7 @@ def _delta_coordinate(spark_version: str) -> str:
         version = metadata.version("delta-spark")
     except metadata.PackageNotFoundError:
         raise MissingExtraError("delta") from None
-    # From 4.1 on, there is one for each minor version of Spark.
+    # Since 4.1, there is one artifact for each minor version of Spark.
     of_spark = "" if version.startswith("4.0.") else "_" + ".".join(spark_version.split(".")[:2])
     return f"io.delta:delta-spark{of_spark}_{_SCALA}:{version}"
 
@@ -97,10 +97,10 @@ def _hadoop_version() -> str:
 
 
 def missing_connectors(log: str) -> str | None:
-    """Say which coordinates Spark could not resolve, by what it wrote on starting; None: it could.
+    """Return an error text with the coordinates that Spark could not resolve; None if it could.
 
     Args:
-        log: Spark's words on standard error.
+        log: Spark's output on standard error at startup.
     """
     missing = dict.fromkeys(":".join(match) for match in _UNRESOLVED.findall(log))
     if not missing:

@@ -1,7 +1,7 @@
-"""Spark's failures in one line each. Rank 5; imports neither PySpark nor Py4J.
+"""Spark's failures as errors of one line. Rank 5; imports neither PySpark nor Py4J.
 
-Spark reports the same failure as a page of Java, a Python traceback inside it, or a broken socket.
-Here is what people can act on; the page itself goes to stderr with --verbose.
+Spark reports a failure as a page of Java, a Python traceback inside it, or a broken socket. The
+errors here name the cause and the remedy; --verbose prints the page itself on stderr.
 """
 
 import contextlib
@@ -14,9 +14,9 @@ from urllib.parse import unquote, urlsplit
 
 from aiowheel.errors import AiowheelError, BadInputError
 
-# What our own code raised in a Python worker comes back as text.
+# Errors that this package raised in a Python worker arrive as text.
 _OURS = re.compile(r"^(?:\w+\.)*errors\.(BadInputError|AiowheelError): (.+)$", re.MULTILINE)
-# The last line of a Python worker's traceback; Java's lines begin with a blank or name a package.
+# The last line of a Python worker's traceback; Java's lines begin with a blank or a package name.
 _PYTHON = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|ArrowInvalid)): (.+)$", re.MULTILINE)
 _CAUSE = re.compile(r"^(?:Caused by: )([\w.$]+): (.+)$", re.MULTILINE)
 _FILE = re.compile(r"\[FAILED_READ_FILE[\w.]*\] Encountered error while reading file (\S+)\. ")
@@ -30,22 +30,24 @@ _ADVICE = {
         "(TMPDIR names another folder for these)"
     ),
     "OutOfMemoryError": "Spark ran out of memory: more with --conf spark.driver.memory=4g",
-    "Cannot call methods on a stopped SparkContext": "Spark has stopped: its master gave up on it",
+    "Cannot call methods on a stopped SparkContext": "Spark has stopped: its master ended it",
     "Relative path in absolute URI": "Spark cannot read a file with a colon in its name: rename it",
-    "has been shut down": "Spark has stopped: its master gave up on it",
+    "has been shut down": "Spark has stopped: its master ended it",
 }
 
 
 @contextlib.contextmanager
 def one_line_failures(*, verbose: bool = False) -> Generator[None]:
-    """Turn what Spark raises inside the block into one of our errors; for inside a session.
+    """Convert an error of Spark raised inside the block to an error of this package.
+
+    Use it inside the block of a session.
 
     Args:
-        verbose: Print Spark's own words and the traceback on stderr first.
+        verbose: Whether to print Spark's own text and the traceback on stderr first.
 
     Raises:
-        BadInputError: A worker refused the input.
-        AiowheelError: Anything else that Spark, its Java or the disk reports.
+        BadInputError: A worker rejected the input.
+        AiowheelError: Spark, its Java process or the disk reported another error.
         KeyboardInterrupt: Spark failed because it was interrupted.
     """
     try:
@@ -53,28 +55,28 @@ def one_line_failures(*, verbose: bool = False) -> Generator[None]:
     except AiowheelError:
         raise
     except Exception as error:
-        if not _is_of_spark(error):
+        if not _is_spark_error(error):
             raise
-        # PySpark waits for the end of a job also then, and raises what its Java says of a reader
-        # that has gone.
-        if (interrupt := _interrupt_behind(error)) is not None:
+        # After an interrupt, PySpark still waits for the end of the job, and then raises Java's
+        # error about a reader that is closed.
+        if (interrupt := _interrupt_cause(error)) is not None:
             raise interrupt from None
         if verbose:
             traceback.print_exc(file=sys.stderr)
         raise explain_failure(error) from error
 
 
-def _interrupt_behind(error: BaseException | None) -> KeyboardInterrupt | None:
+def _interrupt_cause(error: BaseException | None) -> KeyboardInterrupt | None:
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
     return error
 
 
 def explain_failure(error: BaseException) -> AiowheelError:
-    """Find the one line of a failure that says what to do about it."""
+    """Return an error whose text is the cause of the failure, with advice if known."""
     try:
         text = str(error)
-    except Exception:  # PySpark asks the JVM for the text, which may be what failed
+    except Exception:  # PySpark fetches the text from the JVM, which may have died
         return AiowheelError(f"Spark's Java process ended unexpectedly ({type(error).__name__})")
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return AiowheelError(_ADVICE["No space left on device"])
@@ -91,11 +93,11 @@ def explain_failure(error: BaseException) -> AiowheelError:
         return BadInputError(f"{unquote(urlsplit(files[0]).path)}: cannot be read: {reason}")
     if isinstance(error, ConnectionError) or "Py4JNetworkError" in type(error).__name__:
         return AiowheelError("Spark's Java process ended unexpectedly (--verbose shows its log)")
-    return AiowheelError(f"Spark failed: {_reason(text)[:_LONGEST]} (--verbose shows all it says)")
+    return AiowheelError(f"Spark failed: {_reason(text)[:_LONGEST]} (--verbose shows the rest)")
 
 
 def _damaged_place(text: str) -> str | None:
-    """The file of a checkpoint that Spark cannot read, or the folder if Spark names no file."""
+    """Return the checkpoint file that Spark cannot read, or the folder if the file is unknown."""
     if "CANNOT_LOAD_STATE_STORE" in text or "MALFORMED_LOG_FILE" in text:
         if named := _CHECKPOINT_FILE.search(text):
             return named[1]
@@ -105,7 +107,7 @@ def _damaged_place(text: str) -> str | None:
 
 
 def _reason(text: str) -> str:
-    """The innermost cause: of Python if there is one, else of Java, else the first line."""
+    """Return the innermost cause: Python's if there is one, else Java's, else the first line."""
     if "Traceback (most recent call last)" in text and (raised := _raised_in(text)):
         kind, reason = raised[-1]
         return f"{kind}: {reason}"
@@ -115,18 +117,18 @@ def _reason(text: str) -> str:
 
 
 def _raised_in(text: str) -> list[tuple[str, str]]:
-    """What Python raised; not what it only passed on from Java."""
+    """Return the errors that Python raised itself, without those passed on from Java."""
     return [found for found in _PYTHON.findall(text) if not found[0].startswith("Py4J")]
 
 
 def _first_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    # Py4J puts a line of its own before the Java exception.
+    # Py4J puts its own line before the Java exception.
     reasons = [line for line in lines if not line.startswith("An error occurred while calling")]
     return (reasons or lines or ["no reason given"])[0].removeprefix(": ")
 
 
-def _is_of_spark(error: Exception) -> bool:
+def _is_spark_error(error: Exception) -> bool:
     if isinstance(error, OSError):
         return isinstance(error, ConnectionError) or error.errno == errno.ENOSPC
     return type(error).__module__.partition(".")[0] in {"py4j", "pyspark"}

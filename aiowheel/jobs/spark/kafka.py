@@ -1,7 +1,7 @@
 """Rows as records of a Kafka topic. Rank 5.
 
-A repeated micro-batch is sent again: at least once. The key of a record names its row, so that
-consumers pass over a key that they have, and a compacted topic keeps each row once.
+A repeated micro-batch is sent again: delivery is at least once. The key of a record identifies its
+row, so that consumers can skip duplicates and a compacted topic keeps each row once.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from aiowheel.jobs.spark.values import json_of
 
 @dataclass(frozen=True, slots=True)
 class TopicRecords:
-    """Sends the micro-batches of a stream, or a frame, to a topic; give `write` to foreachBatch.
+    """A sink that sends rows to a topic; pass `write` to foreachBatch, or call it with a frame.
 
     Attributes:
-        topic: Where to.
-        key: The columns that name a row. Of one the record's key is its text, of several a JSON
-            object: ``("id",)`` for outcomes, ``("key", "fire")`` for idle events.
-        options: More options for Spark's writer, such as ``kafka.security.protocol``.
+        topic: The topic.
+        key: The columns that identify a row. The key of a record is the text of a single column, or
+            a JSON object of several: ``("id",)`` for outcomes, ``("key", "fire")`` for idle events.
+        options: Additional options for Spark's writer, such as ``kafka.security.protocol``.
     """
 
     topic: Topic
@@ -33,15 +33,15 @@ class TopicRecords:
     options: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def write(self, frame: DataFrame, _batch_id: int = 0) -> int:
-        """Send each row as a JSON object with all its columns.
+        """Send each row as a JSON object of all its columns.
 
         Returns:
-            How many rows that were.
+            The number of rows.
 
-        Cost: one action on *frame*, which is kept on the workers' disks meanwhile.
+        Cost: one action on *frame*, which is kept on the workers' disks during the call.
         """
         options = {"kafka.bootstrap.servers": self.topic.servers, "topic": self.topic.name}
-        with kept_on_disk(frame) as (kept, count):  # Spark observes nothing of this writer
+        with kept_on_disk(frame) as (kept, count):  # Spark reports no metrics of this writer
             records = kept.select(self._key(), json_of(frame.columns).alias("value"))
             records.write.format("kafka").options(**{**options, **self.options}).save()
         return count

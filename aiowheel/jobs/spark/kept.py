@@ -1,4 +1,4 @@
-"""A frame worked off once and counted, whatever a writer makes of it. Rank 5."""
+"""Computing and counting a frame once, independent of its writer. Rank 5."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pyspark.sql import DataFrame
 
 @contextmanager
 def kept_on_disk(frame: DataFrame) -> Generator[tuple[DataFrame, int]]:
-    """Give *frame*, kept on the workers' disks inside the block, and the number of its rows.
+    """Yield *frame*, kept on the workers' disks during the block, and its number of rows.
 
-    For writers in whose work Spark observes nothing, or that pass over a frame: a query with state
-    must work off each micro-batch, and only once.
+    For writers that report no row count or may skip a frame: a stateful query must process each
+    micro-batch, and only once.
     """
     kept = frame.persist(StorageLevel.DISK_ONLY)
     try:

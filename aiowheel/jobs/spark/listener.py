@@ -1,6 +1,6 @@
-"""Streams of a session as log events and as numbers, while they run. Rank 5.
+"""A session's streams as log events and statistics, while they run. Rank 5.
 
-Spark calls a listener from a thread of its own, after each micro-batch of every query of a session.
+Spark calls a listener from its own thread, after each micro-batch of every query of a session.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StreamStatistics:
-    """The numbers of one query since the listener was added.
+    """The statistics of one query since the listener was added.
 
     Attributes:
-        batches: Micro-batches that ended.
-        rows: Rows read.
-        rejected_rows: Rows that cannot be used.
-        late_rows: Rows that came later than allowed, and are lost.
-        failures: Runs of the query that ended by an error.
+        batches: Number of finished micro-batches.
+        rows: Number of rows read.
+        rejected_rows: Number of rejected rows.
+        late_rows: Number of rows dropped because they came too late.
+        failures: Number of runs of the query that ended with an error.
         batch_seconds: Duration of the last micro-batch.
-        watermark_seconds: The watermark, in seconds since 1970; None while there is none.
+        watermark_seconds: The watermark, in seconds since 1970; None before there is one.
     """
 
     batches: int = 0
@@ -49,35 +49,35 @@ class StreamStatistics:
 
 
 class StreamListener(StreamingQueryListener):
-    """Reports every micro-batch of a session's streams: ``spark.streams.addListener(listener)``.
+    """A listener for a session's streams: ``spark.streams.addListener(listener)``.
 
-    Log events are `aiowheel.stream_batch`, and the warnings `aiowheel.stream_rows_lost` and
-    `aiowheel.stream_failed`. `StreamCollector` gives the numbers to Prometheus. Streams of this
-    package count rejected rows; of any other query these are 0, and its late rows are those that
-    Spark's operators dropped.
+    It logs each micro-batch as `aiowheel.stream_batch`, and the warnings
+    `aiowheel.stream_rows_lost` and `aiowheel.stream_failed`. `StreamCollector` exports the
+    statistics to Prometheus. Only streams of this package count rejected rows; for any other query
+    the count is 0, and the late rows are those that Spark's operators dropped.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._statistics: dict[str, StreamStatistics] = {}
-        self._names: dict[str, str] = {}  # of the queries that run, by their run's id
+        self._names: dict[str, str] = {}  # names of the running queries, by run id
 
     def statistics(self) -> dict[str, StreamStatistics]:
-        """Return the numbers of each query, by its name, or its id if it has none."""
+        """Return the statistics of each query, by its name, or by its id if it has no name."""
         with self._lock:
             return dict(self._statistics)
 
-    # The names of the methods are Spark's.
+    # Spark defines the names of these methods.
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """Called by Spark: a query starts."""
+        """Record the start of a query; Spark calls this."""
         self._names[str(event.runId)] = event.name or str(event.id)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """Called by Spark: a micro-batch has ended."""
+        """Record the end of a micro-batch; Spark calls this."""
         batch = event.progress
         if "addBatch" not in batch.durationMs:
-            return  # there was nothing to do
+            return  # a trigger without data
         query = batch.name or str(batch.id)
         counts = batch_counts(batch)
         seconds = batch.durationMs["triggerExecution"] / 1_000
@@ -111,10 +111,10 @@ class StreamListener(StreamingQueryListener):
             )
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Called by Spark: there is nothing to do."""
+        """Do nothing; Spark calls this for a trigger without data."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Called by Spark: a query has ended."""
+        """Record the end of a query; Spark calls this."""
         query = self._names.pop(str(event.runId), str(event.id))
         if event.exception:
             with self._lock:
@@ -125,7 +125,7 @@ class StreamListener(StreamingQueryListener):
 
 
 def _watermark(batch: StreamingQueryProgress) -> datetime | None:
-    """The watermark of a batch; None while there is none, which Spark writes as 1970."""
+    """Return the watermark of a batch; None before there is one, which Spark writes as 1970."""
     text = batch.eventTime.get("watermark")
     if text is None:
         return None

@@ -1,4 +1,4 @@
-"""The numbers of a session's streams for Prometheus. Rank 5; extra `metrics`."""
+"""The statistics of a session's streams for Prometheus. Rank 5; extra `metrics`."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _GAUGES: Final = {
 
 
 class StreamCollector(Collector):
-    """Gives the numbers of *listener* to a registry: ``registry.register(collector)``.
+    """A collector of the statistics of *listener*: ``registry.register(collector)``.
 
-    The metrics are called ``aiowheel_stream_...`` and have the label ``query``.
+    The metrics are named ``aiowheel_stream_...`` and have the label ``query``.
 
     Args:
-        listener: Of one session.
+        listener: The listener of one session.
     """
 
     def __init__(self, listener: StreamListener) -> None:

@@ -1,8 +1,8 @@
-"""Many rows as one value: how a trace crosses between Spark and Python. Rank 5: no Spark here.
+"""Many rows in one value: the transport of a trace between Spark and Python. Rank 5: no Spark here.
 
-PySpark hands rows to a stateful processor one at a time, by way of pandas and named tuples; that
-costs more than all the purgatory does with them. So the rows of a shard that lie together are made
-a *pack*, an Arrow stream in one binary value, and few rows with much in them are moved instead.
+PySpark passes rows to a stateful processor one at a time, through pandas and named tuples, which
+costs more than the processing. So consecutive rows of a shard are combined into a *pack*, an Arrow
+stream in one binary value, and few large rows are moved instead of many small ones.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-#: A pack of rows: the shard they go to, their latest time, their number, and the rows.
+#: A pack of rows: its shard, the latest time of its rows, their number, and the rows.
 PACK_DDL: Final = "shard int, latest bigint, count bigint, pack binary"
 PACK: Final = pa.schema(
     {"shard": pa.int32(), "latest": pa.int64(), "count": pa.int64(), "pack": pa.binary()}
@@ -22,14 +22,14 @@ PACK: Final = pa.schema(
 
 
 def pack_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Pack rows with a ``shard`` and a ``time``, for `mapInArrow`; the columns keep their order."""
+    """Pack rows with a ``shard`` and a ``time``, for `mapInArrow`; the column order is kept."""
     for batch in batches:
         if batch.num_rows:
             yield packs_of(batch)
 
 
 def packs_of(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Pack some rows with a ``shard`` and a ``time``, at least one."""
+    """Pack at least one row with a ``shard`` and a ``time``."""
     ordered = rows.take(pc.sort_indices(rows.column("shard")))
     shards = ordered.column("shard").to_numpy()
     begins = np.flatnonzero(np.diff(shards, prepend=-1))
@@ -55,7 +55,7 @@ def pack(schema: pa.Schema, rows: list[Any]) -> bytes:
 
 
 def unpack(data: bytes | pa.BufferReader) -> Iterator[tuple[Any, ...]]:
-    """The rows of a pack; of a reader that holds several the next."""
+    """Yield the rows of a pack; for a reader with several packs, those of the next one."""
     with pa.ipc.open_stream(data) as reader:
         table = reader.read_all()
     return zip(*(column.to_pylist() for column in table.columns), strict=True)

@@ -1,7 +1,7 @@
-"""A shard of a stream as Spark calls it: with new rows, and when the watermark moves. Rank 5.
+"""A Spark processor for a shard: it gets new rows, and is called when the watermark moves. Rank 5.
 
-Its state is a few values. Rows come and go in packs; see `packs`. So it is here, not in Spark, that
-each row is looked at, and what is late is dropped.
+Its state is a few values. Rows travel in packs; see `packs`. So this module, and not Spark, checks
+each row and drops late ones.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Frames = Iterator[pd.DataFrame]
 
 
 class Settles(Protocol):
-    """What a shard can do, whatever it holds."""
+    """The interface of a shard."""
 
     def settle(self, frontier: int, /) -> list[Any]:
-        """Work off what lies at or before *frontier*; returns what ended."""
+        """Process everything at or before *frontier*; return what ended."""
         ...
 
 
@@ -37,28 +37,28 @@ ShardT = TypeVar("ShardT", bound=Settles)
 
 
 class ShardProcessor(StatefulProcessor, Generic[ShardT]):
-    """Keeps a shard between micro-batches, and settles it up to the watermark.
+    """A processor that keeps a shard between micro-batches and settles it up to the watermark.
 
     Args:
-        unit: Of the times.
+        unit: The unit of the times.
         values: The schema of each value in the state store, by name.
     """
 
     def __init__(self, unit: Unit, values: Mapping[str, str]) -> None:
         self._unit = unit
         self._values = values
-        self._handle: Any = None  # both are the worker's, and given in `init`
+        self._handle: Any = None  # this and the states belong to the worker and are set in `init`
         self._states: dict[str, Any] = {}
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Called by Spark, once a task."""
-        # All a task makes, it keeps until its end: the collector would look at it over and over,
-        # and find nothing, for half of the time.
+        """Set up a task; Spark calls this once per task."""
+        # All objects of a task live until its end, so the garbage collector would scan them again
+        # and again without freeing any, for half of the run time.
         gc.disable()
         self._handle = handle
         self._states = {name: handle.getValueState(name, ddl) for name, ddl in self._values.items()}
 
-    # The names of methods and parameters are Spark's: it calls by keyword.
+    # Spark defines the names of methods and parameters and passes arguments by keyword.
 
     def handleInputRows(  # noqa: N802
         self,
@@ -66,7 +66,7 @@ class ShardProcessor(StatefulProcessor, Generic[ShardT]):
         rows: Any,
         timerValues: TimerValues,  # noqa: N803
     ) -> Frames:
-        """Take the shard's new rows, all of one micro-batch, and settle."""
+        """Feed the shard's new rows, all of one micro-batch, and settle it."""
         shard = self._loaded()
         settled = frontier(int(timerValues.getCurrentWatermarkInMs()), self._unit)
         yield from self._feed(shard, rows, settled)
@@ -78,11 +78,11 @@ class ShardProcessor(StatefulProcessor, Generic[ShardT]):
         timerValues: TimerValues,  # noqa: N803
         expiredTimerInfo: ExpiredTimerInfo,  # noqa: ARG002, N803
     ) -> Frames:
-        """Settle a shard without new rows: the watermark has moved."""
+        """Settle a shard without new rows, because the watermark has moved."""
         yield from self._settle(key, self._loaded(), timerValues)
 
     def close(self) -> None:
-        """Called by Spark, at the end of a task."""
+        """Clean up; Spark calls this at the end of a task."""
         gc.enable()
 
     def _loaded(self) -> ShardT:
@@ -102,7 +102,7 @@ class ShardProcessor(StatefulProcessor, Generic[ShardT]):
             yield from self._emit(key, shard, ends)
 
     def _wake_at(self, timer: int | None) -> None:
-        """Let *timer* be the only one; an unchanged one is not written again."""
+        """Make *timer* the only timer; an unchanged timer is not written again."""
         timers = list(self._handle.listTimers())
         for each in timers:
             if each != timer:
@@ -112,23 +112,23 @@ class ShardProcessor(StatefulProcessor, Generic[ShardT]):
 
     @abstractmethod
     def _load(self, values: dict[str, tuple[Any, ...]]) -> ShardT:
-        """Make the shard of its values, by name; without any a new one."""
+        """Build the shard from its values, by name; without values, a new one."""
 
     @abstractmethod
     def _dump(self, shard: ShardT) -> dict[str, tuple[Any, ...] | None]:
-        """Make the values of *shard* that have changed; None for one that goes."""
+        """Return the values of *shard* that have changed; None deletes a value."""
 
     @abstractmethod
     def _next_timer(self, shard: ShardT, watermark_ms: int) -> int | None:
-        """The watermark in milliseconds, above *watermark_ms*, that settles *shard* next; or None.
+        """Return the watermark above *watermark_ms* at which to settle *shard* next, or None.
 
-        New rows settle it as well.
+        New rows also settle the shard.
         """
 
     @abstractmethod
     def _feed(self, shard: ShardT, frames: Iterable[pd.DataFrame], settled: int) -> Frames:
-        """Give the rows after *settled* to *shard*; yield what leaves at once."""
+        """Feed the rows after *settled* to *shard*; yield rows that are emitted at once."""
 
     @abstractmethod
     def _emit(self, key: Any, shard: ShardT, ends: list[Any]) -> Frames:
-        """Yield what *ends*, which `settle` returned, are to the next step of the query."""
+        """Yield the output rows for *ends*, the result of `settle`."""

@@ -1,8 +1,8 @@
-"""What a micro-batch did, from Spark's report on it. Rank 5; imports no Spark.
+"""The counts of a micro-batch, from Spark's progress report. Rank 5; imports no Spark.
 
-The streams observe what they read, reject and take under the names below. Rows of a query that are
-neither taken nor rejected came too late. Operators of Spark that drop late rows count them
-themselves.
+The streams observe the numbers of rows read, rejected and taken under the names below. Rows that
+are neither taken nor rejected came too late. Spark's own operators count the late rows that they
+drop.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-#: Observed where rows are read, with the columns ``rows`` (all of them) and ``rejected``.
+#: Observed on reading, with the columns ``rows`` (all rows) and ``rejected``.
 TABLES: Final = ("touches", "operations", "events")
-#: Observed where late rows are gone; touches are its ``rows``.
+#: Observed after late rows have been dropped; its ``rows`` are touches.
 TAKEN: Final = "taken"
 
 
 class BatchCounts(NamedTuple):
-    """The rows of one micro-batch.
+    """The row counts of one micro-batch.
 
     Attributes:
-        rows: Read from its sources; of a query of other code Spark's own number.
-        rejected: Rows that cannot be used.
-        late: Rows that came later than allowed, and are lost.
+        rows: Rows read from the sources; for a query of other code, Spark's own number.
+        rejected: Rejected rows.
+        late: Rows dropped because they came too late.
     """
 
     rows: int
@@ -33,7 +33,7 @@ class BatchCounts(NamedTuple):
 
 
 def batch_counts(batch: StreamingQueryProgress) -> BatchCounts:
-    """Add up what a micro-batch of any query read, rejected and lost."""
+    """Count the rows that a micro-batch of any query read, rejected and dropped as late."""
     if not any(name in batch.observedMetrics for name in (*TABLES, TAKEN)):
         dropped = sum(int(state.numRowsDroppedByWatermark) for state in batch.stateOperators)
         return BatchCounts(int(batch.numInputRows), 0, dropped)
@@ -45,6 +45,6 @@ def batch_counts(batch: StreamingQueryProgress) -> BatchCounts:
 
 
 def observed(batch: StreamingQueryProgress, name: str, *counts: str) -> list[int]:
-    """The numbers that were observed under *name*; a batch without rows has 0."""
+    """Return the numbers observed under *name*; 0 for a batch without rows."""
     row = batch.observedMetrics.get(name)
     return [int(row[count] or 0) if row else 0 for count in counts]

@@ -1,4 +1,4 @@
-"""The query of a stream in one of its phases. Rank 5."""
+"""Starting the query of a stream in one of its phases. Rank 5."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def start_query(
     phase: Phase,
     write: Callable[[DataFrame, int], object],
 ) -> StreamingQuery:
-    """Start the query, or go on where the open checkpoint stands.
+    """Start the query, or continue from the open checkpoint.
 
     Args:
-        rows: What it writes.
-        name: Of the query.
-        checkpoint: Of the stream.
-        phase: When it ends.
-        write: Called with the rows of each micro-batch and its number, for the files of which it
-            has been looked: a micro-batch whose files are gone ends the query.
+        rows: The output of the query.
+        name: The name of the query.
+        checkpoint: The checkpoint of the stream.
+        phase: The phase, which determines when the query ends.
+        write: Called with the rows of each micro-batch and its number, after checking that the
+            micro-batch's files exist: a missing file ends the query with an error.
     """
 
     def checked(frame: DataFrame, batch_id: int) -> None:

@@ -1,4 +1,4 @@
-"""A Spark session: the user's where there is one, else a quiet one that leaves nothing. Rank 5."""
+"""A Spark session: the user's open one, or a quiet one that leaves no files behind. Rank 5."""
 
 import atexit
 import contextlib
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
-# The last two lines: the gateway resets the root level, and says so, unless it has a logger.
+# The last two lines: without its own logger, the gateway resets the root level and logs that.
 _LOG4J = """\
 rootLogger.level = @level@
 rootLogger.appenderRef.stderr.ref = stderr
@@ -55,8 +55,9 @@ _LEAST_ON_CLUSTER = 16
 _FILE_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
-# A tenth less time for a large job than Java's first choice, whose pauses are shorter. The latter
-# is named because Java refuses to start with two, and the environment may ask for it.
+# The parallel collector takes a tenth less time for a large job than G1, whose pauses are shorter.
+# G1 is switched off by name because Java refuses to start with two collectors, and the environment
+# may select it.
 _THROUGHPUT = "-XX:-UseG1GC -XX:+UseParallelGC"
 _ANSWER_SECONDS = 5.0
 _LAST_SECONDS = 20.0
@@ -73,31 +74,31 @@ def open_session(
     connectors: Mapping[str, str] | None = None,
     verbose: bool = False,
 ) -> Generator["SparkSession"]:
-    """Give a Spark session, and end what was started for it on leaving.
+    """Yield a Spark session, and stop on leaving whatever was started for it.
 
-    A session that is open in this process is given as it is, and stays open. Under ``spark-submit``
-    the session runs in the JVM that is there. Else a JVM is started, which takes 4 to 7 s.
-    Temporary files live in one folder that goes with the session.
+    A session that is open in this process is yielded and stays open. Under ``spark-submit`` the
+    session uses the existing JVM. Otherwise a JVM is started, which takes 4 to 7 s. Temporary files
+    are kept in one folder, which is removed with the session.
 
-    Only *master* and *conf* override what the user has configured: the settings of
-    ``spark-submit``, ``PYSPARK_SUBMIT_ARGS`` and the files in ``SPARK_CONF_DIR``, or in
-    ``$SPARK_HOME/conf``. All other values are defaults.
+    Only *master* and *conf* override the user's configuration: the settings of ``spark-submit``,
+    ``PYSPARK_SUBMIT_ARGS`` and the files in ``SPARK_CONF_DIR`` or ``$SPARK_HOME/conf``. All other
+    values are defaults.
 
     Args:
-        app_name: Shown in Spark's own pages; a default.
+        app_name: The name in Spark's web pages; a default.
         master: Any Spark master; by default ``local[*]``, every core of this machine.
-        driver_memory: Heap of the driver, which on ``local`` is all there is; a default.
-        java_options: Flags for the driver's JVM; a default, its parallel collector.
+        driver_memory: Heap of the driver, which on ``local`` runs all tasks; a default.
+        java_options: Flags for the driver's JVM; by default they select the parallel collector.
         conf: Spark settings.
-        connectors: Of `connector_settings`; defaults.
-        verbose: Let Spark log its warnings on stderr; else it is silent, unless the user's folder
-            has a ``log4j2.properties``.
+        connectors: Settings from `connector_settings`; defaults.
+        verbose: Whether Spark logs its warnings on stderr; otherwise it is silent, unless the
+            user's configuration folder has a ``log4j2.properties``.
 
     Raises:
-        MissingExtraError: PySpark or a Java of 17 or later is not installed.
-        BadInputError: *master* is no Spark master.
-        AiowheelError: *master* or *conf* cannot change the session that is open, ``SPARK_REMOTE``
-            asks for Spark Connect, the master does not answer, or Java or Spark refuse to start.
+        MissingExtraError: PySpark, or a Java of version 17 or later, is not installed.
+        BadInputError: *master* is not a Spark master.
+        AiowheelError: *master* or *conf* cannot change the open session, ``SPARK_REMOTE`` requests
+            Spark Connect, the master is not reachable, or Java or Spark fails to start.
     """
     try:
         from pyspark import SparkContext
@@ -116,7 +117,7 @@ def open_session(
     folder = Path(tempfile.mkdtemp(prefix="aiowheel-spark-"))
     with contextlib.ExitStack() as stack:
         stack.callback(_remove, folder)
-        _silence()
+        _silence_loggers()
         options = f"-Duser.timezone=UTC -Djava.io.tmpdir={folder} {java_options}".strip()
         defaults = _defaults(folder, app_name) | dict(connectors or {})
         of_java = {
@@ -129,11 +130,11 @@ def open_session(
             environment |= _java_environment(folder, defaults | of_java, given, verbose=verbose)
         jvm = None
         try:
-            # Only while it starts: a program that is started later has the user's settings.
-            with _environment_set(environment), _interrupts_held_back():
+            # Only during startup, so that programs started later have the user's environment.
+            with _environment_set(environment), _interrupts_delayed():
                 if not has_java:
                     jvm = _start_java(given)
-                atexit.register(stack.close)  # for a process that ends inside the block
+                atexit.register(stack.close)  # in case the process ends inside the block
                 stack.callback(atexit.unregister, stack.close)
                 stack.callback(_stop, jvm)
                 SparkContext._ensure_initialized()
@@ -141,17 +142,17 @@ def open_session(
                 spark = SparkSession.builder.config(conf=settings).getOrCreate()
             if not settings.contains(_PARTITIONS):
                 spark.conf.set(_PARTITIONS, _partitions(spark))
-            # When the JVM dies, the listener for its accumulators would print a traceback.
+            # If the JVM dies, the accumulator listener would print a traceback.
             listener: Any = spark.sparkContext._accumulatorServer
-            listener.handle_error = _say_nothing
+            listener.handle_error = _ignore
         except AiowheelError:
             raise
         except Exception as error:
-            raise _why_it_did_not_start(error, folder) from error
+            raise _startup_error(error, folder) from error
         try:
             yield spark
         except KeyboardInterrupt:
-            _forget(jvm)  # a call is under way on the connection to it: it cannot take another call
+            _abandon_session(jvm)  # the connection is busy with a call and cannot take another one
             raise
 
 
@@ -163,11 +164,11 @@ def _refuse_changes(given: Mapping[str, str]) -> None:
 
 
 @contextlib.contextmanager
-def _interrupts_held_back() -> Generator[None]:
-    """Let SIGINT and SIGTERM wait for the end of the block: a JVM half started would stay.
+def _interrupts_delayed() -> Generator[None]:
+    """Delay SIGINT and SIGTERM until the block ends, because a half started JVM would keep running.
 
-    A second one does not wait. PySpark's own handler of SIGINT, which talks to the JVM in the
-    middle of whatever is said to it, is taken away again.
+    A second signal is not delayed. PySpark's own SIGINT handler, which would use the busy
+    connection to the JVM, is removed.
     """
     held: list[int] = []
 
@@ -183,10 +184,10 @@ def _interrupts_held_back() -> Generator[None]:
 
 
 def _start_java(given: Mapping[str, str]) -> "subprocess.Popen[bytes]":
-    """Start the JVM in a session of its own, which the next Spark session in this process uses.
+    """Start the JVM in its own process session; the next Spark session of this process uses it.
 
-    So a signal to our process group, as a terminal or a supervisor sends it, ends this process
-    by the door while the JVM still answers. The JVM ends with its standard input.
+    So a signal to the process group, sent by a terminal or a supervisor, ends this process cleanly
+    while the JVM still responds. The JVM ends when its standard input is closed.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
@@ -198,9 +199,9 @@ def _start_java(given: Mapping[str, str]) -> "subprocess.Popen[bytes]":
 
 
 def _check_master(master: str) -> None:
-    """Refuse what is no master, and a standalone one that does not answer.
+    """Raise if *master* is not a master, or is a standalone master that is not reachable.
 
-    Spark itself would look for the latter for a minute.
+    Spark itself would retry a standalone master for a minute.
     """
     if _MASTER.fullmatch(master) is None:
         raise BadInputError(
@@ -218,7 +219,7 @@ def _check_master(master: str) -> None:
             raise AiowheelError(f"no Spark master answers at {address}: {reason}") from error
 
 
-def _why_it_did_not_start(error: Exception, folder: Path) -> AiowheelError:
+def _startup_error(error: Exception, folder: Path) -> AiowheelError:
     if "JAVA_GATEWAY_EXITED" not in str(error):
         return explain_failure(error)
     log = folder / _LOG
@@ -226,13 +227,13 @@ def _why_it_did_not_start(error: Exception, folder: Path) -> AiowheelError:
     if missing := missing_connectors(printed):
         return AiowheelError(missing)
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
-    # Java's last word is a stack, its first may be the frame around the reason.
+    # Java's last output is a stack trace; its first line may be the frame around the reason.
     reason = " ".join(line for line in lines[:2] if not line.startswith("at "))
-    return AiowheelError(f"Java could not start Spark: {reason or 'it printed why above'}")
+    return AiowheelError(f"Java could not start Spark: {reason or 'the reason is printed above'}")
 
 
 def _defaults(folder: Path, app_name: str) -> dict[str, str]:
-    """Settings for what the user has not set."""
+    """Return defaults for settings that the user has not set."""
     import pyspark
 
     defaults = {
@@ -246,20 +247,20 @@ def _defaults(folder: Path, app_name: str) -> dict[str, str]:
         "spark.sql.streaming.stateStore.providerClass": (
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
         ),
-        # A micro-batch writes what it has changed, not the files that this leads to.
+        # A micro-batch then writes its changes instead of whole files of the state store.
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     }
-    if not pyspark.__version__.startswith("4.0."):  # there it has another name
-        # Spark's first choice runs `readlink` for every file of a checkpoint, in a process of its
-        # own: eighty processes a micro-batch.
+    if not pyspark.__version__.startswith("4.0."):  # in 4.0 the class has another name
+        # Spark's default runs `readlink` for every file of a checkpoint in a new process: eighty
+        # processes per micro-batch.
         defaults["spark.sql.streaming.checkpointFileManagerClass"] = _FILE_MANAGER
-    if paths := os.environ.get("PYTHONPATH"):  # else a package that is not installed stays here
+    if paths := os.environ.get("PYTHONPATH"):  # executors need packages that are not installed
         defaults["spark.executorEnv.PYTHONPATH"] = paths
     return defaults
 
 
 def _settings(defaults: Mapping[str, str], given: Mapping[str, str]) -> "SparkConf":
-    """The settings of the session: those of the running JVM, *given* over and *defaults* under."""
+    """Return the settings of the session: *given*, then those of the JVM, then *defaults*."""
     from pyspark import SparkConf
 
     settings = SparkConf().setAll([*given.items()])
@@ -274,16 +275,16 @@ def _settings(defaults: Mapping[str, str], given: Mapping[str, str]) -> "SparkCo
 
 
 def _partitions(spark: "SparkSession") -> int:
-    """As many as there are cores, which a cluster may not have reported yet."""
+    """Return the number of cores, which a cluster may not have reported yet."""
     context = spark.sparkContext
     least = 2 if re.match(r"local(\[|$)", str(context.master)) else _LEAST_ON_CLUSTER
     return max(least, context.defaultParallelism)
 
 
 def parallelism(spark: "SparkSession") -> int:
-    """How many tasks *spark* runs at a time.
+    """Return how many tasks *spark* runs at a time.
 
-    Spark Connect does not say; there it is the number of partitions of a shuffle.
+    Spark Connect does not report this; there it is the number of shuffle partitions.
     """
     try:
         return int(spark.sparkContext.defaultParallelism)
@@ -298,14 +299,14 @@ def _is_on_this_machine(master: str) -> bool:
 def _java_environment(
     folder: Path, defaults: Mapping[str, str], given: Mapping[str, str], *, verbose: bool
 ) -> dict[str, str]:
-    """Make the JVM's folder of settings in *folder*; returns what else the JVM needs.
+    """Write the JVM's configuration folder into *folder*; return the environment it needs.
 
-    The folder of settings has all that is in the user's one. In the file of settings the user's
-    lines stand below ours, and Spark takes the last line of a setting.
+    The configuration folder contains all files of the user's one. In the file of settings the
+    user's lines come after ours, and Spark uses the last line of a setting.
     """
     conf = folder / "conf"
     conf.mkdir()
-    theirs = _folder_of_settings()
+    theirs = _configuration_folder()
     for file in theirs.iterdir() if theirs else ():
         if file.name != _DEFAULTS_FILE:
             (conf / file.name).symlink_to(file.absolute())
@@ -324,14 +325,14 @@ def _java_environment(
     }
     master = given.get("spark.master") or _configured_master(their_lines)
     if _is_on_this_machine(master) and "SPARK_LOCAL_IP" not in os.environ:
-        ours["SPARK_LOCAL_IP"] = "127.0.0.1"  # else a warning about the host's name
+        ours["SPARK_LOCAL_IP"] = "127.0.0.1"  # avoids a warning about the host's name
     if master.startswith("local") and "SPARK_HOME" not in os.environ and os.name == "posix":
-        ours |= _spark_of_links(folder)
+        ours |= _linked_spark_home(folder)
     return ours
 
 
-def _folder_of_settings() -> Path | None:
-    """The user's folder of Spark's settings, where Spark would look for it."""
+def _configuration_folder() -> Path | None:
+    """Return the user's folder of Spark settings, by Spark's own rule."""
     home = os.environ.get("SPARK_HOME")
     place = os.environ.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else "")
     return Path(place) if place and Path(place).is_dir() else None
@@ -342,12 +343,12 @@ def _text(file: Path) -> str:
 
 
 def _property(value: str) -> str:
-    """A value as a file of Java's properties has it."""
+    """Return a value escaped for a file of Java properties."""
     return value.replace("\\", "\\\\")
 
 
 def _configured_master(settings: str) -> str:
-    """The master of the user's settings, as far as the environment depends on it."""
+    """Return the master of the user's settings, as far as the environment depends on it."""
     submitted = _MASTER_FLAG.findall(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
     found = submitted or _MASTER_LINE.findall(settings)
     return str(found[-1]) if found else _ANY_CORE
@@ -367,17 +368,17 @@ def _environment_set(ours: Mapping[str, str]) -> Generator[None]:
                 os.environ[name] = value
 
 
-def _spark_of_links(folder: Path) -> dict[str, str]:
-    """A SPARK_HOME of links: workers of a local cluster write into it, and nowhere else.
+def _linked_spark_home(folder: Path) -> dict[str, str]:
+    """Create a SPARK_HOME of links, so that workers of a local cluster write only into *folder*.
 
-    It lacks PySpark's archive if the workers run this Python, which has PySpark: each worker would
-    compile what it imports from there, for more than a second.
+    It omits PySpark's archive if the workers run this Python, which has PySpark: each worker would
+    compile the modules that it imports from the archive, for more than a second.
     """
     import pyspark
 
     package = Path(pyspark.__file__).parent
     if not (package / "jars").is_dir():
-        return {}  # it lies in a Spark of its own, which PySpark finds
+        return {}  # PySpark lies in its own Spark installation and finds it
     home = folder / "spark"
     home.mkdir()
     parts = {"bin", "jars", "sbin", "RELEASE"}
@@ -389,44 +390,44 @@ def _spark_of_links(folder: Path) -> dict[str, str]:
     return {"SPARK_HOME": str(home)}
 
 
-def _silence() -> None:
-    # On each SQL error PySpark logs a line of JSON besides raising it.
+def _silence_loggers() -> None:
+    # PySpark logs each SQL error as a line of JSON in addition to raising it.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
-    # On a job given up by Ctrl-C, Py4J logs a traceback on the root logger itself, and another one.
-    logging.getLogger().addFilter(_is_no_interrupt)
+    # When Ctrl-C cancels a job, Py4J logs a traceback on the root logger itself, and another one.
+    logging.getLogger().addFilter(_is_not_interrupt)
     logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
 
 
-def _say_nothing(*_: object) -> None:
+def _ignore(*_: object) -> None:
     pass
 
 
-def _is_no_interrupt(record: logging.LogRecord) -> bool:
+def _is_not_interrupt(record: logging.LogRecord) -> bool:
     return record.msg != "KeyboardInterrupt while sending command."
 
 
 def _stop(jvm: "subprocess.Popen[bytes] | None") -> None:
-    """Stop the session, and *jvm*, if it was started for it; a later session starts a fresh one."""
+    """Stop the session, and *jvm* if it was started for it; a later session starts a new one."""
     from pyspark import SparkContext
 
     context, gateway = SparkContext._active_spark_context, SparkContext._gateway
     if context is not None:
         try:
             context.stop()
-        except Exception:  # the JVM has died; the failure that it caused is reported already
-            _forget(jvm)
+        except Exception:  # the JVM has died; the error that it caused is reported already
+            _abandon_session(jvm)
             return
     if gateway is not None and jvm is not None:
         gateway.shutdown()
         SparkContext._gateway = SparkContext._jvm = None
         if jvm.stdin is not None:
-            jvm.stdin.close()  # the JVM ends with its standard input
+            jvm.stdin.close()  # the JVM ends when its standard input is closed
         jvm.wait(_LAST_SECONDS)
 
 
-def _forget(jvm: "subprocess.Popen[bytes] | None") -> None:
-    """Give the session up, and end *jvm* without asking it; its executors end with it."""
+def _abandon_session(jvm: "subprocess.Popen[bytes] | None") -> None:
+    """Detach from the session and terminate *jvm* without a call; its executors end with it."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 

@@ -1,8 +1,8 @@
-"""Where a stream writes its result: one Parquet folder a micro-batch, each exactly once. Rank 5.
+"""A stream's results as one Parquet folder per micro-batch, each exactly once. Rank 5.
 
-Spark repeats a micro-batch whose end it did not see: after a crash, with the same rows and the same
-number. A folder named by that number and replaced as a whole makes the repetition harmless, for
-every reader. Spark's own file sink is exact for those readers only that know its log.
+Spark repeats an unfinished micro-batch after a crash, with the same rows and the same number. The
+repetition replaces the folder of that number as a whole, so every reader sees each row once.
+Spark's own file sink is exactly-once only for readers that use its log.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel.errors import AiowheelError, BadInputError
 
-PREFIX = "batch_id="  #: of the name of a batch's folder
+PREFIX = "batch_id="  #: prefix of the name of a batch's folder
 
 
 class BatchFolders:
     """The folders `batch_id=000000`, `batch_id=000001`, ... of one stream; give it to foreachBatch.
 
-    A folder is written beside its place under a hidden name, forced to the disk and renamed, so a
-    reader sees it whole or not at all. A batch without rows leaves no folder.
+    A folder is written under a hidden name next to its final one, synced to disk and renamed, so a
+    reader sees it complete or not at all. A batch without rows creates no folder.
 
     Args:
-        folder: Made when missing; on a disk that driver and executors share.
-        checkpoint: Of the stream; one checkpoint goes with one folder.
+        folder: The parent folder, on a disk that driver and executors share; created if missing.
+        checkpoint: The checkpoint of the stream; each checkpoint has its own folder.
 
     Raises:
-        BadInputError: The folder holds batches and the checkpoint is new: numbers would begin at 0
-            again and replace what another stream wrote.
+        BadInputError: The folder holds batches although the checkpoint is new: its numbers would
+            start at 0 and replace the batches of another stream.
     """
 
     def __init__(self, folder: Path, checkpoint: Path) -> None:
@@ -47,10 +47,10 @@ class BatchFolders:
             )
 
     def write(self, frame: DataFrame, batch_id: int) -> int:
-        """Put the rows of *frame* into the folder of *batch_id*, in place of what is there.
+        """Write the rows of *frame* to the folder of *batch_id*, replacing its contents.
 
         Returns:
-            How many rows that were.
+            The number of these rows.
 
         Cost: one action on *frame*.
         """
@@ -58,18 +58,18 @@ class BatchFolders:
 
 
 def replace_folder(frame: DataFrame, place: Path) -> int:
-    """Write *frame* as Parquet beside *place*, then put it there; no rows leave no folder.
+    """Write *frame* as Parquet next to *place*, then move it there; no rows create no folder.
 
     Returns:
-        How many rows that were.
+        The number of these rows.
 
     Raises:
-        AiowheelError: Fewer or more rows can be read back than were written, as where executors
-            write to disks of their own; *place* is left as it was.
+        AiowheelError: The number of rows read back differs from the number written, for example
+            because executors write to their own disks; *place* stays unchanged.
 
     Cost: one action on *frame*.
     """
-    place = place.absolute()  # to Spark, what stands before a colon is a scheme
+    place = place.absolute()  # Spark would read text before a colon as a URI scheme
     place.parent.mkdir(parents=True, exist_ok=True)
     hidden = place.with_name(f".{place.name}.tmp")
     rows = Observation()
@@ -80,7 +80,7 @@ def replace_folder(frame: DataFrame, place: Path) -> int:
         _compare(place, count, _rows_in(hidden))
         if count:
             _force_to_disk(hidden)
-        # A repeated batch holds what the folder of its number holds already.
+        # For a repeated batch, the folder of its number holds the same rows.
         shutil.rmtree(place, ignore_errors=True)
         if count:
             hidden.rename(place)
@@ -90,7 +90,7 @@ def replace_folder(frame: DataFrame, place: Path) -> int:
 
 
 def _rows_in(folder: Path) -> int:
-    """How many rows the driver finds; a part that it cannot read has none."""
+    """Return the number of rows that the driver can read; an unreadable part counts as 0."""
     rows = 0
     for file in folder.glob("*.parquet"):
         with contextlib.suppress(OSError, pa.ArrowException):
@@ -107,18 +107,18 @@ def _compare(place: Path, written: int, found: int) -> None:
 
 
 def batch_folders(folder: Path) -> Iterator[Path]:
-    """The finished folders in *folder*, by their number."""
+    """Yield the finished folders in *folder*, in the order of their numbers."""
     yield from sorted(folder.glob(f"{PREFIX}*"), key=lambda path: int(path.name[len(PREFIX) :]))
 
 
 def read_batches(folder: Path, schema: pa.Schema) -> pa.Table:
-    """Read what a stream has written so far, in the order of its batches, without Spark."""
+    """Read the rows that a stream has written so far, in batch order, without Spark."""
     tables = [read_folder(batch, schema) for batch in batch_folders(folder)]
     return pa.concat_tables(tables) if tables else schema.empty_table()
 
 
 def read_folder(folder: Path, schema: pa.Schema) -> pa.Table:
-    """Read one folder of Parquet files, which may be missing."""
+    """Read a folder of Parquet files; a missing folder has no rows."""
     files = sorted(folder.glob("*.parquet"))
     tables = [pq.ParquetFile(file).read(columns=schema.names).cast(schema) for file in files]
     return pa.concat_tables(tables) if tables else schema.empty_table()

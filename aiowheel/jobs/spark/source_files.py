@@ -1,7 +1,7 @@
-"""Which files Spark has promised to a micro-batch, read from its checkpoint. Rank 5.
+"""The files that Spark has assigned to a micro-batch, read from its checkpoint. Rank 5.
 
-Spark notes the files of a micro-batch before it reads them, and then passes over those that have
-gone in the meantime without a word.
+Spark records the files of a micro-batch before reading them, and silently skips files that were
+deleted in the meantime.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from aiowheel.jobs.spark.hadoop import exists
 
 
 def refuse_missing_files(spark: SparkSession, checkpoint: Path, batch_id: int) -> None:
-    """Look for the files of a micro-batch before it is worked off.
+    """Check that the files of a micro-batch exist before it is processed.
 
     Raises:
-        AiowheelError: Files are gone, or a file of the checkpoint is damaged.
+        AiowheelError: Files are missing, or a file of the checkpoint is damaged.
 
-    Cost: a look at each file; of an object store a request.
+    Cost: one check per file; on an object store, one request.
     """
     files = files_of_batch(checkpoint, batch_id)
     missing = sorted(file for file in files if not _is_there(spark, file))
@@ -41,16 +41,16 @@ def _is_there(spark: SparkSession, file: str) -> bool:
 
 
 def files_of_batch(checkpoint: Path, batch_id: int) -> set[str]:
-    """The files that Spark has noted for a micro-batch, whether it has finished or not.
+    """Return the files that Spark has recorded for a micro-batch, finished or not.
 
-    A file of this machine is a path, any other one a URI. Topics and Delta tables have none.
+    A local file is a path, any other file a URI. Topics and Delta tables have no files.
 
     Raises:
         AiowheelError: A file of the checkpoint is damaged.
     """
     before = _offsets(checkpoint, batch_id - 1) if batch_id else []
     found: set[str] = set()
-    # A source that is used twice in a query has two offsets and one log.
+    # A source that a query uses twice has two offsets and one log.
     for source, end in enumerate(_offsets(checkpoint, batch_id)):
         log = checkpoint / "sources" / str(source)
         begin = before[source] if source < len(before) else -1
@@ -60,20 +60,20 @@ def files_of_batch(checkpoint: Path, batch_id: int) -> set[str]:
 
 
 def _offsets(checkpoint: Path, batch_id: int) -> list[int]:
-    """Up to which entry of its log each source has come; -1 for one that has had no file.
+    """Return the last log entry of each source in a micro-batch; -1 for a source without files.
 
-    A topic and a Delta table, which have another kind of offset, are among the latter.
+    Topics and Delta tables, whose offsets have another form, also count as -1.
     """
     file = checkpoint / "offsets" / str(batch_id)
     if not file.exists():
         return []
-    lines = _lines(file)[1:]  # below the version stands what Spark keeps about the batch
+    lines = _lines(file)[1:]  # the first line after the version describes the batch
     offsets = [{} if line == "-" else _parsed(file, line) for line in lines]
     return [int(offset.get("logOffset", -1)) for offset in offsets]
 
 
 def _files_in(log: Path, number: int) -> Iterator[str]:
-    """The files of one entry; every tenth one holds all that came before it, too."""
+    """Yield the files of one log entry; every tenth entry repeats all earlier ones."""
     for file in (log / str(number), log / f"{number}.compact"):
         if file.exists():
             for line in _lines(file):
@@ -90,7 +90,7 @@ def _name_of(log: Path, entry: dict[str, Any]) -> str:
 
 
 def _lines(file: Path) -> list[str]:
-    """The lines below the version."""
+    """Return the lines after the version."""
     try:
         return file.read_text(encoding="utf-8").split("\n")[1:]
     except (OSError, ValueError) as error:

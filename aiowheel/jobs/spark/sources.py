@@ -1,12 +1,12 @@
-"""Tables from where they lie, as DataFrames: batch or stream, one interface. Rank 5.
+"""Tables of any source as DataFrames, batch or stream. Rank 5.
 
 Each row has the columns of its table, and three more:
 
-- ``source``: the file, or topic, partition and offset, from which it comes,
-- ``reason``: null, or why it is no row of the table,
-- ``raw``: null, or the text of such a row, in valid UTF-8.
+- ``source``: the file, or topic, partition and offset, of the row,
+- ``reason``: null, or the reason why it is not a valid row of the table,
+- ``raw``: null, or the text of an invalid row, in valid UTF-8.
 
-Nothing is left out: a row that cannot be read is one with a reason.
+No row is left out: a row that cannot be read has a reason.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ from aiowheel.jobs.spark.values import (
 )
 from aiowheel.readers import Format
 
-_LONGEST_AGE: Final = "36500d"  # Spark forgets, in silence, files a week older than the newest
-#: Else a folder's files in folders of their own are left out, or give columns by their names.
+_LONGEST_AGE: Final = "36500d"  # Spark silently ignores files a week older than the newest one
+#: Otherwise Spark ignores files in subfolders, or derives columns from the subfolders' names.
 _WHOLE_FOLDER: Final = {"recursiveFileLookup": "true"}
 _NUMBER: Final = r"^-?[0-9]{1,19}$"
-#: Of a topic, where nothing else is wanted.
+#: The default for a topic.
 RECORDS_PER_BATCH: Final = 1_000_000
 _FILES: Final = (Format.PARQUET, Format.NDJSON, Format.CSV)
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where rows come from, and how they are written.
+    """A source of rows and its format.
 
     Attributes:
-        uri: As `parse_uri` reads it.
-        form: Of files: Parquet, ndjson or csv.
-        value_form: Of the values of a topic: JSON or Avro.
-        per_batch: None reads what is there now. A number makes a stream whose micro-batches have at
-            most so many files, or records of a topic.
-        delete: Whether a stream deletes the files of a folder, each after its micro-batch.
-        options: More options for Spark's reader, such as ``kafka.security.protocol``.
+        uri: A URI that `parse_uri` accepts.
+        form: The format of files: Parquet, ndjson or csv.
+        value_form: The format of a topic's values: JSON or Avro.
+        per_batch: None reads the present contents. A number makes a stream, with at most so many
+            files, or records of a topic, in a micro-batch.
+        delete: Whether a stream deletes each file of a folder after its micro-batch.
+        options: Additional options for Spark's reader, such as ``kafka.security.protocol``.
     """
 
     uri: str
@@ -67,20 +67,20 @@ class Source:
     def of_stream(
         cls, uri: str, form: Format, files: int, records: int, *, delete: bool = False
     ) -> Self:
-        """Make the source of a stream.
+        """Return the source of a stream.
 
         Args:
-            uri: As `parse_uri` reads it.
-            form: Of files.
-            files: At most so many make a micro-batch, of a folder or a Delta table.
-            records: At most so many, of a topic.
-            delete: Whether to delete the files of a folder, each after its micro-batch.
+            uri: A URI that `parse_uri` accepts.
+            form: The format of files.
+            files: The maximum number of files of a folder or a Delta table in a micro-batch.
+            records: The maximum number of records of a topic in a micro-batch.
+            delete: Whether to delete each file of a folder after its micro-batch.
         """
         is_topic = isinstance(parse_uri(uri), Topic)
         return cls(uri, form, per_batch=records if is_topic else files, delete=delete)
 
     def __post_init__(self) -> None:
-        """Check the format, the number and what is deleted."""
+        """Check the format, the number, and whether the files can be deleted."""
         if self.form not in _FILES:
             raise BadInputError(f"format must be {', '.join(_FILES)}, got {self.form}")
         if self.per_batch is not None and self.per_batch < 1:
@@ -94,11 +94,12 @@ def read_touches(spark: SparkSession, source: Source, flaw: Column | None = None
 
     Args:
         spark: The session.
-        source: Where from.
-        flaw: The reason to reject a row that can be read, made of ``key`` and ``t``; or null.
+        source: The source of the rows.
+        flaw: A column expression of ``key`` and ``t``: the reason to reject a readable row, or
+            null.
 
     Raises:
-        BadInputError: The URI or the format is none, or a Delta table has other columns.
+        BadInputError: The URI or the format is invalid, or a Delta table has other columns.
     """
     place = parse_uri(source.uri)
     if isinstance(place, Folder):
@@ -107,12 +108,12 @@ def read_touches(spark: SparkSession, source: Source, flaw: Column | None = None
 
 
 def readable(rows: DataFrame) -> DataFrame:
-    """The rows without a reason, in the columns of their table."""
+    """Select the rows without a reason, in the columns of their table."""
     return rows.where(F.col("reason").isNull()).drop("source", "reason", "raw")
 
 
 def unreadable(rows: DataFrame) -> DataFrame:
-    """The rows with a reason: ``source``, ``reason``, ``raw``."""
+    """Select the rows with a reason: ``source``, ``reason``, ``raw``."""
     return rows.where(F.col("reason").isNotNull()).select("source", "reason", "raw")
 
 
@@ -121,10 +122,10 @@ def read_values(spark: SparkSession, source: Source, table: str, schema: pa.Sche
 
     Returns:
         The columns of *schema*; ``source``; ``unread``, whether a value could not be read; and
-        ``text``, which is that value, or a row of a Delta table as JSON.
+        ``text``: that value, or a row of a Delta table as JSON.
 
     Raises:
-        BadInputError: The URI is none, or a Delta table has other columns.
+        BadInputError: The URI is invalid, or a Delta table has other columns.
     """
     place = parse_uri(source.uri)
     if isinstance(place, Topic):
@@ -147,10 +148,10 @@ def load_files(
 
     Args:
         spark: The session.
-        source: How to read.
-        folder: Where the files lie.
-        columns: As Spark writes a schema; None for text.
-        files: Those to read, as `spark_path` writes them; None reads all in *folder*.
+        source: The source of the files.
+        folder: The folder of the files.
+        columns: The Spark schema; None for text.
+        files: The files to read, in the form of `spark_path`; None reads all in *folder*.
     """
     if files == []:
         return spark.createDataFrame([], columns or "value string")
@@ -173,7 +174,7 @@ def _load(
         reader = reader.schema(schema)
     if isinstance(place, Topic):
         loaded: DataFrame = reader.load()
-    elif isinstance(place, Table):  # whose path is no pattern
+    elif isinstance(place, Table):  # Spark does not read its path as a pattern
         loaded = reader.load(place.folder.path)
     else:
         loaded = reader.load(place.pattern if files is None else files)
@@ -184,9 +185,9 @@ def _kafka_options(source: Source, topic: Topic) -> dict[str, str]:
     options = {
         "kafka.bootstrap.servers": topic.servers,
         "subscribe": topic.name,
-        "startingOffsets": "earliest",  # where there is a checkpoint, its offsets count
+        "startingOffsets": "earliest",  # only without a checkpoint, which has its own offsets
         "failOnDataLoss": "true",
-        "kafka.isolation.level": "read_committed",  # what a producer took back is no row
+        "kafka.isolation.level": "read_committed",  # skips records of aborted transactions
     }
     if source.per_batch is not None:
         options["maxOffsetsPerTrigger"] = str(source.per_batch)
@@ -209,11 +210,11 @@ def _folder_options(source: Source) -> dict[str, str]:
 
 
 def watch_options(files: int, *, delete: bool) -> dict[str, str]:
-    """Options of Spark's readers for a folder where files arrive.
+    """Return options of Spark's readers for a folder where files arrive.
 
     Args:
-        files: At most so many make a micro-batch.
-        delete: Whether each is deleted when its micro-batch is done and the next one begins.
+        files: The maximum number of files in a micro-batch.
+        delete: Whether each file is deleted after its micro-batch, when the next one begins.
     """
     options = _WHOLE_FOLDER | {"maxFilesPerTrigger": str(files), "maxFileAge": _LONGEST_AGE}
     return options | {"cleanSource": "delete"} if delete else options
@@ -230,7 +231,7 @@ def _read_files(spark: SparkSession, source: Source, folder: Folder) -> DataFram
 
 
 def _typed_rows(rows: DataFrame, schema: pa.Schema) -> DataFrame:
-    """Rows of files that keep types; their text is made up only where a query uses it."""
+    """Convert rows of typed files; their text is computed only if a query uses it."""
     return rows.withColumns(
         {
             "source": F.input_file_name(),
@@ -254,7 +255,7 @@ def _read_csv(spark: SparkSession, source: Source, folder: Folder) -> DataFrame:
         **_folder_options(source),
         "header": "true",
         "escape": '"',
-        "enforceSchema": "false",  # the header names the columns, or the file is refused
+        "enforceSchema": "false",  # columns are matched by the header, or the file is refused
         "mode": "PERMISSIVE",
         "columnNameOfCorruptRecord": "_broken",
     }

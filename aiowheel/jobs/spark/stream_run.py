@@ -1,4 +1,4 @@
-"""How a stream runs from its start to its end, in phases. Rank 5."""
+"""Running a stream from its start to its end, in phases. Rank 5."""
 
 from __future__ import annotations
 
@@ -20,50 +20,50 @@ _LOOK_SECONDS: Final = (
 
 
 class Until(StrEnum):
-    """When a stream ends of itself, and why it has ended."""
+    """The condition on which a stream ends, and the reason why it ended."""
 
     STOPPED = "stopped"  # by Ctrl-C or SIGTERM, or flushed by another process
-    ONCE = "once"  # when all files are worked off; what is open waits for the next run
-    DRAINED = "drained"  # when all files are worked off, and time has run out for what is open
+    ONCE = "once"  # when all files are processed; open keys stay open for the next run
+    DRAINED = "drained"  # when all files are processed and time has advanced beyond all open keys
 
 
 class Phase(Enum):
-    """What a query reads, and when it ends."""
+    """The input of a query, and its end."""
 
-    FOLLOW = "follow"  # what is there and what arrives; it does not end
-    CATCH_UP = "catch up"  # what is there at its start, however much arrives meanwhile
-    FINISH = "finish"  # no input any more, only the flush rows
+    FOLLOW = "follow"  # present and arriving input; the query does not end
+    CATCH_UP = "catch up"  # the input present at the start, not what arrives meanwhile
+    FINISH = "finish"  # no input, only the flush rows
 
     @property
     def trigger(self) -> dict[str, Any]:
-        """The arguments of `DataStreamWriter.trigger`."""
+        """Return the arguments of `DataStreamWriter.trigger`."""
         if self is Phase.FOLLOW:
             return {"processingTime": _POLL}
         return {"availableNow": True}
 
     def of_input(self, rows: DataFrame) -> DataFrame:
-        """What this phase takes of a source of input."""
+        """Return the rows of an input source that this phase reads."""
         from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
-        # The source stays in the query, which could not go on with its checkpoint without it.
+        # The source stays in the query, because a checkpoint requires the same sources.
         return rows.where(F.lit(False)) if self is Phase.FINISH else rows
 
 
 class Stream(Protocol):
-    """A stream of either job."""
+    """The interface of a stream of either job."""
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """What the stream remembers."""
+        """The checkpoint of the stream."""
         ...
 
     @property
     def settings(self) -> Mapping[str, object]:
-        """What the checkpoint must have been made with."""
+        """The settings that may not change during the life of the checkpoint."""
         ...
 
     def start(self, spark: SparkSession, phase: Phase) -> StreamingQuery:
-        """Start the query of a phase, or go on where the checkpoint stands."""
+        """Start the query of a phase, or continue from the checkpoint."""
         ...
 
 
@@ -71,10 +71,10 @@ class StreamRun:
     """One run of a stream; `stop` ends it from another thread.
 
     Args:
-        stream: What to run.
+        stream: The stream to run.
         spark: The session.
-        look: Called with the query each second and after each phase, as long as Spark keeps the
-            reports on micro-batches.
+        look: Called with the query each second and after each phase, while Spark still has the
+            reports of the micro-batches.
     """
 
     def __init__(
@@ -91,16 +91,17 @@ class StreamRun:
         self._query: StreamingQuery | None = None
 
     def run(self, until: Until) -> Until:
-        """Run to the end that *until* names, or to an earlier one.
+        """Run until the condition *until* holds, or an earlier end.
 
-        A stream whose flush has been requested ends drained. So does one that died while it ended:
-        input that came since is not read.
+        A stream whose flush has been requested ends as `DRAINED`. So does a stream that died while
+        it
+        ended: later input is not read.
 
         Returns:
-            Why it ended; `Until.STOPPED` after `stop`.
+            The reason for the end; `Until.STOPPED` after `stop`.
 
         Raises:
-            BadInputError: The checkpoint does not belong to the stream, or a file is bad.
+            BadInputError: The checkpoint belongs to another stream, or a file is bad.
             PySparkException: Spark failed.
         """
         checkpoint = self._stream.checkpoint
@@ -122,22 +123,22 @@ class StreamRun:
         return Until.DRAINED
 
     def stop(self) -> None:
-        """End the run after the call to Spark that is under way; a later run goes on."""
+        """End the run after the current call to Spark; a later run continues."""
         self._stopped.set()
         with self._lock:
             if self._query is not None:
                 self._query.stop()
 
     def _work(self, phase: Phase) -> bool:
-        """Run the query of one phase to its end; returns whether that was reached."""
+        """Run the query of one phase; return whether it reached its end."""
         with self._lock:
             if self._stopped.is_set():
                 return False
             query = self._query = self._stream.start(self._spark, phase)
         flush_requested = self._stream.checkpoint.flush_requested
-        while not query.awaitTermination(_LOOK_SECONDS):  # raises what ended it
+        while not query.awaitTermination(_LOOK_SECONDS):  # raises the error that ended the query
             self._look(query)
             if phase is Phase.FOLLOW and flush_requested():
-                query.stop()  # a micro-batch that this cuts off is repeated by the next phase
+                query.stop()  # the next phase repeats an interrupted micro-batch
         self._look(query)
         return not self._stopped.is_set()

@@ -1,4 +1,4 @@
-"""Where results go, by URI: folders of Parquet, a Delta table, a Kafka topic. Rank 5."""
+"""The targets of results, by URI: folders of Parquet, Delta tables, Kafka topics. Rank 5."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from aiowheel.jobs.spark.uris import Folder, Table, Topic, parse_uri
 
 
 class Sink(Protocol):
-    """Takes the micro-batches of one stream."""
+    """The interface of a sink for the micro-batches of one stream."""
 
     def write(self, frame: DataFrame, batch_id: int, /) -> int:
-        """Write the rows of a micro-batch, which may be a repeated one; return their number."""
+        """Write the rows of a micro-batch, possibly a repeated one; return their number."""
         ...
 
 
@@ -31,18 +31,18 @@ def open_sink(
     key: Sequence[str],
     options: Mapping[str, str] | None = None,
 ) -> Sink:
-    """Open the sink of a stream; give its `write` to foreachBatch.
+    """Open the sink of a stream; pass its `write` to foreachBatch.
 
     Args:
         spark: The session.
-        uri: As `parse_uri` reads it. A folder and a Delta table have each micro-batch exactly once,
-            a topic at least once.
-        checkpoint: Of the stream: a path, or a URI of a folder.
-        key: The columns that name a row; the keys of a topic's records.
-        options: More options for the writer of a topic, such as ``kafka.security.protocol``.
+        uri: A URI that `parse_uri` accepts. A folder and a Delta table hold each micro-batch
+            exactly once, a topic at least once.
+        checkpoint: The checkpoint of the stream: a path, or the URI of a folder.
+        key: The columns that identify a row; they become the keys of a topic's records.
+        options: Additional options for the writer of a topic, such as ``kafka.security.protocol``.
 
     Raises:
-        BadInputError: A URI is none, or the folder is that of another stream.
+        BadInputError: A URI is invalid, or the folder belongs to another stream.
     """
     place = parse_uri(uri)
     if isinstance(place, Topic):
@@ -64,21 +64,21 @@ def open_sink(
 def write_rows(
     frame: DataFrame, uri: str, *, key: Sequence[str], options: Mapping[str, str] | None = None
 ) -> int:
-    """Write the result of a batch: in place of what is there, but for a topic, which grows.
+    """Write the result of a batch; it replaces existing rows, except in a topic, which grows.
 
     Args:
         frame: The rows.
-        uri: As `parse_uri` reads it.
-        key: The columns that name a row; the keys of a topic's records.
-        options: More options for the writer of a topic, such as ``kafka.security.protocol``.
+        uri: A URI that `parse_uri` accepts.
+        key: The columns that identify a row; they become the keys of a topic's records.
+        options: Additional options for the writer of a topic, such as ``kafka.security.protocol``.
 
     Returns:
-        How many rows there were.
+        The number of rows.
 
     Raises:
-        BadInputError: The URI is none.
-        AiowheelError: Of a folder of this machine, fewer or more rows can be read back than were
-            written; it is left as it was.
+        BadInputError: The URI is invalid.
+        AiowheelError: For a local folder, the number of rows read back differs from the number
+            written; the folder stays unchanged.
     """
     place = parse_uri(uri)
     if isinstance(place, Topic):

@@ -1,4 +1,4 @@
-"""Where tables lie: Kafka topics, files, Delta tables, each named by a URI. Rank 5; no Spark."""
+"""URIs of tables: Kafka topics, files and Delta tables. Rank 5; no Spark."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _FORMS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic of Kafka.
+    """A Kafka topic.
 
     Attributes:
-        servers: ``HOST:PORT``, several with commas between.
-        name: Of the topic.
+        servers: ``HOST:PORT``, several separated by commas.
+        name: The name of the topic.
     """
 
     servers: str
@@ -38,8 +38,8 @@ class Folder:
     """A file or a folder of files.
 
     Attributes:
-        path: A URI of Hadoop, or an absolute path.
-        scheme: Of the URI; "file" where *path* is a path.
+        path: A Hadoop URI, or an absolute path.
+        scheme: The scheme of the URI; "file" if *path* is a path.
     """
 
     path: str
@@ -47,21 +47,21 @@ class Folder:
 
     @property
     def local(self) -> Path | None:
-        """Where it lies in the file systems of this machine; None if elsewhere."""
+        """The path on this machine; None if the folder is elsewhere."""
         return Path(self.path.removeprefix("file://")) if self.scheme == "file" else None
 
     @property
     def pattern(self) -> str:
-        """The path for Spark's readers, as of `spark_path`."""
+        """The path for Spark's readers; see `spark_path`."""
         return _escaped(self.path)
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of Delta Lake.
+    """A Delta Lake table.
 
     Attributes:
-        folder: Where its log and its files lie.
+        folder: The folder of its log and its files.
     """
 
     folder: Folder
@@ -71,11 +71,12 @@ Place = Topic | Folder | Table
 
 
 def spark_path(path: str | os.PathLike[str]) -> str:
-    """Write a path for Spark's readers, which take every path for a pattern.
+    """Return a path escaped for Spark's readers, which read every path as a pattern.
 
-    Unescaped, a folder named `run[1]` is another one or none: a job ends or finds the rows of a
-    neighbour, a stream waits for ever. Absolute, for what stands before a colon would be a scheme.
-    A name with such a sign and a colon is beyond Hadoop: it says so.
+    Unescaped, a folder named `run[1]` matches another folder or none: a job fails or reads the rows
+    of another folder, a stream waits forever. The path is absolute, because text before a colon
+    would be read as a scheme. For a name with a pattern character and a colon, Hadoop raises an
+    error.
     """
     return _escaped(str(Path(path).absolute()))
 
@@ -85,10 +86,10 @@ def _escaped(path: str) -> str:
 
 
 def local_path(uri: str) -> Path | None:
-    """The file or folder of this machine that *uri* names, relative if it is; None if elsewhere.
+    """Return the local file or folder that *uri* names, possibly relative; None if elsewhere.
 
     Raises:
-        BadInputError: It is no URI.
+        BadInputError: The URI is invalid.
     """
     place = parse_uri(uri)
     if not isinstance(place, Folder) or place.local is None:
@@ -97,15 +98,15 @@ def local_path(uri: str) -> Path | None:
 
 
 def inside(uri: str, name: str) -> str:
-    """The URI of the table *name* of several that have one place.
+    """Return the URI of the table *name* in a common place of several tables.
 
     Args:
-        uri: Of a folder, or of a folder of Delta tables; the tables lie in it. Of the topic
-            ``found`` the table ``outcomes`` is the topic ``found.outcomes``.
-        name: Of the table.
+        uri: The URI of a folder, possibly of Delta tables, which contains the tables; or of a
+            topic: for the topic ``found``, the table ``outcomes`` is the topic ``found.outcomes``.
+        name: The name of the table.
 
     Raises:
-        BadInputError: It is no URI.
+        BadInputError: The URI is invalid.
     """
     if isinstance(parse_uri(uri), Topic):
         return f"{uri}.{name}"
@@ -113,10 +114,10 @@ def inside(uri: str, name: str) -> str:
 
 
 def whole_uri(uri: str) -> str:
-    """The one name of a place: of this machine's folders the path without links.
+    """Return the canonical URI of a place; for a local folder, its path without links.
 
     Raises:
-        BadInputError: It is no URI.
+        BadInputError: The URI is invalid.
     """
     place = parse_uri(uri)
     if isinstance(place, Topic):
@@ -127,15 +128,15 @@ def whole_uri(uri: str) -> str:
 
 
 def parse_uri(uri: str) -> Place:
-    """Tell a topic, a folder and a Delta table apart.
+    """Parse the URI of a topic, a folder or a Delta table.
 
     Args:
         uri: ``kafka://HOST:PORT[,HOST:PORT...]/TOPIC``, ``s3a://BUCKET/PATH``,
-            ``hdfs://HOST/PATH``, ``file:///PATH`` or a path; ``delta:`` before one of the last four
-            is the Delta table there.
+            ``hdfs://HOST/PATH``, ``file:///PATH`` or a path; the prefix ``delta:`` before one of
+            the last four means the Delta table there.
 
     Raises:
-        BadInputError: It is none of these.
+        BadInputError: The URI has another form.
     """
     if uri.startswith("delta:"):
         return Table(_folder(uri.removeprefix("delta:"), uri))

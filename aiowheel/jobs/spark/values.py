@@ -1,6 +1,6 @@
-"""Rows as values of Kafka, and as lines of files: JSON or Avro, one row a value. Rank 5.
+"""Rows as Kafka values and as lines of files: JSON or Avro, one row per value. Rank 5.
 
-A value that is no row of its table is kept: as text, with the reason.
+A value that is not a row of its table is kept as text, with the reason.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel.jobs.operations.schemas import EVENTS, OPERATIONS, Flaw
 
-#: One row a touch; `t` is in the unit of the run.
+#: One row per touch; `t` is in the unit of the run.
 TOUCHES: Final = pa.schema(
     [
         pa.field("key", pa.string(), nullable=False),
@@ -44,14 +44,14 @@ _JSON_OPTIONS: Final = {
 
 
 class ValueFormat(StrEnum):
-    """How a row is written in the value of a Kafka record."""
+    """The encoding of a row in the value of a Kafka record."""
 
     JSON = "json"
     AVRO = "avro"
 
 
 def spark_type(kind: pa.DataType) -> str:
-    """The type of a column as Spark writes it."""
+    """Return the Spark name of a column type."""
     if pa.types.is_list(kind):
         return f"array<{spark_type(kind.value_type)}>"
     if pa.types.is_struct(kind):
@@ -61,12 +61,12 @@ def spark_type(kind: pa.DataType) -> str:
 
 
 def ddl(schema: pa.Schema) -> str:
-    """The columns of a table as Spark writes them."""
+    """Return the Spark schema of a table."""
     return ", ".join(f"{field.name} {spark_type(field.type)}" for field in schema)
 
 
 def avro_schema(table: str) -> str:
-    """The Avro schema of a table, as JSON.
+    """Return the Avro schema of a table, as JSON.
 
     Args:
         table: "touches", "operations" or "events".
@@ -82,7 +82,7 @@ def avro_schema(table: str) -> str:
 def _avro_type(field: pa.Field) -> Any:
     kind: Any
     if pa.types.is_list(field.type):
-        # Thresholds may be null one by one, keys may not.
+        # A threshold may be null, a key may not.
         items = pa.field("item", field.type.value_type, nullable=field.nullable)
         kind = {"type": "array", "items": _avro_type(items)}
     else:
@@ -91,23 +91,23 @@ def _avro_type(field: pa.Field) -> Any:
 
 
 def text_of(value: Column) -> Column:
-    """Bytes as text, with what is no UTF-8 replaced; no value is no text."""
+    """Convert bytes to text, with invalid UTF-8 replaced; null stays null."""
     return F.coalesce(F.make_valid_utf8(value.cast("string")), F.lit(""))
 
 
 def parse_json(rows: DataFrame, schema: pa.Schema) -> DataFrame:
     """Turn the column ``value`` into the columns of *schema*, ``unread`` and ``text``.
 
-    ``unread`` says that the value is not exactly one JSON object with these types; what else the
-    object has is passed over.
+    ``unread`` is true unless the value is exactly one JSON object with these types; additional
+    fields of the object are ignored.
     """
     text = text_of(F.col("value"))
     parsed = F.from_json(text, f"{ddl(schema)}, {_BROKEN} string", _JSON_OPTIONS)
     rows = rows.withColumn("text", text).withColumn("_row", parsed)
-    # Spark takes an array for its first element, and passes over what follows an object.
+    # Spark parses an array as its first element, and ignores text after an object.
     objects = F.json_array_length(F.concat(F.lit("["), "text", F.lit("]")))
     is_one = F.ltrim("text").startswith("{") & (F.coalesce(objects, F.lit(0)) == 1)
-    # Two keys that are no UTF-8 would become one, with the same signs in place of their bytes.
+    # Replacing invalid bytes could make two different keys equal.
     is_text = F.coalesce(F.is_valid_utf8(F.col("value").cast("string")), F.lit(False))
     is_row = F.col("_row").isNotNull() & F.col(f"_row.{_BROKEN}").isNull()
     unread = ~(is_text & is_one & is_row)
@@ -115,7 +115,7 @@ def parse_json(rows: DataFrame, schema: pa.Schema) -> DataFrame:
 
 
 def parse_avro(rows: DataFrame, table: str) -> DataFrame:
-    """As `parse_json`, of the binary encoding of Avro with the schema of *table* and no header."""
+    """Like `parse_json`, for Avro's binary encoding with the schema of *table* and no header."""
     from pyspark.sql.avro.functions import from_avro, to_avro
 
     written = avro_schema(table)
@@ -124,7 +124,7 @@ def parse_avro(rows: DataFrame, table: str) -> DataFrame:
     )
     schema = _TABLES[table]
     required = [F.col(f"_row.{field.name}").isNotNull() for field in schema if not field.nullable]
-    # Spark passes over bytes behind a row, and takes most bytes for some row.
+    # Spark ignores bytes after a row, and decodes most bytes as some row.
     again = F.when(reduce(and_, required), to_avro("_row", written))
     return _unpacked(rows, schema, ~F.coalesce(again == F.col("value"), F.lit(False)))
 
@@ -135,12 +135,12 @@ def _unpacked(rows: DataFrame, schema: pa.Schema, unread: Column) -> DataFrame:
 
 
 def with_reasons(rows: DataFrame, schema: pa.Schema, flaw: Column | None = None) -> DataFrame:
-    """Select the columns of *schema*, ``source``, ``reason`` and ``raw``; the last two may be null.
+    """Select the columns of *schema*, ``source``, ``reason`` and ``raw``, the last two nullable.
 
     Args:
-        rows: With the columns of *schema*, ``source``, ``unread`` and ``text``.
-        schema: Of the table.
-        flaw: What else is wrong with a row; or null.
+        rows: The columns of *schema*, ``source``, ``unread`` and ``text``.
+        schema: The schema of the table.
+        flaw: Another reason to reject a row, or null.
     """
     cases = [F.when(F.col("unread"), F.lit(Flaw.RECORD.value))]
     cases += [
@@ -154,5 +154,5 @@ def with_reasons(rows: DataFrame, schema: pa.Schema, flaw: Column | None = None)
 
 
 def json_of(columns: Iterable[str]) -> Column:
-    """The columns as one JSON object; a null stays a null in it."""
+    """Return the columns as one JSON object, in which nulls are kept."""
     return F.to_json(F.struct(*columns), {"ignoreNullFields": "false"})

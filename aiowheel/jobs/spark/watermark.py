@@ -1,11 +1,12 @@
-"""Times of a trace beside Spark's watermark. Rank 5.
+"""Conversion between the times of a trace and Spark's watermark. Rank 5.
 
-Spark's event time is in microseconds, its watermark in milliseconds, ours in any unit. Rounding
-makes no difference here: of a stream with the watermark W a row is late exactly if its time is at
-or before ``frontier(W)``.
+Spark's event time is in microseconds, its watermark in milliseconds, the times of a trace in any
+unit.
+The rounding is exact: for a watermark W, a row is late if and only if its time is at or before
+``frontier(W)``.
 
-Everything is shifted by a millisecond, because the watermark of a stream that saw nothing is 0, and
-Spark would drop what is not later than that: a time of 0.
+All times are shifted by a millisecond: the watermark of a stream without rows is 0, and Spark would
+drop a row at time 0, which is not later than that.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ from aiowheel.jobs.spark.uris import spark_path
 from aiowheel.readers import Unit
 from aiowheel.rules import NEVER
 
-#: The time of a flush, in milliseconds: the year 2255. Spark hands timestamps to pandas, which ends
-#: in 2262.
+#: The time of a flush, in milliseconds: the year 2255. Spark passes timestamps to pandas, whose
+#: range ends in 2262.
 FLUSH_MS: Final = 9_000_000_000_000
-_FLUSHED_MS: Final = 8_500_000_000_000  # 2239: beyond every row, and a flush less any lateness
+_FLUSHED_MS: Final = 8_500_000_000_000  # 2239: later than every row, before any flush less lateness
 _FILES_DDL: Final = "path string, modificationTime timestamp, length bigint, content binary"
 
 _SHIFT_US: Final = 1_000
 
 
 def timestamp(column: str, unit: Unit) -> Column:
-    """The event time of rows; rounded up, so that what is after the frontier is not late."""
+    """Return the event time of rows, rounded up so that rows after the frontier are not late."""
     time = F.col(column)
     if unit is Unit.NS:
         micros = F.call_function("div", time + F.lit(999), F.lit(1_000).cast("bigint"))
@@ -42,7 +43,7 @@ def timestamp(column: str, unit: Unit) -> Column:
 
 
 def timestamps(times: list[int], unit: Unit) -> Any:
-    """As `timestamp`, in Python: a numpy array of microseconds."""
+    """Return the same as `timestamp`, in Python: a numpy array of microseconds."""
     if unit is Unit.NS:
         micros = [-(-time // 1_000) + _SHIFT_US for time in times]
     else:
@@ -52,7 +53,7 @@ def timestamps(times: list[int], unit: Unit) -> Any:
 
 
 def flushes(spark: SparkSession, checkpoint: Checkpoint) -> DataFrame:
-    """``shard`` and ``ts`` of the rows behind which nothing is open, one for each `send_flush`."""
+    """Return ``shard`` and ``ts`` of the flush rows, one for each `send_flush`."""
     files = spark.readStream.format("binaryFile").schema(_FILES_DDL)
     return files.load(spark_path(checkpoint.flushes)).select(
         F.lit(0).alias("shard"), F.timestamp_millis(F.lit(FLUSH_MS)).alias("ts")
@@ -60,9 +61,9 @@ def flushes(spark: SparkSession, checkpoint: Checkpoint) -> DataFrame:
 
 
 def frontier(watermark_ms: int, unit: Unit) -> int:
-    """Up to where a trace is settled when Spark's watermark stands at *watermark_ms*.
+    """Return the time up to which a trace is settled at the watermark *watermark_ms*.
 
-    After a flush that is all of it: there are deadlines in the year 9999.
+    After a flush the whole trace is settled, including deadlines as late as the year 9999.
     """
     if watermark_ms > _FLUSHED_MS:
         return NEVER - 1
@@ -70,17 +71,17 @@ def frontier(watermark_ms: int, unit: Unit) -> int:
 
 
 def watermark_at(time: int, unit: Unit) -> int:
-    """The least watermark in milliseconds at whose `frontier` a trace is settled up to *time*.
+    """Return the least watermark in milliseconds at which a trace is settled up to *time*.
 
-    No greater than that of a flush, which settles everything.
+    At most the watermark of a flush, which settles the whole trace.
     """
     return min(-(-time * 1_000 // per_second(unit)) + 1, _FLUSHED_MS + 1)
 
 
 def latest_now(unit: Unit, ahead_ms: int) -> Column:
-    """The time *ahead_ms* after now, in whole seconds: no row of a stream may be later.
+    """Return the time *ahead_ms* after now in whole seconds, the latest legal time of a row.
 
-    Now is the start of the micro-batch, so a batch that is repeated repeats its choice.
+    Now is the start of the micro-batch, so that a repeated batch uses the same limit.
     """
     now_ms = F.unix_millis(F.current_timestamp()) + F.lit(ahead_ms)
     second = F.lit(per_second(unit)).cast("bigint")

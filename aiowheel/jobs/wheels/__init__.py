@@ -1,1 +1,1 @@
-"""Wheels in virtual time, under loads that are drawn or recorded. Rank 5."""
+"""Wheels in virtual time, under drawn or recorded loads. Rank 5."""

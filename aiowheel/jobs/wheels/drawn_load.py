@@ -1,8 +1,8 @@
-"""A load drawn from the seeds' distributions, one shard at a time. Rank 5; needs numpy, no Spark.
+"""A load drawn from seeded distributions, one shard at a time. Rank 5; needs numpy, no Spark.
 
-Source: the benchmark of Kafka's purgatory: exponential gaps between arrivals, log-normal times to
-completion, given by two of their quantiles. A shard is data, not a partition: its numbers depend on
-the seed and on its own number, so any number of partitions draws the same load.
+Source: the benchmark of Kafka's purgatory: exponential gaps between arrivals, and log-normal times
+to completion, given by two of their quantiles. A shard is data and not a partition: its numbers
+depend only on the seed and on its own number, so any number of partitions draws the same load.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from aiowheel.jobs.wheels.feed import Chunk, Integers
 from aiowheel.jobs.wheels.run import NEVER
 
 _CHUNK = 65_536
-_LONGEST_SECONDS = 1e9  # 30 years: a log-normal tail must not leave 64 bits of nanoseconds
+_LONGEST_SECONDS = 1e9  # 30 years: a log-normal tail must fit into 64 bits of nanoseconds
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """How long operations take to complete: log-normal, and some never do.
+    """How long operations take to complete: log-normal, and a share that never completes.
 
     Attributes:
         mu: Mean of the logarithm of the seconds, of the operations that complete.
-        sigma: Its standard deviation, above 0.
+        sigma: Standard deviation of the same, above 0.
         never: The share of operations that never complete, from 0 to below 1.
     """
 
@@ -39,20 +39,20 @@ class Waits:
     def from_quantiles(
         cls, low: float, high: float, low_share: float = 0.5, high_share: float = 0.75
     ) -> Waits:
-        """The distribution of which *low_share* lasts at most *low* seconds, and so for *high*.
+        """Return the distribution with two given quantiles, in which all operations complete.
 
-        All operations complete.
+        *low_share* of the operations take at most *low* seconds, and *high_share* at most *high*.
         """
         low_z, high_z = NormalDist().inv_cdf(low_share), NormalDist().inv_cdf(high_share)
         sigma = (math.log(high) - math.log(low)) / (high_z - low_z)
         return cls(math.log(low) - sigma * low_z, sigma)
 
     def quantile(self, share: float) -> float:
-        """How many seconds a *share* of the operations that complete does not exceed."""
+        """Return the seconds within which a *share* of the operations that complete are done."""
         return math.exp(self.mu + self.sigma * NormalDist().inv_cdf(share))
 
     def beyond(self, seconds: float) -> float:
-        """The share of operations that take longer, or never complete."""
+        """Return the share of operations that take longer or never complete."""
         longer = 1.0 - NormalDist(self.mu, self.sigma).cdf(math.log(seconds))
         return self.never + (1.0 - self.never) * longer
 
@@ -60,26 +60,27 @@ class Waits:
 def draw(
     waits: Waits, *, operations: int, rate: float, timeout: int, seed: int, shard: int
 ) -> Iterator[Chunk]:
-    """Draw one shard's operations; time begins at 0.
+    """Draw the operations of one shard; time begins at 0.
 
     Args:
         waits: How long operations take to complete.
-        operations: How many, in this shard.
-        rate: Arrivals a second, in this shard.
+        operations: The number of operations in this shard.
+        rate: Arrivals per second in this shard.
         timeout: Nanoseconds from arrival to deadline.
-        seed: Of the whole load, from 0 to 2**63 - 1.
-        shard: Which one, from 0 to 2**63 - 1.
+        seed: The seed of the whole load, from 0 to 2**63 - 1.
+        shard: The number of the shard, from 0 to 2**63 - 1.
     """
     gaps_from, waits_from = (
         np.random.Generator(np.random.Philox(key=[seed, 2 * shard + half])) for half in (0, 1)
     )
-    # Another key than any shard of any seed has: a load in which all complete is the same without.
+    # A key that no shard of any seed uses: the other draws stay the same whether *never* is 0 or
+    # not.
     never_key = np.array([2**63 + seed, 2 * shard], np.uint64)
     never_from = np.random.Generator(np.random.Philox(key=never_key))
     now = 0
     for first in range(0, operations, _CHUNK):
         count = min(_CHUNK, operations - first)
-        # Summed as integers: a sum of floats would depend on where the chunks are cut.
+        # Summed as integers: a sum of floats would depend on the boundaries of the chunks.
         created = now + np.cumsum(_nanoseconds(gaps_from.standard_exponential(count) / rate))
         now = int(created[-1])
         seconds = np.exp(waits.mu + waits.sigma * waits_from.standard_normal(count))

@@ -1,7 +1,8 @@
-"""Operations as columns, fed to wheels in the order of time. Rank 5; needs numpy, no Spark.
+"""Operations as columns, fed to wheels in time order. Rank 5; needs numpy, no Spark.
 
-Source: arrivals come sorted, in chunks; completions do not. Each chunk's are sorted together with
-what the chunks before have left over, so memory holds one chunk and what is under way.
+Source: arrivals come sorted, in chunks; completions do not. The completions of each chunk are
+sorted together with the remaining ones of earlier chunks, so memory holds one chunk and the pending
+operations.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some operations, ascending by `created`; times in nanoseconds.
+    """A number of operations, ascending by `created`; times in nanoseconds.
 
     Attributes:
-        created: When each arrives.
-        deadlines: When each is to expire.
-        ends: When each one's condition is met, not before it is created; `NEVER` for never.
+        created: The arrival of each operation.
+        deadlines: The deadline of each operation.
+        ends: When the condition of each operation is met, at or after `created`; or `NEVER`.
     """
 
     created: Integers
@@ -33,40 +34,41 @@ class Chunk:
 
 
 class Feeding:
-    """Puts the same load on every one of some wheels, part by part.
+    """A feeder of the same load to several wheels, chunk by chunk.
 
     Args:
-        runs: Fresh wheels.
-        widest_tick: At least the tick of every run, in nanoseconds.
+        runs: Unused wheels.
+        widest_tick: At least the tick of every wheel, in nanoseconds.
     """
 
     def __init__(self, runs: Sequence[WheelRun], widest_tick: int) -> None:
         self._runs = runs
         self._widest_tick = widest_tick
-        # Ends to come, ascending; their places are 0, 1, 2, ...
+        # Remaining completions, ascending; the indexes of their operations are 0, 1, 2, ...
         self._left: Integers = np.empty(0, np.int64)
 
     def feed(self, chunk: Chunk) -> None:
-        """Work off the arrivals of *chunk*, which is not empty, and what ends before the last."""
-        # What ends a tick past its deadline has expired: no need to hold on to it.
+        """Process the arrivals of *chunk*, which is not empty, and completions before its last."""
+        # A completion more than a tick after its deadline comes after the timeout: it can be
+        # dropped.
         ending = np.flatnonzero(chunk.ends < chunk.deadlines + self._widest_tick)
         left = self._left
         ends = np.concatenate((left, chunk.ends[ending]))
         owners = np.concatenate((np.arange(len(left)), len(left) + ending))
         order = np.argsort(ends, kind="stable")
-        # The next chunk may create at the instant of the last arrival, and comes before its ends.
+        # The next chunk may have arrivals at the instant of the last one; they precede completions.
         until = int(chunk.created[-1])
         created, deadlines = chunk.created.tolist(), chunk.deadlines.tolist()
         self._work(created, deadlines, ends[order], owners[order], until)
 
     def advance(self, until: int) -> None:
-        """Work off what happens before *until*, which no later arrival lies before."""
+        """Process everything before *until*; no later arrival may lie before it."""
         self._work([], [], self._left, np.arange(len(self._left)), until)
         for run in self._runs:
             run.advance(until - 1)
 
     def finish(self) -> None:
-        """Work off all that is pending."""
+        """Process all pending operations."""
         self._work([], [], self._left, np.arange(len(self._left)), NEVER)
         for run in self._runs:
             run.finish()
@@ -81,7 +83,7 @@ class Feeding:
     ) -> None:
         ends_list, owners_list = ends.tolist(), owners.tolist()
         done = 0
-        for run in self._runs:  # how many are done depends on the load alone
+        for run in self._runs:  # each run processes the same number: it depends on the load
             done = run.feed(created, deadlines, ends_list, owners_list, until)
         self._left = ends[done:]
         kept = owners[done:].tolist()
@@ -90,12 +92,12 @@ class Feeding:
 
 
 def feed(runs: Sequence[WheelRun], chunks: Iterable[Chunk], widest_tick: int) -> int:
-    """Put the same load on every one of *runs*, to its end; returns when the last one arrived.
+    """Feed the same load to all *runs*, to its end; return the time of the last arrival.
 
     Args:
-        runs: Fresh wheels.
-        chunks: In the order of time, none of them empty.
-        widest_tick: At least the tick of every run, in nanoseconds.
+        runs: Unused wheels.
+        chunks: In time order, none of them empty.
+        widest_tick: At least the tick of every wheel, in nanoseconds.
     """
     feeding = Feeding(runs, widest_tick)
     last = 0

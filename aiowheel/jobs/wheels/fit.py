@@ -1,8 +1,8 @@
-"""A load like that of a recorded trace: its rate, its waits, its timeout. Rank 5; needs Spark.
+"""Fitting a load to a recorded trace: its rate, waits and timeout. Rank 5; needs Spark.
 
-Source: two quantiles give a log-normal distribution. What timed out took longer than its timeout,
-or would never have completed: which of the two, the tail of the distribution says. If fewer
-operations take longer than the timeout than timed out, the others never complete.
+Source: two quantiles define a log-normal distribution. An operation that timed out would have taken
+longer than its timeout or would never have completed. The tail of the distribution gives the number
+of the former; the rest of the timed out operations never complete.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from aiowheel.errors import BadInputError
 from aiowheel.jobs.wheels.drawn_load import Waits
 
 _ACCURACY = 10_000
-_STANDARD_ERRORS = 3  # a difference below it is chance
+_STANDARD_ERRORS = 3  # a smaller difference is regarded as chance
 _PRECISION = 1e-9
 
 
 @dataclass(frozen=True)
 class Fit:
-    """What a trace says about the load behind it.
+    """The properties of the load of a trace.
 
     Attributes:
-        operations: Rows of the trace.
-        rate: Operations a second, over the time in which at least one run was recorded.
-        timeout_ns: The median timeout of those that have one.
-        waits: How long operations take to complete, and which share never does.
-        completed: The share that completed, of those that completed or timed out.
+        operations: Number of rows of the trace.
+        rate: Operations per second, over the time in which at least one run was recorded.
+        timeout_ns: The median timeout of the operations that have one.
+        waits: How long operations take to complete, and the share that never does.
+        completed: The completed share of the operations that completed or timed out.
     """
 
     operations: int
@@ -44,10 +44,10 @@ def fit_load(trace: DataFrame) -> Fit:
     """Fit a load to a trace; three passes over it.
 
     Raises:
-        BadInputError: Too few operations completed to tell how long they take, or no run has
-            operations at different times.
+        BadInputError: Too few operations completed for a distribution, or no run has operations at
+            different times.
     """
-    # What closing its purgatory expired ahead of its deadline did not time out.
+    # Operations expired early by closing their purgatory did not time out.
     done, late = F.col("outcome") == "completed", F.col("lateness") >= 0
     waited = F.col("finished") - F.col("created")
     row = trace.agg(
@@ -56,7 +56,7 @@ def fit_load(trace: DataFrame) -> Fit:
         F.count_if(late).alias("expired"),
         F.percentile_approx(F.col("deadline") - F.col("created"), 0.5, _ACCURACY).alias("timeout"),
     ).first()
-    if row is None:  # an aggregate without groups has one row, also over nothing
+    if row is None:  # never: an aggregate without groups has one row even for empty input
         raise AssertionError
     gaps, span_ns = _recorded(trace)
     if row["completed"] < 2 or not span_ns:
@@ -99,27 +99,27 @@ def fit_waits(
     timed_out: int,
     timeout: float,
 ) -> Waits:
-    """Find the waits of which *completed* end within the timeout and *timed_out* do not.
+    """Find waits in which *completed* operations end within the timeout and *timed_out* do not.
 
     Args:
         seconds: Two quantiles of the completed operations.
-        shares: Of the completed operations, how many took at most these seconds.
-        completed: How many completed.
-        timed_out: How many timed out.
+        shares: The shares of the completed operations that took at most these seconds.
+        completed: Number of completed operations.
+        timed_out: Number of operations that timed out.
         timeout: In seconds.
     """
     total = completed + timed_out
     share = completed / total
 
     def waits_if(within: float) -> Waits:
-        """The waits, if a share of *within* of those that ever complete does so in time."""
+        """Return the waits if the share *within* of the completing operations is in time."""
         return Waits.from_quantiles(*seconds, *(within * part for part in shares))
 
     waits = waits_if(share)
     chance = _STANDARD_ERRORS * math.sqrt(share * (1 - share) / total)
     if not timed_out or waits.beyond(timeout) >= 1 - share - chance:
         return waits
-    # The more never complete, the more of the others do in time: the share at which the two agree.
+    # A larger share that never completes means a larger share in time of the others: bisect.
     least, most = share, 1.0
     while most - least > _PRECISION:
         within = (least + most) / 2
@@ -131,9 +131,9 @@ def fit_waits(
 
 
 def _recorded(trace: DataFrame) -> tuple[int, int]:
-    """Count the gaps between operations of a run, and the nanoseconds that they fill.
+    """Count the gaps between operations of a run, and the nanoseconds that they cover.
 
-    Runs that overlap are one: several processes that were recorded at the same time.
+    Runs that overlap in time count as one: several processes recorded at the same time.
     """
     created = F.col("created")
     runs = trace.groupBy("run_id").agg(

@@ -1,7 +1,7 @@
 """A recorded trace as a load for wheels. Rank 5; needs numpy and pyarrow, no Spark.
 
-Source: the columns of `aiowheel.trace`. A row says when an operation was created, when it was to
-expire and when it ended; when a timeout ended it, the time it would have needed is unknown.
+Source: the columns of `aiowheel.trace`. A row holds when an operation was created, its deadline and
+its end; for an operation that timed out, the time it would have needed is unknown.
 """
 
 from __future__ import annotations
@@ -18,27 +18,26 @@ from aiowheel.jobs.wheels.feed import Chunk, Integers
 from aiowheel.jobs.wheels.run import NEVER
 from aiowheel.wheel._wheel import LIMIT
 
-#: What of a trace is needed.
+#: The columns of a trace that a load needs.
 COLUMNS = ("created", "deadline", "finished", "outcome")
-#: The longest timeout that a wheel is tried with, in nanoseconds: 30 years.
+#: The longest timeout of a simulated wheel, in nanoseconds: 30 years.
 LONGEST_NS: Final = 10**18
 _CHUNK = 65_536
 
 
 @dataclass(frozen=True)
 class RecordedLoad:
-    """The operations of one event loop that were armed, ascending by creation.
+    """The operations of one event loop that armed a timeout, ascending by creation.
 
-    Times are nanoseconds since an origin, by default when the first of them was created: a wheel
-    takes 73 years, and more than 50 have passed since 1970. A timeout beyond `LONGEST_NS` counts as
-    that.
+    Times are nanoseconds since an origin, by default the first creation: a wheel has a range of 73
+    years, and more than 50 have passed since 1970. A timeout beyond `LONGEST_NS` is reduced to it.
 
     Attributes:
-        created: When each was.
-        deadlines: When each was to expire.
-        ends: When each ended but for its timeout; `NEVER` where the timeout ended it.
-        at_once: How many more were over when they were created, and armed no timeout.
-        without_timeout: How many more had none.
+        created: The creation of each operation.
+        deadlines: The deadline of each operation.
+        ends: The end of each operation except by timeout; `NEVER` if the timeout ended it.
+        at_once: Number of other operations that ended at creation and armed no timeout.
+        without_timeout: Number of other operations without a timeout.
     """
 
     created: Integers
@@ -51,12 +50,12 @@ class RecordedLoad:
     def from_table(
         cls, table: pa.Table, timeout_ns: int | None = None, origin: int | None = None
     ) -> RecordedLoad:
-        """Read the rows of one run.
+        """Build a load from the rows of one run.
 
         Args:
             table: At least `COLUMNS` of the trace.
-            timeout_ns: What every operation's timeout is to be instead; None keeps their own.
-            origin: The time from which times count, in those of the trace.
+            timeout_ns: The timeout of every operation; None keeps the recorded ones.
+            origin: The origin of the times, in the times of the trace.
         """
         created = _integers(table["created"])
         finished = _integers(table["finished"])
@@ -66,7 +65,7 @@ class RecordedLoad:
             endless = np.zeros(len(created), bool)
             timeouts = np.full(len(created), timeout_ns)
         expired = np.array([outcome == "expired" for outcome in table["outcome"].to_pylist()], bool)
-        # What closing its purgatory expired ahead of its deadline did not time out.
+        # Operations expired early by closing their purgatory did not time out.
         timed_out = expired & (finished >= _integers(table["deadline"].fill_null(NEVER)))
         at_once = finished <= created
         armed = np.flatnonzero(~at_once & ~endless)
@@ -88,20 +87,20 @@ class RecordedLoad:
 
     @property
     def span_ns(self) -> int:
-        """From the first creation to the last."""
+        """The time from the first to the last creation."""
         return int(self.created[-1]) if len(self) else 0
 
     @property
     def timed_out(self) -> int:
-        """How many were ended by their timeout when they were recorded."""
+        """Number of operations that timed out in the recording."""
         return int(np.count_nonzero(self.ends == NEVER))
 
     def check_range(self, tick_ns: int) -> None:
-        """Refuse a load that no wheel of this tick can work off.
+        """Raise if no wheel of this tick has the range for the load.
 
         Raises:
-            BadInputError: Names the time from the first operation to the last deadline, and the
-                longest that is possible.
+            BadInputError: The text holds the time from the first operation to the last deadline,
+                and the longest possible.
         """
         until = int(self.deadlines.max()) if len(self) else 0
         if until + tick_ns > LIMIT:
@@ -111,7 +110,7 @@ class RecordedLoad:
             )
 
     def chunks(self, first: int = 0, last: int | None = None) -> Iterator[Chunk]:
-        """The operations from place *first* to before *last*, in pieces."""
+        """Yield the operations from index *first* to before *last*, in chunks."""
         end = len(self) if last is None else last
         for place in range(first, end, _CHUNK):
             piece = slice(place, min(place + _CHUNK, end))

@@ -1,6 +1,6 @@
-"""A recorded trace once more, on another wheel, in virtual time. Rank 5; no Spark.
+"""Replaying a recorded trace on another wheel, in virtual time. Rank 5; no Spark.
 
-Source: one wheel for every run of the trace, as every event loop has one timer.
+Source: one wheel per run of the trace, because every event loop has one timer.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from aiowheel.trace import read_trace
 
 @dataclass(frozen=True)
 class Replay:
-    """What a wheel would have done with the operations of a trace, beside what was recorded.
+    """The behaviour of a wheel under the operations of a trace, and the recorded behaviour.
 
-    Counts are summed over the runs, `levels` and `peak_pending` are the largest of any one. All
+    Counts are summed over the runs; `levels` and `peak_pending` are the maxima over the runs. All
     lateness is in seconds, as quantile or maximum of fired minus deadline.
 
     Attributes:
-        operations: That armed a timeout.
-        at_once: More that were over when they were created.
-        without_timeout: More that had no timeout.
-        unknown: Of those that timed out in the trace, how many have a longer timeout now: how long
-            they would have taken is not known, they time out here as well.
-        ended_late: Of those that time out here, how many ended otherwise in the trace: after their
-            deadline, because the event loop was busy and had not come to their timeout; or, with
-            another timeout, after that one.
-        recorded: What the trace says: expired, late_p50, late_p99, late_max.
+        operations: Operations that armed a timeout.
+        at_once: Other operations that ended at creation.
+        without_timeout: Other operations without a timeout.
+        unknown: Of the operations that timed out in the trace, those with a longer timeout now. How
+            long they would have taken is unknown, so they time out in the replay as well.
+        ended_late: Of the operations that time out in the replay, those that ended otherwise in the
+            trace: after their deadline because the event loop was busy, or, with another timeout,
+            after that timeout.
+        recorded: The values of the trace: expired, late_p50, late_p99, late_max.
         replayed: The same of the wheel, and inserts, cascaded, wake_ups, levels, peak_pending.
     """
 
@@ -61,17 +61,17 @@ def replay_trace(
     """Drive wheels through a recorded trace.
 
     Args:
-        folder: Where the trace is.
+        folder: The folder of the trace.
         tick_ns: Width of a bucket.
-        wheel_size: Buckets a level.
-        timeout_ns: What every timeout is to be instead; None keeps their own.
-        purgatory: The only one to replay; None replays all.
-        show: Called now and then with the operations that were replayed, and with all of them.
+        wheel_size: Buckets per level.
+        timeout_ns: The timeout of every operation; None keeps the recorded ones.
+        purgatory: The purgatory to replay; None replays all.
+        show: Called periodically with the number of replayed operations and their total.
 
     Raises:
-        BadInputError: The folder holds no such trace, or the wheel cannot turn.
+        BadInputError: The folder holds no such trace, or the wheel's range is too short.
 
-    Cost: memory for four columns of the trace; some 0.5 us an operation with the compiled wheel.
+    Cost: memory for four columns of the trace; about 0.5 us an operation with the compiled wheel.
     """
     table = _read(folder, purgatory)
     loads: list[RecordedLoad] = []
@@ -117,7 +117,7 @@ def _shown(
 
 def _read(folder: str | os.PathLike[str], purgatory: str | None) -> pa.Table:
     columns = [*COLUMNS, "run_id", "purgatory", "lateness"]
-    check_trace(folder)  # read as a trace, any Parquet file is one full of nulls
+    check_trace(folder)  # first: pyarrow would read any Parquet file as rows full of nulls
     table = read_trace(folder, columns=columns)
     if purgatory is None:
         return table
@@ -156,7 +156,7 @@ def _replayed(wheels: Iterable[WheelRun]) -> dict[str, float]:
 
 
 def _quantile(runs: list[WheelRun], share: float) -> float:
-    """Of all runs together, from their histograms: at most 6.25 % above the true value."""
+    """Return a quantile over all runs, from histograms: at most 6.25 % above the true value."""
     buckets = sorted(bucket for run in runs for bucket in run.lateness.buckets())
     wanted = share * sum(count for _, count in buckets)
     seen = 0

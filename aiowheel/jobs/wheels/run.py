@@ -1,7 +1,7 @@
-"""One wheel under a load, in virtual time: what it had to do. Rank 5; compiled; no Spark.
+"""One wheel under a load in virtual time, with its work counted. Rank 5; compiled; no Spark.
 
-Source: the wheel is `aiowheel.wheel`, turned as the timer's driver turns it. At one instant the
-order is that of `aiowheel.rules`: timeouts that are due, then what is created, then what completes.
+Source: the wheel is `aiowheel.wheel`, advanced like the timer's driver does. At one instant the
+order is that of `aiowheel.rules`: due timeouts, then creations, then completions.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from aiowheel.wheel._bucket import TimerEntry
 from aiowheel.wheel._statistics import Counts
 from aiowheel.wheel._wheel import LIMIT, TimingWheel
 
-#: Later than any time a wheel takes; nanoseconds, as every time here.
+#: Later than any time of a wheel; nanoseconds, as every time here.
 NEVER: Final = 2**62
 
 
 class WheelRun:
-    """Turns one wheel through arrivals and completions, and counts.
+    """A wheel that processes arrivals and completions, and counts its work.
 
     Args:
         tick: Width of a bucket in nanoseconds, at least 1.
-        wheel_size: Buckets a level, at least 2.
+        wheel_size: Buckets per level, at least 2.
 
     Attributes:
         completed: Operations that completed before they expired.
-        expired: Operations that did not.
+        expired: Operations that expired.
         wake_ups: Instants at which the wheel had something to do.
-        peak_pending: The most operations that were pending at one time.
-        lateness: Expiry minus deadline of every expired operation.
+        peak_pending: The greatest number of operations pending at one time.
+        lateness: Histogram of expiry minus deadline of every expired operation.
     """
 
     __slots__ = (
@@ -49,8 +49,8 @@ class WheelRun:
     def __init__(self, tick: int, wheel_size: int) -> None:
         self._counts = Counts()
         self._wheel = TimingWheel(tick, wheel_size, counts=self._counts)
-        self._due: i64 = NEVER  # nothing is due before; cancelling leaves it too early
-        self._entries: list[TimerEntry] = []  # those whose end is still to come
+        self._due: i64 = NEVER  # no entry is due earlier; cancelling may leave this bound too low
+        self._entries: list[TimerEntry] = []  # the operations whose completion is still to come
         self.completed: i64 = 0
         self.expired: i64 = 0
         self.wake_ups: i64 = 0
@@ -59,12 +59,12 @@ class WheelRun:
 
     @property
     def cascaded(self) -> int:
-        """How often an entry moved to a finer level."""
+        """How often an entry was moved to a finer level."""
         return self._counts.cascaded
 
     @property
     def inserts(self) -> int:
-        """How often an entry was hung in a bucket."""
+        """How often an entry was put into a bucket."""
         return self._counts.scheduled + self._counts.cascaded
 
     @property
@@ -74,7 +74,7 @@ class WheelRun:
 
     @property
     def levels(self) -> int:
-        """Rings in use."""
+        """Number of levels in use."""
         return self._wheel.statistics().levels
 
     def feed(
@@ -85,20 +85,20 @@ class WheelRun:
         owners: list[int],
         until: i64,
     ) -> int:
-        """Work off all arrivals, and the completions before *until*.
+        """Process all arrivals, and the completions before *until*.
 
         Args:
-            created: When operations arrive, ascending and none before what was fed already.
-            deadlines: Their deadlines.
+            created: Arrivals, ascending and not before those of earlier calls.
+            deadlines: The deadlines of the arrivals.
             ends: When conditions are met, ascending.
-            owners: For every end the place of its operation: among those kept from the last call,
-                then among *created*.
+            owners: For every end, the index of its operation: among those kept by the last call of
+                `keep`, then among *created*.
             until: At least the last of *created*.
 
         Returns:
-            How many of *ends* are worked off; `keep` must be given the others.
+            The number of processed *ends*; pass the owners of the others to `keep`.
 
-        Cost: some 0.3 us an operation.
+        Cost: about 0.3 us an operation.
         """
         entries = self._entries
         arrived: i64 = 0
@@ -124,16 +124,16 @@ class WheelRun:
         return ended
 
     def keep(self, owners: list[int]) -> None:
-        """Hold on to the operations of the ends that are left, in this order, and to no other."""
+        """Keep the operations of the remaining ends, in this order, and drop all others."""
         entries = self._entries
         self._entries = [entries[owner] for owner in owners]
 
     def advance(self, now: i64) -> None:
-        """Let expire what is due up to *now*, which nothing that is fed later lies before."""
+        """Expire what is due up to *now*; nothing fed later may lie before it."""
         self._turn(now)
 
     def finish(self) -> None:
-        """Let everything expire that is still pending."""
+        """Expire all pending operations."""
         self._turn(LIMIT)
 
     def _arm(self, now: i64, deadline: i64) -> TimerEntry:
@@ -141,13 +141,13 @@ class WheelRun:
         entry = TimerEntry(deadline, None)
         due = wheel.arm(entry, now)
         self.peak_pending = max(self.peak_pending, self._counts.pending)
-        # An entry that is due later than another hangs in no bucket that comes up earlier.
+        # A later deadline is never in a bucket that comes up earlier, so the bound need not move.
         if due < self._due:
             self._due = self._next()
         return entry
 
     def _turn(self, now: i64) -> None:
-        """Stop at every instant up to *now* at which the wheel has something to do."""
+        """Advance to every instant up to *now* at which the wheel has work."""
         wheel = self._wheel
         due = self._next()
         while due <= now:

@@ -1,6 +1,6 @@
-"""The simulation job: what a wheel would have to do under a drawn load. Rank 5; needs Spark.
+"""The simulation job: the work of a wheel under a drawn load. Rank 5; needs Spark.
 
-Source: every shard of the load drives a wheel of its own, the very code that runs behind a timer,
+Source: every shard of the load drives its own wheel, the same code that runs behind a timer,
 through virtual time. A shard is data, so the tables are the same on any number of partitions.
 """
 
@@ -37,11 +37,11 @@ _SETTING: dict[str, pa.DataType] = {
 _COUNTS = ("operations", "completed", "expired", "inserts", "cascaded", "wake_ups", "late_sum_ns")
 _PEAKS = ("levels", "peak_pending", "late_max_ns", "span_ns")
 _COSTS = ("cpu_ns", "peak_bytes")
-#: One row per setting and shard, without what it cost to find out.
+#: One row per setting and shard, without the costs of the simulation.
 SHARDS = pa.schema(
     {**_SETTING, "shard": pa.int32(), **dict.fromkeys((*_COUNTS, *_PEAKS), pa.int64())}
 )
-#: One row per setting: counts summed over the shards, of the rest the largest.
+#: One row per setting: counts are summed over the shards, other columns are maxima.
 SETTINGS = pa.schema({**_SETTING, **dict.fromkeys((*_COUNTS, *_PEAKS), pa.int64())})
 _DDL = {"tick_ns": "bigint", "wheel_size": "int", "timeout_ns": "bigint", "rate": "double"}
 _ANSWERS = pa.schema([*SHARDS, *(pa.field(name, pa.int64()) for name in _COSTS)])
@@ -49,17 +49,17 @@ _ANSWERS = pa.schema([*SHARDS, *(pa.field(name, pa.int64()) for name in _COSTS)]
 
 @dataclass(frozen=True)
 class Sweep:
-    """What to simulate: every combination of the four lists, under one load.
+    """The settings to simulate: every combination of the four lists, under one load.
 
     Attributes:
-        operations: In all, at least 1.
-        waits: How long they take to complete.
+        operations: Number of operations per setting, at least 1.
+        waits: How long operations take to complete.
         ticks_ns: Widths of a bucket, each at least 1.
-        wheel_sizes: Buckets a level, each at least 2.
-        timeouts_ns: From arrival to deadline, each at least 1.
-        rates: Arrivals a second; the last arrival must be within 73 years less timeout and tick.
-        seed: Of the load, from 0 to 2**62.
-        shards: Wheels that share the load, as the nodes of a cluster do, at least 1.
+        wheel_sizes: Buckets per level, each at least 2.
+        timeouts_ns: Times from arrival to deadline, each at least 1.
+        rates: Arrivals per second; the last arrival must be within 73 years less timeout and tick.
+        seed: The seed of the load, from 0 to 2**62.
+        shards: Number of wheels that share the load, like the nodes of a cluster, at least 1.
     """
 
     operations: int
@@ -72,30 +72,30 @@ class Sweep:
     shards: int = 16
 
     def settings(self) -> pa.Table:
-        """One row per setting."""
+        """Return one row per setting."""
         axes = self.ticks_ns, self.wheel_sizes, self.timeouts_ns, self.rates
-        rows = product(*map(dict.fromkeys, axes))  # a value given twice is one setting
+        rows = product(*map(dict.fromkeys, axes))  # dict.fromkeys removes duplicate values
         columns = zip(*rows, strict=True)
         kinds = _SETTING.values()
         arrays = [pa.array(values, kind) for values, kind in zip(columns, kinds, strict=True)]
         return pa.table(arrays, names=[*_SETTING])
 
     def operations_of(self, shard: int) -> int:
-        """How many operations a shard has, of each setting."""
+        """Return the number of operations of a shard, of each setting."""
         each, more = divmod(self.operations, self.shards)
         return each + (shard < more)
 
 
 @dataclass(frozen=True)
 class SimulateResult:
-    """What the simulation found, and what it cost.
+    """The result of the simulation, and its cost.
 
     Attributes:
-        settings: As `SETTINGS`, one row per setting.
-        shards: As `SHARDS`, one row per setting and shard.
-        operations: Simulated, over all settings.
-        cpu_seconds: Of the workers, drawing the load included.
-        peak_bytes: The most memory a worker held.
+        settings: One row per setting, as `SETTINGS`.
+        shards: One row per setting and shard, as `SHARDS`.
+        operations: Number of simulated operations, over all settings.
+        cpu_seconds: CPU time of the workers, including drawing the load.
+        peak_bytes: The peak memory of a worker.
     """
 
     settings: pa.Table
@@ -111,15 +111,15 @@ def run_simulation(
     """Simulate every setting of *sweep*.
 
     Args:
-        sweep: What to simulate.
-        spark: The session to run on; its workers need aiowheel and numpy.
-        partitions: Tasks to cut the work into; no result depends on it. Default: four a core.
+        sweep: The settings to simulate.
+        spark: The session to use; its workers need aiowheel and numpy.
+        partitions: Number of Spark tasks; no result depends on it. Default: four per core.
 
     Raises:
         BadInputError: A value of *sweep* is out of range.
 
-    Cost: some 0.4 us of CPU per operation and setting with the compiled wheel, ten times that
-    without.
+    Cost: about 0.4 us of CPU per operation and setting with the compiled wheel, ten times that with
+    the pure one.
     """
     check_sweep(sweep)
     answers = simulate(
@@ -150,30 +150,30 @@ def simulate(
     shards: int = 16,
     partitions: int | None = None,
 ) -> DataFrame:
-    """Return what wheels of different settings do under one drawn load.
+    """Return the work of wheels with different settings under one drawn load.
 
     Args:
         settings: A batch with the columns ``tick_ns``, ``wheel_size``, ``timeout_ns`` and ``rate``,
-            the arrivals a second. Each row is one wheel and load; each is in the ranges of `Sweep`.
-        operations: Of each setting, at least 1.
-        waits: How long they take to complete.
-        seed: Of the load, from 0 to 2**62. The same seed is the same load.
-        shards: Wheels that share the load of a setting, from 1 to *operations*.
-        partitions: Tasks to cut the work into; no result depends on it. Default: four a core.
+            the arrivals per second. Each row is one wheel and load, in the ranges of `Sweep`.
+        operations: Number of operations per setting, at least 1.
+        waits: How long operations take to complete.
+        seed: The seed of the load, from 0 to 2**62. The same seed draws the same load.
+        shards: Number of wheels that share the load of a setting, from 1 to *operations*.
+        partitions: Number of Spark tasks; no result depends on it. Default: four per core.
 
     Returns:
         One row per setting and shard: the four columns and ``shard``; the counts ``operations``,
         ``completed``, ``expired``, ``inserts``, ``cascaded``, ``wake_ups`` and ``late_sum_ns``; the
         maxima ``levels``, ``peak_pending``, ``late_max_ns`` and ``span_ns``; the costs ``cpu_ns``
-        and ``peak_bytes``. Sum the counts of the shards, and take the largest of the rest.
+        and ``peak_bytes``. Sum the counts over the shards, and take the maximum of the others.
 
     Raises:
-        BadInputError: *operations*, *seed* or *shards* is out of range; of a setting that is, when
-            the result is used.
+        BadInputError: *operations*, *seed* or *shards* is out of range. A setting out of range
+            raises when the result is used.
         ValueError: A column is missing.
 
-    Cost: some 0.4 us of CPU per operation and setting with the compiled wheel, ten times that
-    without.
+    Cost: about 0.4 us of CPU per operation and setting with the compiled wheel, ten times that with
+    the pure one.
     """
     sweep = Sweep(operations, waits, [], [], [], [], seed, shards)
     check_sweep(sweep)
@@ -190,17 +190,17 @@ def simulate(
     count = partitions or _PARTITIONS_A_CORE * parallelism(spark)
     numbers = spark.range(shards).select(F.col("id").cast("int").alias("shard"))
     tasks = settings.select(*(F.col(name).cast(kind) for name, kind in _DDL.items()))
-    # By number, which Spark keeps: of few small rows it would else make one task.
+    # Repartitioned by number, which Spark keeps; it would merge few small rows into one task.
     plan = tasks.crossJoin(numbers).repartition(count)
     return plan.mapInArrow(run, from_arrow_schema(_ANSWERS))
 
 
 def run_task(task: dict[str, Any], sweep: Sweep) -> dict[str, Any]:
-    """Simulate a shard of a setting, without Spark; a row of `SHARDS` and what it cost.
+    """Simulate a shard of a setting, without Spark; return a row of `SHARDS` with its cost.
 
     Args:
         task: The columns of a setting, and ``shard``.
-        sweep: The load; its settings do not count.
+        sweep: The load; its settings are ignored.
 
     Raises:
         BadInputError: The setting is out of range.
@@ -244,7 +244,7 @@ def run_task(task: dict[str, Any], sweep: Sweep) -> dict[str, Any]:
 
 
 def _peak_bytes() -> int:
-    """Return the most memory that this process has had; 0 on Windows, which does not count it."""
+    """Return the peak memory of this process; 0 on Windows, which does not report it."""
     if sys.platform == "win32":
         return 0
     import resource
@@ -261,14 +261,14 @@ def _sum_up(shards: pa.Table) -> pa.Table:
 
 
 def check_sweep(sweep: Sweep) -> None:
-    """Refuse what no wheel takes: its time ends 73 years after 0, with the last tick.
+    """Check the settings against the range of a wheel, which ends 73 years after 0.
 
     Raises:
-        BadInputError: Names the value and the legal range.
+        BadInputError: The text holds the value and the legal range.
     """
     longest = max((*sweep.timeouts_ns, 0)) + max((*sweep.ticks_ns, 0))
     each = math.ceil(sweep.operations / max(1, sweep.shards))
-    # Beyond any chance: ten standard deviations, and 50 mean gaps for a shard of few operations.
+    # A safe bound of the last arrival: ten standard deviations, and 50 mean gaps for small shards.
     gaps = each + 10 * math.sqrt(each) + 50
     least_rate = sweep.shards * gaps / max(1.0, (LIMIT - longest) / 1e9)
     bounds: list[tuple[str, Sequence[float], float, float]] = [

@@ -1,12 +1,12 @@
-"""The tuning job: the tick and wheel size that would have cost least. Rank 5; needs Spark.
+"""The tuning job: the tick and wheel size with the lowest cost for a trace. Rank 5; needs Spark.
 
-Source: every candidate wheel is driven through the recorded operations, one for each run of the
-trace, and its work is weighed. A wheel is late by less than a tick, whatever the load: so the
-lateness bound is a bound on the tick.
+Source: every candidate wheel is driven through the recorded operations, one wheel per run of the
+trace, and the cost of its work is computed. A wheel fires less than a tick late under any load, so
+the lateness bound is a bound on the tick.
 
-A long run is cut into stretches of time, which are weighed apart. A stretch gets its operations and
-those that are pending at its begin. Its wheel arms the latter first, when they were created, and
-is then as the wheel of the whole run is at that time; what it did until then does not count.
+A long run is divided into stretches of time, which are computed separately. A stretch gets its
+operations and those that are pending at its start. Its wheel first arms the latter, at their
+creation times, and then equals the wheel of the whole run; work before the start is not counted.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from aiowheel.jobs.wheels.run import WheelRun
 if TYPE_CHECKING:
     from aiowheel._types import Delay
 
-#: Nanoseconds of CPU, measured with the compiled wheel on one machine with two cores. What counts
-#: is how they relate: a wake-up of an idle event loop costs some hundred timers.
+#: Nanoseconds of CPU, measured with the compiled wheel on a machine with two cores. Only the ratios
+#: matter: a wake-up of an idle event loop costs as much as some hundred timers.
 ARM_NS: Final = 150
 CASCADE_NS: Final = 50
 WAKE_UP_NS: Final = 50_000
-#: What a timer takes: what is found is to be pasted.
+#: The least tick that a timer accepts, because the result is a line of code for a timer.
 LEAST_TICK_NS: Final = 1_000
 LONGEST_TICK_NS: Final = 3_600_000_000_000
-#: Costs this close are the same to us: the wheel with fewer buckets is the better one.
+#: Costs within this factor count as equal: then the wheel with fewer buckets is better.
 _AS_CHEAP: Final = 1.02
 _MOST_BUCKETS: Final = 2**24
 WHEEL_SIZES: Final = (16, 64, 256, 1_024, 4_096)
@@ -51,17 +51,17 @@ _COUNTS = ("operations", "expired", "inserts", "cascaded", "wake_ups", "late_sum
 _PEAKS = ("late_max_ns", "levels", "peak_pending", "span_ns")
 _NAMES = ("tick_ns", "wheel_size", *_COUNTS, *_PEAKS)
 _RUNS = pa.schema([pa.field(name, pa.int64()) for name in _NAMES])
-#: One row per candidate: counts summed over the runs, of the rest the largest; its cost.
+#: One row per candidate: counts summed over the runs, maxima of the other columns, and the cost.
 CANDIDATES = pa.schema([*_RUNS, pa.field("cost_ns", pa.float64()), pa.field("allowed", pa.bool_())])
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """What the tuning job found.
+    """The result of the tuning job.
 
     Attributes:
-        candidates: As `CANDIDATES`; the best first, then those within the bound, cheapest first.
-        operations: Of the trace, that armed a timeout.
+        candidates: As `CANDIDATES`: the best first, then those within the bound by cost.
+        operations: Number of operations of the trace that armed a timeout.
     """
 
     candidates: pa.Table
@@ -69,7 +69,7 @@ class Tuning:
 
     @classmethod
     def of(cls, candidates: pa.Table) -> Tuning:
-        """Put what `tune` returned in order.
+        """Sort the candidates that `tune` returned.
 
         Raises:
             BadInputError: No operation armed a timeout.
@@ -83,7 +83,7 @@ class Tuning:
 
     @property
     def best(self) -> dict[str, Any]:
-        """Within the bound: of the candidates within 2 % of the cheapest the smallest wheel."""
+        """The smallest wheel of those within the bound and within 2 % of the lowest cost."""
         row: dict[str, Any] = self.candidates.slice(0, 1).to_pylist()[0]
         return row
 
@@ -95,7 +95,7 @@ class Tuning:
 
 
 def candidate_ticks(max_lateness_ns: int) -> list[int]:
-    """The bound itself, rounder and finer ones, and two beyond it, to show what the bound costs."""
+    """Return the bound, finer and rounder ticks, and two above it to show the cost of the bound."""
     parts = (100, 50, 20, 10, 5, 2, 1)
     ticks = [max_lateness_ns // part for part in parts]
     ticks += [2 * max_lateness_ns, 5 * max_lateness_ns]
@@ -110,16 +110,16 @@ def tune(
     wheel_sizes: Sequence[int] = WHEEL_SIZES,
     rows_per_stretch: int = 100_000,
 ) -> DataFrame:
-    """Return what each combination of tick and wheel size would have cost on a trace.
+    """Return the cost of each combination of tick and wheel size for a trace.
 
     Args:
         trace: A batch DataFrame with the columns of `aiowheel.trace.TRACE_COLUMNS`.
-        max_lateness: How much later than its deadline a timeout may come by the wheel's doing, in
-            seconds or as a timedelta, from a microsecond to an hour.
-        ticks: The ticks to try, likewise; default: parts of *max_lateness*, and two above it.
+        max_lateness: How much later than its deadline the wheel may fire a timeout, in seconds or
+            as a timedelta, from a microsecond to an hour.
+        ticks: The ticks to try, in the same form; default: parts of *max_lateness*, and two above.
         wheel_sizes: The wheel sizes to try, each from 2 to 2**24.
-        rows_per_stretch: About how many operations a worker gets at a time, at least 1; no result
-            depends on it.
+        rows_per_stretch: The approximate number of operations that a worker processes at a time, at
+            least 1; no result depends on it.
 
     Returns:
         One row per combination, in no order: ``tick_ns`` and ``wheel_size``; the counts
@@ -131,15 +131,15 @@ def tune(
         BadInputError: A value is out of its range, or no tick is within the bound.
         ValueError: *rows_per_stretch* is out of range.
 
-    Cost: two passes over the trace, and some 0.3 us of CPU per operation and candidate. A worker
-    holds four columns of a stretch of a run: in the mean 100,000 operations, or as many as are
-    pending at a time if these are more, and twice that with those pending at its begin.
+    Cost: two passes over the trace, and about 0.3 us of CPU per operation and candidate. A worker
+    holds four columns of a stretch of a run: on average 100,000 operations, or the number pending
+    at a time if that is greater, and at most twice that with those pending at its start.
     """
     candidates = candidates_of(max_lateness, ticks, wheel_sizes)
     checked_int("rows_per_stretch", rows_per_stretch, 1, 2**31 - 1)
     bound_ns = delay_to_ns("max lateness", max_lateness)
     spark = trace.sparkSession
-    groups = _deal(candidates, parallelism(spark))
+    groups = _grouped(candidates, parallelism(spark))
 
     def weigh(key: tuple[Any, ...], rows: pa.Table) -> pa.Table:
         _, place, number, origin, width, count = (part.as_py() for part in key)
@@ -166,10 +166,10 @@ def tune(
 def candidates_of(
     max_lateness: Delay, ticks: Sequence[Delay] | None, wheel_sizes: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """Pairs of a tick in nanoseconds and a wheel size, each once; arguments as of `tune`.
+    """Return pairs of a tick in nanoseconds and a wheel size, without duplicates; see `tune`.
 
     Raises:
-        BadInputError: As `tune`.
+        BadInputError: See `tune`.
     """
     bound_ns = _checked_ns("max lateness", max_lateness)
     given = [_checked_ns("tick", tick) for tick in ticks or ()]
@@ -186,7 +186,7 @@ def candidates_of(
 
 
 def _checked_ns(name: str, delay: Delay) -> int:
-    """Nanoseconds, if a timer takes them for a tick."""
+    """Return a duration in nanoseconds if it is a legal tick of a timer."""
     try:
         nanoseconds = int(delay_to_ns(name, delay))
     except ValueError:
@@ -198,12 +198,12 @@ def _checked_ns(name: str, delay: Delay) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A part of a run.
+    """A time interval of a run.
 
     Attributes:
-        origin: When the run's first operation was created; the wheels start there.
-        begin: When the stretch begins, in nanoseconds since then.
-        width: How long it is, in nanoseconds; None is the last one, which ends with its timeouts.
+        origin: The creation of the run's first operation; the wheels start there.
+        begin: The start of the stretch, in nanoseconds since the origin.
+        width: The length in nanoseconds; None for the last stretch, which ends with its timeouts.
     """
 
     origin: int
@@ -212,12 +212,12 @@ class Stretch:
 
 
 def _in_stretches(trace: DataFrame, widest_ns: int, rows: int) -> DataFrame:
-    """Select the operations that armed a timeout, each in every stretch in which it is pending."""
+    """Select the operations that armed a timeout, once per stretch in which each is pending."""
     created, deadline, finished = F.col("created"), F.col("deadline"), F.col("finished")
     timed_out = (F.col("outcome") == "expired") & (finished >= deadline)
     longest = created + F.least(deadline - created, F.lit(LONGEST_NS)) + F.lit(widest_ns)
     leaves = F.when(timed_out, longest).otherwise(F.least(finished, longest))
-    leaves = F.greatest(leaves, created)  # a deadline may lie before the creation
+    leaves = F.greatest(leaves, created)  # a deadline may be before the creation
     armed = trace.where((finished > created) & deadline.isNotNull()).withColumn("leaves", leaves)
     span = F.max("created") - F.min("created") + F.lit(1)
     mean_pending = F.sum((F.col("leaves") - created).cast("double")) / span
@@ -248,9 +248,9 @@ def weigh_stretch(
     """Drive the candidates, pairs of tick and wheel size, through a stretch of a run.
 
     Args:
-        rows: The operations that are created in the stretch or pending at its begin.
-        candidates: The wheels to weigh.
-        stretch: Which part of the run this is.
+        rows: The operations that are created in the stretch or pending at its start.
+        candidates: The wheels to try.
+        stretch: The interval of the run.
     """
     load = RecordedLoad.from_table(rows, origin=stretch.origin)
     widest = max(tick for tick, _ in candidates)
@@ -294,8 +294,8 @@ def _counts_of(wheel: WheelRun) -> dict[str, int]:
     }
 
 
-def _deal(candidates: list[tuple[int, int]], hands: int) -> list[list[tuple[int, int]]]:
-    """One group a core: the operations are sorted once a group, not once a candidate."""
+def _grouped(candidates: list[tuple[int, int]], hands: int) -> list[list[tuple[int, int]]]:
+    """Divide the candidates into one group per core: the operations are sorted once per group."""
     return [candidates[hand::hands] for hand in range(min(hands, len(candidates)))]
 
 
@@ -311,7 +311,7 @@ def _rank(row: dict[str, Any]) -> tuple[bool, float, int]:
 
 
 def _prefer_small(rows: list[dict[str, Any]]) -> None:
-    """Move to the top, of the rows that cost as little as the first, the one with least buckets."""
+    """Move the row with the fewest buckets of those that cost as little as the first to the top."""
     most = rows[0]["cost_ns"] * _AS_CHEAP if rows else 0.0
     as_cheap = [row for row in rows if row["allowed"] and row["cost_ns"] <= most]
     if as_cheap:

@@ -1,4 +1,4 @@
-"""A Kafka of one node, from its jars; nothing of it is installed."""
+"""A single-node Kafka run from its jars, without an installation."""
 
 import base64
 import contextlib
@@ -33,7 +33,7 @@ _STOP_SECONDS = 20
 
 
 def kafka_jars() -> Path:
-    """The folder of Kafka's jars, fetched once by the Ivy that comes with PySpark."""
+    """Return the folder of Kafka's jars, downloaded once by PySpark's Ivy."""
     import pyspark
 
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aiowheel"
@@ -54,16 +54,16 @@ def kafka_jars() -> Path:
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         if done.returncode or not target.exists():
             pytest.skip(f"org.apache.kafka:kafka_2.13:{KAFKA} cannot be downloaded")
-        with contextlib.suppress(OSError):  # another run was quicker
+        with contextlib.suppress(OSError):  # a concurrent run was first
             target.rename(jars)
     return jars
 
 
 class Broker:
-    """A broker whose files lie in *folder*; started inside a with block.
+    """A broker with its files in *folder*, running inside a with block.
 
     Attributes:
-        address: Its ``HOST:PORT``, which it keeps when it is started again.
+        address: Its ``HOST:PORT``, which stays the same after a restart.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -79,12 +79,12 @@ class Broker:
         subprocess.run([*tool, self._properties], check=True, capture_output=True, timeout=60)
 
     def __enter__(self) -> Self:
-        """Start it."""
+        """Start the broker."""
         self.start()
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        """Stop it as its own script does."""
+        """Stop the broker like its own script."""
         self._process.terminate()
         try:
             self._process.wait(_STOP_SECONDS)
@@ -92,7 +92,7 @@ class Broker:
             self.kill()
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start the broker, and wait until it responds."""
         flags = ["-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
         with self._output.open("ab") as output:
             self._process = subprocess.Popen(
@@ -104,7 +104,7 @@ class Broker:
         client.list_topics(timeout=_START_SECONDS)
 
     def kill(self) -> None:
-        """SIGKILL; `start` goes on with what it has stored."""
+        """Kill the broker with SIGKILL; `start` continues with its stored data."""
         self._process.kill()
         self._process.wait()
 
@@ -118,7 +118,7 @@ def _java() -> Path:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nothing listens on, of this machine alone."""
+    """Return unused ports of this machine."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

@@ -1,4 +1,4 @@
-"""Real services on this machine: Kafka from its jars, S3 from moto, and a Spark that opens both."""
+"""Real services on this machine: Kafka from its jars, S3 by moto, and Spark with connectors."""
 
 import subprocess
 import sys
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 BUCKET = "wheel"
-MANY = 20_000  #: rows, where a test sends more than a few
+MANY = 20_000  #: rows, in tests that send more than a few
 
 
 @pytest.fixture(scope="session")
 def broker(needs_spark: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator["Broker"]:
-    """A broker of these tests."""
+    """Yield a broker for these tests."""
     pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
     from .broker import Broker
 
@@ -33,7 +33,7 @@ def broker(needs_spark: None, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture(scope="session")
 def s3() -> Iterator[str]:
-    """The address of an S3 of these tests, with one bucket."""
+    """Yield the address of an S3 with one bucket for these tests."""
     pytest.importorskip("moto", reason="moto is not installed")
     import boto3
     from botocore.config import Config
@@ -43,7 +43,7 @@ def s3() -> Iterator[str]:
     (port,) = free_ports(1)
     address = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    # A process of its own: a server in this one sleeps, which no test here may.
+    # In its own process, because a server in this process would sleep, which tests may not.
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         client = boto3.client(
@@ -52,7 +52,7 @@ def s3() -> Iterator[str]:
             region_name="us-east-1",
             aws_access_key_id="test",
             aws_secret_access_key="test",
-            config=Config(retries={"total_max_attempts": 20}),  # until it has started
+            config=Config(retries={"total_max_attempts": 20}),  # until the server has started
         )
         client.create_bucket(Bucket=BUCKET)
         client.close()
@@ -64,11 +64,11 @@ def s3() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def spark(needs_spark: None, s3: str) -> Iterator["SparkSession"]:
-    """A session with every connector; skips where they cannot be had."""
+    """Yield a session with every connector; skip if they cannot be downloaded."""
     from aiowheel.jobs.spark.connectors import connector_settings
     from aiowheel.jobs.spark.session import open_session
 
-    # What a user sets for an S3 that is not Amazon's.
+    # A user's settings for an S3 that is not Amazon's.
     s3_settings = {
         "spark.hadoop.fs.s3a.endpoint": s3,
         "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
@@ -91,12 +91,12 @@ def spark(needs_spark: None, s3: str) -> Iterator["SparkSession"]:
 
 @dataclass(frozen=True)
 class Topics:
-    """Topics of these tests: makes them, and puts raw records in."""
+    """Creates topics for these tests, and sends raw records to them."""
 
     address: str
 
     def make(self, name: str, partitions: int = 2) -> str:
-        """Make a topic; returns its URI."""
+        """Create a topic; return its URI."""
         from confluent_kafka.admin import AdminClient, NewTopic
 
         admin = AdminClient({"bootstrap.servers": self.address})
@@ -114,7 +114,7 @@ class Topics:
         assert producer.flush(30) == 0
 
     def send_and_abort(self, name: str, values: list[bytes]) -> None:
-        """Send records in a transaction that the producer takes back."""
+        """Send records in a transaction that the producer aborts."""
         from confluent_kafka import Producer
 
         producer = Producer({"bootstrap.servers": self.address, "transactional.id": name})
@@ -128,11 +128,11 @@ class Topics:
 
 @pytest.fixture(scope="session")
 def topics(broker: "Broker") -> Topics:
-    """Topics on the broker."""
+    """Return a creator of topics on the broker."""
     return Topics(broker.address)
 
 
 @pytest.fixture
 def bucket(s3: str, tmp_path: Path) -> str:
-    """The URI of a folder of the bucket that no other test uses."""
+    """Return the URI of an unused folder in the bucket."""
     return f"s3a://{BUCKET}/{tmp_path.name}"

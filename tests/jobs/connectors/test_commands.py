@@ -1,4 +1,4 @@
-"""The commands on tables that lie elsewhere: in S3 and in Delta Lake."""
+"""The commands with tables in S3 and in Delta Lake."""
 
 import json
 from typing import TYPE_CHECKING
@@ -34,7 +34,7 @@ OPERATIONS = [
 def test_a_purgatory_from_s3_and_delta_to_both(
     spark: "SparkSession", bucket: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Lines of text and a table in, every row in one place."""
+    """Lines of text and a table are read, and every row is in one result."""
     lines = spark.createDataFrame([(line,) for line in OPERATIONS], "value string")
     lines.coalesce(1).write.text(f"{bucket}/ops")
     events = spark.createDataFrame([("k", 20, None)], "key string, time bigint, value bigint")
@@ -60,7 +60,7 @@ def test_a_purgatory_from_s3_and_delta_to_both(
 def test_idle_events_from_s3_to_delta(
     spark: "SparkSession", bucket: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A table of touches in, a table of events and one of rejects out."""
+    """A table of touches is read; a table of events and one of rejects are written."""
     rows = [("a", 1), ("a", 20), ("b", 5), (None, 7)]
     spark.createDataFrame(rows, "key string, t bigint").write.parquet(f"{bucket}/touches")
     out, rejects = f"delta:{bucket}/idle", f"{bucket}/idle_rejects"
@@ -79,7 +79,7 @@ def test_idle_events_from_s3_to_delta(
 def test_a_report_on_a_trace_in_s3(
     spark: "SparkSession", bucket: str, tmp_path: "Path", capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A folder of Parquet; what is none is named."""
+    """The trace is a folder of Parquet; a folder without a trace is named in the error."""
     row = {
         "run_id": "r",
         "purgatory": "fetch",

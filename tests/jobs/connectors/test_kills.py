@@ -1,4 +1,4 @@
-"""Streams from Kafka to Delta Lake that lose executors, workers or drivers at random moments.
+"""Streams from Kafka to Delta Lake whose executors, workers or drivers are killed at random.
 
 `make test-cluster` runs them, like those of `tests/jobs/test_kills.py`.
 """
@@ -33,11 +33,11 @@ pytestmark = [
 def test_idle_keys(
     victim: kills.Victim, spark: "SparkSession", topics: "Topics", tmp_path: Path
 ) -> None:
-    """From a topic to a Delta table."""
+    """Every idle event is in the Delta table once."""
     name, out, checkpoint = f"{victim}-touches", tmp_path / "out", tmp_path / "checkpoint"
     command = ["idle", topics.make(name), *kills.IDLE, "--out", f"delta:{out}"]
 
-    kills.endure(
+    kills.run_with_kills(
         victim,
         [*command, "--checkpoint", str(checkpoint)],
         checkpoint,
@@ -46,14 +46,14 @@ def test_idle_keys(
     )
 
     found = spark.read.format("delta").load(str(out)).select("fire", "key").collect()
-    assert sorted(tuple(row) for row in found) == kills.undisturbed_idle()
+    assert sorted(tuple(row) for row in found) == kills.expected_idle()
 
 
 @pytest.mark.parametrize("victim", kills.Victim)
 def test_operations(
     victim: kills.Victim, spark: "SparkSession", topics: "Topics", tmp_path: Path
 ) -> None:
-    """From two topics to a Delta table."""
+    """Every outcome is in the Delta table once."""
     names = [f"{victim}-ops", f"{victim}-events"]
     out, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
 
@@ -62,7 +62,9 @@ def test_operations(
         topics.send(names[1], encoded(kills.event_lines(kills.events(part))))
 
     command = ["purgatory", *map(topics.make, names), *kills.PURGATORY, "--out", f"delta:{out}"]
-    kills.endure(victim, [*command, "--checkpoint", str(checkpoint)], checkpoint, feed, tmp_path)
+    kills.run_with_kills(
+        victim, [*command, "--checkpoint", str(checkpoint)], checkpoint, feed, tmp_path
+    )
 
     found = spark.read.format("delta").load(f"{out}/outcomes").select(*Ending._fields).collect()
-    assert sorted(Ending(*row) for row in found) == kills.undisturbed_outcomes()
+    assert sorted(Ending(*row) for row in found) == kills.expected_outcomes()

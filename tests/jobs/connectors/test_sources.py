@@ -27,7 +27,7 @@ pytestmark = [
 ]
 
 RECORD = "is no record of this table"
-# Value, and the reason why it is no touch, if there is one.
+# A value, and the reason why it is not a touch, or None.
 VALUES: list[tuple[bytes | None, str | None]] = [
     (b'{"key": "a", "t": 1}', None),
     (' {"key": "\u00fc", "t": -2, "more": [1]} '.encode(), None),
@@ -53,13 +53,13 @@ VALUES: list[tuple[bytes | None, str | None]] = [
 
 
 def reasons(rows: "DataFrame") -> list[tuple[str | None, str | None]]:
-    """Reason and raw of each row that has one."""
+    """Return reason and raw of each row that has a reason."""
     found = [(row["reason"], row["raw"]) for row in rows.collect() if row["reason"] is not None]
     return sorted(found, key=repr)
 
 
 def texts(values: Sequence[tuple[bytes | None, str | None]]) -> list[tuple[str | None, str | None]]:
-    """What `reasons` gives for *values*; half a sign of UTF-8 is shown as U+FFFD."""
+    """Return the result of `reasons` for *values*; invalid UTF-8 is shown as U+FFFD."""
     found: list[tuple[str | None, str | None]] = [
         (reason, (value or b"").decode(errors="replace"))
         for value, reason in values
@@ -69,14 +69,14 @@ def texts(values: Sequence[tuple[bytes | None, str | None]]) -> list[tuple[str |
 
 
 def touches_of(rows: "DataFrame") -> list[tuple[Any, ...]]:
-    """The touches that can be read."""
+    """Return the touches that can be read."""
     from aiowheel.jobs.spark.sources import readable
 
     return sorted(map(tuple, readable(rows).collect()))
 
 
-def test_no_record_of_a_topic_is_left_out(spark: "SparkSession", topics: "Topics") -> None:
-    """Each value is a row of the table or one with its text and a reason."""
+def test_every_record_of_a_topic_is_read(spark: "SparkSession", topics: "Topics") -> None:
+    """Each value is a row of the table, or a row with its text and a reason."""
     from aiowheel.jobs.spark.sources import Source, read_touches, unreadable
 
     uri = topics.make("touches", partitions=1)
@@ -91,8 +91,8 @@ def test_no_record_of_a_topic_is_left_out(spark: "SparkSession", topics: "Topics
     assert sources == [f"touches/0@{offset}" for offset in range(2, len(VALUES))]
 
 
-def test_records_that_were_taken_back_are_no_rows(spark: "SparkSession", topics: "Topics") -> None:
-    """A transaction that a producer aborts was never there."""
+def test_aborted_records_are_not_read(spark: "SparkSession", topics: "Topics") -> None:
+    """Records of an aborted transaction are not read."""
     from aiowheel.jobs.spark.sources import Source, read_touches
 
     uri = topics.make("aborted", partitions=1)
@@ -103,8 +103,8 @@ def test_records_that_were_taken_back_are_no_rows(spark: "SparkSession", topics:
     assert touches_of(read_touches(spark, Source(uri))) == [("a", 1), ("c", 3)]
 
 
-def test_avro_values(spark: "SparkSession", topics: "Topics") -> None:
-    """Rows in Avro's binary encoding come back; other bytes are rejected, not guessed at."""
+def test_avro_values_are_read_or_rejected(spark: "SparkSession", topics: "Topics") -> None:
+    """Rows in Avro's binary encoding are read; other bytes are rejected."""
     from pyspark.sql.avro.functions import to_avro
 
     from aiowheel.jobs.operations.frames import read_operations, sound
@@ -148,10 +148,10 @@ def test_avro_values(spark: "SparkSession", topics: "Topics") -> None:
     assert [row["flaw"] for row in found.where("flaw IS NOT NULL").collect()] == [RECORD] * 5
 
 
-def test_a_stream_goes_on_where_its_checkpoint_stands(
+def test_a_stream_continues_from_its_checkpoint(
     spark: "SparkSession", topics: "Topics", tmp_path: Path
 ) -> None:
-    """From the beginning of the topic, in micro-batches, each record in one of them."""
+    """The stream starts at the beginning of the topic; each record is in one micro-batch."""
     from pyspark.sql import functions as F  # noqa: N812
 
     from aiowheel.jobs.operations.frames import read_events
@@ -192,14 +192,16 @@ def test_a_stream_goes_on_where_its_checkpoint_stands(
 
 
 def write_lines(folder: Path, text: bytes) -> None:
-    """Put a file into a new folder."""
+    """Write a file into a new folder."""
     folder.mkdir()
     (folder / "part-0").write_bytes(text)
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_lines_of_files(spark: "SparkSession", tmp_path: Path, *, stream: bool) -> None:
-    """The same values as lines of ndjson; blank lines are none."""
+def test_lines_of_files_are_read_or_rejected(
+    spark: "SparkSession", tmp_path: Path, *, stream: bool
+) -> None:
+    """The same values are read as lines of ndjson; blank lines are skipped."""
     from aiowheel.jobs.spark.sources import Source, read_touches
 
     values = [(value, reason) for value, reason in VALUES if value]
@@ -222,8 +224,8 @@ def test_lines_of_files(spark: "SparkSession", tmp_path: Path, *, stream: bool) 
     assert reasons(rows) == texts(values)
 
 
-def test_csv_and_parquet_on_s3(spark: "SparkSession", bucket: str) -> None:
-    """Through s3a, as from a disk."""
+def test_csv_and_parquet_on_s3_are_read(spark: "SparkSession", bucket: str) -> None:
+    """Files are read through s3a like files on a disk."""
     from aiowheel.jobs.operations.frames import read_operations, sound
     from aiowheel.jobs.operations.schemas import Flaw
     from aiowheel.jobs.spark.sources import Source
@@ -258,10 +260,10 @@ def test_csv_and_parquet_on_s3(spark: "SparkSession", bucket: str) -> None:
     assert flaws(again) == [Flaw.KEYS]
 
 
-def test_delta_as_a_batch_and_as_a_stream(
+def test_delta_is_read_as_batch_and_as_stream(
     spark: "SparkSession", bucket: str, tmp_path: Path
 ) -> None:
-    """A stream takes up what is appended later."""
+    """A stream reads rows that are appended later."""
     from aiowheel.jobs.spark.sources import Source, read_touches
 
     uri = f"delta:{bucket}/touches"
@@ -288,8 +290,8 @@ def test_delta_as_a_batch_and_as_a_stream(
     assert touches_of(spark.table("delta")) == [("a", 1), ("a", 1)]
 
 
-def test_a_delta_table_with_other_columns(spark: "SparkSession", tmp_path: Path) -> None:
-    """It is refused, not read as rows of nulls."""
+def test_a_delta_table_with_other_columns_is_refused(spark: "SparkSession", tmp_path: Path) -> None:
+    """The table is refused, not read as rows of nulls."""
     from aiowheel.jobs.spark.sources import Source, read_touches
 
     uri = f"delta:{tmp_path}/table"

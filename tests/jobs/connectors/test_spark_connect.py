@@ -1,4 +1,4 @@
-"""The transforms on a session of Spark Connect, in a process of its own."""
+"""The transforms on a session of Spark Connect, in a separate process."""
 
 import os
 import subprocess
@@ -62,7 +62,7 @@ except AiowheelError as error:
 
 
 def test_transforms_over_spark_connect(tmp_path: Path) -> None:
-    """Batches find what they find elsewhere; streams of operations are refused in one line."""
+    """Batches give the same results as elsewhere; streams of operations are refused in one line."""
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
         [sys.executable, "-c", CODE],

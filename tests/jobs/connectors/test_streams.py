@@ -30,15 +30,15 @@ pytestmark = [
 ]
 
 
-def told(command: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    """Run a command; its report."""
+def report_of(command: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """Run a command; return its report."""
     assert run([*command, "--json"]) == 0, capsys.readouterr().err
     report: dict[str, Any] = json.loads(capsys.readouterr().out)
     return report
 
 
 def encoded(lines: list[str]) -> list[bytes | None]:
-    """Lines as values of records."""
+    """Encode lines as values of records."""
     return [line.encode() for line in lines]
 
 
@@ -49,7 +49,7 @@ def test_touches_from_kafka_to_delta(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Two runs find what the wheel finds; bad rows go to S3, and the report counts all."""
+    """Two runs find the wheel's events; bad rows go to S3, and the report counts all rows."""
     source = random.Random(3)
     touches = [(source.randrange(1_000_000), f"k{source.randrange(500)}") for _ in range(MANY)]
     touches.sort()
@@ -61,9 +61,9 @@ def test_touches_from_kafka_to_delta(
     command += ["--checkpoint", str(tmp_path / "checkpoint")]
 
     topics.send("stream-touches", [*values[: MANY // 2], b'{"key": ""}', b"none", None])
-    once = told([*command, "--once"], capsys)
+    once = report_of([*command, "--once"], capsys)
     topics.send("stream-touches", values[MANY // 2 :])
-    drained = told([*command, "--drain", "--records-per-batch", str(MANY)], capsys)
+    drained = report_of([*command, "--drain", "--records-per-batch", str(MANY)], capsys)
 
     assert (once["ended"], drained["ended"]) == ("once", "drained")
     assert (once["rows"], once["rejected"], once["late"]) == (MANY // 2, 3, 0)
@@ -81,7 +81,7 @@ def test_operations_from_kafka_to_kafka(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """What the purgatory in one process finds; every row in one place."""
+    """The outcomes equal those of one process, and every row is in one result."""
     source = random.Random(4)
     operations = [
         Operation(f"o{n}", (f"k{n % 700}", f"k{n % 900}x"), (NO_VALUE,) * 2, 1 + n % 2, n, n + 400)
@@ -106,7 +106,7 @@ def test_operations_from_kafka_to_kafka(
     command += ["--out", f"kafka://{address}/stream-found"]
     command += ["--checkpoint", str(tmp_path / "checkpoint")]
 
-    report = told(command, capsys)
+    report = report_of(command, capsys)
 
     counts = [report[name] for name in ("operations", "events", "rejected", "late", "pending")]
     assert counts == [MANY // 4 + 1, MANY // 4, 1, 0, 0]

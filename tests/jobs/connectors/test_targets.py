@@ -1,4 +1,4 @@
-"""Results written to S3, Delta Lake and Kafka, with micro-batches that are repeated."""
+"""Results written to S3, Delta Lake and Kafka, with repeated micro-batches."""
 
 import json
 import os
@@ -29,7 +29,7 @@ Write = Callable[["DataFrame", int], int]
 
 
 class QueryEndedError(Exception):
-    """What ends a query in the middle of a micro-batch."""
+    """The error that ends a query in the middle of a micro-batch."""
 
 
 def stream(
@@ -40,13 +40,13 @@ def stream(
     checkpoint: str | None = None,
     fails_after: int | None = None,
 ) -> None:
-    """Stream the numbers in *folder* through *write*, with state, one file a micro-batch.
+    """Stream the numbers in *folder* through *write*, statefully, one file per micro-batch.
 
     Args:
         spark: The session.
-        folder: Of ``in`` and ``checkpoint``.
-        write: Of a sink.
-        checkpoint: A place elsewhere than in *folder*.
+        folder: The folder that contains ``in`` and ``checkpoint``.
+        write: The write method of a sink.
+        checkpoint: Another place of the checkpoint.
         fails_after: The number of the micro-batch after whose write the query fails, so that the
             next start repeats it.
     """
@@ -76,25 +76,25 @@ def stream(
 
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
-    """A folder with three files of two rows; one id comes twice."""
+    """Write three files of two rows to a folder; one id occurs twice."""
     folder = tmp_path / "in"
     folder.mkdir()
     for number, ids in enumerate(["ab", "cd", "de"]):
         rows = [json.dumps({"id": each, "n": number}) for each in ids]
         (folder / f"{number}.json").write_text("\n".join(rows))
-        os.utime(folder / f"{number}.json", (number, number))  # Spark takes the oldest first
+        os.utime(folder / f"{number}.json", (number, number))  # Spark reads the oldest file first
     return tmp_path
 
 
 def ids(rows: "DataFrame") -> str:
-    """The ids, in order."""
+    """Return the ids, sorted."""
     return "".join(sorted(row["id"] for row in rows.collect()))
 
 
 def test_a_repeated_batch_is_in_a_delta_table_once(
     spark: "SparkSession", work: Path, bucket: str
 ) -> None:
-    """The query fails after each write, and is started again."""
+    """The query fails after each write, and is restarted."""
     from aiowheel.jobs.spark.targets import open_sink
 
     path, counts = f"{bucket}/table", list[int]()
@@ -110,12 +110,12 @@ def test_a_repeated_batch_is_in_a_delta_table_once(
 
     table = spark.read.format("delta").load(path)
     assert ids(table) == "abcde"
-    assert len(table.inputFiles()) == 3  # one a micro-batch, however many tasks wrote it
+    assert len(table.inputFiles()) == 3  # one per micro-batch, for any number of tasks
     assert counts == [2, 2, 2, 2, 1]
 
 
 def test_another_stream_adds_its_rows(spark: "SparkSession", work: Path) -> None:
-    """Its micro-batches begin at 0 again, and are not taken for those that are there."""
+    """The other stream's micro-batches start at 0 and are not mistaken for existing ones."""
     from aiowheel.jobs.spark.targets import open_sink
 
     for checkpoint in ("checkpoint", "before"):
@@ -131,7 +131,7 @@ def test_another_stream_adds_its_rows(spark: "SparkSession", work: Path) -> None
 def test_a_repeated_batch_is_in_its_folder_once(
     spark: "SparkSession", work: Path, bucket: str, place: str
 ) -> None:
-    """The same on an object store and on a disk, whole or not at all; state in S3, too."""
+    """On an object store and on a disk, a batch is complete or absent; state may be in S3."""
     import pyarrow as pa
 
     from aiowheel.jobs.spark.hadoop import read_whole_folders
@@ -159,8 +159,8 @@ def test_a_repeated_batch_is_in_its_folder_once(
         open_sink(spark, uri, checkpoint=str(work / "new"), key=["id"])
 
 
-def test_half_a_folder_is_not_read_and_written_anew(spark: "SparkSession", bucket: str) -> None:
-    """What a crash left has no mark of being whole."""
+def test_an_incomplete_folder_is_not_read_and_replaced(spark: "SparkSession", bucket: str) -> None:
+    """The incomplete folder of a crash has no `_SUCCESS`."""
     import pyarrow as pa
 
     from aiowheel.jobs.spark.hadoop import HadoopFolders, read_whole_folders
@@ -185,7 +185,7 @@ def test_half_a_folder_is_not_read_and_written_anew(spark: "SparkSession", bucke
 def test_a_repeated_batch_has_the_same_keys_in_a_topic(
     spark: "SparkSession", work: Path, topics: "Topics"
 ) -> None:
-    """At least once: who passes over keys that were there has each row once."""
+    """Delivery is at least once; skipping known keys yields each row once."""
     from aiowheel.jobs.spark.targets import open_sink
 
     uri = topics.make("outcomes")
@@ -204,8 +204,10 @@ def test_a_repeated_batch_has_the_same_keys_in_a_topic(
     ]
 
 
-def test_the_result_of_a_batch(spark: "SparkSession", topics: "Topics", bucket: str) -> None:
-    """Idle events, to every place; twice, as a run that is started again."""
+def test_the_result_of_a_batch_is_written_everywhere(
+    spark: "SparkSession", topics: "Topics", bucket: str
+) -> None:
+    """Idle events are written to every target, twice, as by a restarted run."""
     from aiowheel.jobs.spark.targets import write_rows
 
     rows = spark.range(MANY).selectExpr("id AS fire", "concat('k', id % 10) AS key")
@@ -226,7 +228,7 @@ def test_the_result_of_a_batch(spark: "SparkSession", topics: "Topics", bucket: 
 
 
 def records_frame(spark: "SparkSession", uri: str) -> "DataFrame":
-    """Key and value of the records of a topic, as text."""
+    """Return key and value of the records of a topic, as text."""
     address, name = uri.removeprefix("kafka://").split("/")
     options = {"kafka.bootstrap.servers": address, "subscribe": name}
     rows = spark.read.format("kafka").options(**options).load()
@@ -234,5 +236,5 @@ def records_frame(spark: "SparkSession", uri: str) -> "DataFrame":
 
 
 def records_of(spark: "SparkSession", uri: str) -> list[tuple[str, str]]:
-    """The same as a list."""
+    """Return the same as a list."""
     return [(row["key"], row["value"]) for row in records_frame(spark, uri).collect()]

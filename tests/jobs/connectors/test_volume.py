@@ -1,7 +1,7 @@
-"""Millions of rows through a Kafka that is killed in the middle: what the wheel engine finds.
+"""Millions of rows through a Kafka that is killed meanwhile give the wheel engine's result.
 
 `make test-kafka` sends 5,000,000 touches, and as many operations and events together; `make
-test-kafka ROWS=200000` is quicker. The rates are shown.
+test-kafka ROWS=200000` is quicker. The rates are printed.
 """
 
 import os
@@ -14,7 +14,7 @@ import pytest
 from aiowheel.jobs.operations.schemas import OUTCOMES
 from tests.jobs.test_cluster import finish, start, wait_until
 
-from .test_streams import told
+from .test_streams import report_of
 from .test_targets import records_frame
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ STREAM = ["--stream", "--drain", "--unit", "ms", "--max-lateness", "60", "--json
 
 
 def drawn(name: str, below: int) -> "Column":
-    """A number that looks random and is the same in every run."""
+    """Return a pseudo-random number that is the same in every run."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return F.pmod(F.xxhash64(F.lit(name), "id"), F.lit(below))
@@ -50,12 +50,12 @@ def drawn(name: str, below: int) -> "Column":
 def run_and_kill(
     command: list[str], broker: "Broker", tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> dict[str, Any]:
-    """Run a stream; kill the broker in its middle and start it again; the report."""
+    """Run a stream; kill and restart the broker meanwhile; return the report."""
     checkpoint = tmp_path / "checkpoint"
     process = start([*command, "--checkpoint", str(checkpoint), "--master", "local[2]"], tmp_path)
     commits = checkpoint / "commits"
     wait_until((commits / str(BATCHES // 2 - 1)).exists, process, PATIENCE)
-    assert not (commits / str(BATCHES - 1)).exists(), "all was read before the broker was killed"
+    assert not (commits / str(BATCHES - 1)).exists(), "all rows were read before the kill"
     broker.kill()
     broker.start()
     report = finish(process, PATIENCE)
@@ -73,12 +73,12 @@ def test_touches(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """From a topic to Parquet; the digest of the events is that of one process."""
+    """From a topic to Parquet, the digest of the events equals that of one process."""
     from pyspark.sql import functions as F  # noqa: N812
 
     from aiowheel.jobs.spark.targets import write_rows
 
-    # A touch each millisecond, half a second out of order; one task keeps the order in the topic.
+    # One touch per millisecond, half a second out of order; one task keeps the order in the topic.
     rows = spark.range(ROWS, numPartitions=1).select(
         F.concat(F.lit("key-"), drawn("key", KEYS)).alias("key"),
         (F.col("id") + drawn("t", 500)).alias("t"),
@@ -93,7 +93,7 @@ def test_touches(
     report = run_and_kill(command, broker, tmp_path, capsys)
 
     files = [str(tmp_path / "touches"), "--key", "key", "--time", "t", "--unit", "ms"]
-    one = told(["idle", *files, *timeout, "--out", str(tmp_path / "idle.csv")], capsys)
+    one = report_of(["idle", *files, *timeout, "--out", str(tmp_path / "idle.csv")], capsys)
     assert report["rows"] == one["rows"] == ROWS
     assert one["idle_events"] > 0
     assert (report["total_events"], report["sha256"]) == (one["idle_events"], one["sha256"])
@@ -106,7 +106,7 @@ def test_operations(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """From two topics to a third, whose distinct records are what one process finds."""
+    """The distinct records of the output topic equal the outcomes of one process."""
     from pyspark.sql import functions as F  # noqa: N812
 
     from aiowheel.jobs.spark.targets import write_rows
@@ -146,12 +146,12 @@ def test_operations(
 
     folders = [str(tmp_path / name) for name in tables]
     one = ["purgatory", *folders, "--unit", "ms", "--tick", "10", "--out", str(tmp_path / "one")]
-    counts = told(one, capsys)
+    counts = report_of(one, capsys)
     assert report["rows"] == counts["operations"] + counts["events"] == ROWS // 2 * 2
     assert report["outcomes"] == counts["completed"] + counts["expired"] == ROWS // 2
     assert min(counts["completed"], counts["expired"]) > 0
     wanted = spark.read.parquet(str(tmp_path / "one" / "outcomes")).select(*OUTCOMES.names)
-    records = records_frame(spark, f"{out}.outcomes").distinct()  # a repeated one has the same key
+    records = records_frame(spark, f"{out}.outcomes").distinct()  # a repetition has the same key
     found = records.select(F.from_json("value", ddl(OUTCOMES)).alias("row")).select("row.*")
     assert found.exceptAll(wanted).isEmpty()
     assert wanted.exceptAll(found).isEmpty()
