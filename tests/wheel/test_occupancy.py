@@ -26,7 +26,7 @@ def test_entries_are_counted_in_the_bucket_they_wait_in() -> None:
 
 
 def test_occupancy_follows_the_wheel() -> None:
-    """Cancelled and returned entries do not count; a block that was left counts for the next turn."""
+    """Cancelled and returned entries do not count; the block that was left is the next turn's."""
     wheel = TimingWheel(tick=1, wheel_size=8, start=100)
     cancelled = wheel.schedule(103)
     wheel.schedule(105)
