@@ -61,7 +61,7 @@ def write_stamp(box: Path, install: str, fingerprint: str) -> None:
     (box / "box" / STAMP).write_text(f"{install}\n{compiled_from} {fingerprint} box/_hot.py\n")
 
 
-def test_the_compiled_module_is_what_loads(box: Path) -> None:
+def test_the_compiled_module_is_loaded(box: Path) -> None:
     """Without a switch Python tries to load the extension; here the load fails, as it must."""
     result = python(box, "import box._hot")
 
@@ -150,7 +150,7 @@ def test_an_edit_of_equal_size_and_time_is_found(box: Path) -> None:
     assert result.stdout.strip() == "edited"
 
 
-def test_other_times_alone_are_no_edit(box: Path) -> None:
+def test_changed_times_alone_are_not_an_edit(box: Path) -> None:
     """A checkout changes the times of unchanged files; only the content counts."""
     (box / "box/_hot.py").touch()
 
@@ -514,7 +514,7 @@ def test_a_free_threaded_python_gets_the_pure_build(project: Path) -> None:
     assert "WITHOUT compiled modules: this Python is free-threaded" in result.stderr
 
 
-def test_a_free_threaded_python_says_why_it_runs_the_sources(box: Path) -> None:
+def test_a_free_threaded_python_reports_why_it_runs_the_sources(box: Path) -> None:
     """The build report, which `aiowheel doctor` prints, does not name the compiler as the cause."""
     (box / "box" / STAMP).unlink()
 
@@ -550,7 +550,7 @@ def run_make(tmp_path: Path, pythons: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_matrix_takes_the_pythons_that_are_found(tmp_path: Path) -> None:
+def test_the_matrix_runs_the_pythons_that_are_found(tmp_path: Path) -> None:
     """A missing interpreter is named and does not stop the run."""
     own = f"{sys.version_info.major}.{sys.version_info.minor}"
     result = run_make(tmp_path, f"9.8 {own} 9.9")

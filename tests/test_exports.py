@@ -41,7 +41,7 @@ def by_kind(name: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_all_is_a_sorted_tuple_of_what_is_there(name: str) -> None:
+def test_all_is_a_sorted_tuple_of_existing_names(name: str) -> None:
     """`__all__` is sorted, has no repeated name, and every name exists."""
     module = import_module(name)
     names: tuple[str, ...] = module.__all__
@@ -73,7 +73,7 @@ CALLED = called()  # before a fixture replaces a method
 
 
 @pytest.mark.parametrize("name", CALLED)
-def test_what_is_public_and_called_has_a_docstring(name: str) -> None:
+def test_every_public_callable_has_a_docstring(name: str) -> None:
     """Compiled code keeps its docstrings, so that `help()` shows them."""
     docstring = inspect.getdoc(CALLED[name])
 
@@ -104,7 +104,7 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     assert loaded.stdout.strip() == "[]"
 
 
-def test_importing_the_package_loads_only_what_every_process_uses() -> None:
+def test_importing_the_package_loads_no_seldom_used_module() -> None:
     """`import aiowheel` imports no seldom used module besides those of asyncio."""
     program = (
         "import asyncio, sys; before = {*sys.modules}; import aiowheel;"

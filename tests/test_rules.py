@@ -107,7 +107,7 @@ def instants(
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_purgatory_on_a_manual_timer_goes_by_the_rules(seed: int) -> None:
+def test_a_purgatory_on_a_manual_timer_follows_the_rules(seed: int) -> None:
     """At each instant the clock fires, then operations are watched, then events arrive."""
     operations, events, tick = trace(seed)
     timer = ManualTimer(tick=tick * MS)
@@ -131,7 +131,7 @@ def test_a_purgatory_on_a_manual_timer_goes_by_the_rules(seed: int) -> None:
 
 @pytest.mark.virtual_time(autojump=False)
 @pytest.mark.parametrize("seed", range(20))
-async def test_asyncio_on_a_virtual_clock_goes_by_the_rules(
+async def test_asyncio_on_a_virtual_clock_follows_the_rules(
     seed: int, virtual_clock: VirtualClock
 ) -> None:
     """The same, with a real timer driven by a real event loop."""

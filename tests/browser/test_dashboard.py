@@ -290,7 +290,9 @@ def test_all_workers_are_shown_or_the_chosen_one(open_page: OpenPage, tmp_path: 
 
 
 @pytest.mark.posix
-def test_a_chosen_process_that_ended_gives_way_to_all(open_page: OpenPage, tmp_path: Path) -> None:
+def test_after_the_end_of_the_chosen_process_all_are_shown(
+    open_page: OpenPage, tmp_path: Path
+) -> None:
     """The page continues with the remaining processes."""
     store = f"sqlite:///{tmp_path}/topics.db"
     with serve("--workers", "2", "--store", store) as url:

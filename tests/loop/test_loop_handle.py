@@ -84,7 +84,7 @@ def test_a_bool_is_a_number_of_seconds(loop: asyncio.AbstractEventLoop) -> None:
     assert loop.run_until_complete(asyncio.wait_for(asyncio.sleep(False, "slept"), True)) == "slept"
 
 
-def test_when_is_exactly_what_was_given(loop: asyncio.AbstractEventLoop) -> None:
+def test_when_returns_exactly_the_given_value(loop: asyncio.AbstractEventLoop) -> None:
     """`when()` returns the same float, not one rounded to nanoseconds."""
     when = loop.time() + 1 / 3
 
@@ -137,7 +137,7 @@ def test_a_deadline_can_be_pushed_by_the_handle(
     loop.run_until_complete(push())
 
 
-def test_firing_and_cancelling_drop_what_the_handle_held(loop: asyncio.AbstractEventLoop) -> None:
+def test_firing_and_cancelling_drop_callback_and_arguments(loop: asyncio.AbstractEventLoop) -> None:
     """This holds in debug mode too, while the handle is kept."""
 
     class Thing:

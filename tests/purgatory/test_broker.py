@@ -115,7 +115,7 @@ async def test_fetch_waits_for_min_bytes_over_several_partitions(timer: ManualTi
     assert await answer == {"orders": ["12345", "6"], "payments": ["1234"]}
 
 
-async def test_fetch_answers_with_what_there_is_after_max_wait(timer: ManualTimer) -> None:
+async def test_fetch_returns_the_available_records_after_max_wait(timer: ManualTimer) -> None:
     """The answer has fewer bytes than requested."""
     broker = Broker(timer, ["orders"])
     answer = broker.fetch({"orders": 0}, min_bytes=100, max_wait=0.5)
@@ -126,7 +126,7 @@ async def test_fetch_answers_with_what_there_is_after_max_wait(timer: ManualTime
     assert await answer == {"orders": ["a"]}
 
 
-async def test_fetch_sees_only_what_is_committed(broker: Broker) -> None:
+async def test_fetch_returns_only_committed_records(broker: Broker) -> None:
     """A follower reads beyond the committed offset, which is how records become committed."""
     consumer = broker.fetch({"orders": 0}, max_wait=5)
     left, right = (broker.copy(name, {"orders": 0}, max_wait=5) for name in ("left", "right"))
@@ -305,7 +305,7 @@ async def test_a_client_that_hangs_up_leaves_nothing(until: Until) -> None:
             assert {type(end) for end in ends} == {ConnectionResetError}
 
 
-async def test_closing_takes_no_member_for_dead(broker: Broker, timer: ManualTimer) -> None:
+async def test_closing_does_not_expire_the_members(broker: Broker, timer: ManualTimer) -> None:
     """A member that seems silent would begin a rebalance in a closed purgatory."""
     first = asyncio.create_task(broker.coordinator.join("group", "ada"))
     await asyncio.sleep(0)

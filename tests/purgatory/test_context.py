@@ -102,7 +102,7 @@ def test_a_condition_that_forces_itself_stays_in_its_context(purgatory: Purgator
     assert operation.seen == ["try mine", "complete mine"]
 
 
-def test_an_operation_that_ends_another_does_not_lend_its_context(purgatory: Purgatory) -> None:
+def test_an_operation_that_ends_another_does_not_pass_its_context_on(purgatory: Purgatory) -> None:
     """Each on_complete sees the request of its own watcher, in any order of nested calls."""
     first, second, third = (watch_as(purgatory, name, name) for name in ("a", "b", "c"))
     first.open = True

@@ -77,7 +77,7 @@ END = {
 
 @pytest.mark.parametrize("later", WAYS)
 @pytest.mark.parametrize("first", WAYS)
-def test_the_first_way_wins(purgatory: Purgatory, first: str, later: str) -> None:
+def test_the_first_end_wins(purgatory: Purgatory, first: str, later: str) -> None:
     """The second call has no effect."""
     gate = watched(purgatory, Gate(), "k")
     gate.open = True
@@ -92,7 +92,7 @@ def test_the_first_way_wins(purgatory: Purgatory, first: str, later: str) -> Non
 
 @pytest.mark.parametrize("later", WAYS)
 @pytest.mark.parametrize("first", WAYS)
-def test_the_first_way_wins_from_within_on_complete(
+def test_the_first_end_wins_from_within_on_complete(
     purgatory: Purgatory, first: str, later: str
 ) -> None:
     """on_complete may call anything; the operation has ended already and nothing runs twice."""
@@ -321,7 +321,7 @@ def test_a_nested_check_keeps_its_limit(purgatory: Purgatory) -> None:
 
 
 @pytest.mark.parametrize("call", ["check", "advance"])
-def test_a_bad_nested_call_is_refused_where_it_is_made(purgatory: Purgatory, call: str) -> None:
+def test_a_bad_nested_call_raises_at_the_call(purgatory: Purgatory, call: str) -> None:
     """The call itself raises, not a later check."""
     refused: list[TypeError] = []
     calls: dict[str, Callable[[], object]] = {

@@ -96,7 +96,7 @@ def test_an_interval_of_0_purges_at_every_end(timer: ManualTimer) -> None:
     assert purgatory.top_keys() == []
 
 
-def test_a_check_takes_finished_operations_out_as_it_finds_them(timer: ManualTimer) -> None:
+def test_a_check_removes_finished_operations(timer: ManualTimer) -> None:
     """The check removes their links under its key; the purge removes the others."""
     purgatory = lazy(timer, 1000)
     first = watch(purgatory, 1)
@@ -156,7 +156,7 @@ def test_a_purge_in_the_middle_of_a_check(timer: ManualTimer) -> None:
 
 
 @pytest.mark.parametrize("drain", ["expire", "cancel"])
-async def test_closing_purges_what_is_left(timer: ManualTimer, drain: Drain) -> None:
+async def test_closing_purges_finished_operations(timer: ManualTimer, drain: Drain) -> None:
     """No later check or purge would remove the links."""
     purgatory = lazy(timer, 1000)
     watch(purgatory, "a", "b").force_complete()

@@ -99,7 +99,7 @@ async def test_another_loop_of_the_same_thread_is_refused(running: Purgatory) ->
     assert gate.force_complete()
 
 
-async def test_an_operation_that_was_never_watched_belongs_to_nobody() -> None:
+async def test_an_operation_that_was_never_watched_belongs_to_no_loop() -> None:
     """Another thread may end it."""
     assert await asyncio.to_thread(Gate().cancel)
     assert await asyncio.to_thread(Gate().force_complete)
@@ -285,7 +285,7 @@ async def test_wait_for_refuses_a_coroutine_function(running: Purgatory, predica
 
 
 @pytest.mark.parametrize("make", [_asynchronous, asyncio.Event().wait, asyncio.Future])
-async def test_wait_for_never_awaits_what_a_predicate_returns(
+async def test_wait_for_never_awaits_the_result_of_a_predicate(
     running: Purgatory, make: Callable[[], Any]
 ) -> None:
     """A lambda around a coroutine function fails, because an awaitable would always be true."""
@@ -509,7 +509,7 @@ def test_nested_checks_survive_ctrl_c_without_a_loop(purgatory: Purgatory) -> No
 
 
 @both_loops
-async def test_an_advance_interrupted_half_way_completes_the_rest_later(timer: ManualTimer) -> None:
+async def test_an_interrupted_advance_completes_the_rest_later(timer: ManualTimer) -> None:
     """All thresholds were reached; advancing to the same value again is enough."""
     instrument = Meddling()
     purgatory = Purgatory(timer=timer, instruments=[instrument])
@@ -673,7 +673,7 @@ def test_value_reads_a_counter(purgatory: Purgatory) -> None:
     assert purgatory.value("k") is None
 
 
-async def test_closed_tells_that_closing_has_begun() -> None:
+async def test_closed_is_true_once_closing_has_begun() -> None:
     """The attribute stays true."""
     purgatory = Purgatory(timer=ManualTimer())
     assert not purgatory.closed

@@ -349,7 +349,7 @@ async def test_tombstones_are_compacted(purgatory: Purgatory, order: int) -> Non
     steps=st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9))),
     mode=st.sampled_from(["all", "any"]),
 )
-async def test_any_order_completes_what_the_definition_says(
+async def test_any_order_completes_as_the_definition_says(
     thresholds: list[dict[str, int]], steps: list[tuple[str, int]], mode: Mode
 ) -> None:
     """After every advance exactly the waiters are done whose thresholds were reached."""
@@ -373,7 +373,7 @@ async def test_any_order_completes_what_the_definition_says(
     assert purgatory.watched == 0
 
 
-async def test_a_counter_that_was_forgotten_leaves_its_successor_alone(
+async def test_a_forgotten_counter_does_not_affect_its_successor(
     purgatory: Purgatory,
 ) -> None:
     """The end of a waiter of the old counter does not affect the new counter."""

@@ -185,7 +185,7 @@ def test_completed_by_names_the_key(purgatory: Purgatory) -> None:
     assert by_key.keys == ("a", "b")
 
 
-def test_completed_by_is_not_borrowed_from_a_check_under_way(purgatory: Purgatory) -> None:
+def test_completed_by_is_not_taken_from_a_running_check(purgatory: Purgatory) -> None:
     """An operation forced in another one's condition was completed by no key."""
     victim = watched(purgatory, Gate(), "other")
 
@@ -202,7 +202,7 @@ def test_completed_by_is_not_borrowed_from_a_check_under_way(purgatory: Purgator
     assert (victim.completed_by, forcing.completed_by) == (None, "k")
 
 
-def test_a_check_asks_the_oldest_first(purgatory: Purgatory) -> None:
+def test_a_check_tries_the_oldest_first(purgatory: Purgatory) -> None:
     """This also holds after operations in the middle have left and others were added."""
     order: list[str] = []
 

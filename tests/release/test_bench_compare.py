@@ -19,7 +19,7 @@ def test_a_workload_runs_any_number_of_operations(name: str) -> None:
         assert compare.run_workload(name, count) >= 0.0
 
 
-def test_the_count_of_callgrind_is_read_from_what_it_prints() -> None:
+def test_the_count_of_callgrind_is_read_from_its_output() -> None:
     """The formats are those of valgrind 3.19 and 3.22; without a count the error has a reason."""
     printed = "==7== Events    : Ir\n==7== Collected : 123456789\n==7== \n"
 

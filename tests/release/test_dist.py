@@ -87,7 +87,7 @@ def test_a_shell_that_chose_a_build_changes_no_release(monkeypatch: pytest.Monke
     assert seen["SOURCE_DATE_EPOCH"] == "1600000000"
 
 
-def test_the_table_names_what_failed(tmp_path: Path) -> None:
+def test_the_table_names_the_failed_step(tmp_path: Path) -> None:
     """A line whose step failed makes the run fail."""
     file = tmp_path / "a.whl"
     file.write_bytes(b"12345")

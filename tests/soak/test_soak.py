@@ -82,7 +82,7 @@ def test_an_operation_that_ends_twice_is_noticed() -> None:
     assert len(work.flaws()) == 2
 
 
-def test_a_token_that_is_kept_is_noticed() -> None:
+def test_a_leaked_token_is_noticed() -> None:
     """The class counts the tokens that are alive."""
     kept = [Token()]
     assert Token.alive == 1

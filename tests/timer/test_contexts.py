@@ -40,7 +40,7 @@ def test_the_callers_context_is_captured() -> None:
     assert seen == ["first", "second"]
 
 
-def test_what_a_callback_sets_stays_in_its_context() -> None:
+def test_context_changes_of_a_callback_stay_in_its_context() -> None:
     """The context of the caller stays unchanged."""
     timer = ManualTimer()
     context = Context()

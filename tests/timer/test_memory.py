@@ -107,7 +107,7 @@ def test_a_callback_that_raised_keeps_nothing() -> None:
     assert handle.fired()
 
 
-async def test_dropping_an_unclosed_timer_frees_everything_and_says_so() -> None:
+async def test_dropping_an_unclosed_timer_frees_everything_and_warns() -> None:
     """There is one warning, no pending task that warns as well, and every callback is freed."""
     loop = asyncio.get_running_loop()
     complaints: list[object] = []

@@ -406,7 +406,7 @@ async def test_a_coroutine_may_close_its_own_timer(until: Until) -> None:
 
 
 @pytest.mark.both_loops
-async def test_cancelling_lets_the_run_under_way_end(until: Until) -> None:
+async def test_cancelling_lets_the_running_coroutine_end(until: Until) -> None:
     """`cancel` inside the coroutine does not interrupt it."""
     ended: list[int] = []
 
@@ -462,7 +462,7 @@ async def test_a_run_that_cancels_itself_affects_no_other_run(
 
 @pytest.mark.both_loops
 @pytest.mark.parametrize("in_its_function", [True, False])
-async def test_cancelling_lets_a_run_begin_that_was_due(
+async def test_cancelling_lets_a_due_run_begin(
     until: Until,
     in_its_function: bool,  # noqa: FBT001 - the parameter of the test
 ) -> None:

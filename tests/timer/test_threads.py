@@ -145,7 +145,7 @@ async def test_a_bad_delay_is_refused_in_the_calling_thread(delay: Any) -> None:
             await asyncio.to_thread(timer.call_later_threadsafe, delay, print)
 
 
-async def test_closing_cancels_what_waits_and_what_is_on_its_way(until: Until) -> None:
+async def test_closing_cancels_pending_calls_and_calls_in_the_inbox(until: Until) -> None:
     """Pending calls and calls that have not arrived are cancelled."""
     async with Timer() as timer:
         armed = timer.call_later_threadsafe(60, print)
@@ -160,7 +160,7 @@ async def test_closing_cancels_what_waits_and_what_is_on_its_way(until: Until) -
         Timer().call_later_threadsafe(60, print)
 
 
-def test_a_closed_loop_cancels_what_waits() -> None:
+def test_a_closed_loop_cancels_pending_calls() -> None:
     """The shared timer ends with its loop, and so do its pending calls."""
     handles: list[ThreadsafeHandle] = []
 

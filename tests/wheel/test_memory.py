@@ -235,7 +235,7 @@ def test_dropping_the_wheel_frees_everything(deadline: int) -> None:
 
 
 @pytest.mark.usefixtures("no_gc")
-def test_dropping_the_wheel_inside_a_pass_frees_what_was_not_popped() -> None:
+def test_dropping_the_wheel_inside_a_pass_frees_entries_not_popped() -> None:
     """The entries taken off the levels hang in a ring as well."""
     wheel = TimingWheel()
     watched = schedule_watched(wheel, 5)

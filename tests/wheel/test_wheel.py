@@ -306,7 +306,7 @@ def test_entries_armed_while_a_pass_is_open_wait_for_the_next() -> None:
     assert wheel.advance(10) == [late]
 
 
-def test_extending_an_open_pass_takes_in_what_was_armed_for_the_past() -> None:
+def test_extending_an_open_pass_includes_entries_armed_for_the_past() -> None:
     """Each entry is returned once in this pass, although its tick ends later."""
     wheel = TimingWheel(tick=10)
     due = [wheel.schedule(20, number) for number in range(3)]
@@ -323,7 +323,7 @@ def test_extending_an_open_pass_takes_in_what_was_armed_for_the_past() -> None:
     wheel.check_invariants()
 
 
-def test_what_is_due_in_an_open_pass_can_be_cancelled_or_moved() -> None:
+def test_an_entry_due_in_an_open_pass_can_be_cancelled_or_moved() -> None:
     """Until it is popped, the caller may cancel or move an entry."""
     wheel = TimingWheel()
     cancelled, later, earlier, stays = (wheel.schedule(3, name) for name in "cles")
