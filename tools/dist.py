@@ -268,7 +268,7 @@ def unpacked(sdist: Path, folder: Path) -> Path:
 
 
 def compared(first: Path, second: Path) -> str:
-    """Return whether two builds are equal; if not, with the first member that differs."""
+    """Return "same", or a line that begins with FAILED and names the first difference."""
     if first.name != second.name:
         return f"FAILED: {second.name}"
     if first.read_bytes() == second.read_bytes():

@@ -108,7 +108,7 @@ def test_a_deadline_can_be_pushed_by_the_handle(
     loop: asyncio.AbstractEventLoop,
     debug: bool,  # noqa: FBT001 - the parameter of the test
 ) -> None:
-    """As with any handle of this package, `touch` takes its own delay and `reschedule` a time."""
+    """As any handle of this package it has `touch` for its delay, and `reschedule` for a time."""
     loop.set_debug(debug)
     fired: list[str] = []
 

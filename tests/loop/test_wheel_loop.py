@@ -146,16 +146,16 @@ def test_one_timer_of_the_base_loop_is_armed_at_most(base: str) -> None:
         now = asyncio.get_running_loop().time()
         return sum(not handle.cancelled() and handle.when() > now for handle in armed)
 
-    def noting(call: Callable[..., asyncio.TimerHandle]) -> Callable[..., asyncio.TimerHandle]:
-        def call_and_note(*args: Any, **kwargs: Any) -> asyncio.TimerHandle:
+    def recorded(call: Callable[..., asyncio.TimerHandle]) -> Callable[..., asyncio.TimerHandle]:
+        def call_and_record(*args: Any, **kwargs: Any) -> asyncio.TimerHandle:
             armed.append(call(*args, **kwargs))
             return armed[-1]
 
-        return call_and_note
+        return call_and_record
 
     kind: Any = asyncio.SelectorEventLoop if base == "asyncio" else uvloop.Loop
     method = "call_at" if base == "asyncio" else "call_later"
-    counting = type("Counting", (kind,), {method: noting(getattr(kind, method))})
+    counting = type("Counting", (kind,), {method: recorded(getattr(kind, method))})
     loop_class: Any = type("Loop", (WheelEventLoopMixin, counting), {})
 
     async def main() -> None:

@@ -62,7 +62,7 @@ async def test_produce_waits_for_the_slowest_follower(broker: Broker) -> None:
 
 
 async def test_produce_times_out_after_30_seconds(broker: Broker, timer: ManualTimer) -> None:
-    """The answer separates the confirmed partitions from the others."""
+    """The answer lists the partitions that were confirmed and those that were not."""
     answer = broker.produce({"orders": ["a"], "payments": ["b"]})
     for follower in ("left", "right"):
         broker.copy(follower, {"orders": 1}, max_wait=60)

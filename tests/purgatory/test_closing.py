@@ -195,7 +195,7 @@ async def test_an_operation_that_ends_during_the_closing_may_end_others(running:
     waiting = [running.watch(gate, ["k"]) for gate in gates]
     refused: list[PurgatoryClosedError] = []
 
-    def meddle() -> None:
+    def end_others() -> None:
         gates[1].force_complete()
         gates[2].open = True
         running.check_and_complete("k")
@@ -203,7 +203,7 @@ async def test_an_operation_that_ends_during_the_closing_may_end_others(running:
             running.watch(Gate(), ["k"])
         refused.append(caught.value)
 
-    gates[0].then = meddle
+    gates[0].then = end_others
     await running.aclose()
 
     assert await asyncio.gather(*waiting) == ["EXPIRED", "COMPLETED", "COMPLETED"]

@@ -11,7 +11,7 @@ from aiowheel import DelayedOperation, ManualTimer, Purgatory, Timer
 REQUEST: ContextVar[str] = ContextVar("REQUEST", default="none")
 
 
-class Noting(DelayedOperation[None]):
+class RecordingOperation(DelayedOperation[None]):
     """An operation that records the request that each of its methods sees."""
 
     def __init__(self, timeout: float | None = 30.0) -> None:
@@ -38,9 +38,9 @@ class Noting(DelayedOperation[None]):
         self.seen.append(f"expire {REQUEST.get()}")
 
 
-def watch_as(purgatory: Purgatory, request: str | None, *keys: object) -> Noting:
+def watch_as(purgatory: Purgatory, request: str | None, *keys: object) -> RecordingOperation:
     """Watch an operation in the context of a request; None means an empty context."""
-    operation = Noting()
+    operation = RecordingOperation()
 
     def watch() -> None:
         if request is not None:

@@ -230,14 +230,14 @@ def test_an_on_expiration_that_raises_fails_its_operation(
 def test_an_error_after_forcing_is_not_swallowed(purgatory: Purgatory, timer: ManualTimer) -> None:
     """The operation keeps its first outcome, and the error is reported."""
 
-    class Clumsy(Gate):
+    class RaisingAfterForce(Gate):
         def try_complete(self) -> bool:
             if self.open:
                 self.force_complete()
                 raise ZeroDivisionError
             return False
 
-    gate = watched(purgatory, Clumsy(), "k")
+    gate = watched(purgatory, RaisingAfterForce(), "k")
     gate.open = True
 
     assert purgatory.check_and_complete("k") == 1
@@ -400,12 +400,12 @@ def test_the_hash_of_a_key_may_end_the_operation(purgatory: Purgatory, timer: Ma
     """User code may run between the two tries; nothing of the ended operation stays armed."""
     gate = Gate()
 
-    class Meddling:
+    class EndingKey:
         def __hash__(self) -> int:
             gate.force_complete()
             return 1
 
-    assert purgatory.try_complete_else_watch(gate, [Meddling(), "b"])
+    assert purgatory.try_complete_else_watch(gate, [EndingKey(), "b"])
 
     assert (len(purgatory), purgatory.watched, len(timer)) == (0, 0, 0)
     assert gate.ends == [Outcome.COMPLETED]
@@ -444,7 +444,7 @@ def test_an_operation_without_a_repr_fails_alone(purgatory: Purgatory, timer: Ma
     assert [str(error) for error in caught.value.exceptions] == ["on purpose"]
 
 
-class Fickle:
+class SpoiltKey:
     """A key that can be found until the test spoils it."""
 
     def __init__(self, how: str) -> None:
@@ -467,7 +467,7 @@ def test_a_key_that_is_not_found_again_stops_no_operation(
 ) -> None:
     """Its operation and later ones end as usual."""
     purgatory = Purgatory("test", timer=timer, purge_interval=purge_interval)
-    decoy, key = Fickle(how), Fickle(how)
+    decoy, key = SpoiltKey(how), SpoiltKey(how)
     gates = [watched(purgatory, Gate(), *keys) for keys in ([decoy], [key, "a"], ["b"])]
     decoy.spoilt = key.spoilt = True
     for gate in gates[1:]:

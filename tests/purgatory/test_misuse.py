@@ -420,24 +420,24 @@ def test_an_instrument_that_raises_costs_no_completion(
     assert len(caught.value.exceptions) == 3
 
 
-class Meddling(Instrument):
+class CallingInstrument(Instrument):
     """An instrument that calls a function at the end of every operation."""
 
     def __init__(self) -> None:
-        self.meddle: Callable[[], object] = int
+        self.hook: Callable[[], object] = int
 
     def operation_finished(self, purgatory: str, operation: FinishedOperation) -> None:
         """Call the function."""
-        self.meddle()
+        self.hook()
 
 
 @both_loops
 async def test_forgetting_during_an_advance_loses_no_waiter(timer: ManualTimer) -> None:
     """The value was reached: all three operations complete, and the counter is gone afterwards."""
-    instrument = Meddling()
+    instrument = CallingInstrument()
     purgatory = Purgatory(timer=timer, instruments=[instrument])
     waiting = [purgatory.wait_until({"k": number}, 30) for number in (1, 2, 3)]
-    instrument.meddle = lambda: purgatory.forget("k")
+    instrument.hook = lambda: purgatory.forget("k")
 
     assert purgatory.advance("k", 3) == 3
 
@@ -449,17 +449,17 @@ async def test_forgetting_during_an_advance_loses_no_waiter(timer: ManualTimer) 
 @both_loops
 async def test_a_newcomer_after_forgetting_waits_for_the_next_value(timer: ManualTimer) -> None:
     """The running advance completes only the operations that waited when it began."""
-    instrument = Meddling()
+    instrument = CallingInstrument()
     purgatory = Purgatory(timer=timer, instruments=[instrument])
     first, second = (purgatory.wait_until({"k": number}, 30) for number in (1, 2))
     late: list[asyncio.Future[bool]] = []
 
-    def meddle() -> None:
+    def hook() -> None:
         if not late:
             purgatory.forget("k")
             late.append(purgatory.wait_until({"k": 1}, 30))
 
-    instrument.meddle = meddle
+    instrument.hook = hook
 
     assert purgatory.advance("k", 2) == 2
     assert (first.done(), second.done(), late[0].done()) == (True, True, False)
@@ -511,14 +511,14 @@ def test_nested_checks_survive_ctrl_c_without_a_loop(purgatory: Purgatory) -> No
 @both_loops
 async def test_an_interrupted_advance_completes_the_rest_later(timer: ManualTimer) -> None:
     """All thresholds were reached; advancing to the same value again is enough."""
-    instrument = Meddling()
+    instrument = CallingInstrument()
     purgatory = Purgatory(timer=timer, instruments=[instrument])
     waiting = [purgatory.wait_until({"k": number}, 30) for number in (1, 2, 3)]
-    instrument.meddle = interrupt
+    instrument.hook = interrupt
 
     with pytest.raises(KeyboardInterrupt):
         purgatory.advance("k", 3)
-    instrument.meddle = int
+    instrument.hook = int
     purgatory.check_and_complete("nobody")
 
     assert await asyncio.gather(*waiting) == [True] * 3

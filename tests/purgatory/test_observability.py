@@ -70,31 +70,31 @@ def test_statistics_count_every_end(purgatory: Purgatory, timer: ManualTimer) ->
     assert (statistics.completed, statistics.durations.count) == (2, 2)
 
 
-class Meddler:
+class CallingKey:
     """A key whose hash runs code while the statistics are read, as another thread might."""
 
     def __init__(self) -> None:
-        self.meddle: Callable[[], object] = bool
+        self.hook: Callable[[], object] = bool
 
     def __hash__(self) -> int:
-        meddle, self.meddle = self.meddle, bool
-        meddle()
+        hook, self.hook = self.hook, bool
+        hook()
         return 1
 
 
 async def test_statistics_are_read_while_keys_come_and_go(purgatory: Purgatory) -> None:
     """A monitoring thread reads between two steps of the loop's thread."""
-    keys = [Meddler() for _ in range(3)]
+    keys = [CallingKey() for _ in range(3)]
     watch(purgatory, *keys)
     for key in keys:
         purgatory.wait_until({key: 1}, timeout=30)
 
-    def meddle() -> None:
+    def hook() -> None:
         for number in range(100):
             watch(purgatory, number)
             purgatory.wait_until({number: 1}, timeout=30)
 
-    keys[0].meddle = meddle
+    keys[0].hook = hook
 
     assert purgatory.statistics().keys == 3
     assert purgatory.statistics().keys == 103

@@ -1,4 +1,4 @@
-"""Waiting for counters: `wait_until` and `advance`, whose cost is the completed waiters."""
+"""Waiting for counters: `wait_until` and `advance`, which costs only the completed waiters."""
 
 import asyncio
 import math
@@ -393,20 +393,20 @@ async def test_a_key_that_can_no_longer_be_compared_stops_no_waiter(
 ) -> None:
     """Its waiters end as usual and leave their other keys."""
 
-    class Fickle:
+    class SpoiltKey:
         spoilt = False
 
         def __hash__(self) -> int:
             return 1
 
         def __eq__(self, other: object) -> bool:
-            if Fickle.spoilt:
+            if SpoiltKey.spoilt:
                 raise ValueError("not to be compared")
             return self is other
 
-    decoy = purgatory.wait_until({Fickle(): 1}, 30)
-    waiting = purgatory.wait_until({Fickle(): 1, "a": 1}, 30, mode="any")
-    Fickle.spoilt = True
+    decoy = purgatory.wait_until({SpoiltKey(): 1}, 30)
+    waiting = purgatory.wait_until({SpoiltKey(): 1, "a": 1}, 30, mode="any")
+    SpoiltKey.spoilt = True
 
     assert purgatory.advance("a", 1) == 1
 

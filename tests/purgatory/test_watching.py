@@ -206,14 +206,14 @@ def test_a_check_tries_the_oldest_first(purgatory: Purgatory) -> None:
     """This also holds after operations in the middle have left and others were added."""
     order: list[str] = []
 
-    class Noting(Gate):
+    class Recording(Gate):
         def on_complete(self) -> str:
             order.append(self.name)
             return self.name
 
-    gates = [watched(purgatory, Noting(name=str(number)), "k") for number in range(6)]
+    gates = [watched(purgatory, Recording(name=str(number)), "k") for number in range(6)]
     gates[2].cancel()
-    gates.append(watched(purgatory, Noting(name="6"), "k"))
+    gates.append(watched(purgatory, Recording(name="6"), "k"))
     for gate in gates:
         gate.open = True
 
@@ -253,7 +253,7 @@ def test_comparing_keys_may_watch_others(purgatory: Purgatory) -> None:
     """If the comparison of a key watches another operation, each key keeps its own list."""
     nested = Gate()
 
-    class Nosy:
+    class WatchingKey:
         def __hash__(self) -> int:
             return hash("taken")
 
@@ -262,16 +262,19 @@ def test_comparing_keys_may_watch_others(purgatory: Purgatory) -> None:
                 watched(purgatory, nested, "nested")
             return self is other
 
-    taken, nosy = watched(purgatory, Gate(), "taken"), Nosy()
-    outer = watched(purgatory, Gate(), nosy)
+    taken, watching = watched(purgatory, Gate(), "taken"), WatchingKey()
+    outer = watched(purgatory, Gate(), watching)
 
-    assert [list(purgatory.pending(key)) for key in ("taken", "nested", nosy)] == [
+    assert [list(purgatory.pending(key)) for key in ("taken", "nested", watching)] == [
         [taken],
         [nested],
         [outer],
     ]
     nested.open = outer.open = True
-    assert (purgatory.check_and_complete("nested"), purgatory.check_and_complete(nosy)) == (1, 1)
+    assert (purgatory.check_and_complete("nested"), purgatory.check_and_complete(watching)) == (
+        1,
+        1,
+    )
     assert purgatory.watched == 1
 
 

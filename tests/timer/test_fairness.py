@@ -203,7 +203,7 @@ async def test_a_timer_beside_an_endless_one_fires() -> None:
         assert len(timer) == 1
 
 
-def test_five_timers_that_cancel_and_move_each_other(
+def test_five_timers_that_cancel_each_other(
     clock_loop: asyncio.SelectorEventLoop, step: Step
 ) -> None:
     """The first cancels two of its tick; the third cancels another one and re-arms itself."""

@@ -14,7 +14,7 @@ FAR = 2**40
     ("width", "shift"), [(1, 0), (2, 1), (3, -1), (5, -1), (6, -1), (8, 3), (1000, -1)]
 )
 def test_a_slot_covers_as_many_ticks_as_it_is_wide(width: int, shift: int) -> None:
-    """The slot starts at the beginning of its block; a width that is a power of two is a shift."""
+    """The slots divide the block from its start; a width that is a power of two becomes a shift."""
     block = 7 * width
     level = Level(width, 7, 3 * block + width // 2, FAR)
 
