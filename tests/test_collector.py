@@ -123,7 +123,7 @@ _place = st.integers(0, _SIZE - 1)
 _deadline = st.sampled_from([-1, 0, 1, 5, 300, 10**6, 10**15])
 
 
-def tie(
+def make_graph(
     entries: list[tuple[int, int, int, bool]], links: list[tuple[int, int]], kept: set[int]
 ) -> tuple[
     dict[int, weakref.ref[Knot]],
@@ -165,7 +165,7 @@ def test_what_is_reachable_is_intact_and_what_is_not_is_gone(
     entries: list[tuple[int, int, int, bool]], links: list[tuple[int, int]], kept: set[int]
 ) -> None:
     """Random cycles through the entries of two wheels; the test keeps some entries alive."""
-    watched, roots, held = tie(entries, links, kept)
+    watched, roots, held = make_graph(entries, links, kept)
     edges = {*links, *((wheel, place) for wheel, _, place, _ in entries)}
     reachable = set(kept)
     for _ in range(_SIZE):

@@ -291,7 +291,7 @@ ARGUMENTS: dict[tuple[str, str], tuple[Any, ...]] = {
 }
 
 
-def elsewhere(stage: Stage, call: str) -> BaseException | None:
+def error_in_thread(stage: Stage, call: str) -> BaseException | None:
     """Return what the call raises in a thread; the thread's own loop runs a coroutine."""
     try:
         result = stage.call(call)
@@ -302,7 +302,7 @@ def elsewhere(stage: Stage, call: str) -> BaseException | None:
     return None
 
 
-def numbers(stage: Stage) -> tuple[object, ...]:
+def counts(stage: Stage) -> tuple[object, ...]:
     """Return the counts that a refused call and a read must not change."""
     timer = stage.timer.statistics()
     purgatory = stage.purgatory.statistics()
@@ -320,14 +320,14 @@ async def check(name: str, call: str, rule: str) -> None:
         await asyncio.sleep(0)
         if name == "Timeout" and call != "async with":
             await stage.subject.__aenter__()
-        before = numbers(stage), repr(stage.subject)
-        error = await asyncio.to_thread(elsewhere, stage, call)
+        before = counts(stage), repr(stage.subject)
+        error = await asyncio.to_thread(error_in_thread, stage, call)
         if rule == "raises":
             assert isinstance(error, ForeignLoopError), repr(error)
         else:
             assert error is None, repr(error)
         if rule != "any thread":
-            assert (numbers(stage), repr(stage.subject)) == before
+            assert (counts(stage), repr(stage.subject)) == before
         elif (name, call) in EFFECTS:
             limit = time.monotonic() + 5
             while not EFFECTS[name, call](stage):

@@ -39,7 +39,7 @@ def table(data: bytes) -> None:
     draw = Draw(data)
     form, written = draw.choice(TEXT_FORMATS), draw.choice(tuple(TimeFormat))
     unit = draw.choice(tuple(Unit))
-    check_rows(_Given(form, draw.rest()), form, written, unit)
+    check_rows(_TableSource(form, draw.rest()), form, written, unit)
 
 
 def archive(data: bytes) -> None:
@@ -56,7 +56,7 @@ def archive(data: bytes) -> None:
     damaged = bytearray(content)
     if flip and at < len(damaged):
         damaged[at] ^= flip
-    check_rows(_Packed(name, bytes(damaged)), None, TimeFormat.EPOCH, Unit.S)
+    check_rows(_FileSource(name, bytes(damaged)), None, TimeFormat.EPOCH, Unit.S)
 
 
 def pieces(data: bytes) -> None:
@@ -116,7 +116,7 @@ def operations(data: bytes) -> None:
         raw.encode()
 
 
-class _Given:
+class _TableSource:
     """One table in memory."""
 
     def __init__(self, form: Format, content: bytes) -> None:
@@ -128,7 +128,7 @@ class _Given:
         yield Source("table", self._form, io.BytesIO(self._content))
 
 
-class _Packed:
+class _FileSource:
     """One file in memory, which may hold several tables."""
 
     def __init__(self, name: str, content: bytes) -> None:

@@ -147,11 +147,11 @@ def test_cancelling_a_handle_that_the_loop_has_not_received(
     """A thread arms a handle; either thread cancels it before the loop files it."""
     ran: list[int] = []
 
-    def here(call: Callable[[], Any]) -> Any:
+    def in_this_thread(call: Callable[[], Any]) -> Any:
         return call()
 
     async def main() -> None:
-        for cancel in (in_thread, here):
+        for cancel in (in_thread, in_this_thread):
             handle = in_thread(lambda: loop.call_later(0, ran.append, 1))
             assert not handle.cancelled()
             assert handle.pending

@@ -91,7 +91,7 @@ def test_a_callback_runs_in_the_context_given_or_captured(
     variable = contextvars.ContextVar("variable", default="nobody")
     seen: list[str] = []
 
-    def look() -> None:
+    def record_context() -> None:
         seen.append(variable.get())
         variable.set("changed")
 
@@ -99,9 +99,9 @@ def test_a_callback_runs_in_the_context_given_or_captured(
         given = contextvars.copy_context()
         given.run(variable.set, "given")
         variable.set("caller")
-        loop.call_later(0, look)
-        loop.call_later(0, look, context=given)
-        loop.call_later(0, look)
+        loop.call_later(0, record_context)
+        loop.call_later(0, record_context, context=given)
+        loop.call_later(0, record_context)
         await asyncio.sleep(0.002)
 
     loop.run_until_complete(main())

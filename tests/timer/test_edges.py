@@ -160,10 +160,10 @@ async def test_the_context_of_a_call_from_a_thread() -> None:
 
     async with Timer() as timer:
 
-        def ask() -> None:
+        def arm_from_thread() -> None:
             timer.call_later_threadsafe(0, lambda: seen.set_result(variable.get()), context=context)
 
-        await asyncio.to_thread(ask)
+        await asyncio.to_thread(arm_from_thread)
         assert await seen == "given"
         with pytest.raises(TypeError, match=r"context must be a contextvars\.Context or None"):
             timer.call_later_threadsafe(0, nothing, context={})  # type: ignore[arg-type]

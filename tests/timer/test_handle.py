@@ -71,10 +71,10 @@ def test_a_handle_has_fired_while_its_callback_runs() -> None:
     seen: list[bool] = []
     handles: list[TimerHandle] = []
 
-    def look() -> None:
+    def record_state() -> None:
         seen.extend([handles[0].fired(), handles[0].cancel()])
 
-    handles.append(timer.call_later(1, look))
+    handles.append(timer.call_later(1, record_state))
 
     timer.advance(1)
 

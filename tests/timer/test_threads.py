@@ -40,13 +40,13 @@ async def test_the_callback_runs_on_the_loops_thread(until: Until) -> None:
     def note(word: str) -> None:
         ran.append((get_ident(), word + variable.get(), time.monotonic()))
 
-    def ask(timer: Timer) -> ThreadsafeHandle:
+    def arm(timer: Timer) -> ThreadsafeHandle:
         variable.set("thread's")
         return timer.call_later_threadsafe(0.002, note, "the ")
 
     async with Timer() as timer:
         begun = time.monotonic()
-        handle = await asyncio.to_thread(ask, timer)
+        handle = await asyncio.to_thread(arm, timer)
         await until(lambda: ran)
 
         assert ran[0][:2] == (get_ident(), "the thread's")
@@ -118,11 +118,11 @@ async def test_the_deadline_counts_from_the_call() -> None:
     async with Timer() as timer:
         asked: list[ThreadsafeHandle] = []
 
-        def ask() -> None:
+        def arm() -> None:
             asked.append(timer.call_later_threadsafe(0.5, print))
 
         before = timer.time()
-        thread = Thread(target=ask)
+        thread = Thread(target=arm)
         thread.start()
         thread.join()  # the loop stays busy until the thread has made the call
         after = time.monotonic()

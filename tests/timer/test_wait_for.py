@@ -80,10 +80,10 @@ async def test_in_place_since_python_312() -> None:
     """Python 3.11 wraps a coroutine in a task; later versions await it in the same task."""
     current = asyncio.current_task()
 
-    async def who() -> asyncio.Task[Any] | None:
+    async def running_task() -> asyncio.Task[Any] | None:
         return asyncio.current_task()
 
-    assert (await aiowheel.wait_for(who(), 10) is current) == (sys.version_info >= (3, 12))
+    assert (await aiowheel.wait_for(running_task(), 10) is current) == (sys.version_info >= (3, 12))
 
 
 @pytest.mark.parametrize(
