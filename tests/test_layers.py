@@ -222,7 +222,7 @@ def test_a_circle_is_found() -> None:
 
 
 def test_no_package_reads_the_underscore_attributes_of_another() -> None:
-    """Whatever a class offers to other packages has a public name."""
+    """Every attribute that other packages read has a public name."""
     own: defaultdict[str, set[str]] = defaultdict(set)
     for path in MODULES:
         own[home_of(path)] |= private_names(parsed(path))

@@ -51,7 +51,7 @@ def watched(purgatory: Purgatory, *keys: object) -> Gate:
 
 
 def interrupt() -> None:
-    """Raise what Ctrl-C raises."""
+    """Raise KeyboardInterrupt, as Ctrl-C does."""
     raise KeyboardInterrupt
 
 
@@ -404,7 +404,7 @@ def test_a_field_that_cannot_be_shown_is_no_error(capsys: pytest.CaptureFixture[
 def test_an_instrument_that_raises_costs_no_completion(
     timer: ManualTimer, error: BaseException
 ) -> None:
-    """Whatever an instrument raises is reported."""
+    """Every exception of an instrument is reported."""
 
     class Broken(Instrument):
         def operation_finished(self, purgatory: str, operation: FinishedOperation) -> None:

@@ -312,7 +312,7 @@ def test_another_loop_is_refused(loop: asyncio.AbstractEventLoop) -> None:
 
 @pytest.mark.both_loops
 async def test_another_thread_is_refused() -> None:
-    """The check is repeated right after a call from the right thread; no result is cached."""
+    """Every call checks its thread, also right after a call from the loop's thread."""
     async with Timer() as timer:
         for _ in range(20):
             timer.call_later(60, print).cancel()

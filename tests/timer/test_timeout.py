@@ -106,7 +106,7 @@ async def test_reschedule_into_the_past(maker: Maker) -> None:
 
 
 async def test_the_last_reschedule_into_the_past_counts(maker: Maker) -> None:
-    """Callbacks scheduled between the first and the last call run before the expiry."""
+    """A callback scheduled before the last call of `reschedule` runs before the expiry."""
     loop = asyncio.get_running_loop()
     told: list[str] = []
     with pytest.raises(TimeoutError):
